@@ -1,0 +1,83 @@
+"""tfmagic: a multi-process TensorFlow cluster, as easy to use as a notebook cell.
+
+    %load_ext tfmagic
+
+    %%tfcluster --workers 2
+    ...                         # runs on every task at once
+
+Importing this package loads neither TensorFlow nor IPython.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tfmagic.context import TaskContext, barrier, current_task
+from tfmagic.errors import (
+    BackendError,
+    CaptureError,
+    ClusterSpecError,
+    LaunchError,
+    ProtocolError,
+    RemoteError,
+    TaskDied,
+    TaskTimeoutError,
+    TfmagicError,
+)
+
+if TYPE_CHECKING:
+    from tfmagic.clusters import Cluster, cluster
+    from tfmagic.config import TFCluster
+    from tfmagic.results import TaskResults
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackendError",
+    "CaptureError",
+    "Cluster",
+    "ClusterSpecError",
+    "LaunchError",
+    "ProtocolError",
+    "RemoteError",
+    "TFCluster",
+    "TaskContext",
+    "TaskDied",
+    "TaskResults",
+    "TaskTimeoutError",
+    "TfmagicError",
+    "barrier",
+    "cluster",
+    "current_task",
+    "load_ipython_extension",
+    "unload_ipython_extension",
+]
+
+_LAZY = {
+    "Cluster": "tfmagic.clusters",
+    "cluster": "tfmagic.clusters",
+    "TFCluster": "tfmagic.config",
+    "TaskResults": "tfmagic.results",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the cluster's side only when it is asked for: tasks import this package too."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'tfmagic' has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext tfmagic``: register the magics and warm the launcher in the background."""
+    from tfmagic.magic import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext tfmagic``: end the clusters and the launcher."""
+    from tfmagic.magic import unload
+
+    unload(shell)

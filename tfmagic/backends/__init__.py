@@ -1,0 +1,38 @@
+"""Where task processes live: the seam, and the choice of a backend by name.
+
+A backend starts processes, carries messages and reports ends. It decides nothing. The supervisor's
+thread is the only caller of `launch`, `send`, `signal` and `poll`, and the one that closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from tfmagic.events import Command, Event, TaskBoot
+from tfmagic.spec import TaskId
+
+
+class Backend(Protocol):
+    """What the supervisor needs of a backend."""
+
+    def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
+        """An address (``host:port``) for each task, held until `close`. Called once, first."""
+
+    def launch(self, boot: TaskBoot, fresh: bool) -> None:
+        """Start a process, without waiting. Its last event is one `TaskExited` or `TaskLost`."""
+
+    def send(self, task: TaskId, command: Command) -> None:
+        """Queue a command for the task's present process; dropped if that has ended."""
+
+    def signal(self, task: TaskId, number: int) -> None:
+        """Signal the task's present process, as soon as it has one."""
+
+    def poll(self, timeout_s: float | None) -> Sequence[Event]:
+        """Wait for events, for `wake`, or for the time."""
+
+    def wake(self) -> None:
+        """Make `poll` return; callable from any thread."""
+
+    def close(self) -> None:
+        """End every process and release the addresses."""

@@ -1,0 +1,149 @@
+"""The kernel's side of its launchers: started once for each flavour, shared by all clusters.
+
+A launcher is warmed in the background: `warm` returns at once, and sessions that are opened
+meanwhile are served when the import is done. What the import printed lies in a memory file that is
+read only if it failed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfmagic.events import Handle, LauncherFailed, LauncherReady, OpenSession
+from tfmagic.wire import Channel, channel_pair
+
+IMPORT_TIME_PREFIXES = (
+    "TF_", "KERAS_", "XLA_", "CUDA_", "NVIDIA_", "LD_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "ONEDNN_",
+    "DNNL_", "GRPC_", "ABSL_", "MALLOC_", "PROTOCOL_BUFFERS_", "NPY_", "TMPDIR",
+)  # fmt: skip
+_READ_LATER = (  # by TensorFlow when its context starts, or set by us for each task
+    "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "PYTHONHASHSEED", "PYTHONUNBUFFERED",
+    "GRPC_FAIL_FAST",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """What makes launchers differ."""
+
+    legacy_keras: bool = False
+    isolate: bool = False
+
+
+def import_time_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that TensorFlow or the libraries below it read when they are loaded."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(IMPORT_TIME_PREFIXES) and name not in _READ_LATER
+    }
+
+
+class LauncherProcess:
+    """One launcher and the root channel to it."""
+
+    def __init__(self, flavour: Flavour):
+        self.flavour = flavour
+        self.owner_pid = os.getpid()
+        self._lock = threading.Lock()
+        self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
+        self.root, theirs = channel_pair()
+        environ = dict(os.environ)
+        if flavour.legacy_keras:
+            environ["TF_USE_LEGACY_KERAS"] = "1"
+        self.import_time = import_time_variables(environ)
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from tfmagic.task import launcher; "
+            f"launcher.main({theirs.fileno()}, {os.getpid()}, {flavour.isolate})"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=self._noise,
+            stderr=self._noise,
+            env=environ,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        return self.owner_pid == os.getpid() and self.process.poll() is None
+
+    def open_session(self) -> Channel:
+        """A channel of its own for a cluster. Raises OSError when the launcher is gone."""
+        ours, theirs = channel_pair()
+        try:
+            with self._lock:
+                self.root.send(OpenSession(Handle(theirs.fileno())))
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return ours
+
+    def import_failure(self) -> str:
+        """Why the import failed, or "" while it has not."""
+        with self._lock, contextlib.suppress(EOFError, OSError):
+            for message in self.root.receive_ready():
+                match message:
+                    case LauncherFailed(text):
+                        return text
+                    case LauncherReady():
+                        return ""
+        if self.process.poll() is None:
+            return ""
+        size = os.fstat(self._noise).st_size
+        text = os.pread(self._noise, 4000, max(size - 4000, 0)).decode("utf-8", "replace")
+        code = self.process.returncode
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"{text}\nthe launcher ended with {how}"
+
+    def close(self) -> None:
+        """End the launcher and, with it, every task."""
+        if self.owner_pid != os.getpid():
+            return  # a fork of the kernel: not ours to end
+        self.root.close()
+        try:
+            self.process.wait(2)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._noise)
+
+
+_launchers: dict[Flavour, LauncherProcess] = {}
+_launchers_lock = threading.Lock()
+
+
+def warm(flavour: Flavour) -> LauncherProcess:
+    """The launcher of this flavour, started if there is none alive. Returns at once."""
+    with _launchers_lock:
+        launcher = _launchers.get(flavour)
+        if launcher is None or not launcher.alive:
+            if launcher is not None:
+                launcher.close()
+            launcher = _launchers[flavour] = LauncherProcess(flavour)
+        return launcher
+
+
+def close_all() -> None:
+    """End every launcher of this process."""
+    with _launchers_lock:
+        for launcher in _launchers.values():
+            launcher.close()
+        _launchers.clear()
+
+
+atexit.register(close_all)

@@ -1,0 +1,252 @@
+"""Task processes on this machine, forked by the launcher.
+
+    supervisor thread ─ launch ─→ session channel ─ ForkTask(channel end, log) ─→ launcher ─ fork ─→ task
+          ↑ poll: one selector over the session, every control channel and a wake-up descriptor
+
+Ends come from the launcher, which is the parent (`TaskReaped`). If the launcher itself is gone, its
+tasks are too (parent-death signal), and every one is a `TaskLost`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfmagic.backends import launching
+from tfmagic.backends.ports import HeldPorts
+from tfmagic.errors import LaunchError, ProtocolError
+from tfmagic.events import (
+    Command,
+    Event,
+    ForkTask,
+    Handle,
+    TaskBoot,
+    TaskExited,
+    TaskForked,
+    TaskLost,
+    TaskReaped,
+    TaskStarted,
+)
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+from tfmagic.wire import Channel, channel_pair
+
+
+@dataclass(slots=True)
+class _Process:
+    """One launched process; `pid` and `pidfd` are known when the launcher has forked it."""
+
+    attempt: int
+    channel: Channel
+    pid: int = 0
+    pidfd: int = -1
+    signals: list[int] = field(default_factory=list)
+    ended: bool = False
+
+
+class LocalBackend:
+    """See `tfmagic.backends.Backend`.
+
+    Raises:
+        LaunchError: The launcher is gone.
+    """
+
+    def __init__(self, flavour: launching.Flavour, run: Run):
+        self._run = run
+        self._selector = selectors.DefaultSelector()
+        self._processes: dict[TaskId, _Process] = {}
+        self._blocked: set[TaskId] = set()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closed = False
+        self._unreported: list[Event] = []
+        self._ports: HeldPorts | None = None
+        self.launcher = launching.warm(flavour)
+        try:
+            self._session: Channel | None = self.launcher.open_session()
+        except OSError as error:
+            self._selector.close()
+            os.close(self._wake)
+            raise LaunchError(
+                "the launcher process ended before the cluster started:\n" + self.launcher.import_failure()
+            ) from error
+        self._selector.register(self._wake, selectors.EVENT_READ, "wake")
+        self._selector.register(self._session, selectors.EVENT_READ, "session")
+
+    @property
+    def launcher_pid(self) -> int:
+        return self.launcher.process.pid
+
+    def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
+        self._ports = HeldPorts(tasks)
+        return self._ports.addresses
+
+    def launch(self, boot: TaskBoot, fresh: bool) -> None:
+        task = boot.task
+        self._forget(task)
+        ours, theirs = channel_pair()
+        process = self._processes[task] = _Process(boot.attempt, ours)
+        self._selector.register(ours, selectors.EVENT_READ, task)
+        if not fresh:
+            fresh = launching.import_time_variables(boot.environ) != self.launcher.import_time
+        log = Handle(self._run.open_log(task))
+        try:
+            if self._session is None:
+                raise BrokenPipeError
+            environ = boot.environ if fresh else {}
+            request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh)
+            self._session.send(request)
+            self._send(task, process, boot)
+        except OSError:
+            self._unreported += self._session_ended()
+            self.wake()
+        finally:
+            os.close(log.fd)
+            theirs.close()
+
+    def send(self, task: TaskId, command: Command) -> None:
+        process = self._processes.get(task)
+        if process is not None and not process.ended:
+            self._send(task, process, command)
+
+    def signal(self, task: TaskId, number: int) -> None:
+        process = self._processes.get(task)
+        if process is None or process.ended:
+            return
+        if process.pidfd < 0:
+            process.signals.append(number)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process.pidfd, number)
+
+    def poll(self, timeout_s: float | None) -> Sequence[Event]:
+        events: list[Event] = []
+        for key, mask in self._selector.select(timeout_s):
+            if key.data == "wake":
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+            elif key.data == "session":
+                events += self._read_session()
+            else:
+                events += self._serve_task(key.data, mask)
+        events += self._unreported
+        self._unreported = []
+        return events
+
+    def wake(self) -> None:
+        if not self._closed:
+            os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        self._closed = True
+        for task in list(self._processes):
+            self._forget(task)
+        if self._session is not None:
+            self._session.close()
+        if self._ports is not None:
+            self._ports.close()
+        self._selector.close()
+        os.close(self._wake)
+
+    # -- inside --
+
+    def _forget(self, task: TaskId) -> None:
+        process = self._processes.pop(task, None)
+        self._blocked.discard(task)
+        if process is not None:
+            self._close_channel(process)
+            if process.pidfd >= 0:
+                os.close(process.pidfd)
+
+    def _close_channel(self, process: _Process) -> None:
+        if process.channel.fileno() >= 0:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(process.channel)
+            process.channel.close()
+
+    def _send(self, task: TaskId, process: _Process, command: Command) -> None:
+        try:
+            if process.channel.fileno() >= 0 and not process.channel.post(command):
+                self._blocked.add(task)
+                both = selectors.EVENT_READ | selectors.EVENT_WRITE
+                self._selector.modify(process.channel, both, task)
+        except OSError:
+            pass  # the task is gone: its end is reported by the launcher
+
+    def _serve_task(self, task: TaskId, mask: int) -> list[Event]:
+        process = self._processes.get(task)
+        if process is None or process.channel.fileno() < 0:
+            return []
+        events: list[Event] = []
+        try:
+            if mask & selectors.EVENT_WRITE and process.channel.flush():
+                self._blocked.discard(task)
+                self._selector.modify(process.channel, selectors.EVENT_READ, task)
+            if mask & selectors.EVENT_READ:
+                events = process.channel.receive_ready()
+        except (EOFError, OSError):
+            self._close_channel(process)
+        except ProtocolError:
+            self._close_channel(process)  # a task that speaks another language is ended
+            self.signal(task, signal.SIGKILL)
+        return events
+
+    def _read_session(self) -> list[Event]:
+        assert self._session is not None
+        try:
+            messages = self._session.receive_ready()
+        except (EOFError, OSError, ProtocolError):
+            return self._session_ended()
+        events: list[Event] = []
+        for message in messages:
+            match message:
+                case TaskForked(task, attempt, pid, pidfd, fresh):
+                    self._forked(task, attempt, pid, pidfd.fd)
+                    events.append(TaskStarted(task, attempt, pid, fresh))
+                case TaskReaped(task, attempt, exit_code, peak_bytes):
+                    events += self._ended(task, attempt, TaskExited(task, attempt, exit_code, peak_bytes))
+        return events
+
+    def _forked(self, task: TaskId, attempt: int, pid: int, pidfd: int) -> None:
+        process = self._processes.get(task)
+        if process is None or process.attempt != attempt:
+            os.close(pidfd)
+            return
+        process.pid, process.pidfd = pid, pidfd
+        for number in process.signals:
+            self.signal(task, number)
+
+    def _ended(self, task: TaskId, attempt: int, event: Event) -> list[Event]:
+        """The last events of a process: what it still said, then its end."""
+        process = self._processes.get(task)
+        if process is None or process.attempt != attempt or process.ended:
+            return []
+        events: list[Event] = []
+        with contextlib.suppress(EOFError, OSError, ProtocolError):
+            while process.channel.fileno() >= 0 and (more := process.channel.receive_ready()):
+                events += more
+        process.ended = True
+        self._close_channel(process)
+        return [*events, event]
+
+    def _session_ended(self) -> list[Event]:
+        """The launcher is gone, and its tasks with it; end what they left in their groups."""
+        if self._session is not None:
+            self._selector.unregister(self._session)
+            self._session.close()
+            self._session = None
+        events: list[Event] = []
+        reason = self.launcher.import_failure() or "its launcher process was killed"
+        for task, process in self._processes.items():
+            if process.ended:
+                continue
+            if process.pid:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            events += self._ended(task, process.attempt, TaskLost(task, process.attempt, reason))
+        return events
+
+

@@ -1,0 +1,302 @@
+"""Which notebook variables a cell needs, and their bytes, or a refusal that names each culprit.
+
+    cell ── names ──→ read by it ── minus the tasks' own ──→ pickled one by one, for size, digest
+                                                             and the further names that they need
+         ──→ those that a task does not have in this version ──→ pickled together ──→ Packed
+
+The notebook's namespace is never walked as a whole. Sent values are remembered by digest, so a
+variable travels again only after it changed; a task that mutated its copy meanwhile keeps it.
+Everything here runs on the notebook's main thread, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfmagic import pickling
+from tfmagic.errors import CaptureError
+from tfmagic.events import Packed
+from tfmagic.names import global_names
+
+_SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
+_SHELL_PATTERN = re.compile(r"_i*|_i?\d+|_(dh|oh|ih|exit_code)|__\w+__")
+_IMMUTABLE = (int, float, complex, str, bytes, bool, type(None))
+_SMALL_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class TaskNames:
+    """What one task process has: its own names, and the version of each name we sent."""
+
+    owned: frozenset[str] = frozenset()
+    sent: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A notebook variable as examined for the journey; `problem` says why it cannot go."""
+
+    name: str
+    value: Any
+    version: object
+    size_bytes: int
+    needs: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+def capture(
+    wanted: Iterable[str],
+    pushed: Iterable[str],
+    namespace: Mapping[str, Any],
+    main: Mapping[str, Any],
+    tasks: Mapping[Any, TaskNames],
+    limit_bytes: int,
+) -> dict[Any, Packed | None]:
+    """Pack, for each task, the variables that it needs and does not have.
+
+    Args:
+        wanted: Names that the cell reads. Those that are not in `namespace` are left to the task.
+        pushed: Names that travel whatever the task has, and whatever their size.
+        namespace: Where names are looked up.
+        main: The notebook's ``__main__``, whose functions and classes are linked by name.
+        tasks: What each task has; updated when everything could be packed.
+        limit_bytes: For all captured variables together.
+
+    Raises:
+        CaptureError: Names every variable that cannot travel, with its type and size or reason.
+    """
+    pushed = tuple(dict.fromkeys(pushed))
+    missing = [name for name in pushed if name not in namespace]
+    if missing:
+        raise CaptureError(
+            f"--push names {', '.join(missing)}, which the notebook does not have; nothing was run. "
+            "Assign it first, or check the spelling."
+        )
+    variables = _examine({*wanted, *pushed}, pushed, namespace, main, tasks, limit_bytes)
+    _refuse(variables, pushed, limit_bytes)
+    return _pack_for_tasks(variables, pushed, main, tasks)
+
+
+def _examine(
+    wanted: set[str],
+    pushed: tuple[str, ...],
+    namespace: Mapping[str, Any],
+    main: Mapping[str, Any],
+    tasks: Mapping[Any, TaskNames],
+    limit_bytes: int,
+) -> dict[str, Variable]:
+    """Every variable that must go to some task, those that these need included."""
+    found: dict[str, Variable] = {}
+    queue = sorted(wanted)
+    while queue:
+        name = queue.pop()
+        if name in found or name not in namespace or (_is_shell_name(name) and name not in pushed):
+            continue
+        if name not in pushed and all(name in task.owned for task in tasks.values()):
+            continue
+        limit = None if name in pushed else limit_bytes
+        found[name] = _examine_one(name, namespace[name], main, limit)
+        queue += found[name].needs
+    return found
+
+
+def _is_shell_name(name: str) -> bool:
+    return name in _SHELL_NAMES or bool(_SHELL_PATTERN.fullmatch(name))
+
+
+def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None) -> Variable:
+    if isinstance(value, types.ModuleType):
+        return Variable(name, value, ("module", value.__name__), 0)
+    if type(value) in _IMMUTABLE and sys.getsizeof(value) <= _SMALL_BYTES:
+        return Variable(name, value, (type(value), value), sys.getsizeof(value))
+    needs: set[str] = set()
+
+    def link(other: str) -> bool:
+        if other == name:
+            return False
+        needs.add(other)
+        return True
+
+    needs |= _code_names(value, main)
+    try:
+        stream, buffers = pickling.dumps(value, main, link, limit_bytes=limit_bytes)
+    except pickling.TooLarge:
+        return Variable(name, value, None, max(_estimate_bytes(value), limit_bytes or 0), problem="size")
+    except Exception as error:  # the user's own __reduce__ may raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return Variable(name, value, None, 0, problem=f"{type(error).__name__}: {reason[:300]}")
+    size = len(stream) + sum(b.nbytes for b in buffers)
+    if isinstance(value, type | types.FunctionType):
+        return Variable(name, value, (id(value), stream), size, frozenset(needs))
+    digest = hashlib.sha256(stream)
+    for buffer in buffers:
+        digest.update(buffer)
+    return Variable(name, value, (id(type(value)), digest.digest()), size, frozenset(needs))
+
+
+def _code_names(value: Any, main: Mapping[str, Any]) -> set[str]:
+    """The globals that the code inside `value` reads: functions, classes, wrapped and bound ones."""
+    seen: set[int] = set()
+    found: set[str] = set()
+    queue = [value]
+    while queue:
+        item = queue.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, types.FunctionType):
+            if item.__globals__ is main:
+                found |= global_names(item.__code__)
+            queue += [cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell)]
+            queue += [*(item.__defaults__ or ()), getattr(item, "__wrapped__", None)]
+        elif isinstance(item, type):
+            if item.__module__ == "__main__":
+                queue += [*vars(item).values(), *item.__bases__]
+        elif isinstance(item, staticmethod | classmethod):
+            queue.append(item.__func__)
+        elif isinstance(item, property):
+            queue += [item.fget, item.fset, item.fdel]
+        elif isinstance(item, types.MethodType):
+            queue += [item.__func__, item.__self__]
+        elif hasattr(item, "func") and type(item).__module__ == "functools":
+            queue += [item.func, *getattr(item, "args", ())]
+        elif type(item).__module__ == "__main__":
+            queue.append(type(item))
+    return found
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - reading it is the question
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(variables: Mapping[str, Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
+    """Raise if something cannot travel."""
+    broken = [v for v in variables.values() if v.problem and v.problem != "size"]
+    counted = [v for v in variables.values() if v.name not in pushed and not (v in broken)]
+    total = sum(v.size_bytes for v in counted)
+    large = sorted((v for v in counted if v.size_bytes), key=lambda v: -v.size_bytes)
+    large = large if total > limit_bytes else []
+    if not broken and not large:
+        return
+    lines = ["these notebook variables cannot travel to the tasks; nothing was run:"]
+    lines += [f"  {v.name} ({_type_name(v.value)}): {v.problem}" for v in broken]
+    if large:
+        sign = "more than " if any(v.problem == "size" for v in large) else ""
+        lines += [f"  {v.name} ({_type_name(v.value)}): {format_bytes(v.size_bytes)}" for v in large[:20]]
+        lines.append(
+            f"  in all {sign}{format_bytes(total)}, above max_capture_bytes ({format_bytes(limit_bytes)})"
+        )
+    if broken:
+        lines.append("Create them inside the cell, so that each task makes its own.")
+    if large:
+        names = ",".join(v.name for v in large[:3])
+        lines.append(
+            f"Load the data inside the cell, or send it on purpose with --push {names}, or raise "
+            "the limit with %config TFCluster.max_capture_bytes."
+        )
+    raise CaptureError("\n".join(lines))
+
+
+def _pack_for_tasks(
+    variables: Mapping[str, Variable],
+    pushed: tuple[str, ...],
+    main: Mapping[str, Any],
+    tasks: Mapping[Any, TaskNames],
+) -> dict[Any, Packed | None]:
+    """One pickle for each different set of missing names, so that objects they share stay shared."""
+    missing = {}
+    for task, has in tasks.items():
+        missing[task] = frozenset(
+            name
+            for name, v in variables.items()
+            if name in pushed or (name not in has.owned and has.sent.get(name) != v.version)
+        )
+    packs: dict[frozenset[str], Packed | None] = {}
+    for names in set(missing.values()):
+        packs[names] = _pack(names, variables, main) if names else None
+    for task, names in missing.items():
+        tasks[task].sent.update({name: variables[name].version for name in names})
+        tasks[task].owned -= frozenset(pushed)
+    return {task: packs[names] for task, names in missing.items()}
+
+
+def _pack(names: frozenset[str], variables: Mapping[str, Variable], main: Mapping[str, Any]) -> Packed:
+    def linkable(name: str) -> bool:  # what every task of the group has already
+        return name in variables and name not in names
+
+    values = {name: variables[name].value for name in sorted(names)}
+    return pickling.pack(*pickling.dumps(values, main, linkable))
+
+
+def pack_call(call: Any, main: Mapping[str, Any], linkable: Callable[[str], bool]) -> Packed:
+    """Pack (function, args, kwargs).
+
+    Raises:
+        CaptureError: Says what in it cannot be pickled.
+    """
+    try:
+        return pickling.pack(*pickling.dumps(call, main, linkable))
+    except Exception as error:  # the user's own __reduce__ may raise anything
+        function, args, kwargs = call
+        parts = {"the function": function, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
+        for label, part in parts.items():
+            problem = _problem_of(part, main, linkable)
+            if problem:
+                raise CaptureError(
+                    f"{label} ({_type_name(part)}) cannot travel to the tasks: {problem}; nothing was "
+                    "run. Create it inside the function, so that each task makes its own."
+                ) from error
+        raise CaptureError(f"the call cannot travel to the tasks: {error}; nothing was run") from error
+
+
+def names_of_call(call: Any, main: Mapping[str, Any]) -> set[str]:
+    """The names of `main` that a call (function, args, kwargs) needs on the task."""
+    function, args, kwargs = call
+    found: set[str] = set()
+    for part in (function, *args, *kwargs.values()):
+        found |= _code_names(part, main)
+        if isinstance(part, type | types.FunctionType) and part.__module__ == "__main__":
+            found.add(part.__qualname__)
+        elif type(part).__module__ == "__main__":
+            found.add(type(part).__qualname__)
+    return found
+
+
+def _problem_of(value: Any, main: Mapping[str, Any], linkable: Callable[[str], bool]) -> str:
+    try:
+        pickling.dumps(value, main, linkable)
+    except Exception as error:  # the user's own __reduce__ may raise anything
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__qualname__
+
+
+def _estimate_bytes(value: Any) -> int:
+    """How large a value is about, without looking inside more than its own attributes."""
+    for attribute in ("nbytes", "memory_usage"):
+        size = getattr(value, attribute, None)
+        if isinstance(size, int):
+            return size
+    return sys.getsizeof(value)
+
+
+def format_bytes(size: float) -> str:
+    """A size for people: ``64 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"

@@ -1,0 +1,38 @@
+"""Settings: the same names in an IPython config file, in ``%config TFCluster.x`` and as arguments."""
+
+from __future__ import annotations
+
+from traitlets import Bool, Float, Int, Unicode
+from traitlets.config import SingletonConfigurable
+
+
+class TFCluster(SingletonConfigurable):
+    """Settings of tfmagic."""
+
+    workers = Int(2, help="Workers of a cluster whose shape is not given.").tag(config=True)
+    failure_grace_s = Float(
+        3.0, help="Seconds that the other tasks get, after one failed, before they are interrupted."
+    ).tag(config=True)
+    interrupt_grace_s = Float(
+        0.5, help="Seconds between an interrupt and the abort of TensorFlow's collectives."
+    ).tag(config=True)
+    abort_grace_s = Float(
+        0.5, help="Seconds between that abort and SIGKILL, after which the task is started anew."
+    ).tag(config=True)
+    start_timeout_s = Float(
+        120.0, help="Seconds for every task to be ready, the import of TensorFlow included."
+    ).tag(config=True)
+    heartbeat_timeout_s = Float(
+        3.0, help="Seconds without a heartbeat after which TensorFlow gives up a peer."
+    ).tag(config=True)
+    max_capture_bytes = Int(
+        64 << 20, help="Bytes of notebook variables that travel with a cell by themselves."
+    ).tag(config=True)
+    max_log_bytes = Int(1 << 30, help="Bytes of output that are kept of a task.").tag(config=True)
+    task_bytes = Int(
+        64 << 20, help="Memory that an idle task is taken to need when a cluster is started."
+    ).tag(config=True)
+    state_dir = Unicode("", help="Folder of run logs; TFMAGIC_STATE_DIR wins.").tag(config=True)
+    keep_runs_days = Float(7.0, help="Days after which old runs are deleted.").tag(config=True)
+    keep_runs_bytes = Int(4 << 30, help="Bytes above which the oldest runs are deleted.").tag(config=True)
+    warm = Bool(True, help="Start the launcher when the extension is loaded.").tag(config=True)

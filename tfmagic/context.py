@@ -1,0 +1,80 @@
+"""Who am I: what user code inside a task asks. The task program fills it in; outside it is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tfmagic.errors import TfmagicError
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """The task that runs this code.
+
+    Attributes:
+        type: Task type: chief, worker, ps or evaluator.
+        index: Index within the type.
+        cluster_spec: Addresses (``host:port``) by task type, as in this task's TF_CONFIG.
+        is_chief: Whether this task does the chief's work: the chief or, without one, worker-0.
+    """
+
+    type: str
+    index: int
+    cluster_spec: Mapping[str, list[str]]
+    is_chief: bool
+
+    @property
+    def name(self) -> str:
+        """``TYPE-INDEX``."""
+        return f"{self.type}-{self.index}"
+
+    @property
+    def num_tasks(self) -> int:
+        """How many tasks the cluster spec has."""
+        return sum(map(len, self.cluster_spec.values()))
+
+
+class _Barrier(Protocol):
+    def __call__(self, timeout: float | None) -> None: ...
+
+
+_current: TaskContext | None = None
+_barrier: _Barrier | None = None
+
+
+def install(context: TaskContext, barrier: Callable[[float | None], None]) -> None:
+    """Called once by the task program."""
+    global _current, _barrier
+    _current, _barrier = context, barrier
+
+
+def current_task() -> TaskContext:
+    """The task that runs this code.
+
+    Raises:
+        TfmagicError: This process is no task of a cluster.
+    """
+    if _current is None:
+        raise TfmagicError(
+            "current_task() is for code that runs on a task; call it inside a %%tfcluster cell or "
+            "a function given to Cluster.run"
+        )
+    return _current
+
+
+def barrier(timeout: float | None = None) -> None:
+    """Wait until every task that runs this cell has come here.
+
+    Args:
+        timeout: Seconds to wait at the most; None waits as long as the others are alive.
+
+    Raises:
+        threading.BrokenBarrierError: At once when a task of the cell ends or fails, or after
+            `timeout`; the message names it.
+        TfmagicError: This process is no task of a cluster.
+    """
+    if _barrier is None:
+        raise TfmagicError("barrier() is for code that runs on a task of a cluster")
+    _barrier(timeout)

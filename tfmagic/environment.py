@@ -1,0 +1,110 @@
+"""The environment of a task process, and whether the machine is big enough for a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from tfmagic.capture import format_bytes
+from tfmagic.errors import ClusterSpecError, LaunchError
+from tfmagic.spec import ClusterShape, TaskId
+
+_LAUNCHER_BYTES = 700 << 20  # TensorFlow 2.21 imported, beside nothing else
+
+
+def task_environ(
+    task: TaskId,
+    shape: ClusterShape,
+    base: Mapping[str, str],
+    extra: Mapping[str, str],
+    gpus_per_task: int | None,
+    legacy_keras: bool,
+) -> dict[str, str]:
+    """The environment of `task`: the notebook's, our presets, and the user's own on top.
+
+    Raises:
+        ClusterSpecError: There are fewer GPUs than asked for.
+    """
+    presets = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    threads = _threads_per_task(shape)
+    if threads:
+        presets["TF_NUM_INTRAOP_THREADS"] = str(threads)
+    gpus = visible_gpus(base)
+    if gpus or gpus_per_task:
+        presets["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    forced = {}
+    if gpus or gpus_per_task:
+        forced["CUDA_VISIBLE_DEVICES"] = ",".join(assign_gpus(task, shape, gpus, gpus_per_task))
+    if legacy_keras:
+        forced["TF_USE_LEGACY_KERAS"] = "1"
+    return {**presets, **base, **forced, **extra}
+
+
+def _threads_per_task(shape: ClusterShape) -> int:
+    """Threads for one op, where tasks would otherwise fight for cores; 0 leaves it to TensorFlow."""
+    computing = sum(1 for t in shape.tasks if t.type != "ps")
+    cores = len(os.sched_getaffinity(0))
+    return max(cores // computing, 1) if computing > 1 else 0
+
+
+def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        named = [g.strip() for g in environ["CUDA_VISIBLE_DEVICES"].split(",") if g.strip()]
+        return [] if "-1" in named else named
+    found = [p.name for p in Path("/dev").glob("nvidia[0-9]*")]
+    return sorted((re.sub(r"\D", "", name) for name in found), key=int)
+
+
+def assign_gpus(task: TaskId, shape: ClusterShape, gpus: list[str], per_task: int | None) -> list[str]:
+    """The GPUs of one task. ps and evaluator get none; too few GPUs are shared, one a task.
+
+    Raises:
+        ClusterSpecError: `per_task` asks for more than there are.
+    """
+    computing = [t for t in shape.tasks if t.type in ("chief", "worker")]
+    if shape.ps:
+        computing = [t for t in computing if t.type == "worker"]  # the coordinator computes nothing
+    if task not in computing:
+        return []
+    count = len(gpus) // len(computing) if per_task is None else per_task
+    if count * len(computing) > len(gpus):
+        raise ClusterSpecError(
+            f"{len(computing)} tasks with {count} GPUs each need {count * len(computing)}; this machine "
+            f"shows {len(gpus)}. Ask for fewer with --gpus-per-task, or for fewer tasks."
+        )
+    place = computing.index(task)
+    if count == 0 and per_task is None:
+        return [gpus[place % len(gpus)]] if gpus else []
+    return gpus[place * count : (place + 1) * count]
+
+
+def check_memory(shape: ClusterShape, task_bytes: int, launcher_running: bool) -> None:
+    """Refuse a cluster that this machine cannot hold.
+
+    Raises:
+        LaunchError: Says what is needed, what is free, and how many tasks would fit.
+    """
+    free = min(psutil.virtual_memory().available, _cgroup_free_bytes())
+    base = 0 if launcher_running else _LAUNCHER_BYTES
+    needed = base + len(shape.tasks) * task_bytes
+    if needed > free:
+        fits = max((free - base) // task_bytes, 0)
+        raise LaunchError(
+            f"a cluster of {shape} needs about {format_bytes(needed)} of memory before it computes "
+            f"anything, and {format_bytes(free)} are free; nothing was started. Up to {fits} tasks fit."
+        )
+
+
+def _cgroup_free_bytes() -> float:
+    """What the control group of this process still allows (cgroup v2), or infinity."""
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text()
+        return float("inf") if limit == "max" else int(limit) - int(used)
+    except (OSError, ValueError):
+        return float("inf")

@@ -1,0 +1,102 @@
+"""The exceptions that tfmagic itself raises; every one of them can be pickled.
+
+    TfmagicError                catch this to handle anything tfmagic reports
+    ├── ClusterSpecError        the shape, name or selector asked for makes no sense (your input)
+    ├── CaptureError            a notebook variable cannot travel; nothing was run
+    ├── LaunchError             a cluster could not be started; nothing of it stays behind
+    ├── TaskDied                a task process ended without a Python exception
+    ├── TaskTimeoutError        a time limit that you set has passed
+    ├── RemoteError             a task raised an exception that cannot be rebuilt here
+    ├── BackendError            the backend does not exist or cannot do what was asked
+    └── ProtocolError           a control channel carried something that is not ours
+
+A failure of the user's own code is not in this tree: it is raised as the user's own exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class TfmagicError(Exception):
+    """Base of every error of tfmagic."""
+
+
+class ClusterSpecError(TfmagicError, ValueError):
+    """A cluster shape, task name or selector that cannot be."""
+
+
+class CaptureError(TfmagicError):
+    """Notebook variables that cannot be sent to the tasks; nothing was run."""
+
+
+class LaunchError(TfmagicError):
+    """The cluster could not be started; no process of it is left."""
+
+
+class TaskDied(TfmagicError):
+    """A task process ended without raising.
+
+    Attributes:
+        task: Name of the task, such as ``worker-1``.
+        exit_code: Its exit code; negative for the number of a signal; None where nobody could ask.
+    """
+
+    def __init__(self, message: str, task: str = "", exit_code: int | None = None):
+        super().__init__(message, task, exit_code)
+        self.message, self.task, self.exit_code = message, task, exit_code
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class TaskTimeoutError(TfmagicError, TimeoutError):
+    """A time limit passed before every task was done. The message shows where the tasks were."""
+
+
+class BackendError(TfmagicError):
+    """The backend is unknown, not installed, or refused."""
+
+
+class ProtocolError(TfmagicError):
+    """Bytes on a control channel that tfmagic did not write."""
+
+
+class RemoteError(TfmagicError):
+    """Stands for a task's exception whose own class cannot be rebuilt in this process.
+
+    It is also an instance of the nearest base class that can, so ``except ValueError:`` still works.
+
+    Attributes:
+        type_name: Name of the original class, such as ``InvalidArgumentError``.
+        text: The whole traceback as the task would have printed it.
+    """
+
+    def __init__(self, message: str, type_name: str = "Exception", text: str = ""):
+        Exception.__init__(self, message)
+        self.message, self.type_name, self.text = message, type_name, text
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Callable[..., RemoteError], tuple[object, ...]]:
+        bases = [b for b in type(self).__mro__ if b.__module__ != __name__ and b is not object]
+        return remote_error, (self.message, self.type_name, self.text, bases[0] if bases else Exception)
+
+
+def remote_error(
+    message: str, type_name: str, text: str, base: type[BaseException] = Exception
+) -> RemoteError:
+    """A `RemoteError` that shows as `type_name` and is also a `base`.
+
+    A base whose layout does not fit (``OSError`` beside our attributes does, ``KeyboardInterrupt``
+    does not belong here) falls back to plain `RemoteError`.
+    """
+    bases = (RemoteError,) if base in (Exception, BaseException) else (RemoteError, base)
+    try:
+        made = type(type_name, bases, {"__module__": __name__, "__doc__": RemoteError.__doc__})
+        error = made(message, type_name, text)
+    except TypeError:
+        error = RemoteError(message, type_name, text)
+    assert isinstance(error, RemoteError)
+    return error

@@ -1,0 +1,334 @@
+"""The one protocol: what the kernel and a task process say to each other, and what else happens.
+
+Commands are imperative and go to a task; events are in the past tense and come from one, from the
+operating system, or from the user. All are frozen and carry the user's data only as `Packed` bytes,
+which nobody but the code that asked for them unpickles.
+
+There is no "cell started": a channel keeps its order and a task runs one cell at a time, so a cell
+runs from the moment when it was sent. That saves a third of the messages of an empty cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tfmagic.spec import TaskId
+
+
+class Handle:
+    """A file descriptor that travels with a message; the receiver gets one of its own."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int):
+        self.fd = fd
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A pickled value: small ones in `data`; big ones in the memory file `handle`.
+
+    `sizes` are the bytes of the pickle stream and of each out-of-band buffer (pickle protocol 5),
+    laid one behind the other in the memory file, each at a multiple of 64 bytes.
+    """
+
+    data: bytes = b""
+    handle: Handle | None = None
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PackedError:
+    """An exception of a task on its way to the notebook; see `tfmagic.tracebacks`."""
+
+    type_name: str
+    message: str
+    text: str
+    packed: Packed | None
+    where: str
+
+
+# ---- commands to a task -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBoot:
+    """First message to a new task process: who it is and how it is set up."""
+
+    task: TaskId
+    attempt: int
+    cluster: str
+    shape_tasks: tuple[TaskId, ...]
+    tf_config: str
+    environ: Mapping[str, str]
+    cwd: str
+    sys_path: tuple[str, ...]
+    log_path: str
+    leader: TaskId
+    heartbeat_ms: int
+    keras_fix: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunCell:
+    """Run a cell, or a call, in the task's namespace.
+
+    `source` is Python (magics already translated); `names` is a packed dict of variables to bind
+    first; `call` a packed (function, args, kwargs) that is used instead of `source`; `pull` names
+    to send back; `tasks` are those that run the cell together.
+    """
+
+    cell: int
+    source: str = ""
+    filename: str = ""
+    names: Packed | None = None
+    call: Packed | None = None
+    pull: tuple[str, ...] = ()
+    want_value: bool = False
+    show_value: bool = True
+    tasks: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCollectives:
+    """Make every TensorFlow collective that waits in this task raise, now, with `message`."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseBarrier:
+    """Everybody is there."""
+
+    barrier: str
+
+
+@dataclass(frozen=True, slots=True)
+class BreakBarrier:
+    """Somebody will never come; `reason` says who and why."""
+
+    barrier: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLog:
+    """The log reached its limit: note it there, and drop what follows."""
+
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Flush and end."""
+
+
+Command = TaskBoot | RunCell | AbortCollectives | ReleaseBarrier | BreakBarrier | CloseLog | Stop
+
+
+# ---- events of a task ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReady:
+    """The task is set up and takes cells."""
+
+    task: TaskId
+    attempt: int
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Displayed:
+    """Something rich was displayed when the log was `offset` bytes long.
+
+    `bundle` is JSON of {"data", "metadata", "transient", "update", "clear"}.
+    """
+
+    task: TaskId
+    attempt: int
+    cell: int
+    offset: int
+    bundle: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierReached:
+    """The task waits at a barrier that all of `members` must reach. It is known by its name."""
+
+    task: TaskId
+    attempt: int
+    barrier: str
+    members: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellReturned:
+    """The cell ended normally when the log was `log_end` bytes long.
+
+    `owned` lists the names that the task's own cells have assigned, or None where that has not
+    changed since the last report; `failed_pulls` says why a name could not be sent back.
+    """
+
+    task: TaskId
+    attempt: int
+    cell: int
+    seconds: float
+    log_end: int
+    value: Packed | None = None
+    value_error: str = ""
+    pulled: Mapping[str, Packed] = field(default_factory=dict)
+    failed_pulls: Mapping[str, str] = field(default_factory=dict)
+    owned: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CellRaised:
+    """The cell raised; `interrupted` where that was a KeyboardInterrupt."""
+
+    task: TaskId
+    attempt: int
+    cell: int
+    seconds: float
+    log_end: int
+    error: PackedError
+    interrupted: bool = False
+    owned: tuple[str, ...] | None = None
+
+
+# ---- events of the operating system -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """The task has a process."""
+
+    task: TaskId
+    attempt: int
+    pid: int
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskExited:
+    """The task process ended; the last event of this attempt. Negative codes are signals."""
+
+    task: TaskId
+    attempt: int
+    exit_code: int
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLost:
+    """Nobody can say how the task ended (its launcher is gone); the last event of this attempt."""
+
+    task: TaskId
+    attempt: int
+    reason: str
+
+
+# ---- what the user asks for ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequested:
+    """Give these tasks a new process each; a running one is killed first."""
+
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellRequested:
+    """Run `commands` and finish when every task in it has ended its part."""
+
+    cell: int
+    commands: Mapping[TaskId, RunCell]
+    timeout_s: float | None = None
+    keep_going: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptPressed:
+    """The user wants the prompt back; a second press means it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """End every task."""
+
+
+Event = (
+    TaskReady
+    | Displayed
+    | BarrierReached
+    | CellReturned
+    | CellRaised
+    | TaskStarted
+    | TaskExited
+    | TaskLost
+    | LaunchRequested
+    | CellRequested
+    | InterruptPressed
+    | StopRequested
+)
+
+
+# ---- between the kernel and its launcher --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A new cluster: its own channel to the launcher."""
+
+    channel: Handle
+
+
+@dataclass(frozen=True, slots=True)
+class ForkTask:
+    """Start a task process with this control channel and log."""
+
+    task: TaskId
+    attempt: int
+    channel: Handle
+    log: Handle
+    environ: Mapping[str, str]
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherReady:
+    """TensorFlow is imported; tasks start in milliseconds from now on."""
+
+    tensorflow: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherFailed:
+    """TensorFlow could not be imported."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskForked:
+    """A task process exists; `pidfd` signals and watches it without races."""
+
+    task: TaskId
+    attempt: int
+    pid: int
+    pidfd: Handle
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReaped:
+    """A task process ended and its children with it."""
+
+    task: TaskId
+    attempt: int
+    exit_code: int
+    peak_bytes: int

@@ -1,0 +1,227 @@
+"""User values to bytes and back, on both sides of the wire.
+
+    value ── dill ──→ pickle stream + raw buffers (protocol 5) ──→ Packed
+             │ names that the other side has are linked, not copied
+             │ TensorFlow tensors become numpy arrays on their way to the notebook
+
+Small values travel in the message. From 64 KiB on stream and buffers lie in a memory file whose
+descriptor travels instead: one copy on the way in, none on the way out, and nothing to clean up if
+either side dies.
+
+A notebook's functions find their globals by name in whatever ``__main__`` they land in, and a class
+that both sides have is linked by its name, so that ``isinstance`` and ``except`` hold across.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dill
+
+from tfmagic.events import Handle, Packed
+
+_IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
+_ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
+_HEAVY_ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
+
+
+class TooLarge(Exception):
+    """The pickle grew over its limit."""
+
+
+class NeedsTensorFlow(Exception):
+    """Unpickling would import TensorFlow into a process that has not imported it."""
+
+
+class _Sink(io.RawIOBase):
+    """Collects a pickle stream and stops it at a limit, before anything is copied."""
+
+    def __init__(self, limit_bytes: int | None):
+        self.chunks: list[bytes] = []
+        self.size_bytes = 0
+        self.limit_bytes = limit_bytes
+
+    def add(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        if self.limit_bytes is not None and self.size_bytes > self.limit_bytes:
+            raise TooLarge
+
+    def write(self, data: Any) -> int:
+        self.add(len(data))
+        self.chunks.append(data)
+        return len(data)
+
+
+class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
+    """dill, with the notebook's namespace linked by name.
+
+    Args:
+        main: The ``__main__`` namespace that is linked instead of copied.
+        linkable: Whether the other side has the class or function bound to this name in `main`.
+        for_notebook: Turn tensors and variables into numpy arrays.
+    """
+
+    def __init__(
+        self,
+        sink: _Sink,
+        main: Mapping[str, Any],
+        linkable: Callable[[str], bool],
+        for_notebook: bool = False,
+    ):
+        self.buffers: list[memoryview] = []
+        self._sink, self._namespace, self._linkable = sink, main, linkable
+        self._for_notebook = for_notebook
+        super().__init__(sink, protocol=5, byref=False, recurse=False, buffer_callback=self._keep)
+
+    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _IN_BAND_BYTES:
+            return True
+        self._sink.add(raw.nbytes)
+        self.buffers.append(raw)
+        return False
+
+    def persistent_id(self, obj: Any) -> Any:
+        if obj is self._namespace:
+            return ("namespace",)
+        if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
+            name = obj.__qualname__
+            if self._namespace.get(name) is obj and self._linkable(name):
+                return ("main", name)
+        return None
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
+            return (_import_module, (obj.__name__,))
+        if self._for_notebook and _is_tensor(obj):
+            return (_same, (obj.numpy(),))
+        return NotImplemented
+
+
+class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
+    """The other side of `Pickler`.
+
+    Args:
+        import_tensorflow: False refuses, by `NeedsTensorFlow`, to import it where nobody has.
+    """
+
+    def __init__(self, *args: Any, main: Mapping[str, Any], import_tensorflow: bool, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._namespace, self._import_tensorflow = main, import_tensorflow
+
+    def persistent_load(self, pid: Any) -> Any:
+        if pid[0] == "namespace":
+            return self._namespace
+        return self._namespace[pid[1]]
+
+    def find_class(self, module: str, name: str) -> Any:
+        root = module.partition(".")[0]
+        if root in _HEAVY_ROOTS and not self._import_tensorflow and root not in sys.modules:
+            raise NeedsTensorFlow(f"{module}.{name}")
+        return super().find_class(module, name)
+
+
+def dumps(
+    value: Any,
+    main: Mapping[str, Any],
+    linkable: Callable[[str], bool] = lambda name: False,
+    for_notebook: bool = False,
+    limit_bytes: int | None = None,
+) -> tuple[bytes, list[memoryview]]:
+    """Pickle `value` into its stream and its out-of-band buffers (views, not copies).
+
+    Raises:
+        TooLarge: Stream and buffers together are over `limit_bytes`.
+        Exception: Whatever pickling the value raises.
+    """
+    sink = _Sink(limit_bytes)
+    pickler = Pickler(sink, main, linkable, for_notebook)
+    pickler.dump(value)
+    return b"".join(sink.chunks), pickler.buffers
+
+
+def pack(stream: bytes, buffers: list[memoryview]) -> Packed:
+    """Put a pickle on its way. Raises OSError when memory for it runs out."""
+    sizes = (len(stream), *(b.nbytes for b in buffers))
+    if sum(sizes) < _IN_BAND_BYTES:
+        return Packed(data=stream)
+    fd = os.memfd_create("tfmagic", os.MFD_CLOEXEC)
+    offset = 0
+    for part in (memoryview(stream), *buffers):
+        _write_at(fd, part, offset)
+        offset += -(-part.nbytes // _ALIGN) * _ALIGN
+    os.ftruncate(fd, max(offset, 1))
+    return Packed(handle=OwnedHandle(fd), sizes=sizes)
+
+
+class OwnedHandle(Handle):
+    """A descriptor that closes when nobody refers to it any more."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def _write_at(fd: int, part: memoryview, offset: int) -> None:
+    flat = part.cast("B") if part.nbytes else memoryview(b"")
+    while flat:
+        written = os.pwrite(fd, flat, offset)
+        flat, offset = flat[written:], offset + written
+
+
+def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = True) -> Any:
+    """The value of `packed`. Big arrays are private, writable views of the memory file.
+
+    May be called once: it takes over the file descriptor.
+
+    Raises:
+        NeedsTensorFlow: See `Unpickler`.
+        Exception: Whatever unpickling the value raises.
+    """
+    stream: Any = packed.data
+    buffers: list[memoryview] = []
+    if packed.handle is not None:
+        stream, buffers = _map(packed.handle.fd, packed.sizes)
+    unpickler = Unpickler(
+        io.BytesIO(stream), buffers=buffers, main=main, import_tensorflow=import_tensorflow
+    )
+    return unpickler.load()
+
+
+def _map(fd: int, sizes: tuple[int, ...]) -> tuple[memoryview, list[memoryview]]:
+    length = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
+    whole = memoryview(
+        mmap.mmap(fd, max(length, 1), flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    )
+    parts, offset = [], 0
+    for size in sizes:
+        parts.append(whole[offset : offset + size])
+        offset += -(-size // _ALIGN) * _ALIGN
+    return parts[0], parts[1:]
+
+
+def _import_module(name: str) -> types.ModuleType:
+    """Modules travel by name (a function of ours, so that its name in a message is stable)."""
+    import importlib
+
+    return importlib.import_module(name)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _is_tensor(obj: Any) -> bool:
+    """Whether `obj` is an eager tensor or a variable, asked without importing TensorFlow."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or type(obj).__module__.partition(".")[0] not in _HEAVY_ROOTS:
+        return False
+    return isinstance(obj, tensorflow.Tensor | tensorflow.Variable) and hasattr(obj, "numpy")

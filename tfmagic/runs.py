@@ -1,0 +1,102 @@
+"""The state folder: the only place that knows its layout.
+
+    <state dir>/runs/<run>/run.json          who started it: {"pid", "started", "cluster", "shape"}
+    <state dir>/runs/<run>/<task>.log        everything that the task wrote, in its order
+    <state dir>/runs/<run>/<task>.stacks     the Python stacks that it was asked for
+
+Folders are 0700 and files 0600. Old runs are pruned by age and size when a new one starts; a run
+whose kernel is alive is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import platformdirs
+
+from tfmagic.errors import LaunchError
+from tfmagic.spec import TaskId
+
+
+def state_dir(configured: str = "") -> Path:
+    """``TFMAGIC_STATE_DIR``, else `configured`, else the platform's folder for state."""
+    chosen = os.environ.get("TFMAGIC_STATE_DIR") or configured
+    return Path(chosen).expanduser() if chosen else platformdirs.user_state_path("tfmagic")
+
+
+class Run:
+    """The folder of one cluster's life."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return self.folder.name
+
+    def log_path(self, task: TaskId) -> Path:
+        return self.folder / f"{task.name}.log"
+
+    def stacks_path(self, task: TaskId) -> Path:
+        return self.folder / f"{task.name}.stacks"
+
+    def open_log(self, task: TaskId) -> int:
+        """A descriptor that appends to the task's log."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(self.log_path(task), flags, 0o600)
+
+
+def create_run(base: Path, cluster: str, facts: Mapping[str, object]) -> Run:
+    """A new, empty run folder, proved to be writable.
+
+    Raises:
+        LaunchError: The folder cannot be made or written.
+    """
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    try:
+        runs = base / "runs"
+        runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = _make_unique(runs, f"{stamp}-{cluster}-{os.getpid()}")
+        meta = {"pid": os.getpid(), "started": time.time(), "cluster": cluster, **facts}
+        path = folder / "run.json"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(meta))
+    except OSError as error:
+        raise LaunchError(
+            f"the state folder {base} cannot be written ({error.strerror or error}); nothing was "
+            "started. Free or repair it, or set TFMAGIC_STATE_DIR to a folder that can."
+        ) from error
+    return Run(folder)
+
+
+def _make_unique(runs: Path, name: str) -> Path:
+    for suffix in ("", *(f".{n}" for n in range(2, 1000))):
+        folder = runs / (name + suffix)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return folder
+    raise FileExistsError(f"too many runs called {name}")
+
+
+def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> None:
+    """Delete the oldest runs that are over age or over the total size, and whose kernel is gone."""
+    found = []
+    for folder in (base / "runs").glob("*"):
+        try:
+            meta = json.loads((folder / "run.json").read_text())
+            size = sum(entry.stat().st_size for entry in os.scandir(folder))
+            found.append((float(meta["started"]), size, folder, int(meta["pid"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # half-made by a kernel at this very moment, or not ours
+    total = sum(size for _, size, _, _ in found)
+    for started, size, folder, pid in sorted(found, key=lambda run: run[0]):
+        too_old = time.time() - started > keep_days * 86400
+        if (too_old or total > keep_bytes) and not os.path.exists(f"/proc/{pid}"):
+            shutil.rmtree(folder, ignore_errors=True)
+            total -= size

@@ -1,0 +1,176 @@
+"""What a cluster looks like: task ids, shapes, addresses, TF_CONFIG, selectors. Pure data.
+
+Everybody reads this module; it imports nothing of tfmagic but the errors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tfmagic.errors import ClusterSpecError
+
+TASK_TYPES = ("chief", "worker", "ps", "evaluator")
+"""The task types of TF_CONFIG, in the order in which results and displays list them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """One task of a cluster: its type and its index within that type."""
+
+    type: str
+    index: int
+
+    @property
+    def name(self) -> str:
+        """``TYPE-INDEX``, as it stands in prefixes, results, errors and selectors."""
+        return f"{self.type}-{self.index}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __lt__(self, other: TaskId) -> bool:
+        return self.sort_key < other.sort_key
+
+    @property
+    def sort_key(self) -> tuple[int, int]:
+        """Orders chief, worker, ps, evaluator, then by index."""
+        return (TASK_TYPES.index(self.type), self.index)
+
+
+def parse_task(name: str) -> TaskId:
+    """The task called `name`, such as ``worker-1``.
+
+    Raises:
+        ClusterSpecError: The text is not of the form ``TYPE-INDEX``.
+    """
+    match = re.fullmatch(r"([a-z]+)-(\d+)", name)
+    if not match or match[1] not in TASK_TYPES:
+        raise ClusterSpecError(
+            f"{name!r} is not a task; a task is called TYPE-INDEX with one of the types "
+            f"{', '.join(TASK_TYPES)}, such as worker-0"
+        )
+    return TaskId(match[1], int(match[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """How many tasks of each type.
+
+    Raises:
+        ClusterSpecError: Negative counts, more than one chief or evaluator, no task to run a cell,
+            or parameter servers without workers.
+    """
+
+    workers: int = 2
+    ps: int = 0
+    chief: bool = False
+    evaluator: bool = False
+
+    def __post_init__(self) -> None:
+        for name, count in (("workers", self.workers), ("ps", self.ps)):
+            if isinstance(count, bool) or not isinstance(count, int):
+                raise ClusterSpecError(f"{name} is a number of tasks, not {count!r}")
+            if count < 0:
+                raise ClusterSpecError(f"{name} is a number of tasks and cannot be {count}; use 0 or more")
+        for name, flag in (("chief", self.chief), ("evaluator", self.evaluator)):
+            if flag not in (True, False):
+                raise ClusterSpecError(
+                    f"a cluster has at most one {name}; pass {name}=True or False, not {flag!r}"
+                )
+        if self.ps and not self.workers:
+            raise ClusterSpecError("a cluster with ps tasks needs at least one worker to compute; add workers")
+        if self.ps and not self.chief:  # the coordinator is the chief
+            object.__setattr__(self, "chief", True)
+        if not self.chief and not self.workers:
+            raise ClusterSpecError("a cluster needs at least one chief or worker task; add workers")
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """Every task, in the order of `TASK_TYPES`."""
+        counts = (int(self.chief), self.workers, self.ps, int(self.evaluator))
+        return tuple(TaskId(t, i) for t, n in zip(TASK_TYPES, counts, strict=True) for i in range(n))
+
+    @property
+    def leader(self) -> TaskId:
+        """The task that acts as chief: ``chief-0`` or, where there is none, ``worker-0``."""
+        return self.tasks[0]
+
+    @property
+    def cell_tasks(self) -> tuple[TaskId, ...]:
+        """The tasks that run a cell when nothing else is said.
+
+        With parameter servers that is the coordinator alone; else chief and workers. An evaluator
+        always runs along only where ``--on`` names it.
+        """
+        if self.ps:
+            return (TaskId("chief", 0),)
+        return tuple(t for t in self.tasks if t.type in ("chief", "worker"))
+
+    def __str__(self) -> str:
+        def times(count: int, word: str) -> str:
+            return f"{count} {word}" + ("s" if count > 1 and word != "ps" else "")
+
+        parts = [(int(self.chief), "chief"), (self.workers, "worker"), (self.ps, "ps")]
+        parts.append((int(self.evaluator), "evaluator"))
+        return ", ".join(times(n, word) for n, word in parts if n)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """A shape with an address (``host:port``) for each task."""
+
+    shape: ClusterShape
+    addresses: Mapping[TaskId, str]
+
+    def tf_config(self, task: TaskId) -> str:
+        """TF_CONFIG of `task`, as JSON.
+
+        The evaluator stands only in its own: a chief that finds an evaluator in its cluster spec
+        waits for ever for a server that the evaluator does not run (tf.distribute, measured on 2.21).
+        """
+        cluster: dict[str, list[str]] = {}
+        for other in self.shape.tasks:
+            if other.type != "evaluator" or task.type == "evaluator":
+                cluster.setdefault(other.type, []).append(self.addresses[other])
+        return json.dumps({"cluster": cluster, "task": {"type": task.type, "index": task.index}})
+
+
+def select(selector: str, tasks: Iterable[TaskId]) -> tuple[TaskId, ...]:
+    """The tasks that `selector` names, in the cluster's order and each once.
+
+    Args:
+        selector: Comma-separated ``all``, a type, a task, or a range such as ``worker-0:3`` whose
+            end is excluded, as in a Python slice.
+        tasks: The tasks of the cluster.
+
+    Raises:
+        ClusterSpecError: The selector is empty, malformed, or names a task that is not there.
+    """
+    present = tuple(tasks)
+    parts = [part.strip() for part in selector.split(",") if part.strip()]
+    if not parts:
+        raise ClusterSpecError(f"the selector {selector!r} names no task; {_known(present)}")
+    chosen = {task for part in parts for task in _select_part(part, present)}
+    return tuple(task for task in present if task in chosen)
+
+
+def _select_part(part: str, present: tuple[TaskId, ...]) -> list[TaskId]:
+    if part == "all":
+        return list(present)
+    if part in TASK_TYPES:
+        found = [t for t in present if t.type == part]
+    elif match := re.fullmatch(r"([a-z]+)-(\d+)(?::(\d+))?", part):
+        first, end = int(match[2]), int(match[3] or int(match[2]) + 1)
+        found = [t for t in present if t.type == match[1] and first <= t.index < end]
+    else:
+        found = []
+    if not found:
+        raise ClusterSpecError(f"there is no task {part!r} in this cluster; {_known(present)}")
+    return found
+
+
+def _known(tasks: tuple[TaskId, ...]) -> str:
+    return "it has " + ", ".join(t.name for t in tasks)

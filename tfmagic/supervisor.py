@@ -1,0 +1,206 @@
+"""The one loop: brings events to the lifecycle and carries out what it decides.
+
+    API threads ── ask(event) ──→ mailbox ─┐
+    backend ─────── poll ──────→ events ───┴→ apply → state → decide → actions → backend
+                                                        └→ FinishCell → CellRun.done
+
+One thread for each cluster, "tfmagic-NAME"; a daemon that ends with `close`. It unpickles nothing of
+the user's, prints nothing and displays nothing. Readers take `state`, which is immutable.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import assert_never
+
+from tfmagic import lifecycle
+from tfmagic.backends import Backend
+from tfmagic.events import (
+    AbortCollectives,
+    BreakBarrier,
+    CellRequested,
+    CloseLog,
+    Displayed,
+    Event,
+    InterruptPressed,
+    LaunchRequested,
+    ReleaseBarrier,
+    StopRequested,
+    TaskBoot,
+)
+from tfmagic.lifecycle import (
+    Abort,
+    Action,
+    AnswerBarrier,
+    CellState,
+    ClusterState,
+    FinishCell,
+    Launch,
+    Policy,
+    Send,
+    Signal,
+)
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+
+_HOUSEKEEPING_S = 0.5  # how often the logs' sizes are looked at while a cell runs
+
+
+class CellRun:
+    """A cell under way: `done` is set when `outcome` is there. `displays` grows meanwhile."""
+
+    def __init__(self, request: CellRequested):
+        self.request = request
+        self.done = threading.Event()
+        self.outcome: CellState | None = None
+        self.displays: deque[Displayed] = deque()
+
+
+class Supervisor:
+    """Owns the state of one cluster and the thread that changes it.
+
+    Args:
+        boot: Makes the boot message of a task's attempt.
+        fresh: Whether tasks need a fresh interpreter.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: tuple[TaskId, ...],
+        policy: Callable[[], Policy],
+        boot: Callable[[TaskId, int], TaskBoot],
+        run: Run,
+        max_log_bytes: int,
+        fresh: bool = False,
+        name: str = "default",
+    ):
+        self.backend, self.policy, self.boot, self.run = backend, policy, boot, run
+        self.state: ClusterState = lifecycle.new_state(tasks)
+        self.changed = threading.Condition()
+        self.crashed: BaseException | None = None
+        self._fresh, self._max_log_bytes = fresh, max_log_bytes
+        self._mailbox: deque[Event] = deque()
+        self._cell: CellRun | None = None
+        self._closed_logs: set[TaskId] = set()
+        self._next_look = 0.0
+        self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the loop, and with it every task."""
+        self.thread.start()
+
+    # -- called by any thread --
+
+    def ask(self, event: Event) -> None:
+        """Hand an event of the user's to the loop."""
+        self._mailbox.append(event)
+        self.backend.wake()
+
+    def run_cell(self, request: CellRequested) -> CellRun:
+        """Start a cell. The caller sees to it that no other runs."""
+        run = CellRun(request)
+        self._cell = run
+        self.ask(request)
+        return run
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self.ask(InterruptPressed())
+
+    def relaunch(self, tasks: tuple[TaskId, ...]) -> None:
+        """New processes for these tasks."""
+        self.ask(LaunchRequested(tasks))
+
+    def wait_for(self, ready: Callable[[ClusterState], bool], timeout_s: float) -> bool:
+        """Wait until the state satisfies `ready`; False when the time has passed or the loop ended."""
+        with self.changed:
+            self.changed.wait_for(lambda: ready(self.state) or not self.thread.is_alive(), timeout_s)
+        return ready(self.state)
+
+    def close(self) -> None:
+        """End every task and the loop. Safe to call twice."""
+        if self.thread.is_alive():
+            self.ask(StopRequested())
+            self.thread.join(10)
+
+    # -- the loop --
+
+    def _serve(self) -> None:
+        try:
+            wake_at = self._decide([])
+            while not self.state.stopping:
+                events = list(self.backend.poll(self._poll_timeout(wake_at)))
+                while self._mailbox:
+                    events.append(self._mailbox.popleft())
+                wake_at = self._decide(events)
+                self._bound_logs()
+        except BaseException as error:  # a bug here must not leave anybody waiting
+            self.crashed = error
+        finally:
+            self.backend.close()
+            if self._cell is not None:
+                self._cell.done.set()
+            with self.changed:
+                self.changed.notify_all()
+
+    def _poll_timeout(self, wake_at: float | None) -> float | None:
+        times = [] if wake_at is None else [wake_at]
+        if self._cell is not None:
+            times.append(self._next_look)
+        return max(min(times) - time.monotonic(), 0) if times else None
+
+    def _decide(self, events: list[Event]) -> float | None:
+        """Fold events, act, and say when time alone calls for another look."""
+        now = time.monotonic()
+        state = self.state
+        for event in events:
+            if isinstance(event, Displayed) and self._cell is not None:
+                self._cell.displays.append(event)
+            state = lifecycle.apply(state, event, now)
+        decision = lifecycle.decide(state, self.policy(), now)
+        self.state = decision.state
+        for action in decision.actions:
+            self._perform(action)
+        with self.changed:
+            self.changed.notify_all()
+        return decision.wake_at
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Launch(task, attempt):
+                self._closed_logs.discard(task)
+                self.backend.launch(self.boot(task, attempt), self._fresh)
+            case Send(task, command):
+                self.backend.send(task, command)
+            case Signal(task, number):
+                self.backend.signal(task, number)
+            case Abort(task, message):
+                self.backend.send(task, AbortCollectives(message))
+            case AnswerBarrier(task, barrier, reason):
+                answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier)
+                self.backend.send(task, answer)
+            case FinishCell(cell):
+                run, self._cell = self._cell, None
+                assert run is not None
+                run.outcome = cell
+                run.done.set()
+            case _:
+                assert_never(action)
+
+    def _bound_logs(self) -> None:
+        """Tell a task whose log has reached its limit to stop keeping it."""
+        now = time.monotonic()
+        if self._cell is None or now < self._next_look:
+            return
+        self._next_look = now + _HOUSEKEEPING_S
+        for task in self.state.tasks:
+            path = self.run.log_path(task)
+            if task in self._closed_logs or not path.exists():
+                continue
+            if path.stat().st_size >= self._max_log_bytes:
+                self._closed_logs.add(task)
+                self.backend.send(task, CloseLog(self._max_log_bytes))

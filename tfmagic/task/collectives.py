@@ -1,0 +1,164 @@
+"""What a task does for TensorFlow's multi-worker strategies, around four methods of its Context.
+
+Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
+
+- A strategy that is made after any op ran raises "Collective ops must be configured at program
+  startup". Resetting the context cures it; tensors, variables, traced functions, datasets, Keras
+  models and generators go on working, look-up tables and queues do not. So: reset, unless one lives.
+- A peer that dials before the leader listens loses exactly 1.0 s to gRPC's back-off, and a task
+  that waits for its peers inside C++ cannot be interrupted. So: all tasks meet on our own channel
+  first (Ctrl-C works, a dead peer breaks it), then the leader goes ahead and the others follow when
+  its port answers.
+- The coordination service notices a dead peer after 10 s. So: 3 s, unless the user said otherwise.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tfmagic.events import TaskBoot
+from tfmagic.spec import TaskId
+
+_UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
+_LEADER_WAIT_S = 60.0  # the leader has met us: it only has to open its port
+_SETTINGS_KEPT = (  # of a context that is reset; the rest is set by the strategy or derived
+    "_seed _rng _soft_device_placement _log_device_placement _inter_op_parallelism_threads "
+    "_intra_op_parallelism_threads _visible_device_list _memory_growth_map _virtual_device_map "
+    "_optimizer_jit _optimizer_experimental_options _jit_compile_rewrite"
+).split()
+
+Meet = Callable[[str, tuple[TaskId, ...]], None]
+
+
+def install(boot: TaskBoot, meet: Meet) -> None:
+    """Wrap the Context's methods for this process.
+
+    Args:
+        boot: Who this task is.
+        meet: Waits at a named barrier for these tasks; raises when one of them will not come.
+    """
+    from tensorflow.python.eager import context
+
+    configure_collectives = context.Context.configure_collective_ops
+    configure_service = context.Context.configure_coordination_service
+    enable_collectives = context.Context.enable_collective_ops
+
+    def configure_collective_ops(self: Any, *args: Any, **kwargs: Any) -> None:
+        if self._collective_leader is None and self._context_handle is not None:
+            self = _reset_context(context)
+        configure_collectives(self, *args, **kwargs)
+
+    def configure_coordination_service(self: Any, *args: Any, **kwargs: Any) -> None:
+        if len(args) < 5:
+            kwargs.setdefault("heartbeat_timeout_in_ms", boot.heartbeat_ms)
+        configure_service(self, *args, **kwargs)
+
+    def enable_collective_ops(self: Any, server_def: Any) -> None:
+        if self._context_handle is None and server_def:
+            _gather_peers(boot, server_def, meet)
+        enable_collectives(self, server_def)
+
+    context.Context.configure_collective_ops = configure_collective_ops
+    context.Context.configure_coordination_service = configure_coordination_service
+    context.Context.enable_collective_ops = enable_collective_ops
+
+
+def abort_collectives(message: str) -> None:
+    """Make waiting collectives of this process raise. For the side thread; never blocks.
+
+    A context that is still starting is left alone: asking it would wait on its lock.
+    """
+    module = sys.modules.get("tensorflow.python.eager.context")
+    current = module and module._context
+    if current is not None and current._initialized and current._collective_leader:
+        current.abort_collective_ops(_UNAVAILABLE, message)
+
+
+def start_server(boot: TaskBoot) -> Any:
+    """Start this task's tf.distribute.Server, which serves from threads of its own, and return it."""
+    import json
+
+    import tensorflow as tf
+
+    cluster = json.loads(boot.tf_config)["cluster"]
+    return tf.distribute.Server(
+        tf.train.ClusterSpec(cluster),
+        job_name=boot.task.type,
+        task_index=boot.task.index,
+        protocol="grpc",
+        start=True,
+    )
+
+
+def _reset_context(context: Any) -> Any:
+    """Replace TensorFlow's context by a new one with the same settings.
+
+    Raises:
+        RuntimeError: Something lives that would not survive it.
+    """
+    lost = _objects_of_old_context()
+    if lost:
+        raise RuntimeError(
+            "Collective ops must be configured at program startup: this task has already run "
+            f"TensorFlow ops, and its {', '.join(lost)} would be lost if tfmagic started the context "
+            "anew. Create the strategy in the first cell, after:  %tfcluster restart"
+        )
+    old = context._context
+    settings = {name: getattr(old, name) for name in _SETTINGS_KEPT if hasattr(old, name)}
+    context._reset_context()
+    new = context.context()
+    for name, value in settings.items():
+        setattr(new, name, value)
+    if new._rng is None:
+        new._rng = random.Random()
+    return new
+
+
+def _objects_of_old_context() -> list[str]:
+    """The kinds of living objects whose state is bound to the present context."""
+    from tensorflow.python.ops import data_flow_ops, lookup_ops
+
+    kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
+    return sorted({type(item).__name__ for item in gc.get_objects() if isinstance(item, kinds)})
+
+
+def _gather_peers(boot: TaskBoot, server_def: Any, meet: Meet) -> None:
+    """Meet every task of the strategy; the leader leaves first."""
+    members = _members(boot, server_def)
+    if len(members) < 2 or boot.task not in members:
+        return
+    meet("strategy", members)
+    if boot.task != boot.leader:
+        _wait_for_port(_address(server_def, boot.leader), boot.leader.name)
+
+
+def _members(boot: TaskBoot, server_def: Any) -> tuple[TaskId, ...]:
+    """The tasks of the server definition, if it is that of our own cluster; else none."""
+    named = tuple(
+        TaskId(job.name, index) for job in server_def.cluster.job for index in sorted(job.tasks.keys())
+    )
+    members = tuple(t for t in named if t.type in ("chief", "worker"))
+    return members if all(t in boot.shape_tasks for t in members) else ()
+
+
+def _address(server_def: Any, task: TaskId) -> str:
+    return next(j.tasks[task.index] for j in server_def.cluster.job if j.name == task.type)
+
+
+def _wait_for_port(address: str, name: str) -> None:
+    """Poll until something listens at `address`. Ctrl-C works here, unlike in gRPC's own wait."""
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + _LEADER_WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection((host, int(port)), timeout=1):
+                return
+        except OSError:
+            time.sleep(0.002)
+    raise RuntimeError(f"{name} did not open its port {address} within {_LEADER_WAIT_S:.0f} s")

@@ -1,0 +1,305 @@
+"""The launcher: imports TensorFlow once, then forks a task process in milliseconds on request.
+
+    kernel ── root channel: OpenSession(channel) ──→ launcher ──fork──→ task process (own session)
+           ←─ LauncherReady | LauncherFailed           │  one channel a cluster: ForkTask →
+                                                       └→ ← TaskForked(pidfd), TaskReaped(exit code)
+
+One thread. Not `multiprocessing`'s forkserver: that is a singleton whose settings are the user's, it
+swallows import errors and it reaps children, so that their pids may be another's by the time when
+somebody signals them.
+
+A fork is safe only from one thread and before TensorFlow's context exists; both are checked before
+each, and where they do not hold the child becomes a fresh interpreter. The collector is frozen, so
+that the children's collections do not copy what the import made.
+
+No process outlives the kernel: the launcher watches the kernel's pidfd; task processes get SIGKILL
+when the launcher ends; a task's process group ends with the task; and what a task put into a session
+of its own falls to the launcher (it is a subreaper), which ends it with the last cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tfmagic.events import (
+    ForkTask,
+    Handle,
+    LauncherFailed,
+    LauncherReady,
+    OpenSession,
+    TaskForked,
+    TaskReaped,
+)
+from tfmagic.spec import TaskId
+from tfmagic.task import processes
+from tfmagic.wire import Channel
+
+
+def main(fd: int, kernel_pid: int, isolate: bool) -> NoReturn:
+    """Run the launcher on its root channel until the kernel is gone. Never returns."""
+    root = Channel(socket.socket(fileno=fd))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt during the import would end us
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0) if os.getppid() != kernel_pid else None)
+    processes.set_parent_death_signal(signal.SIGTERM)
+    if os.getppid() != kernel_pid:
+        os._exit(0)
+    processes.become_subreaper()
+    started = time.perf_counter()
+    try:
+        if isolate:
+            processes.isolate_network()
+        version = _preload()
+    except BaseException as error:  # an import may raise anything, and the kernel must be told
+        import traceback
+
+        text = "".join(traceback.format_exception(error))
+        with contextlib.suppress(OSError):
+            root.send(LauncherFailed(text))
+        os._exit(1)
+    root.send(LauncherReady(version, time.perf_counter() - started))
+    Launcher(root, kernel_pid).serve()
+    os._exit(0)
+
+
+def _preload() -> str:
+    """Import what every task needs, with one thread. Returns TensorFlow's version."""
+    blas = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else its thread pool starts with the import
+    gc.disable()
+    import tensorflow as tf
+
+    if os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "True", "true"):
+        import tf_keras  # noqa: F401 - tf.keras is then this one
+    _touch_lazy_modules(tf)
+    from tfmagic.task import autograph, collectives, keras_repair, program, shell  # noqa: F401
+
+    shell.make_shell()
+    if blas is None:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return str(tf.__version__)
+
+
+def _touch_lazy_modules(tf: Any) -> None:
+    """TensorFlow loads much on first use; whatever is loaded here, no task has to load."""
+    from tensorflow.python.distribute.coordinator import cluster_coordinator  # noqa: F401
+
+    _ = (tf.keras.Sequential, tf.keras.layers.Dense, tf.keras.optimizers.SGD, tf.data.Dataset)
+    _ = (tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.ParameterServerStrategy)
+    _ = (tf.distribute.cluster_resolver.TFConfigClusterResolver, tf.train.Checkpoint, tf.nn.relu)
+
+
+def safe_to_fork() -> bool:
+    """One thread, and no TensorFlow context (a child's first tf.function hangs otherwise)."""
+    context = sys.modules["tensorflow.python.eager.context"]
+    live = context._context is not None and context._context._context_handle is not None
+    return not live and len(os.listdir("/proc/self/task")) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    session: int
+    task: TaskId
+    attempt: int
+    pid: int
+
+
+class Launcher:
+    """Sessions, children, and one poll over them."""
+
+    def __init__(self, root: Channel, kernel_pid: int):
+        self.root = root
+        self.poll = select.poll()
+        self.kernel_fd = os.pidfd_open(kernel_pid)
+        self.sessions: dict[int, Channel] = {}
+        self.children: dict[int, _Child] = {}  # by pidfd
+        self.wake_read, self.wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake: adopted orphans must be reaped
+        for fd in (root.fileno(), self.kernel_fd, self.wake_read):
+            self.poll.register(fd, select.POLLIN)
+
+    def serve(self) -> None:
+        """Work until the kernel ends; then end everything."""
+        while True:
+            for fd, _ in self.poll.poll():
+                if fd == self.kernel_fd or not self._serve_one(fd):
+                    self._end_everything()
+                    return
+
+    def _serve_one(self, fd: int) -> bool:
+        """Handle one ready descriptor; False when the root channel has ended."""
+        if fd in self.children:
+            self._reap(fd)
+        elif fd in self.sessions:
+            self._serve_session(fd)
+        elif fd == self.wake_read:
+            with contextlib.suppress(BlockingIOError):
+                os.read(fd, 4096)
+            self._reap_orphans()
+        elif fd == self.root.fileno():
+            try:
+                messages = self.root.receive_ready()
+            except (EOFError, OSError):
+                return False
+            for message in messages:
+                assert isinstance(message, OpenSession)
+                channel = Channel(socket.socket(fileno=message.channel.fd))
+                self.sessions[channel.fileno()] = channel
+                self.poll.register(channel.fileno(), select.POLLIN)
+        return True
+
+    def _serve_session(self, fd: int) -> None:
+        try:
+            for message in self.sessions[fd].receive_ready():
+                assert isinstance(message, ForkTask)
+                self._fork(fd, message)
+        except (EOFError, OSError):
+            self._close_session(fd)
+
+    def _fork(self, session: int, request: ForkTask) -> None:
+        fresh = request.fresh or not safe_to_fork()
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._become_task(request, fresh)
+        os.close(request.channel.fd)
+        os.close(request.log.fd)
+        pidfd = os.pidfd_open(pid)
+        self.children[pidfd] = _Child(session, request.task, request.attempt, pid)
+        self.poll.register(pidfd, select.POLLIN)
+        told = TaskForked(request.task, request.attempt, pid, Handle(pidfd), fresh)
+        with contextlib.suppress(OSError):  # the session ends: its end is the next thing that we read
+            self.sessions[session].send(told)
+
+    def _become_task(self, request: ForkTask, fresh: bool) -> NoReturn:
+        """In the child: leave the launcher's world and start the task program."""
+        try:
+            launcher = os.getppid()
+            processes.set_parent_death_signal(signal.SIGKILL)
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if os.getppid() != launcher or launcher == 1:
+                os._exit(0)
+            for target in (1, 2):
+                os.dup2(request.log.fd, target)
+            channel = request.channel.fd
+            _close_all_but(channel)
+            if fresh:
+                os.set_inheritable(channel, True)
+                os.execve(sys.executable, fresh_command(channel), dict(request.environ or os.environ))
+            from tfmagic.task import program
+
+            program.run_task(channel)
+        except BaseException:  # nothing may climb into the launcher's loop; the log gets the reason
+            import traceback
+
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+
+    def _reap(self, pidfd: int) -> None:
+        """A task ended: end its process group, then take its status (in this order: until the
+        status is taken nobody else can have the pid)."""
+        child = self.children.pop(pidfd)
+        self.poll.unregister(pidfd)
+        os.close(pidfd)
+        _kill_group(child.pid)
+        _, status, usage = os.wait4(child.pid, 0)
+        channel = self.sessions.get(child.session)
+        if channel is not None:
+            code = os.waitstatus_to_exitcode(status)
+            with contextlib.suppress(OSError):
+                channel.send(TaskReaped(child.task, child.attempt, code, usage.ru_maxrss * 1024))
+
+    def _close_session(self, fd: int) -> None:
+        self.poll.unregister(fd)
+        self.sessions.pop(fd).close()
+        for child in [c for c in self.children.values() if c.session == fd]:
+            _kill_group(child.pid)
+        if not self.sessions:
+            self._kill_orphans()
+
+    def _end_everything(self) -> None:
+        for child in self.children.values():
+            _kill_group(child.pid)
+        deadline = time.monotonic() + 5
+        while _kill_children() and time.monotonic() < deadline:
+            time.sleep(0.005)
+            _reap_zombies(set())
+
+    def _kill_orphans(self) -> None:
+        ours = {child.pid for child in self.children.values()}
+        for pid in _children() - ours:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _reap_orphans(self) -> None:
+        _reap_zombies({child.pid for child in self.children.values()})
+        if not self.sessions:
+            self._kill_orphans()
+
+
+def fresh_command(channel_fd: int) -> list[str]:
+    """The command of a task in a fresh interpreter, with this process' import path."""
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; import tensorflow; "
+        f"from tfmagic.task import program; program.run_task({channel_fd})"
+    )
+    return [sys.executable, "-c", code]
+
+
+def _children() -> set[int]:
+    """Our children, adopted ones included, from proc(5)."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return {int(pid) for pid in file.read().split()}
+    except FileNotFoundError:  # a Linux without CONFIG_PROC_CHILDREN
+        import psutil
+
+        return {child.pid for child in psutil.Process().children()}
+
+
+def _kill_children() -> bool:
+    """SIGKILL every child there is now; False when there is none."""
+    pids = _children()
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(pids)
+
+
+def _reap_zombies(but: set[int]) -> None:
+    for pid in _children() - but:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # before its setsid it is still in our group
+        os.kill(pid, signal.SIGKILL)
+
+
+def _close_all_but(keep: int) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd != keep:
+            with contextlib.suppress(OSError):
+                os.close(fd)

@@ -1,0 +1,343 @@
+"""The program of a task process: one control channel, two threads, one cell at a time.
+
+    control channel ──→ side thread "tfmagic-control" ──→ queue ──→ main thread: runs cells
+                        barriers, aborts, log limit              └──→ events, straight to the channel
+
+The side thread answers while the main thread is busy, also inside TensorFlow. It ends with the
+process. When the channel ends the kernel or the supervisor is gone, and so is this process, at once.
+Started by the launcher, in a fork of it or in a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any, NoReturn
+
+from tfmagic import context, pickling, tracebacks
+from tfmagic.events import (
+    AbortCollectives,
+    BarrierReached,
+    BreakBarrier,
+    CellRaised,
+    CellReturned,
+    CloseLog,
+    Displayed,
+    Packed,
+    PackedError,
+    ReleaseBarrier,
+    RunCell,
+    Stop,
+    TaskBoot,
+    TaskReady,
+)
+from tfmagic.spec import TaskId
+from tfmagic.task import streams
+from tfmagic.task.shell import CellRunner, encode_bundle
+from tfmagic.wire import Channel
+
+_HOST = socket.gethostname()
+
+
+def run_task(fd: int) -> NoReturn:
+    """Be a task until the control channel says Stop or ends. Never returns."""
+    code = 1
+    try:
+        channel = Channel(socket.socket(fileno=fd))
+        boot = channel.receive()
+        assert isinstance(boot, TaskBoot)
+        _prepare_process(boot)
+        TaskProgram(boot, channel).serve()
+        code = 0
+    except (EOFError, OSError):
+        code = 0  # the kernel is gone; nobody is left to tell
+    finally:
+        if code:
+            import traceback
+
+            traceback.print_exc()
+        streams.flush_all()
+        os._exit(code)  # TensorFlow's static destructors and its shutdown barrier may hang
+
+
+def _prepare_process(boot: TaskBoot) -> None:
+    """Environment, folder, streams and signals, before any user code."""
+    os.environ.clear()
+    os.environ.update(boot.environ)
+    os.environ["TF_CONFIG"] = boot.tf_config
+    sys.path[:] = boot.sys_path
+    sys.argv = [""]
+    os.chdir(boot.cwd)
+    streams.attach_streams()
+    stacks = open(boot.log_path.removesuffix(".log") + ".stacks", "a", buffering=1)  # noqa: SIM115 - for life
+    faulthandler.enable(stacks)
+    faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    gc.enable()
+    if "numpy" in sys.modules:  # a fork shares the generator's state with its siblings
+        sys.modules["numpy"].random.seed()
+
+
+class TaskProgram:
+    """The state of a task process."""
+
+    def __init__(self, boot: TaskBoot, channel: Channel):
+        self.boot, self.channel = boot, channel
+        self.commands: queue.SimpleQueue[RunCell | Stop] = queue.SimpleQueue()
+        self.barriers = Barriers(boot, channel)
+        self.runner = CellRunner(self._send_display)
+        self.cell = RunCell(0)
+        self.running = False
+        self.received: dict[str, Any] = {}
+        self.reported: frozenset[str] = frozenset()
+        self.servers: list[Any] = []
+
+    def serve(self) -> None:
+        """Set up, report ready, and run what comes."""
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        self._install_context()
+        self._prepare_tensorflow()
+        threading.Thread(target=self._listen, name="tfmagic-control", daemon=True).start()
+        self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), _HOST))
+        while isinstance(command := self._next_command(), RunCell):
+            self._run(command)
+
+    def _next_command(self) -> RunCell | Stop:
+        while True:
+            try:
+                return self.commands.get()
+            except KeyboardInterrupt:  # arrived in the instant after a cell: it has ended
+                continue
+
+    def _on_interrupt(self, number: int, frame: Any) -> None:
+        if self.running:
+            raise KeyboardInterrupt
+
+    # -- side thread --
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                command = self.channel.receive()
+            except (EOFError, OSError):
+                os._exit(0)  # the kernel is gone, the main thread may be anywhere
+            match command:
+                case RunCell() | Stop():
+                    self.commands.put(command)
+                case ReleaseBarrier(name):
+                    self.barriers.open(name, "")
+                case BreakBarrier(name, reason):
+                    self.barriers.open(name, reason)
+                case AbortCollectives(message):
+                    from tfmagic.task import collectives
+
+                    collectives.abort_collectives(message)
+                case CloseLog(limit_bytes):
+                    streams.discard_output(
+                        f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
+                        "(TFCluster.max_log_bytes); what follows is not kept]\n"
+                    )
+
+    # -- set-up --
+
+    def _install_context(self) -> None:
+        import json
+
+        config = json.loads(self.boot.tf_config)
+        task = self.boot.task
+        me = context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
+        context.install(me, lambda timeout: self.barriers.wait("barrier", self.cell.tasks, timeout))
+
+    def _prepare_tensorflow(self) -> None:
+        from tfmagic.task import autograph, collectives, keras_repair
+
+        collectives.install(self.boot, lambda name, members: self.barriers.wait(name, members, None))
+        autograph.know_print()
+        if self.boot.keras_fix:
+            keras_repair.install()
+        has_servers = any(t.type == "ps" for t in self.boot.shape_tasks)
+        if has_servers and self.boot.task.type in ("ps", "worker"):
+            self.servers.append(collectives.start_server(self.boot))
+
+    # -- running --
+
+    def _send_display(self, content: dict[str, Any]) -> None:
+        bundle, offset = encode_bundle(content), streams.log_offset()
+        self.channel.send(Displayed(self.boot.task, self.boot.attempt, self.cell.cell, offset, bundle))
+
+    def _run(self, cell: RunCell) -> None:
+        self.cell = cell
+        started = time.perf_counter()
+        error: BaseException | None = None
+        value = None
+        try:
+            self.running = True
+            if cell.names is not None:
+                self._bind(cell.names)
+            value = self._call(cell.call) if cell.call is not None else self._execute(cell)
+        except BaseException as raised:  # whatever user code raises is the result
+            error = raised
+        finally:
+            self.running = False
+        seconds = time.perf_counter() - started
+        streams.flush_all()
+        self.barriers.cell_ended()
+        if error is None:
+            self._report_return(cell, value, seconds)
+        else:
+            self._report_error(cell, error, seconds)
+
+    def _bind(self, packed: Packed) -> None:
+        names = pickling.loads(packed, self.runner.namespace)
+        self.runner.namespace.update(names)
+        self.received.update(names)
+
+    def _execute(self, cell: RunCell) -> Any:
+        if not cell.source:
+            return None
+        return self.runner.run_source(cell.source, cell.filename, cell.show_value)
+
+    def _call(self, packed: Packed) -> Any:
+        function, args, kwargs = pickling.loads(packed, self.runner.namespace)
+        result = function(*args, **kwargs)
+        if hasattr(result, "__await__"):
+            return self.runner.wait_for(result)
+        return result
+
+    # -- reporting --
+
+    def _report_return(self, cell: RunCell, value: Any, seconds: float) -> None:
+        packed, problem = self._pack(value) if cell.want_value and value is not None else (None, "")
+        pulled: dict[str, Packed] = {}
+        failed: dict[str, str] = {}
+        for name in cell.pull:
+            item, reason = self._pull(name)
+            if item is not None:
+                pulled[name] = item
+            else:
+                failed[name] = reason
+        self.channel.send(
+            CellReturned(
+                self.boot.task,
+                self.boot.attempt,
+                cell.cell,
+                seconds,
+                streams.log_offset(),
+                packed,
+                problem,
+                pulled,
+                failed,
+                self._owned_names(),
+            )
+        )
+
+    def _pull(self, name: str) -> tuple[Packed | None, str]:
+        if name not in self.runner.namespace:
+            return None, "there is no such variable on the task"
+        return self._pack(self.runner.namespace[name])
+
+    def _pack(self, value: Any) -> tuple[Packed | None, str]:
+        """The value for the notebook, or why it cannot travel."""
+        try:
+            stream, buffers = pickling.dumps(
+                value, self.runner.namespace, self._notebook_has, for_notebook=True
+            )
+            return pickling.pack(stream, buffers), ""
+        except Exception as error:  # the user's own __reduce__ may raise anything
+            return None, f"{type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
+
+    def _notebook_has(self, name: str) -> bool:
+        return name in self.received and self.runner.namespace.get(name) is self.received[name]
+
+    def _report_error(self, cell: RunCell, error: BaseException, seconds: float) -> None:
+        where = f"{self.boot.task} (pid {os.getpid()}, {_HOST})"
+        interrupted = isinstance(error, KeyboardInterrupt)
+        if isinstance(error, SystemExit):
+            packed = _exit_error(error, where)
+        else:
+            packed = tracebacks.pack_error(error, self.runner.namespace, self._notebook_has, where)
+        event = CellRaised(
+            self.boot.task,
+            self.boot.attempt,
+            cell.cell,
+            seconds,
+            streams.log_offset(),
+            packed,
+            interrupted,
+            self._owned_names(),
+        )
+        self.channel.send(event)
+
+    def _owned_names(self) -> tuple[str, ...] | None:
+        """The names that cells assigned, or None where they are those reported last."""
+        received, builtin = self.received, self.runner.builtin_names
+        owned = frozenset(
+            name
+            for name, value in self.runner.namespace.items()
+            if name not in builtin and (name not in received or value is not received[name])
+        )
+        if owned == self.reported:
+            return None
+        self.reported = owned
+        return tuple(owned)
+
+
+class Barriers:
+    """Waiting for other tasks, by messages: works on every backend and breaks when a task ends.
+
+    `wait` is called by the main thread, `open` by the side thread.
+    """
+
+    def __init__(self, boot: TaskBoot, channel: Channel):
+        self._boot, self._channel = boot, channel
+        self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._count = 0
+
+    def open(self, name: str, reason: str) -> None:
+        """Let the waiter go on; with a reason, as broken."""
+        self._answers.put((name, reason))
+
+    def cell_ended(self) -> None:
+        """The next cell counts its barriers from one again."""
+        self._count = 0
+
+    def wait(self, kind: str, members: tuple[TaskId, ...], timeout: float | None) -> None:
+        """Wait for `members`.
+
+        Raises:
+            threading.BrokenBarrierError: One of them ended or failed, or `timeout` passed.
+        """
+        self._count += 1
+        name = f"{kind} {self._count}"
+        self._channel.send(BarrierReached(self._boot.task, self._boot.attempt, name, members))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            try:
+                answered, reason = self._answers.get(timeout=left)
+            except queue.Empty:
+                raise threading.BrokenBarrierError(f"{name}: not every task came within {timeout} s") from None
+            if answered != name:
+                continue  # the answer to a barrier that this task gave up
+            if reason:
+                raise threading.BrokenBarrierError(f"{name}: {reason}")
+            return
+
+
+def _exit_error(error: SystemExit, where: str) -> PackedError:
+    """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
+    message = (
+        f"the cell called sys.exit({'' if error.code is None else repr(error.code)}) on "
+        f"{where.partition(' ')[0]}; the task and its variables are kept. Use return or raise to "
+        "leave a cell, and %tfcluster stop to end the tasks."
+    )
+    return PackedError("SystemExit", message, message, None, where)
+

@@ -1,0 +1,204 @@
+"""Messages over an unnamed socket: length-framed, restricted, with file descriptors beside them.
+
+    sender                                    socket                     receiver
+    message ── pickle of our own dataclasses ──→ [length][n fds][body] ──→ only classes of
+    Packed.handle (memory file) ─ SCM_RIGHTS ─────────────────────────→   tfmagic.events / spec
+
+The body is a pickle, but one that may name no class outside of `tfmagic.events` and `tfmagic.spec`:
+garbage or something hostile on a channel is a `ProtocolError`, never code that runs. User data is
+opaque bytes here.
+
+`Channel` is used by one reading thread. `send` may be called by several threads of a task process
+(it blocks under a lock); the supervisor uses `post` and `flush`, which never block.
+"""
+
+from __future__ import annotations
+
+import array
+import io
+import os
+import pickle
+import socket
+import struct
+import threading
+from collections import deque
+from typing import Any
+
+from tfmagic.errors import ProtocolError
+from tfmagic.events import Handle
+
+_HEADER = struct.Struct("!4sIB")
+_MAGIC = b"tfm1"
+_MAX_BODY_BYTES = 1 << 30  # far above any message: what is longer is not ours
+_MAX_HANDLES = 250  # the kernel's SCM_MAX_FD is 253
+_READ_BYTES = 1 << 16
+_OUR_MODULES = ("tfmagic.events", "tfmagic.spec")
+
+
+class _MessagePickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file, protocol=5)
+        self.handles: list[Handle] = []
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) is not Handle:
+            return None
+        self.handles.append(obj)
+        return len(self.handles) - 1
+
+
+class _MessageUnpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, handles: list[Handle]):
+        super().__init__(file)
+        self.handles = handles
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in _OUR_MODULES:
+            return super().find_class(module, name)
+        raise ProtocolError(f"a message names {module}.{name}, which is none of ours")
+
+    def persistent_load(self, pid: Any) -> Handle:
+        return self.handles[pid]
+
+
+def encode(message: object) -> tuple[bytes, list[int]]:
+    """The frame of `message` and the descriptors that go with it.
+
+    Raises:
+        ProtocolError: It carries more than 250 file descriptors.
+    """
+    file = io.BytesIO()
+    pickler = _MessagePickler(file)
+    pickler.dump(message)
+    if len(pickler.handles) > _MAX_HANDLES:
+        raise ProtocolError(f"a message carries {len(pickler.handles)} large values; send at most 250 at once")
+    body = file.getvalue()
+    return _HEADER.pack(_MAGIC, len(body), len(pickler.handles)) + body, [h.fd for h in pickler.handles]
+
+
+def decode(body: bytes, handles: list[Handle]) -> Any:
+    """The message of a frame's body.
+
+    Raises:
+        ProtocolError: The body is damaged or names a foreign class.
+    """
+    try:
+        return _MessageUnpickler(io.BytesIO(body), handles).load()
+    except ProtocolError:
+        raise
+    except Exception as error:  # whatever damaged bytes make of the unpickler
+        raise ProtocolError(f"a message could not be read: {error}") from error
+
+
+class Channel:
+    """One end of a control channel. Owns its socket and closes it."""
+
+    def __init__(self, sock: socket.socket):
+        self.sock = sock
+        self._inbox = bytearray()
+        self._fds: deque[int] = deque()
+        self._outbox: deque[tuple[memoryview, list[int], object]] = deque()
+        self._lock = threading.Lock()
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        """Close the socket and every descriptor that came and was not taken."""
+        self.sock.close()
+        while self._fds:
+            os.close(self._fds.popleft())
+        self._outbox.clear()
+
+    # -- sending --
+
+    def send(self, message: object) -> None:
+        """Send, waiting as long as the socket is full. Raises OSError when the peer is gone."""
+        frame, fds = encode(message)
+        with self._lock:
+            sent = self._send_some(memoryview(frame), fds)
+            if sent < len(frame):
+                self.sock.sendall(memoryview(frame)[sent:])
+
+    def post(self, message: object) -> bool:
+        """Queue `message` and send what goes without waiting. True when nothing is left over."""
+        frame, fds = encode(message)
+        self._outbox.append((memoryview(frame), fds, message))  # the message keeps its handles open
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send more of the queue without waiting. Raises OSError when the peer is gone."""
+        while self._outbox:
+            frame, fds, message = self._outbox[0]
+            try:
+                sent = self._send_some(frame, fds, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            if sent < len(frame):
+                self._outbox[0] = (frame[sent:], [], message)
+                continue
+            self._outbox.popleft()
+        return True
+
+    def _send_some(self, frame: memoryview, fds: list[int], flags: int = 0) -> int:
+        if not fds:
+            return self.sock.send(frame, flags)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+        return self.sock.sendmsg([frame], [rights], flags)
+
+    # -- receiving --
+
+    def receive(self) -> Any:
+        """The next message, waiting for it.
+
+        Raises:
+            EOFError: The peer closed its end.
+            ProtocolError: What came is not ours.
+        """
+        while (message := self._take()) is None:
+            self._fill(0)
+        return message
+
+    def receive_ready(self) -> list[Any]:
+        """Every message that can be read without waiting. Raises as `receive`."""
+        try:
+            self._fill(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        messages = []
+        while (message := self._take()) is not None:
+            messages.append(message)
+        return messages
+
+    def _fill(self, flags: int) -> None:
+        space = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
+        data, control, _, _ = self.sock.recvmsg(_READ_BYTES, space, flags | socket.MSG_CMSG_CLOEXEC)
+        for level, kind, payload in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+                self._fds.extend(fds)
+        if not data:
+            raise EOFError("the peer closed the control channel")
+        self._inbox += data
+
+    def _take(self) -> Any | None:
+        if len(self._inbox) < _HEADER.size:
+            return None
+        magic, length, count = _HEADER.unpack_from(self._inbox)
+        if magic != _MAGIC or length > _MAX_BODY_BYTES:
+            raise ProtocolError("the control channel carries bytes that tfmagic did not write")
+        end = _HEADER.size + length
+        if len(self._inbox) < end:
+            return None
+        body = bytes(self._inbox[_HEADER.size : end])
+        del self._inbox[:end]
+        return decode(body, [Handle(self._fds.popleft()) for _ in range(count)])
+
+
+def channel_pair() -> tuple[Channel, socket.socket]:
+    """Our end as a `Channel`, the other as a socket to hand on."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return Channel(ours), theirs
