@@ -10,6 +10,7 @@ Values are unpickled here, in the thread that waits, and nowhere else in this pr
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 import itertools
 import os
@@ -312,20 +313,16 @@ class Cluster:
             wanted = cell.reads if options.capture else frozenset()
             main = self._main()
             names = self._capture(tasks, wanted, options.push, main)
-            commands = {
-                task: RunCell(
-                    cell=0,
-                    source=cell.source,
-                    filename=cell.filename,
-                    names=names[task],
-                    pull=options.pull,
-                    want_value=options.want_value,
-                    show_value=cell.show,
-                    tasks=tasks,
-                )
-                for task in tasks
-            }
-            return self._execute(commands, options)
+            command = RunCell(
+                cell=next(_cell_numbers),
+                source=cell.source,
+                filename=cell.filename,
+                pull=options.pull,
+                want_value=options.want_value,
+                show_value=cell.show,
+                tasks=tasks,
+            )
+            return self._execute(_with_names(command, names), options)
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: str | None = "all", **more: Any) -> None:
         """Bind variables on the tasks.
@@ -339,8 +336,8 @@ class Cluster:
             self.start()
             tasks = self._select(on)
             names = self._capture(tasks, frozenset(), tuple(bound), bound)
-            commands = {task: RunCell(cell=0, names=names[task], tasks=tasks) for task in tasks}
-            self._execute(commands, Options(view="quiet"))
+            command = RunCell(cell=next(_cell_numbers), tasks=tasks)
+            self._execute(_with_names(command, names), Options(view="quiet"))
 
     def pull(self, *names: str, on: str | None = None) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
@@ -353,8 +350,8 @@ class Cluster:
         with self._lock:
             self._require_running()
             tasks = self._select(on)
-            commands = {task: RunCell(cell=0, pull=names, tasks=tasks) for task in tasks}
-            return self._execute(commands, Options(view="quiet", pull=names)).pulled
+            command = RunCell(cell=next(_cell_numbers), pull=names, tasks=tasks)
+            return self._execute(dict.fromkeys(tasks, command), Options(view="quiet", pull=names)).pulled
 
     # -- faults and looks --
 
@@ -540,21 +537,18 @@ class Cluster:
         wanted = capture.names_of_call(call, main)
         names = self._capture(tasks, wanted, (), main)
         packed = capture.pack_call(call, main, lambda name: name in wanted)
-        return {
-            task: RunCell(cell=0, names=names[task], call=packed, want_value=True, tasks=tasks)
-            for task in tasks
-        }
+        command = RunCell(cell=next(_cell_numbers), call=packed, want_value=True, tasks=tasks)
+        return _with_names(command, names)
 
     def _execute(self, commands: Mapping[TaskId, RunCell], options: Options) -> CellResult:
         """Run, show, wait; then unpack or raise."""
         __tracebackhide__ = True
         supervisor = self._require_running()
         self._refuse_dead(tuple(commands), supervisor.state)
-        number = next(_cell_numbers)
-        numbered = {t: _numbered(c, number) for t, c in commands.items()}
         starts = {t: _size(self.run_folder.log_path(t)) for t in commands}
         stacks = {t: _size(self.run_folder.stacks_path(t)) for t in commands} if options.timeout_s else {}
-        request = CellRequested(number, numbered, options.timeout_s, options.keep_going)
+        number = next(iter(commands.values())).cell
+        request = CellRequested(number, commands, options.timeout_s, options.keep_going)
         run = supervisor.run_cell(request)
         outcome = self._wait(run, self._make_view(run, starts, options), supervisor)
         self._note_names(outcome)
@@ -696,19 +690,26 @@ def cluster(**shape: Any) -> Callable[[Callable[P, T]], Callable[P, TaskResults[
     return decorate
 
 
-def _numbered(command: RunCell, number: int) -> RunCell:
-    import dataclasses
-
-    return dataclasses.replace(command, cell=number)
+def _with_names(command: RunCell, names: Mapping[TaskId, Packed | None]) -> dict[TaskId, RunCell]:
+    """The command for each task with the variables for it; one object where they are the same."""
+    made = {id(packed): dataclasses.replace(command, names=packed) for packed in names.values()}
+    return {task: made[id(packed)] for task, packed in names.items()}
 
 
 def _group(stacks: Mapping[str, str]) -> str:
-    """Stacks by task, equal ones once."""
+    """Stacks by task, equal ones once; of the user's threads, down to where tfmagic's frames begin."""
     grouped: dict[str, list[str]] = {}
     for name, text in stacks.items():
-        lines = [line for line in text.splitlines() if not line.startswith(("Thread 0x", "Current thread"))]
-        grouped.setdefault("\n".join(lines) or text, []).append(name)
+        frames = [_user_frames(block) for block in text.split("\n\n")]
+        grouped.setdefault("\n".join(filter(None, frames)) or text, []).append(name)
     return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
+
+
+def _user_frames(block: str) -> str:
+    """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
+    lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
+    ours = [i for i, line in enumerate(lines) if f"{os.sep}tfmagic{os.sep}task{os.sep}" in line]
+    return "\n".join(lines[: ours[0]] if ours else lines)
 
 
 def _size(path: os.PathLike[str]) -> int:

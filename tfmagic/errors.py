@@ -21,6 +21,11 @@ from collections.abc import Callable
 class TfmagicError(Exception):
     """Base of every error of tfmagic."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the message says where and what next, our frames would only hide it."""
+        notes = getattr(self, "__notes__", ())
+        return [f"\x1b[31m{type(self).__name__}\x1b[39m: {self}", *map(str, notes)]
+
 
 class ClusterSpecError(TfmagicError, ValueError):
     """A cluster shape, task name or selector that cannot be."""
@@ -78,6 +83,9 @@ class RemoteError(TfmagicError):
 
     def __str__(self) -> str:
         return self.message
+
+    def _render_traceback_(self) -> list[str]:
+        return [self.text.rstrip() or f"{self.type_name}: {self.message}", *map(str, getattr(self, "__notes__", ()))]
 
     def __reduce__(self) -> tuple[Callable[..., RemoteError], tuple[object, ...]]:
         bases = [b for b in type(self).__mro__ if b.__module__ != __name__ and b is not object]

@@ -34,12 +34,16 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._log_paths: dict[TaskId, Path] = {}
 
     def __str__(self) -> str:
         return self.folder.name
 
     def log_path(self, task: TaskId) -> Path:
-        return self.folder / f"{task.name}.log"
+        path = self._log_paths.get(task)
+        if path is None:
+            path = self._log_paths[task] = self.folder / f"{task.name}.log"
+        return path
 
     def stacks_path(self, task: TaskId) -> Path:
         return self.folder / f"{task.name}.stacks"

@@ -120,10 +120,15 @@ class Channel:
             if sent < len(frame):
                 self.sock.sendall(memoryview(frame)[sent:])
 
-    def post(self, message: object) -> bool:
-        """Queue `message` and send what goes without waiting. True when nothing is left over."""
-        frame, fds = encode(message)
-        self._outbox.append((memoryview(frame), fds, message))  # the message keeps its handles open
+    def post(self, message: object, encoded: tuple[bytes, list[int]] | None = None) -> bool:
+        """Queue `message` and send what goes without waiting. True when nothing is left over.
+
+        Args:
+            message: What to send; its handles stay open until it has gone.
+            encoded: Its frame, where the caller sends the same message to several peers.
+        """
+        frame, fds = encoded or encode(message)
+        self._outbox.append((memoryview(frame), fds, message))
         return self.flush()
 
     def flush(self) -> bool:

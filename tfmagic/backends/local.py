@@ -33,7 +33,7 @@ from tfmagic.events import (
 )
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
-from tfmagic.wire import Channel, channel_pair
+from tfmagic.wire import Channel, channel_pair, encode
 
 
 @dataclass(slots=True)
@@ -63,6 +63,7 @@ class LocalBackend:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
         self._unreported: list[Event] = []
+        self._last_encoded: tuple[Command, tuple[bytes, list[int]]] | None = None
         self._ports: HeldPorts | None = None
         self.launcher = launching.warm(flavour)
         try:
@@ -124,6 +125,7 @@ class LocalBackend:
 
     def poll(self, timeout_s: float | None) -> Sequence[Event]:
         events: list[Event] = []
+        self._last_encoded = None  # what has been sent need not stay in memory
         for key, mask in self._selector.select(timeout_s):
             if key.data == "wake":
                 with contextlib.suppress(BlockingIOError):
@@ -169,12 +171,18 @@ class LocalBackend:
 
     def _send(self, task: TaskId, process: _Process, command: Command) -> None:
         try:
-            if process.channel.fileno() >= 0 and not process.channel.post(command):
+            if process.channel.fileno() >= 0 and not process.channel.post(command, self._encode(command)):
                 self._blocked.add(task)
                 both = selectors.EVENT_READ | selectors.EVENT_WRITE
                 self._selector.modify(process.channel, both, task)
         except OSError:
             pass  # the task is gone: its end is reported by the launcher
+
+    def _encode(self, command: Command) -> tuple[bytes, list[int]]:
+        """The frame of a command; a cell that goes to every task is encoded once."""
+        if self._last_encoded is None or self._last_encoded[0] is not command:
+            self._last_encoded = (command, encode(command))
+        return self._last_encoded[1]
 
     def _serve_task(self, task: TaskId, mask: int) -> list[Event]:
         process = self._processes.get(task)

@@ -109,7 +109,7 @@ def safe_to_fork() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    session: int
+    session: Channel
     task: TaskId
     attempt: int
     pid: int
@@ -177,7 +177,7 @@ class Launcher:
         os.close(request.channel.fd)
         os.close(request.log.fd)
         pidfd = os.pidfd_open(pid)
-        self.children[pidfd] = _Child(session, request.task, request.attempt, pid)
+        self.children[pidfd] = _Child(self.sessions[session], request.task, request.attempt, pid)
         self.poll.register(pidfd, select.POLLIN)
         told = TaskForked(request.task, request.attempt, pid, Handle(pidfd), fresh)
         with contextlib.suppress(OSError):  # the session ends: its end is the next thing that we read
@@ -221,16 +221,15 @@ class Launcher:
         os.close(pidfd)
         _kill_group(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
-        channel = self.sessions.get(child.session)
-        if channel is not None:
-            code = os.waitstatus_to_exitcode(status)
-            with contextlib.suppress(OSError):
-                channel.send(TaskReaped(child.task, child.attempt, code, usage.ru_maxrss * 1024))
+        code = os.waitstatus_to_exitcode(status)
+        with contextlib.suppress(OSError):  # its session may have ended
+            child.session.send(TaskReaped(child.task, child.attempt, code, usage.ru_maxrss * 1024))
 
     def _close_session(self, fd: int) -> None:
         self.poll.unregister(fd)
-        self.sessions.pop(fd).close()
-        for child in [c for c in self.children.values() if c.session == fd]:
+        session = self.sessions.pop(fd)
+        session.close()
+        for child in [c for c in self.children.values() if c.session is session]:
             _kill_group(child.pid)
         if not self.sessions:
             self._kill_orphans()

@@ -1,0 +1,328 @@
+"""The options of ``%%tfcluster`` and ``%tfcluster``: what a line says, as frozen data.
+
+Only syntax and plain mistakes are dealt with here. Every mistake is a `UsageError` with a next step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import shlex
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+
+DEFAULT_NAME = "default"
+VIEWS = ("auto", "widget", "html", "text", "quiet")
+
+
+class HelpShown(Exception):
+    """``--help`` was asked for; the argument is its text."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of ending the process."""
+
+    def __init__(self, prog: str, **kwargs: Any):
+        super().__init__(
+            prog=prog, add_help=False, allow_abbrev=False, formatter_class=argparse.RawTextHelpFormatter, **kwargs
+        )
+        self.add_argument("--help", "-h", action="store_true", help="show this text")
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+
+    def read(self, line: str) -> argparse.Namespace:
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            self.error(f"cannot read the options: {error}")
+        if "--help" in words or "-h" in words:
+            raise HelpShown(self.format_help())
+        return self.parse_args(words)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeOptions:
+    """The shape and make of a cluster, as far as the line says it; None where it does not."""
+
+    workers: int | None = None
+    ps: int | None = None
+    chief: bool | None = None
+    evaluator: bool | None = None
+    backend: str = "local"
+    address: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    gpus_per_task: int | None = None
+    keras: int | None = None
+    keras_fix: bool = True
+    auto_restart: int | None = None
+    isolate: bool = False
+
+    @property
+    def given(self) -> bool:
+        """Whether the line says anything about the cluster."""
+        return self != ShapeOptions()
+
+    def disagreements(self, running: ShapeOptions) -> list[str]:
+        """What the line asks for that the running cluster is not."""
+        found = []
+        for name in ("workers", "ps", "chief", "evaluator", "gpus_per_task", "keras", "auto_restart"):
+            asked, have = getattr(self, name), getattr(running, name)
+            if asked is not None and asked != (have or type(asked)()):
+                found.append(f"--{name.replace('_', '-')} {asked}")
+        if self.env and self.env != running.env:
+            found.append("--env")
+        if self.isolate and not running.isolate:
+            found.append("--isolate")
+        if not self.keras_fix and running.keras_fix:
+            found.append("--no-keras-fix")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class CellOptions:
+    """A parsed ``%%tfcluster`` line."""
+
+    shape: ShapeOptions = field(default_factory=ShapeOptions)
+    cluster: str = DEFAULT_NAME
+    on: str | None = None
+    out: str | None = None
+    pull: tuple[str, ...] = ()
+    push: tuple[str, ...] = ()
+    capture: bool = True
+    fresh: bool = False
+    timeout_s: float | None = None
+    keep_going: bool = False
+    view: str = "auto"
+    compare: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LineOptions:
+    """A parsed ``%tfcluster`` line."""
+
+    command: str
+    cluster: str = DEFAULT_NAME
+    shape: ShapeOptions = field(default_factory=ShapeOptions)
+    words: tuple[str, ...] = ()
+    on: str | None = None
+    all: bool = False
+    json: bool = False
+    path: bool = False
+    tail: int | None = None
+    grep: str | None = None
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tasks") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"a number of tasks cannot be {value}; use 0 or more")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"a time limit cannot be {text} s; use more than 0")
+    return value
+
+
+def _name_list(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if not name.isidentifier():
+            raise argparse.ArgumentTypeError(f"{name!r} is not a variable name; write A,B")
+    return names
+
+
+def _one_name(text: str) -> str:
+    if not text.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a variable name")
+    return text
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    kind, _, numbers = text.partition("=")
+    values = numbers.split(",")
+    if kind != "workers" or not all(v.strip().isdigit() and int(v) > 0 for v in values):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form workers=1,2,4")
+    return tuple(int(v) for v in values)
+
+
+def _add_shape(parser: _Parser) -> None:
+    group = parser.add_argument_group("shape, when no cluster runs yet (default: two workers)")
+    group.add_argument("--workers", type=_count, metavar="N", help="number of worker tasks")
+    group.add_argument("--ps", type=_count, metavar="N", help="number of parameter servers; adds a chief")
+    group.add_argument("--chief", action="append_const", const=True, help="a chief task (at most one)")
+    group.add_argument("--evaluator", action="append_const", const=True, help="an evaluator task (at most one)")
+    group.add_argument("--backend", choices=("local", "ray"), default="local", help="where tasks run")
+    group.add_argument("--address", metavar="ADDR", help="address of the backend's cluster")
+    group.add_argument(
+        "--env", type=_variable, action="append", default=[], metavar="K=V", help="environment of the tasks"
+    )
+    group.add_argument("--gpus-per-task", type=_count, metavar="N", help="GPUs of each computing task")
+    group.add_argument("--keras", type=int, choices=(2, 3), help="3, or 2 for tf_keras")
+    group.add_argument("--no-keras-fix", action="store_true", help="leave Keras 3's fit as it is")
+    group.add_argument("--auto-restart", type=_count, metavar="N", help="restart a dead task up to N times")
+    group.add_argument("--isolate", action="store_true", help="a network of the tasks' own")
+
+
+def _shape_of(found: argparse.Namespace, parser: _Parser) -> ShapeOptions:
+    for flag in ("chief", "evaluator"):
+        if len(getattr(found, flag) or ()) > 1:
+            parser.error(f"a cluster has at most one {flag}; give --{flag} once")
+    return ShapeOptions(
+        workers=found.workers,
+        ps=found.ps,
+        chief=bool(found.chief) or None,
+        evaluator=bool(found.evaluator) or None,
+        backend=found.backend,
+        address=found.address,
+        env=tuple(v for v in found.env),
+        gpus_per_task=found.gpus_per_task,
+        keras=found.keras,
+        keras_fix=not found.no_keras_fix,
+        auto_restart=found.auto_restart,
+        isolate=found.isolate,
+    )
+
+
+@functools.cache
+def cell_parser() -> _Parser:
+    """The parser of ``%%tfcluster``."""
+    parser = _Parser("%%tfcluster", description="Run the cell on every task of a TensorFlow cluster.")
+    _add_shape(parser)
+    group = parser.add_argument_group("the cell")
+    group.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
+    group.add_argument("--on", metavar="SELECTOR", help="tasks that run it: all, worker, worker-1, worker-0:3, ...")
+    group.add_argument("--out", type=_one_name, metavar="NAME", help="bind the results to NAME")
+    group.add_argument("--pull", type=_name_list, default=(), metavar="A,B", help="fetch variables after it")
+    group.add_argument("--push", type=_name_list, default=(), metavar="A,B", help="send variables before it")
+    group.add_argument("--no-capture", action="store_true", help="send nothing but what --push names")
+    group.add_argument("--fresh", action="store_true", help="new processes for this cell, ended with it")
+    group.add_argument("--detach", action="store_true", help="(not in this version)")
+    group.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="stop it after that, with stacks")
+    group.add_argument("--keep-going", action="store_true", help="one failing task does not stop the others")
+    group.add_argument("--view", choices=VIEWS, default="auto", help="how output is shown")
+    group.add_argument("--compare", type=_sizes, default=(), metavar="workers=1,2,4", help="run it at several sizes")
+    return parser
+
+
+@functools.lru_cache(maxsize=256)
+def parse_cell_line(line: str) -> CellOptions:
+    """The options of a ``%%tfcluster`` line.
+
+    Raises:
+        UsageError: Something in it is wrong.
+        HelpShown: It asks for help.
+    """
+    parser = cell_parser()
+    found = parser.read(line)
+    if found.detach:
+        parser.error("--detach is not in this version yet; leave it out and the cell is waited for")
+    if found.view in ("widget", "html"):
+        parser.error(f"--view {found.view} is not in this version yet; use --view text or quiet")
+    if found.on is not None and not found.on.strip(" ,"):
+        parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
+    if found.compare and (found.workers is not None or found.fresh):
+        parser.error("--compare brings its own sizes; leave --workers and --fresh out")
+    return CellOptions(
+        shape=_shape_of(found, parser),
+        cluster=found.cluster,
+        on=found.on,
+        out=found.out,
+        pull=found.pull,
+        push=found.push,
+        capture=not found.no_capture,
+        fresh=found.fresh,
+        timeout_s=found.timeout,
+        keep_going=found.keep_going,
+        view=found.view,
+        compare=found.compare,
+    )
+
+
+COMMANDS = {
+    "start": "start a cluster and wait until every task is ready",
+    "stop": "end a cluster (--all: every one)",
+    "restart": "new processes at the same addresses, for all or for the named tasks",
+    "status": "a table of the tasks",
+    "logs": "the tasks' output, from disk",
+    "push": "send notebook variables:  push A,B [--on SELECTOR]",
+    "pull": "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]",
+}
+
+
+@functools.cache
+def line_parser(command: str) -> _Parser:
+    """The parser of one sub-command of ``%tfcluster``."""
+    parser = _Parser(f"%tfcluster {command}", description=COMMANDS[command])
+    parser.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
+    if command in ("start", "restart"):
+        _add_shape(parser)
+    if command in ("restart", "logs"):
+        parser.add_argument("words", nargs="*", metavar="TASK", help="tasks, by selector")
+    if command in ("push", "pull"):
+        parser.add_argument("words", type=_name_list, metavar="A,B", help="variable names")
+        parser.add_argument("--on", metavar="SELECTOR", help="which tasks")
+    if command == "stop":
+        parser.add_argument("--all", action="store_true", help="every cluster of this notebook")
+    if command == "status":
+        parser.add_argument("--json", action="store_true", help="for programs")
+    if command == "logs":
+        parser.add_argument("--tail", type=_count, metavar="N", help="the last N lines of each")
+        parser.add_argument("--grep", metavar="RE", help="only lines that match")
+        parser.add_argument("--path", action="store_true", help="where the files are")
+    return parser
+
+
+def overview() -> str:
+    """The help of ``%tfcluster`` as a whole."""
+    lines = ["%tfcluster COMMAND [options], with one of"]
+    lines += [f"  {name:<9}{text}" for name, text in COMMANDS.items()]
+    return "\n".join([*lines, "%tfcluster COMMAND --help says more; %%tfcluster --help is about cells."])
+
+
+def parse_line(line: str) -> LineOptions:
+    """The sub-command and options of a ``%tfcluster`` line.
+
+    Raises:
+        UsageError: Something in it is wrong.
+        HelpShown: It asks for help.
+    """
+    command, _, rest = line.strip().partition(" ")
+    if command in ("", "--help", "-h"):
+        raise HelpShown(overview())
+    if command not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        raise UsageError(f"%tfcluster has no command {command!r}; it has {known}")
+    parser = line_parser(command)
+    found = parser.read(rest)
+    has_shape = command in ("start", "restart")
+    return LineOptions(
+        command=command,
+        cluster=found.cluster,
+        shape=_shape_of(found, parser) if has_shape else ShapeOptions(),
+        words=tuple(getattr(found, "words", ())),
+        on=getattr(found, "on", None),
+        all=getattr(found, "all", False),
+        json=getattr(found, "json", False),
+        path=getattr(found, "path", False),
+        tail=getattr(found, "tail", None),
+        grep=getattr(found, "grep", None),
+    )

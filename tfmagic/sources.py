@@ -1,0 +1,71 @@
+"""From the text of a notebook cell to a `Cell`: magics translated, syntax checked, names found.
+
+Runs in the notebook before anything is started, so that a cell with a syntax error starts nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import linecache
+import tokenize
+from io import StringIO
+from typing import Any
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+from tfmagic.clusters import Cell
+from tfmagic.names import names_read
+
+_numbers = itertools.count(1)
+
+
+def prepare_cell(body: str, shell: Any = None) -> Cell:
+    """Translate and check a cell's body.
+
+    Args:
+        body: The text below the magic line; a line is put in its place, so that line numbers in
+            tracebacks are those that the notebook shows.
+        shell: The notebook's shell, which then shows the cell's own lines in tracebacks.
+
+    Raises:
+        SyntaxError: With the notebook's line number.
+    """
+    filename = f"<tfcluster-{next(_numbers)}>"
+    try:
+        source, reads, show = _analyse("\n" + body)
+    except SyntaxError as error:
+        error.filename = filename
+        raise error.with_traceback(None) from None
+    lines = ("\n" + body).splitlines(True)
+    linecache.cache[filename] = (len(source), None, lines, filename)
+    names = getattr(getattr(shell, "compile", None), "_filename_map", None)
+    if names is not None:  # private to IPython: gives the header "Cell In[7], line 5"
+        names[filename] = shell.execution_count
+    return Cell(source, filename, reads, show)
+
+
+@functools.lru_cache(maxsize=256)
+def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
+    """The Python source, the names that it reads, and whether its last value is shown."""
+    if not text.strip():
+        return "", frozenset(), True
+    source = TransformerManager().transform_cell(text)
+    padding = len(text) - len(text.lstrip("\n")) - (len(source) - len(source.lstrip("\n")))
+    source = "\n" * max(padding, 0) + source  # IPython drops leading blank lines
+    tree = ast.parse(source, "<cell>")
+    compile(source, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return source, frozenset(names_read(tree, source)), not _ends_in_semicolon(text)
+
+
+def _ends_in_semicolon(text: str) -> bool:
+    """Whether the last token is a semicolon, which keeps IPython from showing the value."""
+    last = ""
+    try:
+        for token in tokenize.generate_tokens(StringIO(text).readline):
+            if token.type == tokenize.OP or token.string.strip():
+                last = token.string if token.type != tokenize.COMMENT else last
+    except (tokenize.TokenError, SyntaxError):  # magics are no Python tokens
+        return text.rstrip().endswith(";")
+    return last == ";"
