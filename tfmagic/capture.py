@@ -12,6 +12,8 @@ Everything here runs on the notebook's main thread, before anything is sent.
 from __future__ import annotations
 
 import hashlib
+import linecache
+import os
 import re
 import sys
 import types
@@ -32,10 +34,22 @@ _SMALL_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class TaskNames:
-    """What one task process has: its own names, and the version of each name we sent."""
+    """What one task process has: its own names, the version of each name we sent, and sources."""
 
     owned: frozenset[str] = frozenset()
     sent: dict[str, object] = field(default_factory=dict)
+    sources: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What travels to a task: variables, and the text of the notebook cells that their code is from.
+
+    `sources` are (file name, text): AutoGraph and tracebacks in the task read functions' sources.
+    """
+
+    names: Packed | None = None
+    sources: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class Variable:
     size_bytes: int
     needs: frozenset[str] = frozenset()
     problem: str = ""
+    files: frozenset[str] = frozenset()
 
 
 def capture(
@@ -57,7 +72,7 @@ def capture(
     main: Mapping[str, Any],
     tasks: Mapping[Any, TaskNames],
     limit_bytes: int,
-) -> dict[Any, Packed | None]:
+) -> dict[Any, Captured]:
     """Pack, for each task, the variables that it needs and does not have.
 
     Args:
@@ -123,7 +138,9 @@ def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: in
         needs.add(other)
         return True
 
-    needs |= _code_names(value, main)
+    functions = _functions_in(value)
+    needs |= _names_of(functions, main)
+    files = frozenset(f.__code__.co_filename for f in functions)
     try:
         stream, buffers = pickling.dumps(value, main, link, limit_bytes=limit_bytes)
     except pickling.TooLarge:
@@ -133,17 +150,23 @@ def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: in
         return Variable(name, value, None, 0, problem=f"{type(error).__name__}: {reason[:300]}")
     size = len(stream) + sum(b.nbytes for b in buffers)
     if isinstance(value, type | types.FunctionType):
-        return Variable(name, value, (id(value), stream), size, frozenset(needs))
+        return Variable(name, value, (id(value), stream), size, frozenset(needs), files=files)
     digest = hashlib.sha256(stream)
     for buffer in buffers:
         digest.update(buffer)
-    return Variable(name, value, (id(type(value)), digest.digest()), size, frozenset(needs))
+    version = (id(type(value)), digest.digest())
+    return Variable(name, value, version, size, frozenset(needs), files=files)
 
 
-def _code_names(value: Any, main: Mapping[str, Any]) -> set[str]:
-    """The globals that the code inside `value` reads: functions, classes, wrapped and bound ones."""
+def _names_of(functions: Iterable[types.FunctionType], main: Mapping[str, Any]) -> set[str]:
+    """The names of `main` that functions of it read."""
+    return {name for f in functions if f.__globals__ is main for name in global_names(f.__code__)}
+
+
+def _functions_in(value: Any) -> list[types.FunctionType]:
+    """The functions inside `value`: itself, a class' methods, wrapped, bound and closed-over ones."""
     seen: set[int] = set()
-    found: set[str] = set()
+    found: list[types.FunctionType] = []
     queue = [value]
     while queue:
         item = queue.pop()
@@ -151,8 +174,7 @@ def _code_names(value: Any, main: Mapping[str, Any]) -> set[str]:
             continue
         seen.add(id(item))
         if isinstance(item, types.FunctionType):
-            if item.__globals__ is main:
-                found |= global_names(item.__code__)
+            found.append(item)
             queue += [cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell)]
             queue += [*(item.__defaults__ or ()), getattr(item, "__wrapped__", None)]
         elif isinstance(item, type):
@@ -212,7 +234,7 @@ def _pack_for_tasks(
     pushed: tuple[str, ...],
     main: Mapping[str, Any],
     tasks: Mapping[Any, TaskNames],
-) -> dict[Any, Packed | None]:
+) -> dict[Any, Captured]:
     """One pickle for each different set of missing names, so that objects they share stay shared."""
     missing = {}
     for task, has in tasks.items():
@@ -227,7 +249,18 @@ def _pack_for_tasks(
     for task, names in missing.items():
         tasks[task].sent.update({name: variables[name].version for name in names})
         tasks[task].owned -= frozenset(pushed)
-    return {task: packs[names] for task, names in missing.items()}
+    captured = {}
+    for task, names in missing.items():
+        files = {file for name in names for file in variables[name].files} - tasks[task].sources
+        tasks[task].sources |= files
+        captured[task] = Captured(packs[names], sources_of(files))
+    return captured
+
+
+def sources_of(files: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The text of those files that exist only in this process' memory, as notebook cells do."""
+    texts = ((file, "".join(linecache.getlines(file))) for file in sorted(files))
+    return tuple((file, text) for file, text in texts if text and not os.path.exists(file))
 
 
 def _pack(names: frozenset[str], variables: Mapping[str, Variable], main: Mapping[str, Any]) -> Packed:
@@ -264,7 +297,7 @@ def names_of_call(call: Any, main: Mapping[str, Any]) -> set[str]:
     function, args, kwargs = call
     found: set[str] = set()
     for part in (function, *args, *kwargs.values()):
-        found |= _code_names(part, main)
+        found |= _names_of(_functions_in(part), main)
         if isinstance(part, type | types.FunctionType) and part.__module__ == "__main__":
             found.add(part.__qualname__)
         elif type(part).__module__ == "__main__":

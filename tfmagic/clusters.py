@@ -28,7 +28,7 @@ import psutil
 from tfmagic import capture, environment, failures, lifecycle, pickling, runs
 from tfmagic.backends import launching
 from tfmagic.backends.local import LocalBackend
-from tfmagic.capture import TaskNames
+from tfmagic.capture import Captured, TaskNames
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, CaptureError, ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.events import CellRequested, CellReturned, Packed, RunCell, TaskBoot
@@ -522,10 +522,10 @@ class Cluster:
         wanted: Iterable[str],
         pushed: tuple[str, ...],
         namespace: Mapping[str, Any],
-    ) -> dict[TaskId, Packed | None]:
+    ) -> dict[TaskId, Captured]:
         __tracebackhide__ = True
         if not wanted and not pushed:
-            return dict.fromkeys(tasks)
+            return dict.fromkeys(tasks, Captured())
         limit = self.setting("max_capture_bytes")
         main = self._main()
         lookup = namespace if namespace is main else {**main, **namespace}
@@ -690,10 +690,16 @@ def cluster(**shape: Any) -> Callable[[Callable[P, T]], Callable[P, TaskResults[
     return decorate
 
 
-def _with_names(command: RunCell, names: Mapping[TaskId, Packed | None]) -> dict[TaskId, RunCell]:
+def _with_names(command: RunCell, captured: Mapping[TaskId, Captured]) -> dict[TaskId, RunCell]:
     """The command for each task with the variables for it; one object where they are the same."""
-    made = {id(packed): dataclasses.replace(command, names=packed) for packed in names.values()}
-    return {task: made[id(packed)] for task, packed in names.items()}
+    made: dict[tuple[int, tuple[tuple[str, str], ...]], RunCell] = {}
+    commands = {}
+    for task, found in captured.items():
+        key = (id(found.names), found.sources)
+        if key not in made:
+            made[key] = dataclasses.replace(command, names=found.names, sources=found.sources)
+        commands[task] = made[key]
+    return commands
 
 
 def _group(stacks: Mapping[str, str]) -> str:

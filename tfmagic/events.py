@@ -75,7 +75,7 @@ class RunCell:
     """Run a cell, or a call, in the task's namespace.
 
     `source` is Python (magics already translated); `names` is a packed dict of variables to bind
-    first; `call` a packed (function, args, kwargs) that is used instead of `source`; `pull` names
+    first, `sources` the (file name, text) of the notebook cells that their code is from; `call` a packed (function, args, kwargs) that is used instead of `source`; `pull` names
     to send back; `tasks` are those that run the cell together.
     """
 
@@ -83,6 +83,7 @@ class RunCell:
     source: str = ""
     filename: str = ""
     names: Packed | None = None
+    sources: tuple[tuple[str, str], ...] = ()
     call: Packed | None = None
     pull: tuple[str, ...] = ()
     want_value: bool = False

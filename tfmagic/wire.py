@@ -41,7 +41,7 @@ class _MessagePickler(pickle.Pickler):
         self.handles: list[Handle] = []
 
     def persistent_id(self, obj: Any) -> int | None:
-        if type(obj) is not Handle:
+        if not isinstance(obj, Handle):
             return None
         self.handles.append(obj)
         return len(self.handles) - 1

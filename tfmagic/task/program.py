@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import linecache
 import os
 import queue
 import signal
@@ -124,27 +125,35 @@ class TaskProgram:
     # -- side thread --
 
     def _listen(self) -> None:
-        while True:
-            try:
-                command = self.channel.receive()
-            except (EOFError, OSError):
-                os._exit(0)  # the kernel is gone, the main thread may be anywhere
-            match command:
-                case RunCell() | Stop():
-                    self.commands.put(command)
-                case ReleaseBarrier(name):
-                    self.barriers.open(name, "")
-                case BreakBarrier(name, reason):
-                    self.barriers.open(name, reason)
-                case AbortCollectives(message):
-                    from tfmagic.task import collectives
+        """Serve the control channel. The task ends with it: the main thread may be anywhere."""
+        try:
+            while True:
+                self._obey(self.channel.receive())
+        except (EOFError, OSError):
+            os._exit(0)  # the kernel is gone
+        except BaseException:  # a task that nobody can reach would only hang
+            import traceback
 
-                    collectives.abort_collectives(message)
-                case CloseLog(limit_bytes):
-                    streams.discard_output(
-                        f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
-                        "(TFCluster.max_log_bytes); what follows is not kept]\n"
-                    )
+            traceback.print_exc()
+            os._exit(1)
+
+    def _obey(self, command: Any) -> None:
+        match command:
+            case RunCell() | Stop():
+                self.commands.put(command)
+            case ReleaseBarrier(name):
+                self.barriers.open(name, "")
+            case BreakBarrier(name, reason):
+                self.barriers.open(name, reason)
+            case AbortCollectives(message):
+                from tfmagic.task import collectives
+
+                collectives.abort_collectives(message)
+            case CloseLog(limit_bytes):
+                streams.discard_output(
+                    f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
+                    "(TFCluster.max_log_bytes); what follows is not kept]\n"
+                )
 
     # -- set-up --
 
@@ -180,6 +189,8 @@ class TaskProgram:
         value = None
         try:
             self.running = True
+            for file, text in cell.sources:
+                linecache.cache[file] = (len(text), None, text.splitlines(True), file)
             if cell.names is not None:
                 self._bind(cell.names)
             value = self._call(cell.call) if cell.call is not None else self._execute(cell)

@@ -1,0 +1,45 @@
+# make demo runs the main job, make test passes the tests; each sets up what it needs by itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lab test check bench clean
+
+help:
+	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print what its tasks say"
+	@echo "make lab    open it in JupyterLab"
+	@echo "make test   pass the tests"
+	@echo "make check  lint, format and types"
+	@echo "make bench  speed and memory, beside ipyparallel"
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "tfmagic needs Python 3.11 or newer: $$($(PYTHON) --version)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "no venv module: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+setup: $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python scripts/demo.py
+
+lab: $(STAMP)
+	$(BIN)/jupyter lab --notebook-dir notebooks notebooks/01-quickstart.ipynb
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check tfmagic tests benchmarks scripts
+	$(BIN)/ruff format --check tfmagic tests benchmarks scripts
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist
