@@ -41,6 +41,20 @@ class TaskNames:
     sources: set[str] = field(default_factory=set)
 
 
+class _Identity:
+    """Equal only for the same object, which it keeps alive so that no other can get its id."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, slots=True)
 class Captured:
     """What travels to a task: variables, and the text of the notebook cells that their code is from.
@@ -150,12 +164,13 @@ def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: in
         return Variable(name, value, None, 0, problem=f"{type(error).__name__}: {reason[:300]}")
     size = len(stream) + sum(b.nbytes for b in buffers)
     if isinstance(value, type | types.FunctionType):
-        return Variable(name, value, (id(value), stream), size, frozenset(needs), files=files)
+        version = (_Identity(value), _Identity(getattr(value, "__code__", None)))
+        return Variable(name, value, version, size, frozenset(needs), files=files)
     digest = hashlib.sha256(stream)
     for buffer in buffers:
         digest.update(buffer)
-    version = (id(type(value)), digest.digest())
-    return Variable(name, value, version, size, frozenset(needs), files=files)
+    content = (_Identity(type(value)), digest.digest())
+    return Variable(name, value, content, size, frozenset(needs), files=files)
 
 
 def _names_of(functions: Iterable[types.FunctionType], main: Mapping[str, Any]) -> set[str]:
@@ -204,7 +219,7 @@ def _is_filled(cell: types.CellType) -> bool:
 def _refuse(variables: Mapping[str, Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
     """Raise if something cannot travel."""
     broken = [v for v in variables.values() if v.problem and v.problem != "size"]
-    counted = [v for v in variables.values() if v.name not in pushed and not (v in broken)]
+    counted = [v for v in variables.values() if v.name not in pushed and v not in broken]
     total = sum(v.size_bytes for v in counted)
     large = sorted((v for v in counted if v.size_bytes), key=lambda v: -v.size_bytes)
     large = large if total > limit_bytes else []
@@ -303,6 +318,13 @@ def names_of_call(call: Any, main: Mapping[str, Any]) -> set[str]:
         elif type(part).__module__ == "__main__":
             found.add(type(part).__qualname__)
     return found
+
+
+def sources_of_call(call: Any) -> tuple[tuple[str, str], ...]:
+    """The notebook cells that the functions in a call (function, args, kwargs) are from."""
+    function, args, kwargs = call
+    functions = [f for part in (function, *args, *kwargs.values()) for f in _functions_in(part)]
+    return sources_of({f.__code__.co_filename for f in functions})
 
 
 def _problem_of(value: Any, main: Mapping[str, Any], linkable: Callable[[str], bool]) -> str:

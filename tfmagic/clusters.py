@@ -1,90 +1,44 @@
 """A cluster as an object: start, run, push, pull, fault and stop. The magic uses this and nothing else.
 
-    run / run_cell ── capture ──→ RunCell for each task ──→ supervisor ──→ CellRun
-         ↑ view.update() while waiting, Ctrl-C → interrupt           │
-         └──── TaskResults, or the root failure raised ←── outcome ──┘
-
-Values are unpickled here, in the thread that waits, and nowhere else in this process.
+run / run_cell ── capture ──→ RunCell for each task ──→ supervisor ──→ CellRun
+     ↑ view.update() while waiting, Ctrl-C → interrupt           │
+     └──── TaskResults, or the root failure raised ←── outcome ──┘
 """
 
 from __future__ import annotations
 
-import concurrent.futures
-import dataclasses
 import functools
-import itertools
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-import psutil
-
-from tfmagic import capture, environment, failures, lifecycle, pickling, runs
+from tfmagic import environment, failures, outcomes, runs, stacks, startup
 from tfmagic.backends import launching
 from tfmagic.backends.local import LocalBackend
-from tfmagic.capture import Captured, TaskNames
+from tfmagic.cells import Cell, Options, ViewName
 from tfmagic.config import TFCluster
-from tfmagic.errors import BackendError, CaptureError, ClusterSpecError, LaunchError, TfmagicError
-from tfmagic.events import CellRequested, CellReturned, Packed, RunCell, TaskBoot
+from tfmagic.errors import BackendError, ClusterSpecError, LaunchError, TfmagicError
+from tfmagic.events import CellRequested, RunCell, TaskBoot
 from tfmagic.lifecycle import CellState, ClusterState, Phase, Policy
-from tfmagic.results import RemoteValue, TaskResults
-from tfmagic.runs import Run
+from tfmagic.outcomes import CellResult
+from tfmagic.payloads import Payloads
+from tfmagic.results import TaskResults
+from tfmagic.runs import Run, file_size
 from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
+from tfmagic.startup import Progress
+from tfmagic.status import status_row
 from tfmagic.supervisor import CellRun, Supervisor
-from tfmagic.tasklog import read_output, tail_lines
+from tfmagic.tasklog import tail_lines
 from tfmagic.views import View
 from tfmagic.views.text import QuietView, TextView
 
 T = TypeVar("T")
 P = ParamSpec("P")
-ViewName = Literal["text", "quiet"]
-Progress = Callable[[ClusterState], None]
-
-_LOOK_S = 0.1  # how often a start is shown
-_STACKS_WAIT_S = 1.0  # a task's fault handler answers within milliseconds or not at all
-_cell_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell, ready to run: Python source whose line numbers are the notebook's.
-
-    `reads` are the names that it may need from the notebook; `show` whether the value of its last
-    expression is displayed.
-    """
-
-    source: str
-    filename: str = ""
-    reads: frozenset[str] = frozenset()
-    show: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How one cell or call runs; the fields are the options of ``%%tfcluster``."""
-
-    on: str | None = None
-    push: tuple[str, ...] = ()
-    pull: tuple[str, ...] = ()
-    capture: bool = True
-    timeout_s: float | None = None
-    keep_going: bool = False
-    want_value: bool = False
-    view: Callable[[CellRun, Mapping[TaskId, int]], View] | ViewName = "text"
-
-
-@dataclass(slots=True)
-class CellResult:
-    """What a cell gave: results by task, and each pulled name as {task name: value}."""
-
-    results: TaskResults[Any]
-    pulled: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class Cluster:
@@ -147,9 +101,8 @@ class Cluster:
         self._supervisor: Supervisor | None = None
         self._run: Run | None = None
         self._spec: ClusterSpec | None = None
-        self._names: dict[TaskId, tuple[int, TaskNames]] = {}
+        self._payloads = Payloads()
         self._lock = threading.RLock()
-        self._started_at = 0.0
 
     # -- life --
 
@@ -215,11 +168,12 @@ class Cluster:
             self._run = runs.create_run(base, self.name, {"shape": str(self.shape)})
             try:
                 self._launch(flavour)
-                self._wait_until_ready(self.tasks, progress)
+                supervisor = self._require_running()
+                timeout_s = self.setting("start_timeout_s")
+                startup.wait_until_ready(supervisor, dict.fromkeys(self.tasks, 0), timeout_s, progress)
             except BaseException:
                 self.stop()
                 raise
-            self._started_at = time.time()
         return self
 
     def stop(self) -> None:
@@ -241,9 +195,9 @@ class Cluster:
         supervisor = self._require_running()
         with self._lock:
             chosen = select(",".join(tasks), self.tasks) if tasks else self.tasks
-            attempts = {t: supervisor.state.tasks[t].attempt for t in chosen}
+            attempts = self._attempts(chosen)
             supervisor.relaunch(chosen)
-            self._wait_until_ready(chosen, progress, attempts)
+            startup.wait_until_ready(supervisor, attempts, self.setting("start_timeout_s"), progress)
         return self
 
     # -- running --
@@ -276,18 +230,16 @@ class Cluster:
         options = Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
         with self._lock:
             self.start()
-            result = self._execute(self._call_commands((fn, args, kwargs), options), options)
-        for name, value in result.results.items():
-            if isinstance(value, RemoteValue):
-                raise CaptureError(
-                    f"what {name} returned cannot travel: {value.reason}. Return plain data, such as "
-                    "numbers, strings or numpy arrays."
-                )
+            attempts = self._attempts(self._select(on))
+            limit = self.setting("max_capture_bytes")
+            commands = self._payloads.call_commands((fn, args, kwargs), self._main(), attempts, limit)
+            result = self._execute(commands, options)
+        outcomes.require_values(result.results)
         return result.results
 
-    def submit(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> concurrent.futures.Future[TaskResults[T]]:
+    def submit(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> Future[TaskResults[T]]:
         """`run` in the background, quietly. Calls of one cluster run one after the other."""
-        future: concurrent.futures.Future[TaskResults[T]] = concurrent.futures.Future()
+        future: Future[TaskResults[T]] = Future()
         kwargs.setdefault("view", "quiet")
 
         def work() -> None:
@@ -309,20 +261,16 @@ class Cluster:
         __tracebackhide__ = True
         with self._lock:
             self.start()
-            tasks = self._select(options.on)
             wanted = cell.reads if options.capture else frozenset()
-            main = self._main()
-            names = self._capture(tasks, wanted, options.push, main)
-            command = RunCell(
-                cell=next(_cell_numbers),
+            template = RunCell(
+                cell=0,
                 source=cell.source,
                 filename=cell.filename,
                 pull=options.pull,
                 want_value=options.want_value,
                 show_value=cell.show,
-                tasks=tasks,
             )
-            return self._execute(_with_names(command, names), options)
+            return self._execute(self._commands(template, options.on, wanted, options.push), options)
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: str | None = "all", **more: Any) -> None:
         """Bind variables on the tasks.
@@ -334,10 +282,8 @@ class Cluster:
         bound = {**(values or {}), **more}
         with self._lock:
             self.start()
-            tasks = self._select(on)
-            names = self._capture(tasks, frozenset(), tuple(bound), bound)
-            command = RunCell(cell=next(_cell_numbers), tasks=tasks)
-            self._execute(_with_names(command, names), Options(view="quiet"))
+            commands = self._commands(RunCell(cell=0), on, (), tuple(bound), bound)
+            self._execute(commands, Options(view="quiet"))
 
     def pull(self, *names: str, on: str | None = None) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
@@ -349,9 +295,8 @@ class Cluster:
         __tracebackhide__ = True
         with self._lock:
             self._require_running()
-            tasks = self._select(on)
-            command = RunCell(cell=next(_cell_numbers), pull=names, tasks=tasks)
-            return self._execute(dict.fromkeys(tasks, command), Options(view="quiet", pull=names)).pulled
+            commands = self._commands(RunCell(cell=0, pull=names), on, (), ())
+            return self._execute(commands, Options(view="quiet", pull=names)).pulled
 
     # -- faults and looks --
 
@@ -371,23 +316,25 @@ class Cluster:
             if pid := supervisor.state.tasks[task].pid:
                 os.kill(pid, signal_number)
         if signal_number == signal.SIGKILL:
-            gone = (Phase.DEAD, Phase.STARTING, Phase.PLANNED)
-            supervisor.wait_for(lambda s: all(s.tasks[t].phase in gone or s.tasks[t].restarts for t in chosen), 5)
+            killed = self._attempts(chosen)
+            supervisor.wait_for(
+                lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in killed.items()), 5
+            )
 
     def stacks(self, *tasks: str) -> dict[str, str]:
         """The Python stacks of every thread, by task name; also of a task that is stuck in C++."""
         supervisor = self._require_running()
         chosen = select(",".join(tasks or ("all",)), self.tasks)
-        before = {t: _size(self.run_folder.stacks_path(t)) for t in chosen}
+        before = stacks.stack_offsets(self.run_folder, chosen)
         for task in chosen:
             if pid := supervisor.state.tasks[task].pid:
                 os.kill(pid, signal.SIGUSR1)
-        return self._read_stacks(before)
+        return stacks.read_stacks(self.run_folder, before)
 
     def status(self) -> list[dict[str, Any]]:
-        """A row for each task: task, state, pid, host, uptime_s, cpu_percent, memory_bytes, address."""
-        supervisor = self._require_running()
-        return [self._status_row(task, supervisor.state) for task in self.tasks]
+        """A row for each task; see `tfmagic.status.status_row`."""
+        tasks, addresses = self._require_running().state.tasks, self.spec.addresses
+        return [status_row(task, tasks[task], addresses[task]) for task in self.tasks]
 
     def logs(self, *tasks: str, tail: int = 20) -> dict[str, list[str]]:
         """The last lines of tasks' logs, by task name; also of a cluster that was stopped."""
@@ -404,7 +351,7 @@ class Cluster:
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
-        self._names.clear()
+        self._payloads = Payloads()
         self._supervisor = Supervisor(
             backend,
             self.tasks,
@@ -449,49 +396,6 @@ class Cluster:
             keras_fix=self._keras_fix,
         )
 
-    def _wait_until_ready(
-        self,
-        tasks: tuple[TaskId, ...],
-        progress: Progress | None,
-        attempts: Mapping[TaskId, int] | None = None,
-    ) -> None:
-        """Wait for new processes of `tasks`. Raises `LaunchError`; an interrupt passes through."""
-        supervisor = self._supervisor
-        assert supervisor is not None
-        old = attempts or dict.fromkeys(tasks, 0)
-
-        def settled(state: ClusterState) -> bool:
-            fresh = all(state.tasks[t].attempt > old[t] for t in tasks)
-            phases = {state.tasks[t].phase for t in tasks}
-            return fresh and (phases <= {Phase.READY, Phase.RUNNING} or Phase.DEAD in phases)
-
-        deadline = time.monotonic() + self.setting("start_timeout_s")
-        while not supervisor.wait_for(settled, _LOOK_S):
-            if progress is not None:
-                progress(supervisor.state)
-            if not supervisor.thread.is_alive():
-                raise LaunchError("the cluster's supervisor ended") from supervisor.crashed
-            if time.monotonic() > deadline:
-                late = [t.name for t in tasks if supervisor.state.tasks[t].phase is not Phase.READY]
-                raise LaunchError(
-                    f"{', '.join(late)} did not get ready within {self.setting('start_timeout_s'):g} s; "
-                    "the cluster was stopped. See start_timeout_s, and the machine's load."
-                )
-        if progress is not None:
-            progress(supervisor.state)
-        self._raise_failed_start(tasks, supervisor)
-
-    def _raise_failed_start(self, tasks: tuple[TaskId, ...], supervisor: Supervisor) -> None:
-        dead = {t: supervisor.state.tasks[t].end for t in tasks if supervisor.state.tasks[t].phase is Phase.DEAD}
-        for task, end in dead.items():
-            assert end is not None
-            lines = tail_lines(self.run_folder.log_path(task), 20)
-            raise LaunchError(
-                "\n".join(
-                    [f"{task} {failures.describe_end(end)} while it was started.", *(f"    {x}" for x in lines)]
-                )
-            )
-
     # -- inside: running --
 
     def _require_running(self) -> Supervisor:
@@ -507,56 +411,41 @@ class Cluster:
     def _select(self, on: str | None) -> tuple[TaskId, ...]:
         return self.shape.cell_tasks if on is None else select(on, self.tasks)
 
-    def _task_names(self, tasks: Iterable[TaskId]) -> dict[TaskId, TaskNames]:
-        """What each task has; a task with a new process has nothing."""
+    def _attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
         state = self._require_running().state
-        for task in tasks:
-            attempt = state.tasks[task].attempt
-            if self._names.get(task, (0,))[0] != attempt:
-                self._names[task] = (attempt, TaskNames())
-        return {task: self._names[task][1] for task in tasks}
+        return {task: state.tasks[task].attempt for task in tasks}
 
-    def _capture(
+    def _commands(
         self,
-        tasks: tuple[TaskId, ...],
+        template: RunCell,
+        on: str | None,
         wanted: Iterable[str],
         pushed: tuple[str, ...],
-        namespace: Mapping[str, Any],
-    ) -> dict[TaskId, Captured]:
+        values: Any = None,
+    ) -> dict[TaskId, RunCell]:
         __tracebackhide__ = True
-        if not wanted and not pushed:
-            return dict.fromkeys(tasks, Captured())
-        limit = self.setting("max_capture_bytes")
-        main = self._main()
-        lookup = namespace if namespace is main else {**main, **namespace}
-        return capture.capture(wanted, pushed, lookup, main, self._task_names(tasks), limit)
-
-    def _call_commands(self, call: Any, options: Options) -> dict[TaskId, RunCell]:
-        __tracebackhide__ = True
-        tasks, main = self._select(options.on), self._main()
-        wanted = capture.names_of_call(call, main)
-        names = self._capture(tasks, wanted, (), main)
-        packed = capture.pack_call(call, main, lambda name: name in wanted)
-        command = RunCell(cell=next(_cell_numbers), call=packed, want_value=True, tasks=tasks)
-        return _with_names(command, names)
+        main, limit = self._main(), self.setting("max_capture_bytes")
+        attempts = self._attempts(self._select(on))
+        namespace = main if values is None else values
+        return self._payloads.cell_commands(template, wanted, pushed, namespace, main, attempts, limit)
 
     def _execute(self, commands: Mapping[TaskId, RunCell], options: Options) -> CellResult:
         """Run, show, wait; then unpack or raise."""
         __tracebackhide__ = True
         supervisor = self._require_running()
         self._refuse_dead(tuple(commands), supervisor.state)
-        starts = {t: _size(self.run_folder.log_path(t)) for t in commands}
-        stacks = {t: _size(self.run_folder.stacks_path(t)) for t in commands} if options.timeout_s else {}
+        starts = {t: file_size(self.run_folder.log_path(t)) for t in commands}
+        dumps = stacks.stack_offsets(self.run_folder, commands) if options.timeout_s else {}
         number = next(iter(commands.values())).cell
         request = CellRequested(number, commands, options.timeout_s, options.keep_going)
         run = supervisor.run_cell(request)
         outcome = self._wait(run, self._make_view(run, starts, options), supervisor)
-        self._note_names(outcome)
-        texts = _group(self._read_stacks(stacks)) if outcome.timed_out else ""
-        error = failures.build_error(outcome, self._main(), self.run_folder, texts)
+        self._payloads.note(outcome)
+        text = stacks.group_stacks(stacks.read_stacks(self.run_folder, dumps)) if outcome.timed_out else ""
+        error = failures.build_error(outcome, self._main(), self.run_folder, text)
         if error is not None:
             raise error
-        return self._unpack(outcome, starts, options)
+        return outcomes.unpack_outcome(outcome, starts, options.pull, self._main(), self.run_folder)
 
     def _refuse_dead(self, tasks: tuple[TaskId, ...], state: ClusterState) -> None:
         for task in tasks:
@@ -587,90 +476,6 @@ class Cluster:
             ) from supervisor.crashed
         return run.outcome
 
-    def _note_names(self, outcome: CellState) -> None:
-        for task, result in outcome.outcomes.items():
-            owned = getattr(result, "owned", None)
-            if owned is not None:
-                self._task_names([task])[task].owned = frozenset(owned)
-
-    def _unpack(self, outcome: CellState, starts: Mapping[TaskId, int], options: Options) -> CellResult:
-        __tracebackhide__ = True
-        values: dict[TaskId, Any] = {}
-        seconds: dict[TaskId, float] = {}
-        spans: dict[TaskId, tuple[int, int]] = {}
-        pulled: dict[str, dict[str, Any]] = {name: {} for name in options.pull}
-        for task in sorted(outcome.outcomes):
-            result = outcome.outcomes[task]
-            assert isinstance(result, CellReturned)
-            values[task] = self._value_of(task, result)
-            seconds[task] = result.seconds
-            spans[task] = (starts[task], result.log_end)
-            for name, packed in result.pulled.items():
-                pulled[name][task.name] = self._load(task, packed)
-        self._raise_failed_pulls(outcome)
-        return CellResult(TaskResults(values, seconds, spans, self.run_folder), pulled)
-
-    def _value_of(self, task: TaskId, result: CellReturned) -> Any:
-        if result.value_error:
-            return RemoteValue(task.name, result.value_error)
-        return None if result.value is None else self._load(task, result.value)
-
-    def _load(self, task: TaskId, packed: Packed) -> Any:
-        try:
-            return pickling.loads(packed, self._main(), import_tensorflow=False)
-        except pickling.NeedsTensorFlow as error:
-            reason = f"it needs {error}, and this process has not imported TensorFlow"
-            return RemoteValue(task.name, reason)
-
-    def _raise_failed_pulls(self, outcome: CellState) -> None:
-        failed: dict[str, dict[str, str]] = {}
-        for task, result in outcome.outcomes.items():
-            for name, reason in getattr(result, "failed_pulls", {}).items():
-                failed.setdefault(f"{name}: {reason}", {})[task.name] = name
-        if not failed:
-            return
-        lines = [f"  on {', '.join(tasks)}: {what}" for what, tasks in failed.items()]
-        missing = all("no such variable" in what for what in failed)
-        raise (NameError if missing else CaptureError)("cannot pull\n" + "\n".join(lines))
-
-    # -- inside: looking --
-
-    def _read_stacks(self, before: Mapping[TaskId, int]) -> dict[str, str]:
-        """What the fault handlers have written since; waits until each has written something."""
-        paths = {t: self.run_folder.stacks_path(t) for t in before}
-        deadline = time.monotonic() + _STACKS_WAIT_S
-        sizes: dict[TaskId, int] = {}
-        while time.monotonic() < deadline:
-            seen = {t: _size(path) for t, path in paths.items()}
-            if seen == sizes and any(seen[t] > before[t] for t in seen):
-                break
-            sizes = seen
-            time.sleep(0.02)
-        texts = {t.name: read_output(paths[t], start, _size(paths[t])) for t, start in before.items()}
-        return {name: text.strip() for name, text in texts.items() if text.strip()}
-
-    def _status_row(self, task: TaskId, state: ClusterState) -> dict[str, Any]:
-        seen = state.tasks[task]
-        row: dict[str, Any] = {
-            "task": task.name,
-            "state": seen.phase.value,
-            "pid": seen.pid or None,
-            "host": seen.host,
-            "uptime_s": None,
-            "cpu_percent": None,
-            "memory_bytes": None,
-            "address": self.spec.addresses[task],
-        }
-        if seen.pid:
-            try:
-                process = psutil.Process(seen.pid)
-                row["uptime_s"] = round(time.time() - process.create_time(), 1)
-                row["cpu_percent"] = process.cpu_percent(0.0)
-                row["memory_bytes"] = process.memory_full_info().uss
-            except psutil.Error:
-                pass  # it ended while we looked: the next look says so
-        return row
-
 
 def cluster(**shape: Any) -> Callable[[Callable[P, T]], Callable[P, TaskResults[T]]]:
     """Decorate a function so that each call runs it on a cluster of this shape, started and ended.
@@ -688,38 +493,3 @@ def cluster(**shape: Any) -> Callable[[Callable[P, T]], Callable[P, TaskResults[
         return run_on_cluster
 
     return decorate
-
-
-def _with_names(command: RunCell, captured: Mapping[TaskId, Captured]) -> dict[TaskId, RunCell]:
-    """The command for each task with the variables for it; one object where they are the same."""
-    made: dict[tuple[int, tuple[tuple[str, str], ...]], RunCell] = {}
-    commands = {}
-    for task, found in captured.items():
-        key = (id(found.names), found.sources)
-        if key not in made:
-            made[key] = dataclasses.replace(command, names=found.names, sources=found.sources)
-        commands[task] = made[key]
-    return commands
-
-
-def _group(stacks: Mapping[str, str]) -> str:
-    """Stacks by task, equal ones once; of the user's threads, down to where tfmagic's frames begin."""
-    grouped: dict[str, list[str]] = {}
-    for name, text in stacks.items():
-        frames = [_user_frames(block) for block in text.split("\n\n")]
-        grouped.setdefault("\n".join(filter(None, frames)) or text, []).append(name)
-    return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
-
-
-def _user_frames(block: str) -> str:
-    """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
-    lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
-    ours = [i for i, line in enumerate(lines) if f"{os.sep}tfmagic{os.sep}task{os.sep}" in line]
-    return "\n".join(lines[: ours[0]] if ours else lines)
-
-
-def _size(path: os.PathLike[str]) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0

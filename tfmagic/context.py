@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from tfmagic.errors import TfmagicError
 
@@ -36,12 +35,8 @@ class TaskContext:
         return sum(map(len, self.cluster_spec.values()))
 
 
-class _Barrier(Protocol):
-    def __call__(self, timeout: float | None) -> None: ...
-
-
 _current: TaskContext | None = None
-_barrier: _Barrier | None = None
+_barrier: Callable[[float | None], None] | None = None
 
 
 def install(context: TaskContext, barrier: Callable[[float | None], None]) -> None:

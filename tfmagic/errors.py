@@ -85,9 +85,14 @@ class RemoteError(TfmagicError):
         return self.message
 
     def _render_traceback_(self) -> list[str]:
-        return [self.text.rstrip() or f"{self.type_name}: {self.message}", *map(str, getattr(self, "__notes__", ()))]
+        return [
+            self.text.rstrip() or f"{self.type_name}: {self.message}",
+            *map(str, getattr(self, "__notes__", ())),
+        ]
 
     def __reduce__(self) -> tuple[Callable[..., RemoteError], tuple[object, ...]]:
+        if type(self) is RemoteError:
+            return RemoteError, (self.message, self.type_name, self.text)
         bases = [b for b in type(self).__mro__ if b.__module__ != __name__ and b is not object]
         return remote_error, (self.message, self.type_name, self.text, bases[0] if bases else Exception)
 

@@ -75,8 +75,9 @@ class RunCell:
     """Run a cell, or a call, in the task's namespace.
 
     `source` is Python (magics already translated); `names` is a packed dict of variables to bind
-    first, `sources` the (file name, text) of the notebook cells that their code is from; `call` a packed (function, args, kwargs) that is used instead of `source`; `pull` names
-    to send back; `tasks` are those that run the cell together.
+    first, `sources` the (file name, text) of the notebook cells that their code is from; `call` is a
+    packed (function, args, kwargs) that is used instead of `source`; `pull` names to send back;
+    `tasks` are those that run the cell together.
     """
 
     cell: int

@@ -36,9 +36,7 @@ def find_failures(cell: CellState) -> dict[TaskId, Outcome]:
     return dict(sorted(failed.items(), key=lambda item: _is_consequence(cell, item[1])))
 
 
-def build_error(
-    cell: CellState, main: Mapping[str, Any], run: Run, stacks: str = ""
-) -> BaseException | None:
+def build_error(cell: CellState, main: Mapping[str, Any], run: Run, stacks: str = "") -> BaseException | None:
     """The exception that the cell raises in the notebook, or None.
 
     Args:

@@ -202,7 +202,7 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
         case CellRequested():
             return replace(state, cell=CellState(event, now))
         case InterruptPressed():
-            return _with_cell(state, presses=state.cell.presses + 1) if _runs(state) else state
+            return _apply_press(state)
         case StopRequested():
             return replace(state, stopping=True)
         case TaskStarted(task, attempt, pid, fresh):
@@ -226,6 +226,12 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
             return state
         case _:
             assert_never(event)
+
+
+def _apply_press(state: ClusterState) -> ClusterState:
+    if state.cell is None or state.cell.finished:
+        return state
+    return _with_cell(state, presses=state.cell.presses + 1)
 
 
 def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterState:
@@ -448,10 +454,6 @@ def _why_gone(state: ClusterState, task: TaskId) -> str:
 
 
 # ---- small helpers ------------------------------------------------------------------------------
-
-
-def _runs(state: ClusterState) -> bool:
-    return state.cell is not None and not state.cell.finished
 
 
 def _with_task(state: ClusterState, task: TaskId, **changes: object) -> ClusterState:

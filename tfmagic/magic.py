@@ -1,8 +1,8 @@
 """``%%tfcluster`` and ``%tfcluster``: translate a line and a cell into calls of `Cluster`, no more.
 
-    line ── options ──→ which cluster, which shape          (a mistake starts nothing)
-    cell ── sources ──→ Python source and the names it reads (a syntax error starts nothing)
-    Cluster.run_cell ──→ TaskResults ──→ --out, --pull       (a failure is raised as what it was)
+line ── options ──→ which cluster, which shape          (a mistake starts nothing)
+cell ── sources ──→ Python source and the names it reads (a syntax error starts nothing)
+Cluster.run_cell ──→ TaskResults ──→ --out, --pull       (a failure is raised as what it was)
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from IPython.display import display
 from tfmagic import completion
 from tfmagic.backends import launching
 from tfmagic.capture import format_bytes
-from tfmagic.clusters import Cluster, Options
+from tfmagic.cells import Options
+from tfmagic.clusters import Cluster
 from tfmagic.compare import Comparison
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError

@@ -10,7 +10,7 @@ import ast
 import dis
 import symtable
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def names_read(tree: ast.Module, source: str) -> set[str]:
@@ -45,7 +45,7 @@ def global_names(code: types.CodeType) -> set[str]:
 def _inner_globals(table: symtable.SymbolTable) -> Iterator[str]:
     for child in table.get_children():
         for symbol in child.get_symbols():
-            if symbol.is_global() and symbol.is_referenced():
+            if symbol.is_global() and (symbol.is_referenced() or symbol.is_declared_global()):
                 yield symbol.get_name()
         yield from _inner_globals(child)
 
@@ -145,7 +145,7 @@ class _TopLevel(ast.NodeVisitor):
         if node.name is not None:
             self.assigned.add(node.name)
 
-    def _branches(self, branches: list[list[ast.AST | None]] | list[list[ast.stmt]]) -> None:
+    def _branches(self, branches: Sequence[Sequence[ast.AST | None]]) -> None:
         """Visit alternatives; bound afterwards is what every one of them binds."""
         before, after = set(self.assigned), []
         for branch in branches:

@@ -26,7 +26,11 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, **kwargs: Any):
         super().__init__(
-            prog=prog, add_help=False, allow_abbrev=False, formatter_class=argparse.RawTextHelpFormatter, **kwargs
+            prog=prog,
+            add_help=False,
+            allow_abbrev=False,
+            formatter_class=argparse.RawTextHelpFormatter,
+            **kwargs,
         )
         self.add_argument("--help", "-h", action="store_true", help="show this text")
 
@@ -169,7 +173,9 @@ def _add_shape(parser: _Parser) -> None:
     group.add_argument("--workers", type=_count, metavar="N", help="number of worker tasks")
     group.add_argument("--ps", type=_count, metavar="N", help="number of parameter servers; adds a chief")
     group.add_argument("--chief", action="append_const", const=True, help="a chief task (at most one)")
-    group.add_argument("--evaluator", action="append_const", const=True, help="an evaluator task (at most one)")
+    group.add_argument(
+        "--evaluator", action="append_const", const=True, help="an evaluator task (at most one)"
+    )
     group.add_argument("--backend", choices=("local", "ray"), default="local", help="where tasks run")
     group.add_argument("--address", metavar="ADDR", help="address of the backend's cluster")
     group.add_argument(
@@ -209,7 +215,9 @@ def cell_parser() -> _Parser:
     _add_shape(parser)
     group = parser.add_argument_group("the cell")
     group.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
-    group.add_argument("--on", metavar="SELECTOR", help="tasks that run it: all, worker, worker-1, worker-0:3, ...")
+    group.add_argument(
+        "--on", metavar="SELECTOR", help="tasks that run it: all, worker, worker-1, worker-0:3, ..."
+    )
     group.add_argument("--out", type=_one_name, metavar="NAME", help="bind the results to NAME")
     group.add_argument("--pull", type=_name_list, default=(), metavar="A,B", help="fetch variables after it")
     group.add_argument("--push", type=_name_list, default=(), metavar="A,B", help="send variables before it")
@@ -219,7 +227,9 @@ def cell_parser() -> _Parser:
     group.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="stop it after that, with stacks")
     group.add_argument("--keep-going", action="store_true", help="one failing task does not stop the others")
     group.add_argument("--view", choices=VIEWS, default="auto", help="how output is shown")
-    group.add_argument("--compare", type=_sizes, default=(), metavar="workers=1,2,4", help="run it at several sizes")
+    group.add_argument(
+        "--compare", type=_sizes, default=(), metavar="workers=1,2,4", help="run it at several sizes"
+    )
     return parser
 
 

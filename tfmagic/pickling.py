@@ -49,8 +49,12 @@ class _Sink(io.RawIOBase):
         self.limit_bytes = limit_bytes
 
     def add(self, size_bytes: int) -> None:
+        self.check(size_bytes)
         self.size_bytes += size_bytes
-        if self.limit_bytes is not None and self.size_bytes > self.limit_bytes:
+
+    def check(self, size_bytes: int) -> None:
+        """Raise `TooLarge` if that much more would be over the limit."""
+        if self.limit_bytes is not None and self.size_bytes + size_bytes > self.limit_bytes:
             raise TooLarge
 
     def write(self, data: Any) -> int:
@@ -100,6 +104,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return (_import_module, (obj.__name__,))
+        if type(obj).__module__ == "numpy":
+            self._sink.check(getattr(obj, "nbytes", 0))  # before a strided one is copied
         if self._for_notebook and _is_tensor(obj):
             return (_same, (obj.numpy(),))
         return NotImplemented
@@ -190,9 +196,7 @@ def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = Tru
     buffers: list[memoryview] = []
     if packed.handle is not None:
         stream, buffers = _map(packed.handle.fd, packed.sizes)
-    unpickler = Unpickler(
-        io.BytesIO(stream), buffers=buffers, main=main, import_tensorflow=import_tensorflow
-    )
+    unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main, import_tensorflow=import_tensorflow)
     return unpickler.load()
 
 

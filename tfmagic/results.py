@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -82,7 +82,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         return table_bundle(("task", "seconds", "value"), rows)
 
 
-def table_bundle(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> dict[str, str]:
+def table_bundle(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> dict[str, str]:
     """A table as text and as html that reads in any front end, also untrusted."""
     widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
     lines = ["  ".join(str(c).ljust(w) for c, w in zip(row, widths, strict=True)) for row in [header, *rows]]

@@ -23,6 +23,14 @@ from tfmagic.errors import LaunchError
 from tfmagic.spec import TaskId
 
 
+def file_size(path: os.PathLike[str]) -> int:
+    """The length of a file in bytes; 0 where there is none yet."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
 def state_dir(configured: str = "") -> Path:
     """``TFMAGIC_STATE_DIR``, else `configured`, else the platform's folder for state."""
     chosen = os.environ.get("TFMAGIC_STATE_DIR") or configured

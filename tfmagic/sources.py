@@ -15,7 +15,7 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tfmagic.clusters import Cell
+from tfmagic.cells import Cell
 from tfmagic.names import names_read
 
 _numbers = itertools.count(1)

@@ -85,7 +85,9 @@ class ClusterShape:
                     f"a cluster has at most one {name}; pass {name}=True or False, not {flag!r}"
                 )
         if self.ps and not self.workers:
-            raise ClusterSpecError("a cluster with ps tasks needs at least one worker to compute; add workers")
+            raise ClusterSpecError(
+                "a cluster with ps tasks needs at least one worker to compute; add workers"
+            )
         if self.ps and not self.chief:  # the coordinator is the chief
             object.__setattr__(self, "chief", True)
         if not self.chief and not self.workers:

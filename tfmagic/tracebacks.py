@@ -21,7 +21,7 @@ import tblib
 
 from tfmagic import pickling
 from tfmagic.errors import remote_error
-from tfmagic.events import PackedError
+from tfmagic.events import Packed, PackedError
 
 _OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _MAX_CHAIN = 20  # a chain of causes longer than this is a loop or a recursion
@@ -94,7 +94,7 @@ def _object_bytes(
         stream, buffers = pickling.dumps(error, main, linkable, for_notebook=True)
         if buffers:  # an exception that carries big arrays travels as text
             return None
-        again = pickling.loads(pickling.Packed(data=stream), main)
+        again = pickling.loads(Packed(data=stream), main)
         return stream if type(again).__qualname__ == type(error).__qualname__ else None
     except Exception:  # the class' own pickling may raise anything
         return None
@@ -107,7 +107,7 @@ def _rebuild(chain: dict[str, Any], main: Mapping[str, Any]) -> BaseException:
     try:
         if chain["object"] is None:
             raise ValueError("the exception did not survive pickling")
-        error = pickling.loads(pickling.Packed(data=chain["object"]), main, import_tensorflow=False)
+        error = pickling.loads(Packed(data=chain["object"]), main, import_tensorflow=False)
         if not isinstance(error, BaseException):
             raise TypeError("not an exception any more")
     except Exception:  # a foreign class did something odd: the text is there

@@ -15,6 +15,7 @@ opaque bytes here.
 from __future__ import annotations
 
 import array
+import contextlib
 import io
 import os
 import pickle
@@ -58,7 +59,7 @@ class _MessageUnpickler(pickle.Unpickler):
         raise ProtocolError(f"a message names {module}.{name}, which is none of ours")
 
     def persistent_load(self, pid: Any) -> Handle:
-        return self.handles[pid]
+        return self.handles[int(pid)]
 
 
 def encode(message: object) -> tuple[bytes, list[int]]:
@@ -71,7 +72,9 @@ def encode(message: object) -> tuple[bytes, list[int]]:
     pickler = _MessagePickler(file)
     pickler.dump(message)
     if len(pickler.handles) > _MAX_HANDLES:
-        raise ProtocolError(f"a message carries {len(pickler.handles)} large values; send at most 250 at once")
+        raise ProtocolError(
+            f"a message carries {len(pickler.handles)} large values; send at most 250 at once"
+        )
     body = file.getvalue()
     return _HEADER.pack(_MAGIC, len(body), len(pickler.handles)) + body, [h.fd for h in pickler.handles]
 
@@ -166,10 +169,8 @@ class Channel:
 
     def receive_ready(self) -> list[Any]:
         """Every message that can be read without waiting. Raises as `receive`."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             self._fill(socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            pass
         messages = []
         while (message := self._take()) is not None:
             messages.append(message)

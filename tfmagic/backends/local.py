@@ -256,5 +256,3 @@ class LocalBackend:
                     os.killpg(process.pid, signal.SIGKILL)
             events += self._ended(task, process.attempt, TaskLost(task, process.attempt, reason))
         return events
-
-

@@ -28,10 +28,19 @@ from tfmagic.spec import TaskId
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
 _LEADER_WAIT_S = 60.0  # the leader has met us: it only has to open its port
 _SETTINGS_KEPT = (  # of a context that is reset; the rest is set by the strategy or derived
-    "_seed _rng _soft_device_placement _log_device_placement _inter_op_parallelism_threads "
-    "_intra_op_parallelism_threads _visible_device_list _memory_growth_map _virtual_device_map "
-    "_optimizer_jit _optimizer_experimental_options _jit_compile_rewrite"
-).split()
+    "_seed",
+    "_rng",
+    "_soft_device_placement",
+    "_log_device_placement",
+    "_inter_op_parallelism_threads",
+    "_intra_op_parallelism_threads",
+    "_visible_device_list",
+    "_memory_growth_map",
+    "_virtual_device_map",
+    "_optimizer_jit",
+    "_optimizer_experimental_options",
+    "_jit_compile_rewrite",
+)
 
 Meet = Callable[[str, tuple[TaskId, ...]], None]
 
@@ -148,7 +157,7 @@ def _members(boot: TaskBoot, server_def: Any) -> tuple[TaskId, ...]:
 
 
 def _address(server_def: Any, task: TaskId) -> str:
-    return next(j.tasks[task.index] for j in server_def.cluster.job if j.name == task.type)
+    return str(next(j.tasks[task.index] for j in server_def.cluster.job if j.name == task.type))
 
 
 def _wait_for_port(address: str, name: str) -> None:

@@ -50,7 +50,11 @@ def isolate_network() -> None:
     flags = _CLONE_NEWNET if uid == 0 else _CLONE_NEWUSER | _CLONE_NEWNET
     _check(_libc.unshare(flags), "unshare")
     if uid != 0:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{uid} {uid} 1"),
+            ("gid_map", f"{gid} {gid} 1"),
+        ):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

@@ -335,7 +335,9 @@ class Barriers:
             try:
                 answered, reason = self._answers.get(timeout=left)
             except queue.Empty:
-                raise threading.BrokenBarrierError(f"{name}: not every task came within {timeout} s") from None
+                raise threading.BrokenBarrierError(
+                    f"{name}: not every task came within {timeout} s"
+                ) from None
             if answered != name:
                 continue  # the answer to a barrier that this task gave up
             if reason:
@@ -351,4 +353,3 @@ def _exit_error(error: SystemExit, where: str) -> PackedError:
         "leave a cell, and %tfcluster stop to end the tasks."
     )
     return PackedError("SystemExit", message, message, None, where)
-

@@ -64,7 +64,7 @@ class TaskShell(InteractiveShell):
         raise StdinNotImplementedError("input() was called on a task, which has no keyboard")
 
     def init_sys_modules(self) -> None:
-        self._main_mod_cache = {}
+        self._main_mod_cache: dict[str, Any] = {}
 
     def init_io(self) -> None:
         pass
@@ -110,7 +110,7 @@ class CellRunner:
         self.namespace: dict[str, Any] = self.shell.user_ns
         sys.modules["__main__"] = self.shell.user_module
         sys.displayhook = self.shell.displayhook
-        builtins.input = self.shell.raw_input
+        builtins.input = self.shell.raw_input  # type: ignore[assignment]  # prompts are text here
         self.builtin_names = frozenset(self.namespace)
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -44,7 +44,7 @@ def attach_streams() -> None:
     processes.line_buffer_c_stdout()
     sys.stdout = _open_stream(1)
     sys.stderr = _open_stream(2)
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]  # a process of our own
     builtins.print = _make_fast_print(builtins.print, sys.stdout)
 
 

@@ -31,7 +31,9 @@ class StartProgress:
         what = "starting tasks" if forked else "importing TensorFlow"
         filled = _WIDTH * ready // total
         bar = "█" * filled + "░" * (_WIDTH - filled)
-        text = f"tfmagic: cluster {self._name} ({self._shape})  {bar}  {ready} of {total} ready, {seconds:.1f} s"
+        text = (
+            f"tfmagic: cluster {self._name} ({self._shape})  {bar}  {ready} of {total} ready, {seconds:.1f} s"
+        )
         self._draw(text if ready == total else f"{text}, {what}")
 
     def end(self) -> None:

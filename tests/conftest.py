@@ -1,0 +1,113 @@
+"""Fixtures of all tests: a state folder of their own, a real shell, and a guard against leaks."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """Poll an outside fact (a process, a file) until it holds; fail when it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = condition()
+        if found or time.monotonic() > deadline:
+            assert found, "what the test waits for did not happen"
+            return found
+        time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Runs of the tests are not the user's."""
+    folder = tmp_path_factory.mktemp("state")
+    os.environ["TFMAGIC_STATE_DIR"] = str(folder)
+    yield folder
+    del os.environ["TFMAGIC_STATE_DIR"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves task processes, threads or environment variables behind."""
+    keep = {"cluster_of_module", "shell"} & set(request.fixturenames)
+    before = (_task_processes(), set(threading.enumerate()), dict(os.environ))
+    yield
+    if keep:
+        return
+    wait_until(lambda: _task_processes() <= before[0], 5)
+    wait_until(lambda: {t for t in threading.enumerate() if t.name.startswith("tfmagic")} <= before[1], 5)
+    changed = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+    assert changed == {k: v for k, v in before[2].items() if k != "PYTEST_CURRENT_TEST"}
+
+
+def _task_processes() -> set[int]:
+    """Children of our launchers: task processes and what they started."""
+    launchers = [p for p in psutil.Process().children() if "launcher.main" in " ".join(_command(p))]
+    return {child.pid for launcher in launchers for child in launcher.children(recursive=True)}
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+class Notebook:
+    """A real IPython shell with the extension loaded; cells are typed into it."""
+
+    def __init__(self, shell: Any):
+        self.shell = shell
+        self.magics = shell.magics_manager.registry["TFClusterMagics"]
+
+    @property
+    def ns(self) -> dict[str, Any]:
+        return self.shell.user_ns
+
+    def run(self, cell: str) -> str:
+        """Run a cell as typed; its standard output. Raises what the cell raises."""
+        out = io.StringIO()
+        with redirect_stdout(out):
+            line, newline, body = cell.partition("\n")
+            if line.startswith("%%"):
+                name, _, rest = line[2:].partition(" ")
+                self.shell.run_cell_magic(name, rest, body + newline)
+            elif line.startswith("%"):
+                name, _, rest = line[1:].partition(" ")
+                self.shell.run_line_magic(name, rest)
+            else:
+                self.shell.run_cell(cell, store_history=False).raise_error()
+        return out.getvalue()
+
+    def cluster(self, name: str = "default") -> Any:
+        return self.magics.clusters[name]
+
+
+@pytest.fixture(scope="session")
+def shell() -> Iterator[Notebook]:
+    """One shell for the session: IPython has only one."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    ip = InteractiveShell.instance()
+    ip.run_line_magic("load_ext", "tfmagic")
+    notebook = Notebook(ip)
+    yield notebook
+    notebook.magics.stop_all()
+
+
+@pytest.fixture
+def notebook(shell: Notebook) -> Iterator[Notebook]:
+    """A shell without variables and clusters."""
+    shell.shell.reset(new_session=False)
+    yield shell
+    shell.magics.stop_all()
+    shell.magics.clusters.clear()

@@ -1,0 +1,41 @@
+"""Every error of ours survives pickling, and stands in one tree."""
+
+import pickle
+
+import pytest
+
+from tfmagic import errors
+
+EVERY = [
+    errors.TfmagicError("a"),
+    errors.ClusterSpecError("a"),
+    errors.CaptureError("a"),
+    errors.LaunchError("a"),
+    errors.TaskDied("worker-1 died", "worker-1", -9),
+    errors.TaskTimeoutError("a"),
+    errors.RemoteError("a", "OddError", "text"),
+    errors.remote_error("a", "OddError", "text", ValueError),
+    errors.BackendError("a"),
+    errors.ProtocolError("a"),
+]
+
+
+@pytest.mark.parametrize("error", EVERY, ids=lambda e: type(e).__name__)
+def test_errors_survive_pickling(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again).__name__ == type(error).__name__
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+    assert isinstance(again, errors.TfmagicError)
+
+
+def test_a_remote_error_is_caught_as_its_nearest_base():
+    with pytest.raises(ValueError, match="bad"):
+        raise errors.remote_error("bad", "OddError", "", ValueError)
+
+
+@pytest.mark.parametrize("base", [OSError, KeyError, UnicodeDecodeError, StopIteration, SystemExit])
+def test_a_remote_error_of_an_odd_base_still_says_what_happened(base):
+    error = errors.remote_error("bad", "OddError", "", base)
+    assert isinstance(error, errors.RemoteError)
+    assert str(error) == "bad"

@@ -1,0 +1,83 @@
+"""The architecture, held by tests: import floors, public names, and what an import costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfmagic
+
+PACKAGE = Path(tfmagic.__file__).parent
+FLOORS = [
+    {"spec", "events", "errors"},
+    {"wire", "pickling", "capture", "names", "tracebacks", "context", "runs", "tasklog"},
+    {"backends", "task"},
+    {"lifecycle", "supervisor"},
+    {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
+    | {"payloads", "outcomes", "stacks", "cells", "startup", "status"},
+    {"magic", "completion"},
+]
+FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
+
+
+def modules():
+    return sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+def room(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tfmagic"):
+            parts = node.module.split(".")
+            yield from [parts[1]] if len(parts) > 1 else [a.name for a in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("tfmagic."))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_strictly_downward(path):
+    here = room(path)
+    for other in imports_of(path):
+        if other == here:
+            continue
+        assert FLOOR_OF[other] <= FLOOR_OF[here], f"{here} imports {other}, which stands above it"
+        assert {here, other} != {"backends", "task"}, "backends and the task program meet on the wire only"
+
+
+def test_the_lifecycle_is_pure():
+    tree = ast.parse((PACKAGE / "lifecycle.py").read_text())
+    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert not names & {"os", "time", "threading", "signal", "subprocess", "socket"}
+
+
+def test_the_supervisor_unpickles_nothing():
+    text = (PACKAGE / "supervisor.py").read_text()
+    assert "pickl" not in text.replace("unpickles nothing", "")
+
+
+def test_importing_tfmagic_loads_nothing_heavy():
+    code = (
+        "import sys, tfmagic; "
+        "print({m.partition('.')[0] for m in sys.modules} "
+        "& {'tensorflow', 'keras', 'IPython', 'ipywidgets', 'ray', 'h5py', 'dill', 'numpy'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_public_names_are_those_of_all():
+    for name in tfmagic.__all__:
+        assert getattr(tfmagic, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = tfmagic.nope
+
+
+def test_files_stay_readable():
+    too_long = {str(p): n for p in modules() if (n := len(p.read_text().splitlines())) > 500}
+    assert not too_long

@@ -1,0 +1,44 @@
+"""A cell and how it runs, as plain data between the magic and the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tfmagic.spec import TaskId
+from tfmagic.supervisor import CellRun
+from tfmagic.views import View
+
+ViewName = Literal["text", "quiet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell, ready to run: Python source whose line numbers are the notebook's.
+
+    `reads` are the names that it may need from the notebook; `show` whether the value of its last
+    expression is displayed.
+    """
+
+    source: str
+    filename: str = ""
+    reads: frozenset[str] = frozenset()
+    show: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How one cell or call runs; the fields are the options of ``%%tfcluster``.
+
+    `view` may be a function that makes a view from the run and the offsets of the tasks' logs.
+    """
+
+    on: str | None = None
+    push: tuple[str, ...] = ()
+    pull: tuple[str, ...] = ()
+    capture: bool = True
+    timeout_s: float | None = None
+    keep_going: bool = False
+    want_value: bool = False
+    view: Callable[[CellRun, Mapping[TaskId, int]], View] | ViewName = "text"

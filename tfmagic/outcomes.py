@@ -1,0 +1,104 @@
+"""From the outcome of a cell that succeeded to values in this process.
+
+Values are unpickled here, in the thread that waited for them, and nowhere else in the notebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfmagic import pickling
+from tfmagic.errors import CaptureError
+from tfmagic.events import CellReturned, Packed
+from tfmagic.lifecycle import CellState
+from tfmagic.results import RemoteValue, TaskResults
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+
+
+@dataclass(slots=True)
+class CellResult:
+    """What a cell gave: results by task, and each pulled name as {task name: value}."""
+
+    results: TaskResults[Any]
+    pulled: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def unpack_outcome(
+    outcome: CellState,
+    starts: Mapping[TaskId, int],
+    pull: tuple[str, ...],
+    main: Mapping[str, Any],
+    run: Run,
+) -> CellResult:
+    """The values of a cell that every task returned from.
+
+    Args:
+        outcome: The finished cell.
+        starts: The length of each task's log when the cell began.
+        pull: The names that were asked for.
+        main: The notebook's namespace.
+        run: Where the logs are.
+
+    Raises:
+        NameError: A task does not have a variable that was pulled.
+        CaptureError: A variable that was pulled cannot travel.
+    """
+    __tracebackhide__ = True
+    values: dict[TaskId, Any] = {}
+    seconds: dict[TaskId, float] = {}
+    spans: dict[TaskId, tuple[int, int]] = {}
+    pulled: dict[str, dict[str, Any]] = {name: {} for name in pull}
+    for task in sorted(outcome.outcomes):
+        result = outcome.outcomes[task]
+        assert isinstance(result, CellReturned)
+        values[task] = _value_of(task, result, main)
+        seconds[task] = result.seconds
+        spans[task] = (starts[task], result.log_end)
+        for name, packed in result.pulled.items():
+            pulled[name][task.name] = _load(task, packed, main)
+    _raise_failed_pulls(outcome)
+    return CellResult(TaskResults(values, seconds, spans, run), pulled)
+
+
+def require_values(results: TaskResults[Any]) -> None:
+    """Refuse results that stayed on their task.
+
+    Raises:
+        CaptureError: Names the first of them.
+    """
+    __tracebackhide__ = True
+    for name, value in results.items():
+        if isinstance(value, RemoteValue):
+            raise CaptureError(
+                f"what {name} returned cannot travel: {value.reason}. Return plain data, such as "
+                "numbers, strings or numpy arrays."
+            )
+
+
+def _value_of(task: TaskId, result: CellReturned, main: Mapping[str, Any]) -> Any:
+    if result.value_error:
+        return RemoteValue(task.name, result.value_error)
+    return None if result.value is None else _load(task, result.value, main)
+
+
+def _load(task: TaskId, packed: Packed, main: Mapping[str, Any]) -> Any:
+    try:
+        return pickling.loads(packed, main, import_tensorflow=False)
+    except pickling.NeedsTensorFlow as error:
+        return RemoteValue(task.name, f"it needs {error}, and this process has not imported TensorFlow")
+
+
+def _raise_failed_pulls(outcome: CellState) -> None:
+    __tracebackhide__ = True
+    failed: dict[str, list[str]] = {}
+    for task, result in outcome.outcomes.items():
+        for name, reason in getattr(result, "failed_pulls", {}).items():
+            failed.setdefault(f"{name}: {reason}", []).append(task.name)
+    if not failed:
+        return
+    lines = [f"  on {', '.join(tasks)}: {what}" for what, tasks in failed.items()]
+    missing = all("no such variable" in what for what in failed)
+    raise (NameError if missing else CaptureError)("cannot pull\n" + "\n".join(lines))

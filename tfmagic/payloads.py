@@ -1,0 +1,91 @@
+"""What the tasks of one cluster have of the notebook's names, and the commands that bring the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfmagic import capture
+from tfmagic.capture import Captured, TaskNames
+from tfmagic.events import RunCell
+from tfmagic.lifecycle import CellState
+from tfmagic.spec import TaskId
+
+_cell_numbers = itertools.count(1)
+
+
+class Payloads:
+    """Remembers what was sent to each attempt of each task.
+
+    Its methods take the notebook's ``__main__`` as `main`, the present attempt of each task that is
+    meant as `attempts`, and the limit of captured variables in bytes.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[TaskId, tuple[int, TaskNames]] = {}
+
+    def names_of(self, attempts: Mapping[TaskId, int]) -> dict[TaskId, TaskNames]:
+        """What each task has; a new process has nothing."""
+        for task, attempt in attempts.items():
+            if self._names.get(task, (0,))[0] != attempt:
+                self._names[task] = (attempt, TaskNames())
+        return {task: self._names[task][1] for task in attempts}
+
+    def cell_commands(
+        self,
+        template: RunCell,
+        wanted: Iterable[str],
+        pushed: tuple[str, ...],
+        namespace: Mapping[str, Any],
+        main: dict[str, Any],
+        attempts: Mapping[TaskId, int],
+        limit_bytes: int,
+    ) -> dict[TaskId, RunCell]:
+        """`template` for each task, numbered, with the variables that it lacks.
+
+        Raises:
+            CaptureError: Something cannot travel.
+        """
+        __tracebackhide__ = True
+        template = dataclasses.replace(template, cell=next(_cell_numbers), tasks=tuple(attempts))
+        if not wanted and not pushed:
+            return dict.fromkeys(attempts, template)
+        lookup = namespace if namespace is main else {**main, **namespace}
+        has = self.names_of(attempts)
+        return _with_names(template, capture.capture(wanted, pushed, lookup, main, has, limit_bytes))
+
+    def call_commands(
+        self, call: Any, main: dict[str, Any], attempts: Mapping[TaskId, int], limit_bytes: int
+    ) -> dict[TaskId, RunCell]:
+        """Commands that call (function, args, kwargs) on each task.
+
+        Raises:
+            CaptureError: Something cannot travel.
+        """
+        __tracebackhide__ = True
+        wanted = capture.names_of_call(call, main)
+        packed = capture.pack_call(call, main, lambda name: name in wanted)
+        template = RunCell(cell=0, call=packed, want_value=True, sources=capture.sources_of_call(call))
+        return self.cell_commands(template, wanted, (), main, main, attempts, limit_bytes)
+
+    def note(self, outcome: CellState) -> None:
+        """Remember the names that the tasks' cells have assigned."""
+        for task, result in outcome.outcomes.items():
+            owned = getattr(result, "owned", None)
+            if owned is not None:
+                self.names_of({task: result.attempt})[task].owned = frozenset(owned)
+
+
+def _with_names(template: RunCell, captured: Mapping[TaskId, Captured]) -> dict[TaskId, RunCell]:
+    """The command for each task; one object where tasks get the same, so that it is encoded once."""
+    made: dict[tuple[int, tuple[tuple[str, str], ...]], RunCell] = {}
+    commands = {}
+    for task, found in captured.items():
+        key = (id(found.names), found.sources)
+        if key not in made:
+            sources = (*template.sources, *found.sources)
+            made[key] = dataclasses.replace(template, names=found.names, sources=sources)
+        commands[task] = made[key]
+    return commands

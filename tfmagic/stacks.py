@@ -1,0 +1,53 @@
+"""Python stacks of task processes: their fault handlers write them to a file, we read and group them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+
+from tfmagic.runs import Run, file_size
+from tfmagic.spec import TaskId
+
+_WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
+_LOOK_S = 0.02
+
+
+def stack_offsets(run: Run, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+    """Where the next dump of each task will begin."""
+    return {task: file_size(run.stacks_path(task)) for task in tasks}
+
+
+def read_stacks(run: Run, offsets: Mapping[TaskId, int]) -> dict[str, str]:
+    """What the fault handlers have written since, by task name; waits until that has come to rest."""
+    deadline = time.monotonic() + _WAIT_S
+    seen: dict[TaskId, int] = {}
+    while time.monotonic() < deadline:
+        now = stack_offsets(run, offsets)
+        if now == seen and any(now[task] > start for task, start in offsets.items()):
+            break
+        seen = now
+        time.sleep(_LOOK_S)
+    texts = {}
+    for task, start in offsets.items():
+        with open(run.stacks_path(task), "rb") as file:
+            file.seek(start)
+            texts[task.name] = file.read().decode("utf-8", "replace").strip()
+    return {name: text for name, text in texts.items() if text}
+
+
+def group_stacks(stacks: Mapping[str, str]) -> str:
+    """Stacks by task, equal ones once; of the user's threads, down to where tfmagic's frames begin."""
+    grouped: dict[str, list[str]] = {}
+    for name, text in stacks.items():
+        frames = filter(None, (_user_frames(block) for block in text.split("\n\n")))
+        grouped.setdefault("\n".join(frames) or "  (between cells)", []).append(name)
+    return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
+
+
+def _user_frames(block: str) -> str:
+    """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
+    lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
+    ours = os.path.dirname(__file__) + os.sep
+    first = next((i for i, line in enumerate(lines) if f'"{ours}' in line), len(lines))
+    return "\n".join(lines[:first])
