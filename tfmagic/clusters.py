@@ -390,7 +390,7 @@ class Cluster:
             environ=self._environs()[task],
             cwd=os.getcwd(),
             sys_path=tuple(sys.path),
-            log_path=str(self._run.log_path(task)),
+            stacks_path=str(self._run.stacks_path(task)),
             leader=self.shape.leader,
             heartbeat_ms=int(self.setting("heartbeat_timeout_s") * 1000),
             keras_fix=self._keras_fix,

@@ -64,7 +64,7 @@ class TaskBoot:
     environ: Mapping[str, str]
     cwd: str
     sys_path: tuple[str, ...]
-    log_path: str
+    stacks_path: str
     leader: TaskId
     heartbeat_ms: int
     keras_fix: bool

@@ -77,7 +77,7 @@ def _prepare_process(boot: TaskBoot) -> None:
     sys.argv = [""]
     os.chdir(boot.cwd)
     streams.attach_streams()
-    stacks = open(boot.log_path.removesuffix(".log") + ".stacks", "a", buffering=1)  # noqa: SIM115 - for life
+    stacks = os.open(boot.stacks_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -39,8 +39,13 @@ class _LogFile(io.FileIO):
             return len(data)
 
 
+_log_fd = 1  # the log itself, whatever becomes of descriptor 1
+
+
 def attach_streams() -> None:
     """Make Python's and C's standard streams write through to descriptors 1 and 2."""
+    global _log_fd
+    _log_fd = os.dup(1)
     processes.line_buffer_c_stdout()
     sys.stdout = _open_stream(1)
     sys.stderr = _open_stream(2)
@@ -63,12 +68,12 @@ def flush_all() -> None:
 
 def log_offset() -> int:
     """The length of the log in bytes."""
-    return os.fstat(1).st_size
+    return os.fstat(_log_fd).st_size
 
 
 def discard_output(notice: str) -> None:
     """Write `notice`, and drop everything that comes after it."""
-    os.write(1, notice.encode())
+    os.write(_log_fd, notice.encode())
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(nowhere, fd)

@@ -1,0 +1,78 @@
+"""`python -m benchmarks [NAME ...] [--quick]`: measure, and print one table. See the package."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+
+from benchmarks.report import QUICK, Row, Sizes, render
+
+NAMES = ("cells", "starts", "output", "arrays", "memory", "training")
+
+
+def main() -> int:
+    """0 when everything could be measured, whatever the figures are."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="tfmagic beside its peers")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repeats")
+    asked = parser.parse_args()
+    if unknown := sorted(set(asked.names) - set(NAMES)):
+        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    with tempfile.TemporaryDirectory(prefix="tfmagic-bench-", ignore_cleanup_errors=True) as folder:
+        _settle_environment(folder)
+        rows, failed = _measure_all(asked.names or NAMES, QUICK if asked.quick else Sizes())
+    print(f"\n{_machine()}{', quick' if asked.quick else ''}\n\n{render(rows)}")
+    if failed:
+        print(f"\nnot measured: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _settle_environment(folder: str) -> None:
+    """Nothing of the user's is read or written. Before IPython, ipyparallel and tfmagic are imported."""
+    os.environ["TFMAGIC_STATE_DIR"] = os.path.join(folder, "state")
+    os.environ["IPYTHONDIR"] = os.path.join(folder, "ipython")  # also ipyparallel's connection files
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ.pop("TF_CONFIG", None)
+    for name in ("TFMAGIC_STATE_DIR", "IPYTHONDIR"):
+        os.mkdir(os.environ[name])
+
+
+def _measure_all(names: tuple[str, ...] | list[str], sizes: Sizes) -> tuple[list[Row], list[str]]:
+    """The rows, and the names of what could not be measured."""
+    rows: list[Row] = []
+    failed = []
+    for name in names:
+        print(f"measuring {name} ...", end=" ", file=sys.stderr, flush=True)
+        started = time.perf_counter()
+        try:
+            rows += _measure_of(name)(sizes)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+        print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    return rows, failed
+
+
+def _measure_of(name: str) -> Callable[[Sizes], list[Row]]:
+    import importlib
+
+    return importlib.import_module(f"benchmarks.{name}").measure
+
+
+def _machine() -> str:
+    from importlib.metadata import version
+
+    packages = ", ".join(f"{name} {version(name)}" for name in ("tfmagic", "tensorflow", "ipyparallel"))
+    cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    return f"{platform.system()}, {cores} cores (load {load:.1f}), Python {platform.python_version()}, {packages}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Output: 4 tasks that print 70-byte lines as fast as they can.
+
+Against 4 plain Python scripts with line-buffered stdout that print the same, at the same time, into
+append-only files: as fast as that can be without losing a line in a crash. The rate is that of the
+slowest task by its own clock, for the text view (this process prints into /dev/null meanwhile) and for
+quiet. Then the rate at which everything has also been shown, against ipyparallel; and what ten million
+lines leave in the memory of this process.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from benchmarks import peers
+from benchmarks.notebook import Notebook, muted, notebook
+from benchmarks.report import Row, Sizes, Target
+
+TASKS = 4
+LINE = "x" * 69  # and a newline
+PEER_LINES_SHARE = 20  # ipyparallel prints that part of our lines: it would take minutes otherwise
+RATE_TARGET = Target("ratio", ">=", 0.95)
+GROWTH_TARGET = Target("value", "<=", 50)  # of 700 MB of text
+_MIB = 1 << 20
+
+PLAIN = """
+import json, os, sys, time
+sys.stdout.reconfigure(line_buffering=True)
+os.write(int(os.environ["BENCH_READY"]), b"ready\\n")
+sys.stdin.read()
+started = time.perf_counter()
+{body}
+seconds = time.perf_counter() - started
+os.write(int(os.environ["BENCH_READY"]), json.dumps(seconds).encode() + b"\\n")
+"""
+ENGINE = """
+import time
+started = time.perf_counter()
+{body}
+seconds = time.perf_counter() - started
+"""
+
+
+def measure(sizes: Sizes) -> list[Row]:
+    lines = sizes.print_lines
+    rates: dict[str, list[float]] = {"text": [], "quiet": [], "plain": [], "shown": []}
+    with notebook(TASKS) as book, muted():
+        _ours(book, 1000, "text")
+        for _ in range(sizes.print_rounds):
+            for view in ("text", "quiet"):
+                rates["plain"].append(_plain(lines))
+                own, wall = _ours(book, lines, view)
+                rates[view].append(own)
+                if view == "text":
+                    rates["shown"].append(wall)
+        growth_mib = _growth_mib(book, sizes.flood_lines)
+    text, quiet, plain, shown = (statistics.median(rates[name]) for name in rates)
+    engines_own, engines_shown = _engines(lines // PEER_LINES_SHARE, sizes.print_rounds)
+    unit, scripts = "lines/s", "4 plain scripts"
+    total = f"{TASKS * sizes.flood_lines / 1e6:g} M"
+    return [
+        Row("printing, text view", text, unit, plain, scripts, RATE_TARGET),
+        Row("printing, quiet", quiet, unit, plain, scripts, RATE_TARGET),
+        Row("printing, text view", text, unit, engines_own, "ipyparallel"),
+        Row("printing, until all is shown", shown, unit, engines_shown, "%%px"),
+        Row(f"memory of the notebook, grown by {total} lines", growth_mib, "MiB", target=GROWTH_TARGET),
+    ]
+
+
+def _body(lines: int) -> str:
+    return f"for _ in range({lines}):\n    print({LINE!r})\n"
+
+
+def _ours(book: Notebook, lines: int, view: str) -> tuple[float, float]:
+    """Lines a second, all tasks together: by the slowest task's clock, and until the cell returned."""
+    started = time.perf_counter()
+    book.cell(_body(lines), f"--view {view} --out printed")
+    wall_s = time.perf_counter() - started
+    own_s = max(book.shell.user_ns["printed"].seconds.values())
+    return TASKS * lines / own_s, TASKS * lines / wall_s
+
+
+def _plain(lines: int) -> float:
+    """The same of plain scripts. Their files are deleted, as ours are not yet written back either."""
+    with tempfile.TemporaryDirectory(dir=os.environ["TFMAGIC_STATE_DIR"]) as folder:  # our file system
+        logs = [Path(folder) / f"plain-{n}.log" for n in range(TASKS)]
+        seconds = peers.run_together([PLAIN.format(body=_body(lines))] * TASKS, logs)
+    return TASKS * lines / max(seconds)
+
+
+def _engines(lines: int, rounds: int) -> tuple[float, float]:
+    """The same of ipyparallel: by the slowest engine's clock, and until `%%px` has shown it."""
+    from benchmarks.notebook import ipython_shell
+
+    own, shown = [], []
+    with peers.engines(TASKS) as client, muted():
+        client.activate()
+        for _ in range(rounds):
+            started = time.perf_counter()
+            ipython_shell().run_cell_magic("px", "", ENGINE.format(body=_body(lines)))
+            shown.append(TASKS * lines / (time.perf_counter() - started))
+            own.append(TASKS * lines / max(client[:].pull("seconds", block=True)))
+    return statistics.median(own), statistics.median(shown)
+
+
+def _growth_mib(book: Notebook, lines: int) -> float:
+    """Resident memory of this process after a flood in the text view, above that before it."""
+    me = psutil.Process()
+    before_bytes = me.memory_info().rss
+    _ours(book, lines, "text")
+    return (me.memory_info().rss - before_bytes) / _MIB

@@ -1,0 +1,98 @@
+"""The rows of the table, their targets, and the sizes of the work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+HEADER = ("what", "ours", "peer", "ratio", "target", "met?")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything is measured."""
+
+    cell_rounds: int = 6  # of CELLS_PER_ROUND calls, ours and the peer's in turn
+    starts: int = 3
+    restarts: int = 7
+    print_rounds: int = 7
+    print_lines: int = 300_000  # a task; about a second of plain printing on two cores
+    flood_lines: int = 2_500_000  # a task; 10 million lines together
+    array_rounds: int = 7
+    training_rounds: int = 3
+    training_blocks: int = 12  # of 50 steps
+
+
+QUICK = Sizes(
+    cell_rounds=3,
+    starts=1,
+    restarts=3,
+    print_rounds=3,
+    print_lines=100_000,
+    flood_lines=500_000,
+    array_rounds=3,
+    training_rounds=1,
+    training_blocks=6,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A limit of our value, in its unit, or of the ratio of ours to the peer's."""
+
+    of: Literal["value", "ratio"]
+    sign: Literal["<=", ">="]
+    limit: float
+
+    def text(self, unit: str) -> str:
+        return f"{self.sign} {self.limit:g} {unit if self.of == 'value' else 'x'}"
+
+    def met(self, value: float, ratio: float) -> bool:
+        measured = value if self.of == "value" else ratio
+        return measured <= self.limit if self.sign == "<=" else measured >= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; `peer` is None where there is nothing to compare with."""
+
+    what: str
+    ours: float
+    unit: str
+    peer: float | None = None
+    peer_name: str = ""
+    target: Target | None = None
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.peer if self.peer else math.nan
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text, in the order of HEADER."""
+        peer = "-" if self.peer is None else f"{short(self.peer)} {self.unit}, {self.peer_name}"
+        ratio = "-" if self.peer is None else f"{self.ratio:.3f}"
+        target, met = "-", "-"
+        if self.target is not None:
+            target = self.target.text(self.unit)
+            met = "yes" if self.target.met(self.ours, self.ratio) else "NO"
+        return (self.what, f"{short(self.ours)} {self.unit}", peer, ratio, target, met)
+
+
+def short(value: float) -> str:
+    """Three significant digits, thousands apart."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def render(rows: Sequence[Row]) -> str:
+    """The table, as text."""
+    lines = [HEADER, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+    lines.insert(1, tuple("-" * width for width in widths))
+    return "\n".join(
+        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

@@ -1,0 +1,92 @@
+"""Starts: from nothing to the first TensorFlow op on 4 tasks, and restarts of 4 warm tasks.
+
+From nothing means a fresh Python process that loads the extension and runs a first cell, up to the end
+of that cell. Against one `import tensorflow` in a fresh interpreter, which nothing that uses TensorFlow
+can beat, and against ipyparallel: 4 engines started, then the same op on each. A restart has no like
+there: it is compared with ipyparallel's start, which is what its users do instead.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+from benchmarks import peers
+from benchmarks.notebook import FIRST_OP, Notebook, muted, notebook
+from benchmarks.report import Row, Sizes, Target
+
+TASKS = 4
+START_TARGET = Target("ratio", "<=", 1.2)  # one import, and a fifth of it for everything else
+RESTART_TARGET = Target("value", "<=", 0.25)
+ALL_REDUCE_TARGET = Target("value", "<=", 0.5)
+
+OURS = f"""
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "tfmagic")
+shell.run_cell_magic("tfcluster", "--workers {TASKS}", {FIRST_OP!r})
+print("\\n{peers.DONE}", flush=True)
+"""
+IMPORT = f"import tensorflow; print({peers.DONE!r}, flush=True)"
+ENGINES = f"""
+import ipyparallel
+cluster = ipyparallel.Cluster(n={TASKS}, log_level=40)
+client = cluster.start_and_connect_sync(activate=False)
+client[:].execute({FIRST_OP!r}, block=True)
+print("\\n{peers.DONE}", flush=True)
+cluster.stop_cluster_sync()
+"""
+ALL_REDUCE = f"""
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+total = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0)))
+assert float(total) == {TASKS}, total
+"""
+
+
+def measure(sizes: Sizes) -> list[Row]:
+    codes = {"ours": OURS, "import": IMPORT, "engines": ENGINES}
+    peers.seconds_to_done(IMPORT)  # files come into the page cache, for everybody
+    times_s: dict[str, list[float]] = {name: [] for name in codes}
+    for _ in range(sizes.starts):
+        for name, code in codes.items():
+            times_s[name].append(peers.seconds_to_done(code))
+    start_s, import_s, engines_s = (statistics.median(times_s[name]) for name in codes)
+    restart_s, all_reduce_s = _restarts_s(sizes.restarts)
+    what, engines = "start of 4 tasks to first op", "ipyparallel start"
+    return [
+        Row(what, start_s, "s", import_s, "import tensorflow", START_TARGET),
+        Row(what, start_s, "s", engines_s, engines),
+        Row("restart of 4 tasks to first op", restart_s, "s", engines_s, engines, RESTART_TARGET),
+        Row(
+            "restart of 4 tasks to first all-reduce",
+            all_reduce_s,
+            "s",
+            engines_s,
+            f"{engines}, no all-reduce",
+            ALL_REDUCE_TARGET,
+        ),
+    ]
+
+
+def _restarts_s(count: int) -> tuple[float, float]:
+    """Medians: until the first op, until the first all-reduce of a new strategy."""
+    with notebook(TASKS) as book, muted():
+        book.cell(FIRST_OP)
+        first_op_s, all_reduce_s = [], []
+        for _ in range(count):
+            first_op_s.append(_timed_s(lambda: _restart(book, FIRST_OP)))
+            all_reduce_s.append(_timed_s(lambda: _restart(book, ALL_REDUCE)))
+    return statistics.median(first_op_s), statistics.median(all_reduce_s)
+
+
+def _restart(book: Notebook, cell: str) -> None:
+    book.cluster.restart()
+    book.cell(cell)
+
+
+def _timed_s(call: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started

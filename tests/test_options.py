@@ -1,0 +1,85 @@
+"""What a magic line says, and every mistake in it."""
+
+import pytest
+from IPython.core.error import UsageError
+
+from tfmagic.completion import complete
+from tfmagic.options import COMMANDS, HelpShown, parse_cell_line, parse_line
+
+
+def test_the_empty_line_says_nothing():
+    options = parse_cell_line("")
+    assert not options.shape.given
+    assert options.capture and options.view == "auto" and options.on is None
+
+
+def test_every_option_of_a_cell():
+    options = parse_cell_line(
+        "--workers 3 --ps 1 --chief --evaluator --cluster c --on worker-0:2 --out r --pull a,b --push c,d "
+        "--no-capture --fresh --timeout 2.5 --keep-going --view quiet --env A=1 --env B=x=y "
+        "--gpus-per-task 0 --keras 2 --no-keras-fix --auto-restart 2 --isolate"
+    )
+    assert options.shape.workers == 3 and options.shape.ps == 1
+    assert options.shape.chief and options.shape.evaluator and options.shape.isolate
+    assert options.shape.env == (("A", "1"), ("B", "x=y"))
+    assert options.pull == ("a", "b") and options.push == ("c", "d")
+    assert (options.timeout_s, options.out, options.on) == (2.5, "r", "worker-0:2")
+    assert not options.capture and options.fresh and options.keep_going
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--nope", "unrecognized arguments: --nope"),
+        ("--workers two", "not a number of tasks"),
+        ("--workers -1", "cannot be -1|expected one argument"),
+        ("--chief --chief", "at most one chief"),
+        ("--chief 2", "unrecognized arguments: 2"),
+        ("--timeout 0", "more than 0"),
+        ("--timeout soon", "not a number of seconds"),
+        ("--out 1x", "not a variable name"),
+        ("--push a,b-c", "not a variable name"),
+        ("--env NOPE", "NAME=VALUE"),
+        ("--view tv", "invalid choice"),
+        ("--compare 1,2", "workers=1,2,4"),
+        ("--compare workers=1 --workers 2", "brings its own sizes"),
+        ("--on ,", "names no task"),
+        ("--keras 4", "invalid choice"),
+        ("--env 'A=1", "cannot read the options"),
+        ("--detach", "not in this version"),
+        ("--view widget", "not in this version"),
+    ],
+)
+def test_a_mistake_is_one_usage_error_with_a_next_step(line, message):
+    with pytest.raises(UsageError, match=message):
+        parse_cell_line(line)
+
+
+def test_help_is_text():
+    with pytest.raises(HelpShown, match="--workers N"):
+        parse_cell_line("--help")
+    with pytest.raises(HelpShown, match="restart"):
+        parse_line("")
+    for command in COMMANDS:
+        with pytest.raises(HelpShown, match=command):
+            parse_line(f"{command} --help")
+
+
+def test_an_unknown_command_lists_those_there_are():
+    with pytest.raises(UsageError, match="start, stop, restart"):
+        parse_line("explode")
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "expected"),
+    [
+        ("%tfcluster st", "st", {"start", "status", "stop"}),
+        ("%tfcluster start --wo", "--wo", {"--workers"}),
+        ("%%tfcluster --ke", "--ke", {"--keep-going", "--keras"}),
+        ("%%tfcluster --on wor", "wor", {"worker"}),
+        ("%%tfcluster --view q", "q", {"quiet"}),
+        ("%tfcluster logs --ta", "--ta", {"--tail"}),
+    ],
+)
+def test_completion(line, word, expected):
+    assert set(complete(line, word, {})) == expected
