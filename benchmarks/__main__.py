@@ -69,9 +69,8 @@ def _machine() -> str:
     from importlib.metadata import version
 
     packages = ", ".join(f"{name} {version(name)}" for name in ("tfmagic", "tensorflow", "ipyparallel"))
-    cores = len(os.sched_getaffinity(0))
-    load = os.getloadavg()[0]
-    return f"{platform.system()}, {cores} cores (load {load:.1f}), Python {platform.python_version()}, {packages}"
+    cores = f"{len(os.sched_getaffinity(0))} cores (load {os.getloadavg()[0]:.1f})"
+    return f"{platform.system()}, {cores}, Python {platform.python_version()}, {packages}"
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 DONE = "BENCHMARK-DONE"  # a line of its own, from a process that got as far as is measured
 _PATIENCE_S = 240.0  # far more than anything takes; then the peer is ended and the figure fails
@@ -37,76 +37,82 @@ def engines(count: int) -> Iterator[Any]:
 def seconds_to_done(code: str) -> float:
     """Seconds from the start of a fresh interpreter that runs `code` to the DONE line it prints."""
     started = time.perf_counter()
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        with _ended(process):
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.strip() == DONE:
-                    seconds = time.perf_counter() - started
-                    process.stdout.read()  # its clean-up may print, too
-                    process.wait(_PATIENCE_S)
-                    return seconds
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process,
+        _ended(process),
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == DONE:
+                seconds = time.perf_counter() - started
+                process.stdout.read()  # its clean-up may print, too
+                process.wait(_PATIENCE_S)
+                return seconds
     raise RuntimeError(f"exited with {process.returncode} before it was done:\n{code}")
 
 
-def run_together(
-    codes: Sequence[str], logs: Sequence[Path], environs: Sequence[Mapping[str, str]] = ()
-) -> list[Any]:
+def run_together(codes: Sequence[str], logs: Sequence[Path]) -> list[Any]:
     """Run plain scripts at the same time, each printing into its append-only log.
 
-    A script gets `ready(result_fd)`-like manners from its text: it writes a byte to descriptor
-    BENCH_READY, waits for one on stdin, and writes a JSON value to BENCH_READY at its end.
+    A script writes a line to the descriptor BENCH_READY when it is ready, waits for the end of stdin, and
+    writes a line of JSON to BENCH_READY at its end.
 
     Returns:
         The JSON value of each.
     """
-    environs = environs or [{}] * len(codes)
     with contextlib.ExitStack() as stack:
-        processes, answers = [], []
-        for code, log, environ in zip(codes, logs, environs, strict=True):
-            reader, writer = os.pipe()
-            answers.append(stack.enter_context(os.fdopen(reader)))
-            output = stack.enter_context(open(log, "a"))
-            process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, **environ, "BENCH_READY": str(writer)},
-                pass_fds=[writer],
-            )
-            os.close(writer)
-            stack.enter_context(_ended(process))
-            processes.append(process)
-        for answer in answers:
-            answer.readline()
-        for process in processes:
+        started = [_start_waiting(stack, code, log) for code, log in zip(codes, logs, strict=True)]
+        for _, answers in started:
+            answers.readline()
+        for process, _ in started:
             assert process.stdin is not None
             process.stdin.close()
-        values = [json.loads(answer.readline()) for answer in answers]
-        for process in processes:
+        values = [json.loads(answers.readline()) for _, answers in started]
+        for process, _ in started:
             process.wait(_PATIENCE_S)
         return values
+
+
+def _start_waiting(
+    stack: contextlib.ExitStack, code: str, log: Path
+) -> tuple[subprocess.Popen[bytes], TextIO]:
+    """A plain script and where it answers; both end with `stack`."""
+    reader, writer = os.pipe()
+    answers = stack.enter_context(os.fdopen(reader))
+    with open(log, "a") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "BENCH_READY": str(writer)},
+            pass_fds=[writer],
+        )
+    os.close(writer)
+    stack.enter_context(_ended(process))
+    return process, answers
 
 
 @contextlib.contextmanager
 def waiting_interpreter(code: str) -> Iterator[int]:
     """The pid of a fresh interpreter that has run `code` and now does nothing."""
     script = f"{code}\nprint({DONE!r}, flush=True)\ninput()\n"
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        with _ended(process):
-            assert process.stdout is not None
-            if DONE not in process.stdout.readline():
-                raise RuntimeError(f"it ended too early:\n{code}")
-            yield process.pid
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process,
+        _ended(process),
+    ):
+        assert process.stdout is not None
+        if DONE not in process.stdout.readline():
+            raise RuntimeError(f"it ended too early:\n{code}")
+        yield process.pid
 
 
 @contextlib.contextmanager

@@ -65,9 +65,10 @@ class LocalBackend:
         self._unreported: list[Event] = []
         self._last_encoded: tuple[Command, tuple[bytes, list[int]]] | None = None
         self._ports: HeldPorts | None = None
-        self.launcher = launching.warm(flavour)
+        self._flavour = flavour
+        self._session: Channel | None = None
         try:
-            self._session: Channel | None = self.launcher.open_session()
+            self._open_session()
         except OSError as error:
             self._selector.close()
             os.close(self._wake)
@@ -75,11 +76,6 @@ class LocalBackend:
                 "the launcher process ended before the cluster started:\n" + self.launcher.import_failure()
             ) from error
         self._selector.register(self._wake, selectors.EVENT_READ, "wake")
-        self._selector.register(self._session, selectors.EVENT_READ, "session")
-
-    @property
-    def launcher_pid(self) -> int:
-        return self.launcher.process.pid
 
     def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
         self._ports = HeldPorts(tasks)
@@ -95,8 +91,9 @@ class LocalBackend:
             fresh = launching.import_time_variables(boot.environ) != self.launcher.import_time
         log = Handle(self._run.open_log(task))
         try:
-            if self._session is None:
-                raise BrokenPipeError
+            if self._session is None:  # the launcher was killed: a new one takes its place
+                self._open_session()
+            assert self._session is not None
             environ = boot.environ if fresh else {}
             request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh)
             self._session.send(request)
@@ -154,6 +151,11 @@ class LocalBackend:
         os.close(self._wake)
 
     # -- inside --
+
+    def _open_session(self) -> None:
+        self.launcher = launching.warm(self._flavour)
+        self._session = self.launcher.open_session()
+        self._selector.register(self._session, selectors.EVENT_READ, "session")
 
     def _forget(self, task: TaskId) -> None:
         process = self._processes.pop(task, None)

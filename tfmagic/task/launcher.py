@@ -49,7 +49,8 @@ def main(fd: int, kernel_pid: int, isolate: bool) -> NoReturn:
     root = Channel(socket.socket(fileno=fd))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt during the import would end us
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0) if os.getppid() != kernel_pid else None)
-    processes.set_parent_death_signal(signal.SIGTERM)
+    processes.set_parent_death_signal(signal.SIGTERM)  # for the seconds of the import
+    kernel = os.pidfd_open(os.getppid())
     if os.getppid() != kernel_pid:
         os._exit(0)
     processes.become_subreaper()
@@ -66,7 +67,7 @@ def main(fd: int, kernel_pid: int, isolate: bool) -> NoReturn:
             root.send(LauncherFailed(text))
         os._exit(1)
     root.send(LauncherReady(version, time.perf_counter() - started))
-    Launcher(root, kernel_pid).serve()
+    Launcher(root, kernel).serve()
     os._exit(0)
 
 
@@ -118,15 +119,17 @@ class _Child:
 class Launcher:
     """Sessions, children, and one poll over them."""
 
-    def __init__(self, root: Channel, kernel_pid: int):
-        self.root = root
+    def __init__(self, root: Channel, kernel_fd: int):
+        self.root, self.kernel_fd = root, kernel_fd
         self.poll = select.poll()
-        self.kernel_fd = os.pidfd_open(kernel_pid)
+        self.asked_to_end = False
         self.sessions: dict[int, Channel] = {}
         self.children: dict[int, _Child] = {}  # by pidfd
         self.wake_read, self.wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake: adopted orphans must be reaped
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        processes.set_parent_death_signal(0)  # from here on the pidfd tells, and there is time to clean up
         for fd in (root.fileno(), self.kernel_fd, self.wake_read):
             self.poll.register(fd, select.POLLIN)
 
@@ -134,9 +137,12 @@ class Launcher:
         """Work until the kernel ends; then end everything."""
         while True:
             for fd, _ in self.poll.poll():
-                if fd == self.kernel_fd or not self._serve_one(fd):
+                if fd == self.kernel_fd or self.asked_to_end or not self._serve_one(fd):
                     self._end_everything()
                     return
+
+    def _on_terminate(self, number: int, frame: object) -> None:
+        self.asked_to_end = True
 
     def _serve_one(self, fd: int) -> bool:
         """Handle one ready descriptor; False when the root channel has ended."""

@@ -1,0 +1,223 @@
+"""The Python interface on real tasks."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import psutil
+import pytest
+from conftest import wait_until
+
+import tfmagic
+from tfmagic.errors import CaptureError, TaskDied, TfmagicError
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module():
+    with tfmagic.Cluster(workers=2, name="module") as started:
+        yield started
+
+
+def test_run_returns_values_by_task(cluster_of_module):
+    def fn(a, *, b):
+        return tfmagic.current_task().index * a + b
+
+    assert dict(cluster_of_module.run(fn, 10, b=1, view="quiet")) == {"worker-0": 1, "worker-1": 11}
+
+
+def test_run_prints_prefixed_output(cluster_of_module, capsys):
+    cluster_of_module.run(print, "hello")
+    assert sorted(capsys.readouterr().out.splitlines()) == ["[worker-0]:    hello", "[worker-1]:    hello"]
+
+
+def test_push_and_pull_of_big_arrays(cluster_of_module):
+    array = np.arange(3 * 10**6, dtype=np.float64).reshape(3, -1)
+    cluster_of_module.push({"big": array}, small=[1])
+    got = cluster_of_module.pull("big", "small")
+    np.testing.assert_array_equal(got["big"]["worker-1"], array)
+    got["big"]["worker-1"][0, 0] = 5
+    assert got["small"] == {"worker-0": [1], "worker-1": [1]}
+
+
+def test_pull_of_a_missing_or_unpicklable_name_says_which(cluster_of_module):
+    with pytest.raises(NameError, match="nope: there is no such variable"):
+        cluster_of_module.pull("nope")
+    cluster_of_module.run(make_generator, view="quiet")
+    with pytest.raises(CaptureError, match="generator"):
+        cluster_of_module.pull("stuck", on="worker-0")
+
+
+def make_generator():
+    import __main__
+
+    __main__.stuck = (i for i in "ab")
+
+
+def test_a_result_that_cannot_travel_is_an_error(cluster_of_module):
+    with pytest.raises(CaptureError, match="what worker-0 returned cannot travel: generator"):
+        cluster_of_module.run(lambda: (i for i in "ab"))
+
+
+def test_submit_gives_a_future(cluster_of_module):
+    futures = [cluster_of_module.submit(pow, 2, n) for n in range(4)]
+    assert [f.result(20)["worker-1"] for f in futures] == [1, 2, 4, 8]
+    assert isinstance(cluster_of_module.submit(int, "x").exception(20), ValueError)
+
+
+def test_a_barrier_breaks_when_a_task_is_killed(tmp_path):
+    with tfmagic.Cluster(workers=2, name="barrier") as cluster:
+        flag = tmp_path / "flag"
+
+        def wait(path):
+            import pathlib
+
+            if tfmagic.current_task().index == 0:
+                pathlib.Path(path).touch()
+                tfmagic.barrier()
+            else:
+                import time
+
+                time.sleep(1000)
+
+        future = cluster.submit(wait, str(flag))
+        wait_until(flag.exists)
+        cluster.kill("worker-1")
+        with pytest.raises(TaskDied, match="worker-1 was ended by SIGKILL") as caught:
+            future.result(20)
+        assert "also on worker-0: BrokenBarrierError: barrier 1: worker-1 died" in caught.value.__notes__
+        cluster.restart("worker-1")
+        assert len(cluster.run(int, view="quiet")) == 2
+
+
+def test_a_barrier_opens_and_times_out():
+    with tfmagic.Cluster(workers=2, name="barrier") as cluster:
+
+        def meet():
+            for _ in range(50):
+                tfmagic.barrier()
+            return True
+
+        assert all(cluster.run(meet).values())
+
+        def late():
+            if tfmagic.current_task().index == 0:
+                tfmagic.barrier(timeout=0.05)
+            else:
+                while not done():
+                    pass
+
+        def done():
+            import time
+
+            return time.monotonic() > began + 0.3
+
+        began = __import__("time").monotonic()
+        with pytest.raises(threading.BrokenBarrierError, match=r"not every task came within 0\.05 s"):
+            cluster.run(late)
+
+
+def test_a_death_in_a_collective_is_the_root_cause():
+    with tfmagic.Cluster(workers=2, name="collective") as cluster:
+
+        def train():
+            import os
+            import signal
+
+            import tensorflow as tf
+
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+            @tf.function
+            def step():
+                return strategy.run(
+                    lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([2]))
+                )
+
+            for n in range(100):
+                step()
+                if n == 5 and tfmagic.current_task().index == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        with pytest.raises(TaskDied, match="worker-1 was ended by SIGKILL") as caught:
+            cluster.run(train, view="quiet")
+        assert any("also on worker-0" in note for note in caught.value.__notes__)
+
+
+def test_auto_restart_brings_a_task_back():
+    with tfmagic.Cluster(workers=1, name="auto", auto_restart=1) as cluster:
+        (task,) = cluster.tasks
+        with pytest.raises(TaskDied, match="SIGSEGV"):
+            cluster.run(lambda: __import__("os").kill(__import__("os").getpid(), signal.SIGSEGV))
+        assert cluster.run(int, view="quiet")["worker-0"] == 0
+        assert cluster.status()[0]["restarts"] == 1
+
+
+def test_stacks_of_a_task_that_sleeps(tmp_path):
+    with tfmagic.Cluster(workers=1, name="stacks") as cluster:
+        flag = tmp_path / "flag"
+
+        def sleep_forever(path):
+            import pathlib
+            import time
+
+            pathlib.Path(path).touch()
+            time.sleep(1000)
+
+        future = cluster.submit(sleep_forever, str(flag), timeout=1)
+        wait_until(flag.exists)
+        assert "sleep_forever" in cluster.stacks()["worker-0"]
+        with pytest.raises(tfmagic.TaskTimeoutError, match="in sleep_forever"):
+            future.result(20)
+
+
+def test_a_cluster_that_is_stopped_while_a_call_runs_does_not_hang(tmp_path):
+    cluster = tfmagic.Cluster(workers=1, name="stopped").start()
+    flag = tmp_path / "flag"
+    future = cluster.submit(lambda p: (__import__("pathlib").Path(p).touch(), __import__("time").sleep(999)), str(flag))
+    wait_until(flag.exists)
+    cluster.stop()
+    with pytest.raises(TfmagicError, match="was stopped while"):
+        future.result(20)
+
+
+def test_a_killed_launcher_loses_its_tasks_and_a_restart_brings_all_back():
+    with tfmagic.Cluster(workers=2, name="launcher") as cluster:
+        launcher = psutil.Process(cluster.status()[0]["pid"]).ppid()
+        os.kill(launcher, signal.SIGKILL)
+        wait_until(lambda: not any(row["pid"] for row in cluster.status()))
+        with pytest.raises(TaskDied, match="its launcher process was killed"):
+            cluster.run(int)
+        cluster.restart()
+        assert len(cluster.run(int, view="quiet")) == 2
+
+
+def test_the_decorator_runs_a_function_on_a_cluster_of_its_own():
+    @tfmagic.cluster(workers=2)
+    def add(a, b):
+        return a + b
+
+    assert add(1, b=2).of("worker") == [3, 3]
+
+
+def test_a_paused_task_that_must_be_released_is_killed_and_replaced():
+    with tfmagic.Cluster(workers=2, name="paused", failure_grace_s=0.1) as cluster:
+
+        def stop_one():
+            if tfmagic.current_task().index == 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            raise ValueError("from worker-0")
+
+        with pytest.raises(ValueError, match="from worker-0") as caught:
+            cluster.run(stop_one, view="quiet")
+        assert any("also on worker-1: was ended by SIGKILL" in n for n in caught.value.__notes__)
+        assert len(cluster.run(int, view="quiet")) == 2
+
+
+def test_nothing_of_a_stopped_cluster_can_be_asked():
+    cluster = tfmagic.Cluster(workers=1)
+    with pytest.raises(TfmagicError, match="does not run; start it"):
+        cluster.pull("a")
+    with pytest.raises(TfmagicError, match="never been started"):
+        cluster.logs()
+    cluster.stop()
