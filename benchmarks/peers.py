@@ -24,7 +24,7 @@ def engines(count: int) -> Iterator[Any]:
 
     cluster = ipyparallel.Cluster(n=count, log_level=logging.ERROR)
     try:
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # a progress bar
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # a progress bar
             client = cluster.start_and_connect_sync(activate=False)
         try:
             yield client

@@ -6,7 +6,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,18 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
             assert found, "what the test waits for did not happen"
             return found
         time.sleep(0.005)
+
+
+def alive(pids: Iterable[int]) -> set[int]:
+    """Those that still run; one that only waits to be reaped has ended."""
+    return {pid for pid in pids if _runs(pid)}
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture(autouse=True, scope="session")

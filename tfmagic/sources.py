@@ -9,6 +9,7 @@ import ast
 import functools
 import itertools
 import linecache
+import sys
 import tokenize
 from io import StringIO
 from typing import Any
@@ -42,8 +43,18 @@ def prepare_cell(body: str, shell: Any = None) -> Cell:
     linecache.cache[filename] = (len(source), None, lines, filename)
     names = getattr(getattr(shell, "compile", None), "_filename_map", None)
     if names is not None:  # private to IPython: gives the header "Cell In[7], line 5"
-        names[filename] = shell.execution_count
+        names[filename] = _running_cell_number(names, shell.execution_count)
     return Cell(source, filename, reads, show)
+
+
+def _running_cell_number(names: dict[str, int], default: int) -> int:
+    """The number of the notebook cell that called us (the shell's own count may be one ahead)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename in names:
+            return names[frame.f_code.co_filename]
+        frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
+    return default
 
 
 @functools.lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ import textwrap
 
 import psutil
 import pytest
-from conftest import wait_until
+from conftest import alive, wait_until
 
 KERNEL = """
 import subprocess, sys, tfmagic
@@ -48,10 +48,6 @@ def kernel(tmp_path):
     process.wait()
     process.stdin.close()
     process.stdout.close()
-
-
-def alive(pids):
-    return {p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE}
 
 
 def test_a_killed_kernel_leaves_nothing_for_a_second(kernel):

@@ -1,0 +1,152 @@
+"""A real ipykernel, driven as a front end drives it."""
+
+import os
+import re
+import signal
+import time
+
+import psutil
+import pytest
+from conftest import alive, wait_until
+from jupyter_client.manager import KernelManager
+
+
+class Kernel:
+    """A kernel with its client; `run` gives the outputs of a cell."""
+
+    def __init__(self):
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40"])
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def start(self, code):
+        return self.client.execute(code)
+
+    def outputs(self, message_id, until=None, timeout=60):
+        """The outputs of a request, in order; up to the one that satisfies `until`."""
+        found = []
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            message = self.client.get_iopub_msg(timeout=deadline - time.monotonic())
+            if message["parent_header"].get("msg_id") != message_id:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return found
+            found.append((message["msg_type"], content))
+            if until is not None and until(found[-1]):
+                return found
+        raise TimeoutError(found)
+
+    def run(self, code):
+        return self.outputs(self.start(code))
+
+    def text(self, code):
+        return "".join(c["text"] for kind, c in self.run(code) if kind == "stream")
+
+    def close(self):
+        self.client.stop_channels()
+        if self.manager.has_kernel:
+            self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+
+@pytest.fixture
+def kernel():
+    made = Kernel()
+    yield made
+    made.close()
+
+
+def test_a_line_is_on_screen_while_the_cell_still_runs(kernel, tmp_path):
+    kernel.run("%load_ext tfmagic")
+    kernel.run("%tfcluster start --workers 2")
+    flag = tmp_path / "go"
+    cell = kernel.start(
+        "%%tfcluster\nimport os, time, tfmagic\nprint('early', flush=False)\n"
+        f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.005)\nprint('late')"
+    )
+    seen = kernel.outputs(cell, until=lambda o: "early" in o[1].get("text", ""))
+    assert not any("late" in c["text"] for kind, c in seen if kind == "stream")
+    flag.touch()
+    rest = "".join(c["text"] for kind, c in kernel.outputs(cell) if kind == "stream")
+    assert {"[worker-0]:    late", "[worker-1]:    late"} <= set(rest.splitlines())
+
+
+def test_figures_and_tables_of_tasks_are_shown_as_such(kernel):
+    kernel.run("%load_ext tfmagic")
+    shown = kernel.run(
+        "%%tfcluster --workers 1\nimport matplotlib.pyplot as plt\nprint('before')\n"
+        "plt.plot([1, 2]); plt.show()\nprint('after')"
+    )
+    kinds = [(kind, c.get("text", "")) for kind, c in shown if kind in ("stream", "display_data")]
+    image = next(c for kind, c in shown if kind == "display_data")
+    assert image["data"]["image/png"]
+    text_before = "".join(t for k, t in kinds[: [k for k, _ in kinds].index("display_data")])
+    assert "before" in text_before and "after" not in text_before
+
+
+def test_the_rendered_error_is_the_users_own(kernel):
+    kernel.run("%load_ext tfmagic")
+    kernel.run("class MyError(Exception):\n    pass")
+    shown = kernel.run("%%tfcluster --workers 2\ndef f(x):\n    raise MyError(f'bad {x}')\nf(1)")
+    error = next(c for kind, c in shown if kind == "error")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"]))
+    assert error["ename"] == "MyError"
+    assert "----> 3     raise MyError(f'bad {x}')" in text
+    assert text.count("Cell In[3]") == 3 and "clusters.py" not in text
+    assert "raised on worker-" in text
+
+
+def test_an_interrupt_of_the_kernel_ends_the_cell_and_keeps_the_tasks(kernel):
+    kernel.run("%load_ext tfmagic")
+    kernel.run("%%tfcluster --workers 2\nkept = 1")
+    cell = kernel.start("%%tfcluster\nimport time\nprint('spinning')\nwhile True:\n    time.sleep(0.01)")
+    kernel.outputs(cell, until=lambda o: "spinning" in o[1].get("text", ""))
+    kernel.manager.interrupt_kernel()
+    error = next(c for kind, c in kernel.outputs(cell) if kind == "error")
+    assert error["ename"] == "KeyboardInterrupt"
+    assert "kept is 1" in kernel.text("%%tfcluster\nprint('kept is', kept)")
+
+
+@pytest.mark.parametrize("way", ["restart", "kill", "shutdown"])
+def test_no_process_outlives_its_kernel(kernel, way):
+    kernel.run("%load_ext tfmagic")
+    kernel.run("%tfcluster start --workers 2")
+    pid = int(kernel.text("import os; print(os.getpid())"))
+    (launcher,) = [p for p in psutil.Process(pid).children() if "launcher" in " ".join(p.cmdline())]
+    everyone = [launcher.pid, *(c.pid for c in launcher.children(recursive=True))]
+    assert len(everyone) == 3
+    if way == "restart":
+        kernel.manager.restart_kernel(now=False)
+    elif way == "kill":
+        os.kill(pid, signal.SIGKILL)
+    else:
+        kernel.manager.shutdown_kernel(now=False)
+    wait_until(lambda: not alive(everyone), 1.0)
+
+
+def test_tab_completes_in_a_kernel(kernel):
+    kernel.run("%load_ext tfmagic")
+    kernel.client.complete("%tfcluster sta", 14)
+    reply = kernel.client.get_shell_msg(timeout=20)
+    while reply["msg_type"] != "complete_reply":
+        reply = kernel.client.get_shell_msg(timeout=20)
+    assert {"start", "status"} <= set(reply["content"]["matches"])
+
+
+def test_the_kernel_that_jupyter_picks_up_has_the_extension_loaded():
+    manager = KernelManager(kernel_name="tfmagic")
+    manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40"])
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        reply = client.execute_interactive("%tfcluster --help", timeout=60, output_hook=lambda m: None)
+        assert reply["content"]["status"] == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+        manager.cleanup_resources()
