@@ -10,7 +10,17 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_a_wheel_from_the_checkout_is_complete(tmp_path):
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(tmp_path),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("tfmagic-*.whl")
     with zipfile.ZipFile(wheel) as archive:

@@ -441,6 +441,7 @@ class Cluster:
         run = supervisor.run_cell(request)
         outcome = self._wait(run, self._make_view(run, starts, options), supervisor)
         self._payloads.note(outcome)
+        outcomes.warn_of_lost_output(outcome, self.run_folder)
         text = stacks.group_stacks(stacks.read_stacks(self.run_folder, dumps)) if outcome.timed_out else ""
         error = failures.build_error(outcome, self._main(), self.run_folder, text)
         if error is not None:

@@ -171,7 +171,8 @@ class CellReturned:
     """The cell ended normally when the log was `log_end` bytes long.
 
     `owned` lists the names that the task's own cells have assigned, or None where that has not
-    changed since the last report; `failed_pulls` says why a name could not be sent back.
+    changed since the last report; `failed_pulls` says why a name could not be sent back;
+    `lost_bytes` is how much of the cell's output could not be written, since the disk is full.
     """
 
     task: TaskId
@@ -184,6 +185,7 @@ class CellReturned:
     pulled: Mapping[str, Packed] = field(default_factory=dict)
     failed_pulls: Mapping[str, str] = field(default_factory=dict)
     owned: tuple[str, ...] | None = None
+    lost_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ class CellRaised:
     error: PackedError
     interrupted: bool = False
     owned: tuple[str, ...] | None = None
+    lost_bytes: int = 0
 
 
 # ---- events of the operating system -------------------------------------------------------------

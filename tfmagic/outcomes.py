@@ -5,11 +5,13 @@ Values are unpickled here, in the thread that waited for them, and nowhere else 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfmagic import pickling
+from tfmagic.capture import format_bytes
 from tfmagic.errors import CaptureError
 from tfmagic.events import CellReturned, Packed
 from tfmagic.lifecycle import CellState
@@ -61,6 +63,18 @@ def unpack_outcome(
             pulled[name][task.name] = _load(task, packed, main)
     _raise_failed_pulls(outcome)
     return CellResult(TaskResults(values, seconds, spans, run), pulled)
+
+
+def warn_of_lost_output(outcome: CellState, run: Run) -> None:
+    """Warn where output could not be kept because the disk is full."""
+    for task, result in outcome.outcomes.items():
+        lost = getattr(result, "lost_bytes", 0)
+        if lost:
+            warnings.warn(
+                f"{task}: {format_bytes(lost)} of output could not be written, since the disk of "
+                f"{run.folder} is full; free some space or set TFMAGIC_STATE_DIR",
+                stacklevel=2,
+            )
 
 
 def require_values(results: TaskResults[Any]) -> None:

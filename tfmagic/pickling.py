@@ -104,8 +104,9 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return (_import_module, (obj.__name__,))
-        if type(obj).__module__ == "numpy":
-            self._sink.check(getattr(obj, "nbytes", 0))  # before a strided one is copied
+        if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
+            self._sink.check(obj.nbytes)  # before a strided one is copied
+            return obj.__reduce_ex__(5)  # out of band; dill's own way copies
         if self._for_notebook and _is_tensor(obj):
             return (_same, (obj.numpy(),))
         return NotImplemented
@@ -172,8 +173,8 @@ class OwnedHandle(Handle):
 
     __slots__ = ()
 
-    def __del__(self) -> None:
-        os.close(self.fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)  # bound early: at the interpreter's end the module's names are gone
 
 
 def _write_at(fd: int, part: memoryview, offset: int) -> None:

@@ -174,7 +174,9 @@ def test_stacks_of_a_task_that_sleeps(tmp_path):
 def test_a_cluster_that_is_stopped_while_a_call_runs_does_not_hang(tmp_path):
     cluster = tfmagic.Cluster(workers=1, name="stopped").start()
     flag = tmp_path / "flag"
-    future = cluster.submit(lambda p: (__import__("pathlib").Path(p).touch(), __import__("time").sleep(999)), str(flag))
+    future = cluster.submit(
+        lambda p: (__import__("pathlib").Path(p).touch(), __import__("time").sleep(999)), str(flag)
+    )
     wait_until(flag.exists)
     cluster.stop()
     with pytest.raises(TfmagicError, match="was stopped while"):
@@ -221,3 +223,69 @@ def test_nothing_of_a_stopped_cluster_can_be_asked():
     with pytest.raises(TfmagicError, match="never been started"):
         cluster.logs()
     cluster.stop()
+
+
+def test_a_full_disk_loses_text_with_a_warning_and_not_the_work(tmp_path):
+    with tfmagic.Cluster(workers=1, name="full") as cluster:
+
+        def flood():
+            import resource
+            import signal
+
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+            for _ in range(1000):
+                print("x" * 99)
+            return "done"
+
+        with pytest.warns(UserWarning, match=r"worker-0: \d+ KiB of output could not be written"):
+            assert cluster.run(flood, view="quiet")["worker-0"] == "done"
+
+
+def test_a_gigabyte_travels_without_a_copy_in_the_channel():
+    with tfmagic.Cluster(workers=1, name="big") as cluster:
+        got = cluster.run(lambda: np.ones(1 << 27), view="quiet")["worker-0"]
+        assert got.nbytes == 1 << 30 and got[-1] == 1
+
+
+def test_an_error_that_cannot_even_be_printed_still_arrives():
+    def boom():
+        class E(Exception):
+            def __str__(self):
+                raise RuntimeError("no str")
+
+            def __reduce__(self):
+                raise RuntimeError("no reduce")
+
+        raise E
+
+    with tfmagic.Cluster(workers=1, name="odd") as cluster, pytest.raises(tfmagic.RemoteError, match="str"):
+        cluster.run(boom)
+
+
+def test_a_second_interrupt_ends_a_task_that_ignores_the_first(tmp_path):
+    with tfmagic.Cluster(workers=1, name="stubborn", interrupt_grace_s=60) as cluster:
+        flag = tmp_path / "flag"
+
+        def stubborn(path):
+            import pathlib
+            import time
+
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            pathlib.Path(path).touch()
+            while True:
+                time.sleep(1)
+
+        def press_twice():
+            wait_until(flag.exists)
+            supervisor = cluster._require_running()
+            os.kill(os.getpid(), signal.SIGINT)
+            supervisor.wait_for(lambda s: s.cell.presses == 1, 10)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        presser = threading.Thread(target=press_twice)
+        presser.start()
+        with pytest.raises(KeyboardInterrupt):
+            cluster.run(stubborn, str(flag), view="quiet")
+        presser.join()
+        assert cluster.run(int, view="quiet")["worker-0"] == 0

@@ -69,17 +69,15 @@ def test_pull_binds_by_task_and_tensors_become_arrays(notebook):
 
 def test_ipython_features_of_a_cell(notebook):
     out = notebook.run(
-        "%%tfcluster --workers 1\n"
-        "import asyncio\n"
-        "await asyncio.sleep(0)\n"
-        "!echo from the shell $HOME\n"
-        "%pwd\n"
+        "%%tfcluster --workers 1\nimport asyncio\nawait asyncio.sleep(0)\n!echo from the shell $HOME\n%pwd\n"
     )
     assert f"from the shell {os.environ['HOME']}" in out
     assert os.getcwd() in out
     assert "'hidden'" not in notebook.run("%%tfcluster\n'hidden';")
-    out = notebook.run("%%tfcluster\nfrom IPython.display import display, HTML\nprint('a')\n"
-                       "display(HTML('<b>x</b>'))\nprint('b')")
+    out = notebook.run(
+        "%%tfcluster\nfrom IPython.display import display, HTML\nprint('a')\n"
+        "display(HTML('<b>x</b>'))\nprint('b')"
+    )
     assert [line[15:] for line in out.splitlines()] == ["a", "<IPython.core.display.HTML object>", "b"]
 
 
@@ -275,7 +273,9 @@ def test_fresh_processes_end_with_their_cell(notebook):
 
 
 def test_compare_runs_the_cell_at_each_size(notebook):
-    notebook.run("%%tfcluster --compare workers=1,2 --out sizes\nimport tfmagic\ntfmagic.current_task().num_tasks")
+    notebook.run(
+        "%%tfcluster --compare workers=1,2 --out sizes\nimport tfmagic\ntfmagic.current_task().num_tasks"
+    )
     assert {n: r["worker-0"] for n, r in notebook.ns["sizes"].items()} == {1: 1, 2: 2}
     bundle = notebook.ns["sizes"]._repr_mimebundle_()
     assert "speed-up" in bundle["text/plain"] and "2 workers" in bundle["text/html"]
@@ -316,8 +316,10 @@ def test_logs_are_for_the_user_alone(notebook):
 def test_a_log_over_its_limit_is_closed_with_a_notice_and_the_cell_goes_on(notebook):
     notebook.run("%config TFCluster.max_log_bytes = 100000")
     try:
-        notebook.run("%%tfcluster --workers 1 --view quiet\nimport os, time\nprint('start')\n"
-                     "while os.fstat(1).st_size > 0:\n    print('x' * 999)\n'done'")
+        notebook.run(
+            "%%tfcluster --workers 1 --view quiet\nimport os, time\nprint('start')\n"
+            "while os.fstat(1).st_size > 0:\n    print('x' * 999)\n'done'"
+        )
     finally:
         notebook.run("%config TFCluster.max_log_bytes = 1073741824")
     assert "reached its limit of 100000 bytes" in notebook.run("%tfcluster logs --tail 3")

@@ -34,14 +34,14 @@ if __name__ == "__main__":
 def kernel(tmp_path):
     """A Python process that runs a cluster whose tasks have children and daemons."""
     script = tmp_path / "kernel.py"
-    script.write_text(KERNEL.replace("cluster = tfmagic", "cluster = None\nif __name__ == '__main__':\n  cluster = tfmagic"))
+    script.write_text(
+        KERNEL.replace("cluster = tfmagic", "cluster = None\nif __name__ == '__main__':\n  cluster = tfmagic")
+    )
     process = subprocess.Popen(
         [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     launcher, *tasks = map(int, process.stdout.readline().split())
-    everyone = {launcher, *tasks} | {
-        child.pid for child in psutil.Process(launcher).children(recursive=True)
-    }
+    everyone = {launcher, *tasks} | {child.pid for child in psutil.Process(launcher).children(recursive=True)}
     assert any("1001" in psutil.Process(pid).cmdline() for pid in everyone), "the daemons are watched too"
     yield process, launcher, everyone
     process.kill()
@@ -91,8 +91,10 @@ def run_script(code, **env):
 
 @pytest.mark.parametrize(
     ("body", "said"),
-    [("raise ImportError('broken build of TensorFlow')", "broken build of TensorFlow"),
-     ("import os; os.abort()", "SIGABRT")],
+    [
+        ("raise ImportError('broken build of TensorFlow')", "broken build of TensorFlow"),
+        ("import os; os.abort()", "SIGABRT"),
+    ],
 )
 def test_an_import_error_of_tensorflow_is_told(tmp_path, body, said):
     (tmp_path / "tensorflow.py").write_text(body)

@@ -59,7 +59,9 @@ def test_mirrored_strategy_with_a_chief(notebook):
 def test_a_strategy_can_be_made_after_other_ops_and_the_seed_is_kept(notebook):
     seeded = "\nimport tensorflow as tf\ntf.random.set_seed(7)\n"
     notebook.run("%%tfcluster --workers 2\n" + seeded + "before = tf.Variable([1.0, 2.0]) + 1")
-    notebook.run("%%tfcluster --out r\n" + ALL_REDUCE + "\nfloat(tf.random.uniform([])), before.numpy().tolist()")
+    notebook.run(
+        "%%tfcluster --out r\n" + ALL_REDUCE + "\nfloat(tf.random.uniform([])), before.numpy().tolist()"
+    )
     first, second = notebook.ns["r"].of("worker")
     assert first == second and first[1] == [2.0, 3.0]
 

@@ -247,6 +247,7 @@ class TaskProgram:
                 pulled,
                 failed,
                 self._owned_names(),
+                streams.take_lost_bytes(),
             )
         )
 
@@ -284,6 +285,7 @@ class TaskProgram:
             packed,
             interrupted,
             self._owned_names(),
+            streams.take_lost_bytes(),
         )
         self.channel.send(event)
 

@@ -23,8 +23,7 @@ from tfmagic.task import processes
 class _LogFile(io.FileIO):
     """The log as a raw file that never fails the user's own print.
 
-    A full disk or a log that reached its limit loses text, not the training; the notice is left for
-    the side thread to report.
+    A full disk loses text, not the training; how much is reported with the cell's outcome.
     """
 
     lost_bytes = 0
@@ -53,9 +52,10 @@ def attach_streams() -> None:
     builtins.print = _make_fast_print(builtins.print, sys.stdout)
 
 
-def lost_bytes() -> int:
-    """How many bytes could not be written because the disk is full."""
-    return _LogFile.lost_bytes
+def take_lost_bytes() -> int:
+    """How many bytes could not be written, since the last call, because the disk is full."""
+    lost, _LogFile.lost_bytes = _LogFile.lost_bytes, 0
+    return lost
 
 
 def flush_all() -> None:

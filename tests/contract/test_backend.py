@@ -1,0 +1,137 @@
+"""What every backend does, whatever it runs on. A new backend passes this before anything else."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from tfmagic import runs
+from tfmagic.backends.launching import Flavour
+from tfmagic.backends.local import LocalBackend
+from tfmagic.events import (
+    CellRaised,
+    CellReturned,
+    RunCell,
+    TaskBoot,
+    TaskExited,
+    TaskReady,
+    TaskStarted,
+)
+from tfmagic.spec import ClusterShape, ClusterSpec, TaskId
+
+TASK = TaskId("worker", 0)
+BACKENDS = {"local": lambda run: LocalBackend(Flavour(), run)}
+
+
+class Driver:
+    """A backend, polled by the test itself instead of by a supervisor."""
+
+    def __init__(self, backend, run):
+        self.backend, self.run, self.seen = backend, run, []
+        shape = ClusterShape(workers=1)
+        self.spec = ClusterSpec(shape, backend.allocate(shape.tasks))
+
+    def launch(self, attempt=1):
+        boot = TaskBoot(
+            task=TASK,
+            attempt=attempt,
+            cluster="contract",
+            shape_tasks=(TASK,),
+            tf_config=self.spec.tf_config(TASK),
+            environ=dict(os.environ),
+            cwd=os.getcwd(),
+            sys_path=tuple(sys.path),
+            stacks_path=str(self.run.stacks_path(TASK)),
+            leader=TASK,
+            heartbeat_ms=3000,
+            keras_fix=True,
+        )
+        self.backend.launch(boot, fresh=False)
+
+    def wait_for(self, kind, timeout_s=60):
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for event in self.backend.poll(deadline - time.monotonic()):
+                self.seen.append(event)
+            found = [event for event in self.seen if isinstance(event, kind)]
+            if found:
+                return found[-1]
+        raise TimeoutError(self.seen)
+
+
+@pytest.fixture(params=BACKENDS)
+def driver(request, state_dir):
+    run = runs.create_run(state_dir, "contract", {})
+    backend = BACKENDS[request.param](run)
+    yield Driver(backend, run)
+    backend.close()
+
+
+def test_a_launched_task_starts_gets_ready_and_runs_cells(driver):
+    driver.launch()
+    assert driver.wait_for(TaskStarted).pid > 0
+    assert driver.wait_for(TaskReady).task == TASK
+    driver.backend.send(TASK, RunCell(cell=1, source="print('hi')", filename="<c>", tasks=(TASK,)))
+    returned = driver.wait_for(CellReturned)
+    assert returned.cell == 1
+    assert driver.run.log_path(TASK).read_bytes()[: returned.log_end].endswith(b"hi\n")
+
+
+def test_commands_sent_before_the_task_is_ready_are_kept(driver):
+    driver.launch()
+    for number in range(1, 6):
+        driver.backend.send(TASK, RunCell(cell=number, source="1/0", filename="<c>", tasks=(TASK,)))
+    while len([e for e in driver.seen if isinstance(e, CellRaised)]) < 5:
+        driver.wait_for(CellRaised)
+        driver.seen += driver.backend.poll(0.1)
+    assert [e.cell for e in driver.seen if isinstance(e, CellRaised)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_launch_ends_with_exactly_one_exit_as_its_last_event(driver, number):
+    driver.launch()
+    driver.wait_for(TaskReady)
+    driver.backend.signal(TASK, number)
+    assert driver.wait_for(TaskExited).exit_code == -number
+    assert driver.backend.poll(0.05) == []
+    assert [type(e) for e in driver.seen].count(TaskExited) == 1
+    assert isinstance(driver.seen[-1], TaskExited)
+
+
+def test_a_signal_that_comes_before_the_process_is_not_lost(driver):
+    driver.launch()
+    driver.backend.signal(TASK, signal.SIGKILL)
+    assert driver.wait_for(TaskExited).exit_code == -signal.SIGKILL
+
+
+def test_a_task_keeps_its_address_over_a_relaunch(driver):
+    import socket
+
+    for attempt in (1, 2):
+        driver.launch(attempt)
+        assert driver.wait_for(TaskReady).attempt == attempt
+        with pytest.raises(OSError), socket.socket() as other:  # nobody else gets the port
+            host, port = driver.spec.addresses[TASK].split(":")
+            other.bind((host, int(port)))
+        driver.backend.signal(TASK, signal.SIGKILL)
+        driver.wait_for(TaskExited)
+        driver.seen.clear()
+
+
+def test_sending_to_a_task_that_has_ended_does_nothing(driver):
+    driver.launch()
+    driver.wait_for(TaskReady)
+    driver.backend.signal(TASK, signal.SIGKILL)
+    driver.wait_for(TaskExited)
+    driver.backend.send(TASK, RunCell(cell=1, source="1"))
+    driver.backend.signal(TASK, signal.SIGINT)
+    assert driver.backend.poll(0.05) == []
+
+
+def test_wake_ends_a_poll(driver):
+    driver.backend.wake()
+    began = time.monotonic()
+    driver.backend.poll(60)
+    assert time.monotonic() - began < 30
