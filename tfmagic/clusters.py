@@ -160,8 +160,7 @@ class Cluster:
             if self.running:
                 return self
             flavour = launching.Flavour(self._legacy_keras, self._isolate)
-            warm = flavour in launching._launchers
-            environment.check_memory(self.shape, self.setting("task_bytes"), warm)
+            environment.check_memory(self.shape, self.setting("task_bytes"), launching.is_warm(flavour))
             self._environs()  # a shape that asks for too many GPUs starts nothing
             base = runs.state_dir(self.setting("state_dir"))
             runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))

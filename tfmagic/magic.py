@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -37,7 +39,7 @@ from tfmagic.results import table_bundle
 from tfmagic.sources import prepare_cell
 from tfmagic.spec import TaskId, select
 from tfmagic.supervisor import CellRun
-from tfmagic.tasklog import prefix, read_output, settle_line
+from tfmagic.tasklog import prefix, settle_line
 from tfmagic.views import View
 from tfmagic.views.progress import StartProgress
 from tfmagic.views.text import TextView
@@ -299,14 +301,16 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
     def _line_logs(self, options: LineOptions) -> None:
         cluster = self._known(options.cluster)
         chosen = select(",".join(options.words or ("all",)), cluster.tasks)
-        pattern = re.compile(options.grep) if options.grep else None
+        try:
+            pattern = re.compile(options.grep) if options.grep else None
+        except re.error as error:
+            raise UsageError(f"--grep {options.grep!r} is not a regular expression: {error}") from None
         for task in chosen:
             path = cluster.run_folder.log_path(task)
             if options.path:
                 print(path)
                 continue
-            size = path.stat().st_size if path.exists() else 0
-            _print_log(task, read_output(path, 0, size), options.tail, pattern)
+            _print_log(task, path, options.tail, pattern)
 
     def _line_push(self, options: LineOptions) -> None:
         __tracebackhide__ = True
@@ -329,15 +333,18 @@ def _with_view(options: Options, view: Any) -> Options:
     return dataclasses.replace(options, view=view)
 
 
-def _print_log(task: TaskId, text: str, tail: int | None, pattern: re.Pattern[str] | None) -> None:
-    lines: Iterable[str] = (settle_line(line) for line in text.split("\n"))
-    lines = [line for line in lines if pattern is None or pattern.search(line)]
-    if lines and lines[-1] == "":
-        lines.pop()
-    if tail is not None:
-        lines = lines[-tail:] if tail else []
+def _print_log(task: TaskId, path: Path, tail: int | None, pattern: re.Pattern[str] | None) -> None:
+    """Print a log line by line, in constant memory."""
     head = prefix(task)
-    sys.stdout.write("".join(f"{head}{line}\n" for line in lines))
+    try:
+        file = path.open(encoding="utf-8", errors="replace", newline="\n")
+    except FileNotFoundError:
+        return
+    with file:
+        lines: Iterable[str] = (settle_line(line.rstrip("\n")) for line in file)
+        lines = (line for line in lines if pattern is None or pattern.search(line))
+        for line in lines if tail is None else deque(lines, maxlen=tail):
+            sys.stdout.write(f"{head}{line}\n")
 
 
 def load(shell: Any) -> None:

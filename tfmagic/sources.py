@@ -9,6 +9,7 @@ import ast
 import functools
 import itertools
 import linecache
+import re
 import sys
 import tokenize
 from io import StringIO
@@ -20,6 +21,9 @@ from tfmagic.cells import Cell
 from tfmagic.names import names_read
 
 _numbers = itertools.count(1)
+_TIMING_MAGICS = ("time", "timeit", "prun")
+_SHELL_VARIABLE = re.compile(r"\$(\w+)|\{([^}]*)\}")
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
 def prepare_cell(body: str, shell: Any = None) -> Cell:
@@ -67,7 +71,26 @@ def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
     source = "\n" * max(padding, 0) + source  # IPython drops leading blank lines
     tree = ast.parse(source, "<cell>")
     compile(source, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    return source, frozenset(names_read(tree, source)), not _ends_in_semicolon(text)
+    reads = names_read(tree, source).union(*map(_names_in_magic, ast.walk(tree)))
+    return source, frozenset(reads), not _ends_in_semicolon(text)
+
+
+def _names_in_magic(node: ast.AST) -> set[str]:
+    """The names in the text of a translated ``%time f(x)`` or ``!echo $x {y}``."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return set()
+    texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    if node.func.attr in ("system", "getoutput") and texts:
+        return {
+            name for pair in _SHELL_VARIABLE.findall(texts[0]) for name in _IDENTIFIER.findall("".join(pair))
+        }
+    if node.func.attr == "run_line_magic" and len(texts) == 2 and texts[0] in _TIMING_MAGICS:
+        code = re.sub(r"^(\s*-\w+\s*\d*\s+)+", "", texts[1])
+        try:
+            return names_read(ast.parse(code), code)
+        except SyntaxError:
+            return set()
+    return set()
 
 
 def _ends_in_semicolon(text: str) -> bool:

@@ -81,6 +81,31 @@ def test_ipython_features_of_a_cell(notebook):
     assert [line[15:] for line in out.splitlines()] == ["a", "<IPython.core.display.HTML object>", "b"]
 
 
+def test_names_inside_magics_travel_too(notebook):
+    notebook.run("def double(v): return 2 * v\nword = 'spoken'\nn = 4")
+    out = notebook.run("%%tfcluster --workers 1\n!echo $word {n + 1}\n%time result = double(n)\nresult")
+    assert "spoken 5" in out and "[worker-0]:    8" in out
+
+
+def test_a_variable_read_at_import_that_changes_gets_a_new_launcher(notebook, monkeypatch):
+    notebook.run("%%tfcluster --workers 1\n1")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    notebook.run("%tfcluster stop")
+    notebook.run("%%tfcluster --workers 1 --out r\nimport os\nos.environ['TF_ENABLE_ONEDNN_OPTS']")
+    assert notebook.ns["r"]["worker-0"] == "0"
+    assert not notebook.cluster()._require_running().state.tasks[notebook.cluster().tasks[0]].fresh
+
+
+def test_the_extension_can_be_unloaded_and_loaded_again(notebook):
+    notebook.run("%%tfcluster --workers 1\n1")
+    notebook.run("%unload_ext tfmagic")
+    assert not notebook.cluster().running
+    notebook.run("%load_ext tfmagic")
+    notebook.magics = notebook.shell.magics_manager.registry["TFClusterMagics"]
+    notebook.run("%%tfcluster --workers 1 --out r\n1")
+    assert len(notebook.ns["r"]) == 1
+
+
 def test_print_in_a_tf_function_prints_values(notebook):
     out = notebook.run(
         "%%tfcluster --workers 1\nimport tensorflow as tf\n"
@@ -173,7 +198,7 @@ def test_a_task_that_dies_is_named_with_its_last_lines_and_the_way_back(notebook
 def test_a_time_limit_shows_where_the_tasks_were(notebook):
     with pytest.raises(TaskTimeoutError, match=r"worker-0, worker-1:\n.*line [345] in spin"):
         notebook.run(
-            "%%tfcluster --workers 2 --timeout 0.5\ndef spin():\n    while True:\n        pass\nspin()"
+            "%%tfcluster --workers 2 --timeout 0.5\ndef spin():\n    while True: pass\nspin()"
         )
     notebook.run("%%tfcluster --out r\n1")
     assert notebook.ns["r"].of("worker") == [1, 1]

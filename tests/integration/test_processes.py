@@ -24,7 +24,7 @@ def spawn():
 
 if __name__ == "__main__":
     pids = [pid for pair in cluster.run(spawn).values() for pid in pair]
-    launcher = next(iter(launching._launchers.values())).process.pid
+    launcher = launching._launchers[0].process.pid
     print(launcher, *pids, flush=True)
     sys.stdin.read()
 """

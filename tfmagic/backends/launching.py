@@ -54,12 +54,11 @@ class LauncherProcess:
     def __init__(self, flavour: Flavour):
         self.flavour = flavour
         self.owner_pid = os.getpid()
+        self._sessions: list[Channel] = []
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
         self.root, theirs = channel_pair()
-        environ = dict(os.environ)
-        if flavour.legacy_keras:
-            environ["TF_USE_LEGACY_KERAS"] = "1"
+        environ = _environ_of(flavour)
         self.import_time = import_time_variables(environ)
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; from tfmagic.task import launcher; "
@@ -91,7 +90,13 @@ class LauncherProcess:
             raise
         finally:
             theirs.close()
+        self._sessions = [*(s for s in self._sessions if s.fileno() >= 0), ours]
         return ours
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a cluster has a session with it."""
+        return any(session.fileno() >= 0 for session in self._sessions)
 
     def import_failure(self) -> str:
         """Why the import failed, or "" while it has not."""
@@ -123,25 +128,42 @@ class LauncherProcess:
         os.close(self._noise)
 
 
-_launchers: dict[Flavour, LauncherProcess] = {}
+_launchers: list[LauncherProcess] = []
 _launchers_lock = threading.Lock()
 
 
 def warm(flavour: Flavour) -> LauncherProcess:
-    """The launcher of this flavour, started if there is none alive. Returns at once."""
+    """A launcher of this flavour that has read the present environment. Returns at once.
+
+    One that imported TensorFlow under other variables is ended as soon as no cluster uses it.
+    """
+    wanted = import_time_variables(_environ_of(flavour))
     with _launchers_lock:
-        launcher = _launchers.get(flavour)
-        if launcher is None or not launcher.alive:
-            if launcher is not None:
+        for launcher in list(_launchers):
+            outdated = launcher.flavour == flavour and launcher.import_time != wanted
+            if not launcher.alive or (outdated and not launcher.in_use):
+                _launchers.remove(launcher)
                 launcher.close()
-            launcher = _launchers[flavour] = LauncherProcess(flavour)
-        return launcher
+        for launcher in _launchers:
+            if launcher.flavour == flavour and launcher.import_time == wanted:
+                return launcher
+        _launchers.append(LauncherProcess(flavour))
+        return _launchers[-1]
+
+
+def is_warm(flavour: Flavour) -> bool:
+    """Whether a launcher of this flavour runs already."""
+    return any(launcher.flavour == flavour and launcher.alive for launcher in _launchers)
+
+
+def _environ_of(flavour: Flavour) -> dict[str, str]:
+    return {**os.environ, "TF_USE_LEGACY_KERAS": "1"} if flavour.legacy_keras else dict(os.environ)
 
 
 def close_all() -> None:
     """End every launcher of this process."""
     with _launchers_lock:
-        for launcher in _launchers.values():
+        for launcher in _launchers:
             launcher.close()
         _launchers.clear()
 
