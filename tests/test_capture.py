@@ -25,10 +25,10 @@ class Side:
 
     def send(self, *names, push=(), limit=LIMIT):
         found = capture(names, push, self.main, self.main, {"t": self.has}, limit)["t"]
-        if found.names is None:
-            return {}
-        got = pickling.loads(found.names, self.task_main)
-        self.task_main.update(got)
+        got = {}
+        for packed in found.names:
+            got.update(pickling.loads(packed, self.task_main))
+            self.task_main.update(got)
         return got
 
 

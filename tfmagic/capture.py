@@ -19,7 +19,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from tfmagic import pickling
 from tfmagic.errors import CaptureError
@@ -28,7 +28,7 @@ from tfmagic.names import global_names
 
 _SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
 _SHELL_PATTERN = re.compile(r"_i*|_i?\d+|_(dh|oh|ih|exit_code)|__\w+__")
-_IMMUTABLE = (int, float, complex, str, bytes, bool, type(None))
+_IMMUTABLE = int | float | complex | str | bytes | bool | None
 _SMALL_BYTES = 1 << 16
 
 
@@ -62,7 +62,7 @@ class Captured:
     `sources` are (file name, text): AutoGraph and tracebacks in the task read functions' sources.
     """
 
-    names: Packed | None = None
+    names: tuple[Packed, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
 
 
@@ -142,7 +142,7 @@ def _is_shell_name(name: str) -> bool:
 def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None) -> Variable:
     if isinstance(value, types.ModuleType):
         return Variable(name, value, ("module", value.__name__), 0)
-    if type(value) in _IMMUTABLE and sys.getsizeof(value) <= _SMALL_BYTES:
+    if type(value) in get_args(_IMMUTABLE) and sys.getsizeof(value) <= _SMALL_BYTES:
         return Variable(name, value, (type(value), value), sys.getsizeof(value))
     needs: set[str] = set()
 
@@ -258,9 +258,7 @@ def _pack_for_tasks(
             for name, v in variables.items()
             if name in pushed or (name not in has.owned and has.sent.get(name) != v.version)
         )
-    packs: dict[frozenset[str], Packed | None] = {}
-    for names in set(missing.values()):
-        packs[names] = _pack(names, variables, main) if names else None
+    packs = {names: _pack(names, variables, main) for names in set(missing.values())}
     for task, names in missing.items():
         tasks[task].sent.update({name: variables[name].version for name in names})
         tasks[task].owned -= frozenset(pushed)
@@ -278,12 +276,26 @@ def sources_of(files: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple((file, text) for file, text in texts if text and not os.path.exists(file))
 
 
-def _pack(names: frozenset[str], variables: Mapping[str, Variable], main: Mapping[str, Any]) -> Packed:
-    def linkable(name: str) -> bool:  # what every task of the group has already
-        return name in variables and name not in names
+def _pack(
+    names: frozenset[str], variables: Mapping[str, Variable], main: Mapping[str, Any]
+) -> tuple[Packed, ...]:
+    """Definitions first, then data: unpickling an instance may run its class' code, which finds the
+    modules, functions and constants that it uses in the task by then."""
+    definitions = {name for name in names if _is_definition(variables[name].value)}
+    packs = []
+    for part in (definitions, names - definitions):
 
-    values = {name: variables[name].value for name in sorted(names)}
-    return pickling.pack(*pickling.dumps(values, main, linkable))
+        def linkable(name: str, part: Iterable[str] = part) -> bool:  # what the task has by then
+            return name in variables and name not in part
+
+        values = {name: variables[name].value for name in sorted(part)}
+        if values:
+            packs.append(pickling.pack(*pickling.dumps(values, main, linkable)))
+    return tuple(packs)
+
+
+def _is_definition(value: Any) -> bool:
+    return isinstance(value, types.ModuleType | types.FunctionType | type | _IMMUTABLE)
 
 
 def pack_call(call: Any, main: Mapping[str, Any], linkable: Callable[[str], bool]) -> Packed:

@@ -24,7 +24,7 @@ from tfmagic.cells import Cell, Options, ViewName
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.events import CellRequested, RunCell, TaskBoot
-from tfmagic.lifecycle import CellState, ClusterState, Phase, Policy
+from tfmagic.lifecycle import CellState, Phase, Policy
 from tfmagic.outcomes import CellResult
 from tfmagic.payloads import Payloads
 from tfmagic.results import TaskResults
@@ -161,7 +161,8 @@ class Cluster:
                 return self
             flavour = launching.Flavour(self._legacy_keras, self._isolate)
             environment.check_memory(self.shape, self.setting("task_bytes"), launching.is_warm(flavour))
-            self._environs()  # a shape that asks for too many GPUs starts nothing
+            for task in self.tasks:
+                self._environ(task)  # a shape that asks for too many GPUs starts nothing
             base = runs.state_dir(self.setting("state_dir"))
             runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))
             self._run = runs.create_run(base, self.name, {"shape": str(self.shape)})
@@ -229,7 +230,7 @@ class Cluster:
         options = Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
         with self._lock:
             self.start()
-            attempts = self._attempts(self._select(on))
+            attempts = self._targets(on)
             limit = self.setting("max_capture_bytes")
             commands = self._payloads.call_commands((fn, args, kwargs), self._main(), attempts, limit)
             result = self._execute(commands, options)
@@ -370,13 +371,10 @@ class Cluster:
             auto_restart=self._auto_restart,
         )
 
-    def _environs(self) -> dict[TaskId, dict[str, str]]:
-        return {
-            task: environment.task_environ(
-                task, self.shape, os.environ, self._env, self._gpus_per_task, self._legacy_keras
-            )
-            for task in self.tasks
-        }
+    def _environ(self, task: TaskId) -> dict[str, str]:
+        return environment.task_environ(
+            task, self.shape, os.environ, self._env, self._gpus_per_task, self._legacy_keras
+        )
 
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         assert self._spec is not None and self._run is not None
@@ -386,7 +384,7 @@ class Cluster:
             cluster=self.name,
             shape_tasks=self.tasks,
             tf_config=self._spec.tf_config(task),
-            environ=self._environs()[task],
+            environ=self._environ(task),
             cwd=os.getcwd(),
             sys_path=tuple(sys.path),
             stacks_path=str(self._run.stacks_path(task)),
@@ -407,12 +405,20 @@ class Cluster:
     def _main(self) -> dict[str, Any]:
         return sys.modules["__main__"].__dict__ if self._namespace is None else self._namespace
 
-    def _select(self, on: str | None) -> tuple[TaskId, ...]:
-        return self.shape.cell_tasks if on is None else select(on, self.tasks)
-
     def _attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
         state = self._require_running().state
         return {task: state.tasks[task].attempt for task in tasks}
+
+    def _targets(self, on: str | None) -> dict[TaskId, int]:
+        """The present attempt of each task that runs a cell; raises `TaskDied` if one is dead."""
+        __tracebackhide__ = True
+        tasks = self.shape.cell_tasks if on is None else select(on, self.tasks)
+        state = self._require_running().state
+        for task in tasks:
+            seen = state.tasks[task]
+            if seen.phase is Phase.DEAD and seen.end is not None:
+                raise failures.died_error(task, seen.end, self.run_folder)
+        return self._attempts(tasks)
 
     def _commands(
         self,
@@ -424,7 +430,7 @@ class Cluster:
     ) -> dict[TaskId, RunCell]:
         __tracebackhide__ = True
         main, limit = self._main(), self.setting("max_capture_bytes")
-        attempts = self._attempts(self._select(on))
+        attempts = self._targets(on)
         namespace = main if values is None else values
         return self._payloads.cell_commands(template, wanted, pushed, namespace, main, attempts, limit)
 
@@ -432,7 +438,6 @@ class Cluster:
         """Run, show, wait; then unpack or raise."""
         __tracebackhide__ = True
         supervisor = self._require_running()
-        self._refuse_dead(tuple(commands), supervisor.state)
         starts = {t: file_size(self.run_folder.log_path(t)) for t in commands}
         dumps = stacks.stack_offsets(self.run_folder, commands) if options.timeout_s else {}
         number = next(iter(commands.values())).cell
@@ -447,17 +452,11 @@ class Cluster:
             raise error
         return outcomes.unpack_outcome(outcome, starts, options.pull, self._main(), self.run_folder)
 
-    def _refuse_dead(self, tasks: tuple[TaskId, ...], state: ClusterState) -> None:
-        for task in tasks:
-            seen = state.tasks[task]
-            if seen.phase is Phase.DEAD and seen.end is not None:
-                raise failures.died_error(task, seen.end, self.run_folder)
-
     def _make_view(self, run: CellRun, starts: Mapping[TaskId, int], options: Options) -> View:
         if callable(options.view):
             return options.view(run, starts)
         if options.view == "quiet":
-            return QuietView()
+            return QuietView(run.displays)
         return TextView(self.run_folder, starts.items(), run.displays)
 
     def _wait(self, run: CellRun, view: View, supervisor: Supervisor) -> CellState:

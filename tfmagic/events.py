@@ -74,16 +74,16 @@ class TaskBoot:
 class RunCell:
     """Run a cell, or a call, in the task's namespace.
 
-    `source` is Python (magics already translated); `names` is a packed dict of variables to bind
-    first, `sources` the (file name, text) of the notebook cells that their code is from; `call` is a
-    packed (function, args, kwargs) that is used instead of `source`; `pull` names to send back;
-    `tasks` are those that run the cell together.
+    `source` is Python (magics already translated); `names` are packed dicts of variables to bind
+    first, one after the other; `sources` the (file name, text) of the notebook cells that their code
+    is from; `call` is a packed (function, args, kwargs) that is used instead of `source`; `pull` names
+    to send back; `tasks` are those that run the cell together.
     """
 
     cell: int
     source: str = ""
     filename: str = ""
-    names: Packed | None = None
+    names: tuple[Packed, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
     call: Packed | None = None
     pull: tuple[str, ...] = ()
@@ -190,7 +190,10 @@ class CellReturned:
 
 @dataclass(frozen=True, slots=True)
 class CellRaised:
-    """The cell raised; `interrupted` where that was a KeyboardInterrupt."""
+    """The cell raised; `interrupted` where that was a KeyboardInterrupt.
+
+    `bound` is False where it was the variables that could not be unpickled.
+    """
 
     task: TaskId
     attempt: int
@@ -201,6 +204,7 @@ class CellRaised:
     interrupted: bool = False
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
+    bound: bool = True
 
 
 # ---- events of the operating system -------------------------------------------------------------

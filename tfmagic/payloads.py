@@ -71,8 +71,10 @@ class Payloads:
         return self.cell_commands(template, wanted, (), main, main, attempts, limit_bytes)
 
     def note(self, outcome: CellState) -> None:
-        """Remember the names that the tasks' cells have assigned."""
+        """Remember the names that the tasks' cells have assigned, and forget what did not arrive."""
         for task, result in outcome.outcomes.items():
+            if not getattr(result, "bound", True):
+                self.names_of({task: result.attempt})[task].sent.clear()
             owned = getattr(result, "owned", None)
             if owned is not None:
                 self.names_of({task: result.attempt})[task].owned = frozenset(owned)

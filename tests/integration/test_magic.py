@@ -106,6 +106,31 @@ def test_the_extension_can_be_unloaded_and_loaded_again(notebook):
     assert len(notebook.ns["r"]) == 1
 
 
+def test_a_variable_that_did_not_arrive_is_sent_again(notebook):
+    notebook.run(
+        "import os\n"
+        "class Picky:\n    def __setstate__(self, state):\n"
+        "        if not os.path.exists(state['path']): raise OSError('no ' + state['path'])\n"
+    )
+    notebook.run("import tempfile\nfolder = tempfile.mkdtemp()\np = Picky(); p.path = folder + '/late'")
+    with pytest.raises(OSError, match="late"):
+        notebook.run("%%tfcluster --workers 1\np")
+    notebook.run("open(p.path, 'w').close()")
+    notebook.run("%%tfcluster --out r\ntype(p).__name__")
+    assert notebook.ns["r"]["worker-0"] == "Picky"
+
+
+def test_a_dead_task_does_not_cost_the_others_their_variables(notebook):
+    notebook.run("v = [1]")
+    notebook.run("%tfcluster start --workers 2")
+    notebook.cluster().kill("worker-1")
+    with pytest.raises(TaskDied):
+        notebook.run("%%tfcluster\nv")
+    notebook.run("%tfcluster restart worker-1")
+    notebook.run("%%tfcluster --out r\nv")
+    assert notebook.ns["r"].of("worker") == [[1], [1]]
+
+
 def test_print_in_a_tf_function_prints_values(notebook):
     out = notebook.run(
         "%%tfcluster --workers 1\nimport tensorflow as tf\n"
@@ -197,9 +222,7 @@ def test_a_task_that_dies_is_named_with_its_last_lines_and_the_way_back(notebook
 
 def test_a_time_limit_shows_where_the_tasks_were(notebook):
     with pytest.raises(TaskTimeoutError, match=r"worker-0, worker-1:\n.*line [345] in spin"):
-        notebook.run(
-            "%%tfcluster --workers 2 --timeout 0.5\ndef spin():\n    while True: pass\nspin()"
-        )
+        notebook.run("%%tfcluster --workers 2 --timeout 0.5\ndef spin():\n    while True: pass\nspin()")
     notebook.run("%%tfcluster --out r\n1")
     assert notebook.ns["r"].of("worker") == [1, 1]
 

@@ -97,6 +97,7 @@ class TaskProgram:
         self.runner = CellRunner(self._send_display)
         self.cell = RunCell(0)
         self.running = False
+        self.bound = False
         self.received: dict[str, Any] = {}
         self.reported: frozenset[str] = frozenset()
         self.servers: list[Any] = []
@@ -187,12 +188,14 @@ class TaskProgram:
         started = time.perf_counter()
         error: BaseException | None = None
         value = None
+        self.bound = False
         try:
             self.running = True
             for file, text in cell.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-            if cell.names is not None:
-                self._bind(cell.names)
+            for packed in cell.names:
+                self._bind(packed)
+            self.bound = True
             value = self._call(cell.call) if cell.call is not None else self._execute(cell)
         except BaseException as raised:  # whatever user code raises is the result
             error = raised
@@ -286,6 +289,7 @@ class TaskProgram:
             interrupted,
             self._owned_names(),
             streams.take_lost_bytes(),
+            self.bound,
         )
         self.channel.send(event)
 
