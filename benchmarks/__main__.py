@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from benchmarks.report import QUICK, Row, Sizes, render
+from benchmarks.report import QUICK, Row, Sizes, render, render_rounds
 
 NAMES = ("cells", "starts", "output", "arrays", "memory", "training")
 
@@ -27,7 +27,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tfmagic-bench-", ignore_cleanup_errors=True) as folder:
         _settle_environment(folder)
         rows, failed = _measure_all(asked.names or NAMES, QUICK if asked.quick else Sizes())
-    print(f"\n{_machine()}{', quick' if asked.quick else ''}\n\n{render(rows)}")
+    print(f"\n{_machine()}{', quick' if asked.quick else ''}\n\n{render(rows)}\n\n{render_rounds(rows)}")
     if failed:
         print(f"\nnot measured: {', '.join(failed)}")
     return 1 if failed else 0
@@ -39,6 +39,7 @@ def _settle_environment(folder: str) -> None:
     os.environ["IPYTHONDIR"] = os.path.join(folder, "ipython")  # also ipyparallel's connection files
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ.pop("TF_CONFIG", None)
+    os.environ.pop("PYTHONUNBUFFERED", None)  # a plain script's print would make two writes of a line
     for name in ("TFMAGIC_STATE_DIR", "IPYTHONDIR"):
         os.mkdir(os.environ[name])
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+import psutil
+
 DONE = "BENCHMARK-DONE"  # a line of its own, from a process that got as far as is measured
 _PATIENCE_S = 240.0  # far more than anything takes; then the peer is ended and the figure fails
 
@@ -26,12 +28,21 @@ def engines(count: int) -> Iterator[Any]:
     try:
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # a progress bar
             client = cluster.start_and_connect_sync(activate=False)
+        processes = _processes_of(client)
         try:
             yield client
         finally:
             client.close()
     finally:
         cluster.stop_cluster_sync()
+    for process in psutil.wait_procs(processes, timeout=30)[1]:  # else they run into the next figure
+        process.kill()
+
+
+def _processes_of(client: Any) -> list[psutil.Process]:
+    """The engines and the nannies that they started."""
+    engines = [psutil.Process(pid) for pid in client[:].apply_sync(os.getpid)]
+    return [*engines, *(child for engine in engines for child in engine.children(recursive=True))]
 
 
 def seconds_to_done(code: str) -> float:

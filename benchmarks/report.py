@@ -16,6 +16,7 @@ class Sizes:
 
     cell_rounds: int = 6  # of CELLS_PER_ROUND calls, ours and the peer's in turn
     starts: int = 3
+    engine_starts: int = 3  # a quarter of a minute each
     restarts: int = 7
     print_rounds: int = 7
     print_lines: int = 300_000  # a task; about a second of plain printing on two cores
@@ -27,14 +28,15 @@ class Sizes:
 
 QUICK = Sizes(
     cell_rounds=3,
-    starts=1,
+    starts=3,
+    engine_starts=1,
     restarts=3,
     print_rounds=3,
     print_lines=100_000,
     flood_lines=500_000,
     array_rounds=3,
-    training_rounds=1,
-    training_blocks=6,
+    training_rounds=3,
+    training_blocks=4,
 )
 
 
@@ -64,6 +66,7 @@ class Row:
     peer: float | None = None
     peer_name: str = ""
     target: Target | None = None
+    rounds: tuple[Sequence[float], Sequence[float]] | None = None  # ours and theirs, whose medians these are
 
     @property
     def ratio(self) -> float:
@@ -85,6 +88,16 @@ def short(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def render_rounds(rows: Sequence[Row]) -> str:
+    """The rounds behind the medians: where they scatter more than a target asks, it decides nothing."""
+    lines = []
+    for row in rows:
+        if row.rounds is not None:
+            ours, theirs = (" ".join(short(value) for value in values) for values in row.rounds)
+            lines.append(f"{row.what}, rounds in {row.unit}: ours {ours}; peer {theirs}")
+    return "\n".join(lines)
 
 
 def render(rows: Sequence[Row]) -> str:

@@ -8,6 +8,7 @@ for cores: the figure is what a cell costs, not what that setting brings.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import statistics
@@ -20,6 +21,7 @@ from benchmarks.report import Row, Sizes, Target
 
 WORKERS = 2
 SCRIPT = Path(__file__).with_name("train_script.py")
+RESULTS = ("steps_per_s", "last_loss", "checksum")
 TARGET = Target("ratio", ">=", 0.98)
 _PATIENCE_S = 240.0
 
@@ -34,15 +36,16 @@ def measure(sizes: Sizes) -> list[Row]:
                 rates.append(run())
     what = "training, 2 workers, same threads"
     peer = statistics.median(theirs)
-    return [Row(what, statistics.median(ours), "steps/s", peer, "2 plain scripts", TARGET)]
+    return [Row(what, statistics.median(ours), "steps/s", peer, "2 plain scripts", TARGET, (ours, theirs))]
 
 
 def _cell(book: Notebook) -> float:
     """Steps a second of the slower worker, in new task processes."""
     with muted():
         book.cluster.restart()
-        book.cell(SCRIPT.read_text(), "--pull steps_per_s")
-    return min(book.shell.user_ns["steps_per_s"].values())
+        book.cell(SCRIPT.read_text(), "--pull " + ",".join(RESULTS))
+    pulled = [book.shell.user_ns[name] for name in RESULTS]
+    return _checked([{name: p[task] for name, p in zip(RESULTS, pulled, strict=True)} for task in pulled[0]])
 
 
 def _scripts() -> float:
@@ -59,7 +62,16 @@ def _scripts() -> float:
     for process, (_, errors) in zip(started, outputs, strict=True):
         if process.returncode:
             raise RuntimeError(f"{SCRIPT.name} exited with {process.returncode}:\n{errors[-2000:]}")
-    return min(float(text.rpartition("steps/s ")[2]) for text, _ in outputs)
+    return _checked([json.loads(text.splitlines()[-1]) for text, _ in outputs])
+
+
+def _checked(results: list[dict[str, float]]) -> float:
+    """The slower worker's steps a second, if the two did train one model."""
+    first, second = results
+    same = all(math.isclose(first[name], second[name], rel_tol=1e-4) for name in ("last_loss", "checksum"))
+    if not same:
+        raise RuntimeError(f"the workers disagree: {results}")
+    return min(first["steps_per_s"], second["steps_per_s"])
 
 
 def _start(addresses: list[str], index: int) -> subprocess.Popen[str]:

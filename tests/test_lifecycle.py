@@ -241,6 +241,15 @@ def test_a_barrier_with_a_task_that_does_not_run_the_cell_breaks():
     assert "does not run this cell" in answer.reason
 
 
+def test_tasks_that_wait_at_different_barriers_are_told_so():
+    h = started(A, B)
+    h.run(A, B)
+    assert h.happen(BarrierReached(A, 1, "barrier 1", (A, B))) == []
+    answers = h.happen(BarrierReached(B, 1, "strategy 1", (A, B)))
+    assert {(a.task, a.barrier) for a in answers} == {(A, "barrier 1"), (B, "strategy 1")}
+    assert "worker-0 at barrier 1, worker-1 at strategy 1" in answers[0].reason
+
+
 def test_nothing_is_done_while_stopping():
     h = started(A)
     h.happen(StopRequested())

@@ -434,7 +434,21 @@ def _decide_barriers(state: ClusterState, actions: list[Action]) -> ClusterState
             actions += [AnswerBarrier(task, name) for task in waiting]
         else:
             left[name] = waiting
-    return replace(state, barriers=left)
+    return replace(state, barriers=_break_deadlock(state, left, actions))
+
+
+def _break_deadlock(
+    state: ClusterState, barriers: Mapping[str, Mapping[TaskId, BarrierReached]], actions: list[Action]
+) -> Mapping[str, Mapping[TaskId, BarrierReached]]:
+    """Break every barrier when all tasks that still run wait, each at another one."""
+    cell = state.cell
+    at = {task: name for name, waiting in barriers.items() for task in waiting}
+    if cell is None or len(barriers) < 2 or not set(cell.waiting_for) <= set(at):
+        return barriers
+    where = ", ".join(f"{task} at {name}" for task, name in sorted(at.items()))
+    reason = f"the tasks wait for each other at different places: {where}"
+    actions += [AnswerBarrier(task, name, reason) for task, name in at.items()]
+    return {}
 
 
 def _why_gone(state: ClusterState, task: TaskId) -> str:

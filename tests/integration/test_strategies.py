@@ -51,6 +51,15 @@ def test_mirrored_strategy_again_and_after_a_restart(notebook, workers):
     assert notebook.ns["r"].of("worker") == [expected] * workers
 
 
+def test_many_strategies_one_after_the_other_do_not_lose_each_other(notebook):
+    """Without the meeting around a further strategy one of ten such cells failed or hung."""
+    burn = "import threading\nthreading.Thread(target=lambda: [i * i for i in range(3_000_000)]).start()\n"
+    notebook.run("%tfcluster start --workers 3")
+    for _ in range(12):
+        notebook.run("%%tfcluster --timeout 60 --view quiet --out r\n" + burn + ALL_REDUCE)
+        assert notebook.ns["r"].of("worker") == [[31.0, 31.0]] * 3
+
+
 def test_mirrored_strategy_with_a_chief(notebook):
     notebook.run("%%tfcluster --workers 1 --chief --out r\n" + ALL_REDUCE)
     assert dict(notebook.ns["r"]) == {"chief-0": [21.0, 21.0], "worker-0": [21.0, 21.0]}

@@ -9,6 +9,9 @@ Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
   that waits for its peers inside C++ cannot be interrupted. So: all tasks meet on our own channel
   first (Ctrl-C works, a dead peer breaks it), then the leader goes ahead and the others follow when
   its port answers.
+- A further strategy in the same process makes each task forget the collectives that it knows. A task
+  that starts a new one before the leader has forgotten loses it: "group 1 not found", or a hang (one
+  in ten cells of three workers under load). So: all meet before and after that.
 - The coordination service notices a dead peer after 10 s. So: 3 s, unless the user said otherwise.
 """
 
@@ -69,9 +72,18 @@ def install(boot: TaskBoot, meet: Meet) -> None:
         configure_service(self, *args, **kwargs)
 
     def enable_collective_ops(self: Any, server_def: Any) -> None:
-        if self._context_handle is None and server_def:
-            _gather_peers(boot, server_def, meet)
-        enable_collectives(self, server_def)
+        members = _members(boot, server_def)
+        if len(members) < 2 or boot.task not in members:
+            enable_collectives(self, server_def)
+        elif self._context_handle is None:
+            meet("strategy", members)
+            if boot.task != boot.leader:
+                _wait_for_port(_address(server_def, boot.leader), boot.leader.name)
+            enable_collectives(self, server_def)
+        else:
+            meet("strategy", members)
+            enable_collectives(self, server_def)
+            meet("strategy", members)
 
     context.Context.configure_collective_ops = configure_collective_ops
     context.Context.configure_coordination_service = configure_coordination_service
@@ -137,18 +149,10 @@ def _objects_of_old_context() -> list[str]:
     return sorted({type(item).__name__ for item in gc.get_objects() if isinstance(item, kinds)})
 
 
-def _gather_peers(boot: TaskBoot, server_def: Any, meet: Meet) -> None:
-    """Meet every task of the strategy; the leader leaves first."""
-    members = _members(boot, server_def)
-    if len(members) < 2 or boot.task not in members:
-        return
-    meet("strategy", members)
-    if boot.task != boot.leader:
-        _wait_for_port(_address(server_def, boot.leader), boot.leader.name)
-
-
 def _members(boot: TaskBoot, server_def: Any) -> tuple[TaskId, ...]:
     """The tasks of the server definition, if it is that of our own cluster; else none."""
+    if not server_def:
+        return ()
     named = tuple(
         TaskId(job.name, index) for job in server_def.cluster.job for index in sorted(job.tasks.keys())
     )

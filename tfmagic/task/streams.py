@@ -72,12 +72,12 @@ def log_offset() -> int:
 
 
 def discard_output(notice: str) -> None:
-    """Write `notice`, and drop everything that comes after it."""
-    os.write(_log_fd, notice.encode())
+    """Drop everything that is written from now on; `notice` ends the log."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(nowhere, fd)
     os.close(nowhere)
+    os.write(_log_fd, notice.encode())
 
 
 def _open_stream(fd: int) -> io.TextIOWrapper:
