@@ -34,11 +34,21 @@ _SMALL_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class TaskNames:
-    """What one task process has: its own names, the version of each name we sent, and sources."""
+    """What one task process has: its own names, the version of each name we sent, and sources.
+
+    A pushed name is the task's own from then on: only another push replaces it.
+    """
 
     owned: frozenset[str] = frozenset()
+    pushed: set[str] = field(default_factory=set)
     sent: dict[str, object] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
+
+    def lacks(self, variable: Variable) -> bool:
+        """Whether a captured variable must be sent to it."""
+        if variable.name in self.owned or variable.name in self.pushed:
+            return False
+        return variable.version is None or self.sent.get(variable.name) != variable.version
 
 
 class _Identity:
@@ -108,7 +118,8 @@ def capture(
             "Assign it first, or check the spelling."
         )
     variables = _examine({*wanted, *pushed}, pushed, namespace, main, tasks, limit_bytes)
-    _refuse(variables, pushed, limit_bytes)
+    lacking = [v for v in variables.values() if v.name in pushed or any(t.lacks(v) for t in tasks.values())]
+    _refuse(lacking, pushed, limit_bytes)
     return _pack_for_tasks(variables, pushed, main, tasks)
 
 
@@ -127,7 +138,7 @@ def _examine(
         name = queue.pop()
         if name in found or name not in namespace or (_is_shell_name(name) and name not in pushed):
             continue
-        if name not in pushed and all(name in task.owned for task in tasks.values()):
+        if name not in pushed and all(name in t.owned or name in t.pushed for t in tasks.values()):
             continue
         limit = None if name in pushed else limit_bytes
         found[name] = _examine_one(name, namespace[name], main, limit)
@@ -163,6 +174,8 @@ def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: in
         reason = " ".join(str(error).split()) or type(error).__name__
         return Variable(name, value, None, 0, problem=f"{type(error).__name__}: {reason[:300]}")
     size = len(stream) + sum(b.nbytes for b in buffers)
+    if limit_bytes is None:  # pushed: it goes whatever the task has
+        return Variable(name, value, None, size, frozenset(needs), files=files)
     if isinstance(value, type | types.FunctionType):
         version = (_Identity(value), _Identity(getattr(value, "__code__", None)))
         return Variable(name, value, version, size, frozenset(needs), files=files)
@@ -216,10 +229,10 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-def _refuse(variables: Mapping[str, Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
+def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
     """Raise if something cannot travel."""
-    broken = [v for v in variables.values() if v.problem and v.problem != "size"]
-    counted = [v for v in variables.values() if v.name not in pushed and v not in broken]
+    broken = [v for v in variables if v.problem and v.problem != "size"]
+    counted = [v for v in variables if v.name not in pushed and (not v.problem or v.problem == "size")]
     total = sum(v.size_bytes for v in counted)
     large = sorted((v for v in counted if v.size_bytes), key=lambda v: -v.size_bytes)
     large = large if total > limit_bytes else []
@@ -253,15 +266,11 @@ def _pack_for_tasks(
     """One pickle for each different set of missing names, so that objects they share stay shared."""
     missing = {}
     for task, has in tasks.items():
-        missing[task] = frozenset(
-            name
-            for name, v in variables.items()
-            if name in pushed or (name not in has.owned and has.sent.get(name) != v.version)
-        )
+        missing[task] = frozenset(name for name, v in variables.items() if name in pushed or has.lacks(v))
     packs = {names: _pack(names, variables, main) for names in set(missing.values())}
     for task, names in missing.items():
         tasks[task].sent.update({name: variables[name].version for name in names})
-        tasks[task].owned -= frozenset(pushed)
+        tasks[task].pushed.update(pushed)
     captured = {}
     for task, names in missing.items():
         files = {file for name in names for file in variables[name].files} - tasks[task].sources

@@ -74,7 +74,9 @@ class Payloads:
         """Remember the names that the tasks' cells have assigned, and forget what did not arrive."""
         for task, result in outcome.outcomes.items():
             if not getattr(result, "bound", True):
-                self.names_of({task: result.attempt})[task].sent.clear()
+                names = self.names_of({task: result.attempt})[task]
+                names.sent.clear()
+                names.pushed.clear()
             owned = getattr(result, "owned", None)
             if owned is not None:
                 self.names_of({task: result.attempt})[task].owned = frozenset(owned)

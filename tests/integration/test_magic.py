@@ -283,6 +283,7 @@ def test_what_cannot_travel_is_refused_before_anything_runs(notebook):
         notebook.run("%%tfcluster --push nope\n1")
     assert "ran" not in notebook.run("%tfcluster logs")
     notebook.run("%%tfcluster --push big --out r\nbig.nbytes")
+    notebook.run("%%tfcluster --out r\nbig.nbytes")
     assert notebook.ns["r"]["worker-0"] == 80 << 20
 
 
