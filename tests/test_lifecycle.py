@@ -112,6 +112,14 @@ def test_a_cell_waits_for_tasks_that_are_starting():
     assert isinstance(sent, Send)
 
 
+def test_a_task_may_be_ready_before_its_launcher_says_that_it_started():
+    h = History(A)
+    h.happen(TaskReady(A, 1, 100, "host"))
+    h.happen(TaskStarted(A, 1, 100, False))
+    assert h.phase(A) is Phase.READY
+    assert h.state.tasks[A].pid == 100
+
+
 def test_events_of_an_earlier_attempt_change_nothing():
     h = started(A)
     h.happen(LaunchRequested((A,)))

@@ -208,7 +208,8 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
         case TaskStarted(task, attempt, pid, fresh):
             if state.tasks[task].attempt != attempt:
                 return state
-            return _with_task(state, task, phase=Phase.STARTING, pid=pid, fresh=fresh)
+            # says nothing about the phase: on another channel, it may come after the task is ready
+            return _with_task(state, task, pid=pid, fresh=fresh)
         case TaskReady(task, attempt, _, host):
             if state.tasks[task].attempt != attempt:
                 return state

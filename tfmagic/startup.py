@@ -43,7 +43,8 @@ def wait_until_ready(
         if not supervisor.thread.is_alive():
             raise LaunchError("the cluster was stopped while it was started") from supervisor.crashed
         if time.monotonic() > deadline:
-            late = [t.name for t in old if supervisor.state.tasks[t].phase is not Phase.READY]
+            seen = {t: supervisor.state.tasks[t].phase for t in old}
+            late = [f"{t} ({phase.value})" for t, phase in seen.items() if phase is not Phase.READY]
             raise LaunchError(
                 f"{', '.join(late)} did not get ready within {timeout_s:g} s; the cluster was stopped. "
                 "Look at the machine's load, or raise TFCluster.start_timeout_s."
