@@ -13,8 +13,8 @@ from tfmagic.events import (
     ForkTask,
     Handle,
     Packed,
+    ReleaseBarrier,
     RunCell,
-    Stop,
 )
 from tfmagic.pickling import dumps, loads, pack
 from tfmagic.spec import TaskId
@@ -103,6 +103,6 @@ def test_a_pickle_that_names_a_foreign_class_runs_nothing(pair, tmp_path):
 
 
 def test_a_damaged_body_is_a_protocol_error():
-    frame, _ = encode(Stop())
+    frame, _ = encode(ReleaseBarrier("barrier 1"))
     with pytest.raises(ProtocolError):
         decode(frame[9:-3], [])

@@ -121,12 +121,7 @@ class CloseLog:
     limit_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Flush and end."""
-
-
-Command = TaskBoot | RunCell | AbortCollectives | ReleaseBarrier | BreakBarrier | CloseLog | Stop
+Command = TaskBoot | RunCell | AbortCollectives | ReleaseBarrier | BreakBarrier | CloseLog
 
 
 # ---- events of a task ---------------------------------------------------------------------------

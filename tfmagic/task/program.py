@@ -35,7 +35,6 @@ from tfmagic.events import (
     PackedError,
     ReleaseBarrier,
     RunCell,
-    Stop,
     TaskBoot,
     TaskReady,
 )
@@ -48,22 +47,22 @@ _HOST = socket.gethostname()
 
 
 def run_task(fd: int) -> NoReturn:
-    """Be a task until the control channel says Stop or ends. Never returns."""
-    code = 1
+    """Be a task until the control channel ends. Never returns."""
+    code = 0
     try:
         channel = Channel(socket.socket(fileno=fd))
         boot = channel.receive()
         assert isinstance(boot, TaskBoot)
         _prepare_process(boot)
         TaskProgram(boot, channel).serve()
-        code = 0
-    except (EOFError, OSError):
-        code = 0  # the kernel is gone; nobody is left to tell
-    finally:
-        if code:
-            import traceback
+    except (EOFError, BrokenPipeError):
+        pass  # the kernel is gone; nobody is left to tell
+    except BaseException:  # the log says why, and the start fails with these lines
+        import traceback
 
-            traceback.print_exc()
+        traceback.print_exc()
+        code = 1
+    finally:
         streams.flush_all()
         os._exit(code)  # TensorFlow's static destructors and its shutdown barrier may hang
 
@@ -92,7 +91,7 @@ class TaskProgram:
 
     def __init__(self, boot: TaskBoot, channel: Channel):
         self.boot, self.channel = boot, channel
-        self.commands: queue.SimpleQueue[RunCell | Stop] = queue.SimpleQueue()
+        self.commands: queue.SimpleQueue[RunCell] = queue.SimpleQueue()
         self.barriers = Barriers(boot, channel)
         self.runner = CellRunner(self._send_display)
         self.cell = RunCell(0)
@@ -102,17 +101,17 @@ class TaskProgram:
         self.reported: frozenset[str] = frozenset()
         self.servers: list[Any] = []
 
-    def serve(self) -> None:
+    def serve(self) -> NoReturn:
         """Set up, report ready, and run what comes."""
         signal.signal(signal.SIGINT, self._on_interrupt)
         self._install_context()
         self._prepare_tensorflow()
         threading.Thread(target=self._listen, name="tfmagic-control", daemon=True).start()
         self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), _HOST))
-        while isinstance(command := self._next_command(), RunCell):
-            self._run(command)
+        while True:
+            self._run(self._next_command())
 
-    def _next_command(self) -> RunCell | Stop:
+    def _next_command(self) -> RunCell:
         while True:
             try:
                 return self.commands.get()
@@ -140,7 +139,7 @@ class TaskProgram:
 
     def _obey(self, command: Any) -> None:
         match command:
-            case RunCell() | Stop():
+            case RunCell():
                 self.commands.put(command)
             case ReleaseBarrier(name):
                 self.barriers.open(name, "")
