@@ -385,7 +385,7 @@ class Cluster:
             shape_tasks=self.tasks,
             tf_config=self._spec.tf_config(task),
             environ=self._environ(task),
-            cwd=_existing_folder(),
+            cwd=environment.existing_folder(),
             sys_path=tuple(sys.path),
             stacks_path=str(self._run.stacks_path(task)),
             leader=self.shape.leader,
@@ -474,14 +474,6 @@ class Cluster:
                 f"cluster {self.name!r} was stopped while the cell ran"
             ) from supervisor.crashed
         return run.outcome
-
-
-def _existing_folder() -> str:
-    """The working directory, or home where somebody has deleted it."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return os.path.expanduser("~")
 
 
 def cluster(**shape: Any) -> Callable[[Callable[P, T]], Callable[P, TaskResults[T]]]:

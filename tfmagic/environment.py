@@ -51,6 +51,14 @@ def _threads_per_task(shape: ClusterShape) -> int:
     return max(cores // computing, 1) if computing > 1 else 0
 
 
+def existing_folder() -> str:
+    """The working directory, or home where somebody has deleted it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.path.expanduser("~")
+
+
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     if "CUDA_VISIBLE_DEVICES" in environ:
