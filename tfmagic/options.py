@@ -35,7 +35,8 @@ class _Parser(argparse.ArgumentParser):
         self.add_argument("--help", "-h", action="store_true", help="show this text")
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+        help_line = self.prog.replace("%%", "%")  # IPython takes no cell magic with an empty body
+        raise UsageError(f"{self.prog}: {message}; see {help_line} --help")
 
     def read(self, line: str) -> argparse.Namespace:
         try:
@@ -302,10 +303,10 @@ def line_parser(command: str) -> _Parser:
 
 
 def overview() -> str:
-    """The help of ``%tfcluster`` as a whole."""
+    """The help of ``%tfcluster`` as a whole: its commands, and the options of a cell."""
     lines = ["%tfcluster COMMAND [options], with one of"]
     lines += [f"  {name:<9}{text}" for name, text in COMMANDS.items()]
-    return "\n".join([*lines, "%tfcluster COMMAND --help says more; %%tfcluster --help is about cells."])
+    return "\n".join([*lines, "%tfcluster COMMAND --help says more.", "", cell_parser().format_help()])
 
 
 def parse_line(line: str) -> LineOptions:
