@@ -7,7 +7,7 @@ import time
 
 import psutil
 import pytest
-from conftest import alive, wait_until
+from conftest import ENDED_S, alive, wait_until
 from jupyter_client.manager import KernelManager
 
 
@@ -125,7 +125,7 @@ def test_no_process_outlives_its_kernel(kernel, way):
         os.kill(pid, signal.SIGKILL)
     else:
         kernel.manager.shutdown_kernel(now=False)
-    wait_until(lambda: not alive(everyone), 1.0)
+    wait_until(lambda: not alive(everyone), ENDED_S)
 
 
 def test_tab_completes_in_a_kernel(kernel):

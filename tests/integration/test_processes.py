@@ -8,7 +8,7 @@ import textwrap
 
 import psutil
 import pytest
-from conftest import alive, wait_until
+from conftest import ENDED_S, alive, wait_until
 
 KERNEL = """
 import subprocess, sys, tfmagic
@@ -53,28 +53,28 @@ def kernel(tmp_path):
 def test_a_killed_kernel_leaves_nothing_for_a_second(kernel):
     process, _, everyone = kernel
     process.kill()
-    wait_until(lambda: not alive(everyone), 1.0)
+    wait_until(lambda: not alive(everyone), ENDED_S)
 
 
 def test_a_kernel_that_ends_leaves_nothing(kernel):
     process, _, everyone = kernel
     process.stdin.close()
     assert process.wait(10) == 0
-    wait_until(lambda: not alive(everyone), 1.0)
+    wait_until(lambda: not alive(everyone), ENDED_S)
 
 
 def test_a_terminated_kernel_leaves_nothing(kernel):
     process, _, everyone = kernel
     process.terminate()
     process.wait(10)
-    wait_until(lambda: not alive(everyone), 1.0)
+    wait_until(lambda: not alive(everyone), ENDED_S)
 
 
 def test_a_killed_launcher_takes_its_tasks_along(kernel):
     process, launcher, everyone = kernel
     daemons = {p for p in everyone if "1001" in psutil.Process(p).cmdline()}
     os.kill(launcher, signal.SIGKILL)
-    wait_until(lambda: not alive(everyone - daemons), 1.0)
+    wait_until(lambda: not alive(everyone - daemons), ENDED_S)
     for pid in daemons:  # in sessions of their own, and their keeper is gone
         os.kill(pid, signal.SIGKILL)
 

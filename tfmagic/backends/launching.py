@@ -31,6 +31,9 @@ _READ_LATER = (  # by TensorFlow when its context starts, or set by us for each 
 )  # fmt: skip
 
 
+_REAP_S = 2.0  # between the end of a process' sockets and the end of the process
+
+
 @dataclass(frozen=True, slots=True)
 class Flavour:
     """What makes launchers differ."""
@@ -55,6 +58,7 @@ class LauncherProcess:
         self.flavour = flavour
         self.owner_pid = os.getpid()
         self._sessions: list[Channel] = []
+        self._was_ready = False
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
         self.root, theirs = channel_pair()
@@ -99,13 +103,18 @@ class LauncherProcess:
         return any(session.fileno() >= 0 for session in self._sessions)
 
     def import_failure(self) -> str:
-        """Why the import failed, or "" while it has not."""
+        """Why the import failed, or "" where it did not. For when the session has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_REAP_S)
+        if self._was_ready:
+            return ""
         with self._lock, contextlib.suppress(EOFError, OSError):
             for message in self.root.receive_ready():
                 match message:
                     case LauncherFailed(text):
                         return text
                     case LauncherReady():
+                        self._was_ready = True
                         return ""
         if self.process.poll() is None:
             return ""

@@ -1,0 +1,44 @@
+"""The environment of a task: presets, what the user says on top, and GPUs."""
+
+import pytest
+
+from tfmagic.environment import assign_gpus, task_environ, visible_gpus
+from tfmagic.errors import ClusterSpecError
+from tfmagic.spec import ClusterShape, TaskId
+
+SHAPE = ClusterShape(workers=2, ps=1, evaluator=True)
+
+
+def environ(task, base, shape=SHAPE, gpus_per_task=None, extra=()):
+    return task_environ(task, shape, base, dict(extra), gpus_per_task, legacy_keras=False)
+
+
+def test_gpus_are_divided_over_the_workers_and_the_others_get_none():
+    base = {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    seen = {t.name: environ(t, base)["CUDA_VISIBLE_DEVICES"] for t in SHAPE.tasks}
+    assert seen == {"chief-0": "", "worker-0": "0,1", "worker-1": "2,3", "ps-0": "", "evaluator-0": ""}
+    assert environ(TaskId("worker", 0), base)["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+
+
+def test_a_number_of_gpus_a_task_is_kept_and_too_many_are_refused():
+    shape = ClusterShape(workers=2)
+    base = {"CUDA_VISIBLE_DEVICES": "4,5,6"}
+    assert environ(TaskId("worker", 1), base, shape, 1)["CUDA_VISIBLE_DEVICES"] == "5"
+    with pytest.raises(ClusterSpecError, match="2 tasks with 2 GPUs each need 4; this machine shows 3"):
+        environ(TaskId("worker", 0), base, shape, 2)
+
+
+def test_fewer_gpus_than_tasks_are_shared():
+    shape = ClusterShape(workers=3)
+    assert [assign_gpus(t, shape, ["0", "1"], None) for t in shape.tasks] == [["0"], ["1"], ["0"]]
+
+
+def test_without_gpus_nothing_is_said_about_them():
+    assert "CUDA_VISIBLE_DEVICES" not in environ(TaskId("worker", 0), {})
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
+
+
+def test_the_users_environment_wins_over_the_presets_and_env_over_both():
+    base = {"MPLBACKEND": "agg", "A": "1"}
+    seen = environ(TaskId("worker", 0), base, extra={"A": "2", "TF_NUM_INTRAOP_THREADS": "7"}.items())
+    assert (seen["MPLBACKEND"], seen["A"], seen["TF_NUM_INTRAOP_THREADS"]) == ("agg", "2", "7")
