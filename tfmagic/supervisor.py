@@ -64,7 +64,6 @@ class Supervisor:
 
     Args:
         boot: Makes the boot message of a task's attempt.
-        fresh: Whether tasks need a fresh interpreter.
     """
 
     def __init__(
@@ -75,14 +74,13 @@ class Supervisor:
         boot: Callable[[TaskId, int], TaskBoot],
         run: Run,
         max_log_bytes: int,
-        fresh: bool = False,
         name: str = "default",
     ):
         self.backend, self.policy, self.boot, self.run = backend, policy, boot, run
         self.state: ClusterState = lifecycle.new_state(tasks)
         self.changed = threading.Condition()
         self.crashed: BaseException | None = None
-        self._fresh, self._max_log_bytes = fresh, max_log_bytes
+        self._max_log_bytes = max_log_bytes
         self._mailbox: deque[Event] = deque()
         self._cell: CellRun | None = None
         self._closed_logs: set[TaskId] = set()
@@ -173,7 +171,7 @@ class Supervisor:
         match action:
             case Launch(task, attempt):
                 self._closed_logs.discard(task)
-                self.backend.launch(self.boot(task, attempt), self._fresh)
+                self.backend.launch(self.boot(task, attempt))
             case Send(task, command):
                 self.backend.send(task, command)
             case Signal(task, number):

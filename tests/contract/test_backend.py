@@ -48,7 +48,7 @@ class Driver:
             heartbeat_ms=3000,
             keras_fix=True,
         )
-        self.backend.launch(boot, fresh=False)
+        self.backend.launch(boot)
 
     def wait_for(self, kind, timeout_s=60):
         deadline = time.monotonic() + timeout_s

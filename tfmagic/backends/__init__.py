@@ -19,7 +19,7 @@ class Backend(Protocol):
     def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
         """An address (``host:port``) for each task, held until `close`. Called once, first."""
 
-    def launch(self, boot: TaskBoot, fresh: bool) -> None:
+    def launch(self, boot: TaskBoot) -> None:
         """Start a process, without waiting. Its last event is one `TaskExited` or `TaskLost`."""
 
     def send(self, task: TaskId, command: Command) -> None:

@@ -81,19 +81,18 @@ class LocalBackend:
         self._ports = HeldPorts(tasks)
         return self._ports.addresses
 
-    def launch(self, boot: TaskBoot, fresh: bool) -> None:
+    def launch(self, boot: TaskBoot) -> None:
         task = boot.task
         self._forget(task)
         ours, theirs = channel_pair()
         process = self._processes[task] = _Process(boot.attempt, ours)
         self._selector.register(ours, selectors.EVENT_READ, task)
-        if not fresh:
-            fresh = launching.import_time_variables(boot.environ) != self.launcher.import_time
         log = Handle(self._run.open_log(task))
         try:
             if self._session is None:  # the launcher was killed: a new one takes its place
                 self._open_session()
             assert self._session is not None
+            fresh = launching.import_time_variables(boot.environ) != self.launcher.import_time
             environ = boot.environ if fresh else {}
             request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh)
             self._session.send(request)
