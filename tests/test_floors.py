@@ -12,12 +12,13 @@ import tfmagic
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
     {"spec", "events", "errors"},
-    {"wire", "pickling", "capture", "names", "tracebacks", "context", "runs", "tasklog"},
+    {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"},
     {"backends", "task"},
-    {"lifecycle", "supervisor"},
+    {"states", "barriers", "lifecycle", "supervisor"},
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
-    | {"payloads", "outcomes", "stacks", "cells", "startup", "status"},
-    {"magic", "completion"},
+    | {"payloads", "outcomes", "stacks", "cells", "startup", "status"}
+    | {"execution", "deaths", "memory", "hints", "rendering"},
+    {"magic", "commands", "completion", "decorator"},
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
 
@@ -49,8 +50,9 @@ def test_imports_go_strictly_downward(path):
         assert {here, other} != {"backends", "task"}, "backends and the task program meet on the wire only"
 
 
-def test_the_lifecycle_is_pure():
-    tree = ast.parse((PACKAGE / "lifecycle.py").read_text())
+@pytest.mark.parametrize("name", ["lifecycle", "states", "barriers"])
+def test_the_lifecycle_is_pure(name):
+    tree = ast.parse((PACKAGE / f"{name}.py").read_text())
     names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     assert not names & {"os", "time", "threading", "signal", "subprocess", "socket"}

@@ -16,23 +16,22 @@ from tfmagic.events import (
     TaskReady,
     TaskStarted,
 )
-from tfmagic.lifecycle import (
-    SIGINT,
+from tfmagic.lifecycle import apply, decide, new_state
+from tfmagic.spec import TaskId
+from tfmagic.states import (
     SIGKILL,
     SIGUSR1,
     Abort,
     AnswerBarrier,
+    Cancel,
     FinishCell,
+    Interrupt,
     Launch,
     Phase,
     Policy,
     Send,
     Signal,
-    apply,
-    decide,
-    new_state,
 )
-from tfmagic.spec import TaskId
 
 A, B, C = (TaskId("worker", i) for i in range(3))
 
@@ -80,8 +79,9 @@ def returned(task, attempt=1):
     return CellReturned(task, attempt, 1, 0.1, 0)
 
 
-def raised(task, kind="ValueError", interrupted=False, attempt=1):
-    return CellRaised(task, attempt, 1, 0.1, 0, PackedError(kind, "bad", "", None, task.name), interrupted)
+def raised(task, kind="ValueError", interrupted=False, attempt=1, message="bad", at=0.0):
+    error = PackedError(kind, message, "", None, task.name, ((kind, message),))
+    return CellRaised(task, attempt, 1, 0.1, 0, error, interrupted, raised_at=at)
 
 
 def started(*tasks, policy=None):
@@ -157,19 +157,46 @@ def test_a_task_that_dies_while_starting_is_not_started_for_ever():
 
 
 def test_a_failure_gives_the_others_their_grace_then_climbs_the_ladder():
-    h = started(A, B, policy=Policy(3, 0.5, 0.5))
+    h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, B, now=10)
-    assert h.happen(raised(A), now=11) == []
+    assert h.happen(raised(A), now=11) == [Abort(B, "worker-0 raised ValueError", when_stuck=True)]
     assert h.wake_at == 14
     assert h.tick(13.9) == []
-    assert h.tick(14) == [Signal(B, SIGINT)]
+    assert h.tick(14) == [Interrupt(B)]
     assert h.wake_at == 14.5
-    (abort,) = h.tick(14.5)
-    assert isinstance(abort, Abort) and abort.task == B
-    assert h.tick(15) == [Signal(B, SIGKILL)]
+    assert h.tick(14.5) == [Cancel(B)]
+    (abort,) = h.tick(15)
+    assert isinstance(abort, Abort) and abort.task == B and not abort.when_stuck
+    assert "worker-0 failed" in abort.message
+    assert h.tick(15.6) == [Signal(B, SIGUSR1)]
+    assert h.tick(15.8) == [Signal(B, SIGKILL)]
+    assert h.wake_at is None
     actions = h.happen(TaskExited(B, 1, -9))
-    assert actions == [FinishCell(h.state.cell)] or actions[0] == Launch(B, 2)
     assert {type(a) for a in actions} == {FinishCell, Launch}
+    assert h.state.cell.replaced == (B,)
+
+
+def test_the_grace_counts_from_the_failure_itself_not_from_its_arrival():
+    h = started(A, B, policy=Policy(3))
+    h.run(A, B, now=10)
+    h.happen(raised(A, at=11), now=12.5)
+    assert h.wake_at == 14
+
+
+def test_a_task_that_only_may_wait_for_a_failed_one_is_not_told_twice():
+    h = started(A, B, C)
+    h.run(A, B, C, now=0)
+    assert [type(a) for a in h.happen(raised(A), now=1)] == [Abort, Abort]
+    assert h.happen(raised(B), now=1.1) == []
+    aborts = h.happen(TaskExited(B, 1, -9), now=1.2)
+    assert aborts == []  # it had raised already: its end breaks nothing that this cell needs
+
+
+def test_a_death_after_a_failure_aborts_at_once():
+    h = started(A, B, C)
+    h.run(A, B, C, now=0)
+    h.happen(raised(A), now=1)
+    assert h.happen(TaskExited(B, 1, -9), now=1.2) == [Abort(C, "worker-1 died")]
 
 
 def test_keep_going_lets_the_others_finish():
@@ -190,12 +217,47 @@ def test_a_death_aborts_the_collectives_of_the_others_at_once_and_once():
     assert h.tick(1.1) == []
 
 
-def test_the_first_interrupt_is_sigint_and_the_second_kills():
+def test_the_first_interrupt_climbs_and_the_second_skips_the_rungs():
+    h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
+    h.run(A, B, now=0)
+    assert h.happen(InterruptPressed(), now=1) == [Interrupt(A), Interrupt(B)]
+    h.happen(raised(A, "KeyboardInterrupt", interrupted=True))
+    assert h.happen(InterruptPressed(), now=1.1) == [Signal(B, SIGUSR1)]
+    assert h.wake_at == pytest.approx(1.3)
+    assert h.tick(1.31) == [Signal(B, SIGKILL)]
+
+
+def test_one_task_can_be_interrupted_and_the_others_get_their_grace():
+    h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
+    h.run(A, B, now=0)
+    assert h.happen(InterruptPressed((B,)), now=1) == [Interrupt(B)]
+    assert h.tick(1.5) == [Cancel(B)]
+    h.happen(raised(B, "KeyboardInterrupt", interrupted=True), now=1.6)
+    assert h.tick(4.5) == []
+    assert h.tick(4.6) == [Interrupt(A)]
+
+
+def test_an_interrupt_of_all_includes_those_that_were_not_interrupted_yet():
     h = started(A, B)
     h.run(A, B, now=0)
-    assert h.happen(InterruptPressed(), now=1) == [Signal(A, SIGINT), Signal(B, SIGINT)]
-    h.happen(raised(A, "KeyboardInterrupt", interrupted=True))
-    assert Signal(B, SIGKILL) in h.happen(InterruptPressed(), now=1.1)
+    h.happen(InterruptPressed((B,)), now=1)
+    assert Interrupt(A) in h.happen(InterruptPressed(), now=1.1)
+
+
+def test_an_interrupt_of_a_task_that_does_not_run_the_cell_changes_nothing():
+    h = started(A, B)
+    h.run(A, now=0)
+    assert h.happen(InterruptPressed((B,)), now=1) == []
+    assert h.tick(100) == []
+
+
+def test_a_cell_that_waits_for_tasks_to_start_is_given_up_unsent():
+    h = History(A)
+    h.run(A)
+    (finish,) = h.happen(InterruptPressed())
+    assert isinstance(finish, FinishCell) and finish.cell.waiting_for == (A,)
+    h.happen(TaskStarted(A, 1, 100, False), TaskReady(A, 1, 100, "host"))
+    assert not [a for a in h.actions if isinstance(a, Send)]
 
 
 def test_an_interrupt_between_cells_does_nothing():
@@ -210,7 +272,8 @@ def test_a_time_limit_takes_stacks_first():
     h.run(A, B, now=0, timeout_s=5)
     h.happen(returned(A), now=1)
     assert h.wake_at == 5
-    assert h.tick(5) == [Signal(B, SIGUSR1), Signal(B, SIGINT)]
+    assert h.tick(5) == [Signal(B, SIGUSR1), Interrupt(B)]
+    assert h.tick(6.7) == [Cancel(B), Abort(B, "tfmagic released this task: the time limit has passed")]
     assert h.state.cell.timed_out
 
 
@@ -240,6 +303,36 @@ def test_a_barrier_breaks_at_once_when_somebody_will_not_come(end, why):
     answers = [a for a in h.happen(end) if isinstance(a, AnswerBarrier)]
     assert len(answers) == 1 and answers[0].task == A
     assert "worker-1" in answers[0].reason and why in answers[0].reason
+
+
+def test_a_barrier_that_was_given_up_does_not_open():
+    h = started(A, B)
+    h.run(A, B)
+    h.happen(BarrierReached(A, 1, "barrier 1", (A, B)))
+    h.happen(raised(A, "KeyboardInterrupt", interrupted=True))
+    (answer,) = [
+        a for a in h.happen(BarrierReached(B, 1, "barrier 1", (A, B))) if isinstance(a, AnswerBarrier)
+    ]
+    assert answer.task == B and "worker-0 raised KeyboardInterrupt" in answer.reason
+
+
+def test_a_task_waits_at_one_barrier_at_a_time():
+    h = started(A, B)
+    h.run(A, B)
+    h.happen(BarrierReached(A, 1, "barrier 1", (A, B)))
+    h.happen(BarrierReached(A, 1, "barrier 2", (A, B)))
+    assert set(h.state.barriers) == {"barrier 2"}
+
+
+def test_a_barrier_breaks_in_every_waiter_when_its_time_is_up_and_names_who_is_missing():
+    h = started(A, B, C)
+    h.run(A, B, C, now=0)
+    h.happen(BarrierReached(A, 1, "barrier 1", (A, B, C), 5.0), now=1)
+    assert h.wake_at == 6
+    assert h.happen(BarrierReached(B, 1, "barrier 1", (A, B, C)), now=2) == []
+    reason = "worker-2 did not come within 5 s"
+    assert set(h.tick(6)) == {AnswerBarrier(A, "barrier 1", reason), AnswerBarrier(B, "barrier 1", reason)}
+    assert h.wake_at is None
 
 
 def test_a_barrier_with_a_task_that_does_not_run_the_cell_breaks():

@@ -4,9 +4,9 @@ import json
 from collections import deque
 
 from tfmagic.events import CellRequested, CellReturned, Displayed
-from tfmagic.lifecycle import CellState
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
+from tfmagic.states import CellState
 from tfmagic.views.text import TextView
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)

@@ -27,8 +27,9 @@ from tfmagic.errors import (
 )
 
 if TYPE_CHECKING:
-    from tfmagic.clusters import Cluster, cluster
+    from tfmagic.clusters import Cluster
     from tfmagic.config import TFCluster
+    from tfmagic.decorator import cluster
     from tfmagic.results import TaskResults
 
 __version__ = "0.1.0"
@@ -56,7 +57,7 @@ __all__ = [
 
 _LAZY = {
     "Cluster": "tfmagic.clusters",
-    "cluster": "tfmagic.clusters",
+    "cluster": "tfmagic.decorator",
     "TFCluster": "tfmagic.config",
     "TaskResults": "tfmagic.results",
 }

@@ -7,7 +7,6 @@ run / run_cell ── capture ──→ RunCell for each task ──→ supervis
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import sys
@@ -15,22 +14,24 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
-from tfmagic import environment, failures, outcomes, runs, stacks, startup
+from tfmagic import environment, execution, failures, outcomes, rendering, runs, stacks, startup
 from tfmagic.backends import launching
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Cell, Options, ViewName
 from tfmagic.config import TFCluster
+from tfmagic.deaths import MemoryWatch, died_error
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.events import CellRequested, RunCell, TaskBoot
-from tfmagic.lifecycle import CellState, Phase, Policy
+from tfmagic.failures import Scene
 from tfmagic.outcomes import CellResult
 from tfmagic.payloads import Payloads
 from tfmagic.results import TaskResults
 from tfmagic.runs import Run, file_size
 from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
 from tfmagic.startup import Progress
+from tfmagic.states import CellState, Phase, Policy
 from tfmagic.status import status_row
 from tfmagic.supervisor import CellRun, Supervisor
 from tfmagic.tasklog import tail_lines
@@ -38,7 +39,6 @@ from tfmagic.views import View
 from tfmagic.views.text import QuietView, TextView
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 class Cluster:
@@ -101,6 +101,9 @@ class Cluster:
         self._supervisor: Supervisor | None = None
         self._run: Run | None = None
         self._spec: ClusterSpec | None = None
+        self._watch: MemoryWatch | None = None
+        self._last_cell: CellState | None = None
+        self._last_stacks = ""
         self._payloads = Payloads()
         self._lock = threading.RLock()
 
@@ -300,9 +303,35 @@ class Cluster:
 
     # -- faults and looks --
 
-    def interrupt(self) -> None:
-        """As Ctrl-C: the running cell is interrupted on every task."""
-        self._require_running().interrupt()
+    def interrupt(self, *tasks: str) -> None:
+        """As Ctrl-C: the running cell is interrupted, on every task or only on these.
+
+        Raises:
+            ClusterSpecError: There is no such task.
+        """
+        supervisor = self._require_running()
+        supervisor.interrupt(select(",".join(tasks), self.tasks) if tasks else ())
+
+    def errors(self, *tasks: str) -> dict[str, str]:
+        """Every failure of the last cell in full, as text by task name; the root cause first."""
+        chosen = {t.name for t in select(",".join(tasks or ("all",)), self.tasks)}
+        texts = failures.full_texts(self._last_cell, self._scene()) if self._last_cell else {}
+        return {name: text for name, text in texts.items() if name in chosen}
+
+    def debug(self, task: str) -> None:
+        """Look at the last failure of a task with pdb, in the task, with its live frames.
+
+        Raises:
+            ClusterSpecError: There is no such task, or the name means several.
+            TfmagicError: No cell has failed in its process.
+        """
+        __tracebackhide__ = True
+        chosen = select(task, self.tasks)
+        if len(chosen) != 1:
+            raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
+        with self._lock:
+            commands = self._commands(RunCell(cell=0, debug=True), task, (), ())
+            self._execute(commands, Options())
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
         """Signal task processes: a crash, on purpose.
@@ -351,7 +380,7 @@ class Cluster:
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
-        self._payloads = Payloads()
+        self._payloads, self._watch, self._last_cell = Payloads(), MemoryWatch.begin(), None
         self._supervisor = Supervisor(
             backend,
             self.tasks,
@@ -367,6 +396,7 @@ class Cluster:
         return Policy(
             failure_grace_s=self.setting("failure_grace_s"),
             interrupt_grace_s=self.setting("interrupt_grace_s"),
+            cancel_grace_s=self.setting("cancel_grace_s"),
             abort_grace_s=self.setting("abort_grace_s"),
             auto_restart=self._auto_restart,
         )
@@ -417,7 +447,7 @@ class Cluster:
         for task in tasks:
             seen = state.tasks[task]
             if seen.phase is Phase.DEAD and seen.end is not None:
-                raise failures.died_error(task, seen.end, self.run_folder)
+                raise died_error(task, seen.end, self.run_folder, self._watch)
         return self._attempts(tasks)
 
     def _commands(
@@ -439,18 +469,28 @@ class Cluster:
         __tracebackhide__ = True
         supervisor = self._require_running()
         starts = {t: file_size(self.run_folder.log_path(t)) for t in commands}
-        dumps = stacks.stack_offsets(self.run_folder, commands) if options.timeout_s else {}
-        number = next(iter(commands.values())).cell
-        request = CellRequested(number, commands, options.timeout_s, options.keep_going)
+        dumps = stacks.stack_offsets(self.run_folder, commands)
+        command = next(iter(commands.values()))
+        request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
         run = supervisor.run_cell(request)
-        outcome = self._wait(run, self._make_view(run, starts, options), supervisor)
+        outcome = execution.wait_for_cell(run, self._make_view(run, starts, options), supervisor)
         self._payloads.note(outcome)
         outcomes.warn_of_lost_output(outcome, self.run_folder)
-        text = stacks.group_stacks(stacks.read_stacks(self.run_folder, dumps)) if outcome.timed_out else ""
-        error = failures.build_error(outcome, self._main(), self.run_folder, text)
+        if command.source or command.call:
+            self._last_cell, self._last_stacks = outcome, self._read_stacks(outcome, dumps)
+        error = failures.build_error(outcome, self._scene())
         if error is not None:
-            raise error
+            raise rendering.dress(error)
         return outcomes.unpack_outcome(outcome, starts, options.pull, self._main(), self.run_folder)
+
+    def _read_stacks(self, outcome: CellState, dumps: Mapping[TaskId, int]) -> str:
+        """The stacks of the tasks that ran out of time, or that nothing else reached."""
+        wanted = outcome.waited_for if outcome.timed_out else outcome.replaced
+        taken = {task: dumps[task] for task in sorted(wanted)}
+        return stacks.group_stacks(stacks.read_stacks(self.run_folder, taken)) if taken else ""
+
+    def _scene(self) -> Scene:
+        return Scene(self._main(), self.run_folder, self._watch, self._last_stacks, rendering.shown_name)
 
     def _make_view(self, run: CellRun, starts: Mapping[TaskId, int], options: Options) -> View:
         if callable(options.view):
@@ -458,37 +498,3 @@ class Cluster:
         if options.view == "quiet":
             return QuietView(run.displays)
         return TextView(self.run_folder, starts.items(), run.displays)
-
-    def _wait(self, run: CellRun, view: View, supervisor: Supervisor) -> CellState:
-        """Wait for the outcome; Ctrl-C interrupts the tasks, a second one kills what is left."""
-        __tracebackhide__ = True
-        while not run.done.is_set():
-            try:
-                while not run.done.wait(view.interval_s):
-                    view.update()
-            except KeyboardInterrupt:
-                supervisor.interrupt()
-        view.finish(run.outcome)
-        if run.outcome is None:
-            raise TfmagicError(
-                f"cluster {self.name!r} was stopped while the cell ran"
-            ) from supervisor.crashed
-        return run.outcome
-
-
-def cluster(**shape: Any) -> Callable[[Callable[P, T]], Callable[P, TaskResults[T]]]:
-    """Decorate a function so that each call runs it on a cluster of this shape, started and ended.
-
-    Args:
-        **shape: The arguments of `Cluster`.
-    """
-
-    def decorate(fn: Callable[P, T]) -> Callable[P, TaskResults[T]]:
-        @functools.wraps(fn)
-        def run_on_cluster(*args: P.args, **kwargs: P.kwargs) -> TaskResults[T]:
-            with Cluster(**shape) as started:
-                return started.run(functools.partial(fn, *args, **kwargs))
-
-        return run_on_cluster
-
-    return decorate

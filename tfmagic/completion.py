@@ -37,7 +37,7 @@ def complete(line: str, word: str, clusters: Mapping[str, Cluster]) -> list[str]
         options = list(COMMANDS)
     elif words[1] in COMMANDS:
         options = list(line_parser(words[1])._option_string_actions)
-        if words[1] in ("restart", "logs"):
+        if words[1] in ("restart", "logs", "errors", "interrupt", "debug"):
             options += _task_names(clusters)
     else:
         options = []

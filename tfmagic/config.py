@@ -14,10 +14,13 @@ class TFCluster(SingletonConfigurable):
         3.0, help="Seconds that the other tasks get, after one failed, before they are interrupted."
     ).tag(config=True)
     interrupt_grace_s = Float(
-        0.5, help="Seconds between an interrupt and the abort of TensorFlow's collectives."
+        0.5, help="Seconds between an interrupt and the cancellation of what runs inside TensorFlow."
+    ).tag(config=True)
+    cancel_grace_s = Float(
+        0.5, help="Seconds between that cancellation and the abort of TensorFlow's collectives."
     ).tag(config=True)
     abort_grace_s = Float(
-        0.5, help="Seconds between that abort and SIGKILL, after which the task is started anew."
+        0.8, help="Seconds between that abort and SIGKILL, after which the task is started anew."
     ).tag(config=True)
     start_timeout_s = Float(
         120.0, help="Seconds for every task to be ready, the import of TensorFlow included."

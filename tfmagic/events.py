@@ -40,13 +40,19 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class PackedError:
-    """An exception of a task on its way to the notebook; see `tfmagic.tracebacks`."""
+    """An exception of a task on its way to the notebook; see `tfmagic.tracebacks`.
+
+    `chain` holds the type names and messages of the exception and of what led to it, the last one
+    first; `packed` is None where not even the frames could travel; `line` is that of the cell, or 0.
+    """
 
     type_name: str
     message: str
     text: str
     packed: Packed | None
     where: str
+    chain: tuple[tuple[str, str], ...] = ()
+    line: int = 0
 
 
 # ---- commands to a task -------------------------------------------------------------------------
@@ -77,7 +83,8 @@ class RunCell:
     `source` is Python (magics already translated); `names` are packed dicts of variables to bind
     first, one after the other; `sources` the (file name, text) of the notebook cells that their code
     is from; `call` is a packed (function, args, kwargs) that is used instead of `source`; `pull` names
-    to send back; `tasks` are those that run the cell together.
+    to send back; `tasks` are those that run the cell together. With `debug` the task opens a debugger
+    on its last failure instead.
     """
 
     cell: int
@@ -90,13 +97,40 @@ class RunCell:
     want_value: bool = False
     show_value: bool = True
     tasks: tuple[TaskId, ...] = ()
+    debug: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptCell:
+    """Raise KeyboardInterrupt in this cell; also if it has not begun yet, never in another one."""
+
+    cell: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelOps:
+    """Cancel the tf.functions that the cell runs: KeyboardInterrupt does not reach into them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortCollectives:
-    """Make every TensorFlow collective that waits in this task raise, now, with `message`."""
+    """Make TensorFlow's collectives in this task raise, with `message`.
+
+    Now; or, `when_stuck`, as soon as the task waits inside TensorFlow without computing, since the
+    peer that it waits for has failed. A task that needs no collective any more is then left alone.
+    """
 
     message: str
+    when_stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerInput:
+    """What the user typed; or, with `error`, why nobody can type."""
+
+    number: int
+    text: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +155,17 @@ class CloseLog:
     limit_bytes: int
 
 
-Command = TaskBoot | RunCell | AbortCollectives | ReleaseBarrier | BreakBarrier | CloseLog
+Command = (
+    TaskBoot
+    | RunCell
+    | InterruptCell
+    | CancelOps
+    | AbortCollectives
+    | AnswerInput
+    | ReleaseBarrier
+    | BreakBarrier
+    | CloseLog
+)
 
 
 # ---- events of a task ---------------------------------------------------------------------------
@@ -153,12 +197,29 @@ class Displayed:
 
 @dataclass(frozen=True, slots=True)
 class BarrierReached:
-    """The task waits at a barrier that all of `members` must reach. It is known by its name."""
+    """The task waits at a barrier that all of `members` must reach. It is known by its name.
+
+    It waits `timeout_s` seconds, or, where that is None, as long as they may still come.
+    """
 
     task: TaskId
     attempt: int
     barrier: str
     members: tuple[TaskId, ...]
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputWanted:
+    """The cell called `input()` when the log was `offset` bytes long; `hidden` is for passwords."""
+
+    task: TaskId
+    attempt: int
+    cell: int
+    offset: int
+    number: int
+    prompt: str
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +248,8 @@ class CellReturned:
 class CellRaised:
     """The cell raised; `interrupted` where that was a KeyboardInterrupt.
 
-    `bound` is False where it was the variables that could not be unpickled.
+    `bound` is False where it was the variables that could not be unpickled; `raised_at` is the time
+    on the monotonic clock of the kernel's machine, in seconds, so that failures can be ordered.
     """
 
     task: TaskId
@@ -200,6 +262,7 @@ class CellRaised:
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
     bound: bool = True
+    raised_at: float = 0.0
 
 
 # ---- events of the operating system -------------------------------------------------------------
@@ -256,7 +319,17 @@ class CellRequested:
 
 @dataclass(frozen=True, slots=True)
 class InterruptPressed:
-    """The user wants the prompt back; a second press means it."""
+    """The user wants the prompt back, or only these tasks to stop; a second press means it."""
+
+    tasks: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnswered:
+    """The user has typed what the task asked for."""
+
+    task: TaskId
+    answer: AnswerInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +341,7 @@ Event = (
     TaskReady
     | Displayed
     | BarrierReached
+    | InputWanted
     | CellReturned
     | CellRaised
     | TaskStarted
@@ -276,6 +350,7 @@ Event = (
     | LaunchRequested
     | CellRequested
     | InterruptPressed
+    | InputAnswered
     | StopRequested
 )
 

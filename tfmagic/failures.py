@@ -1,126 +1,189 @@
-"""From the outcomes of a cell to the one exception that is raised for them."""
+"""From the outcomes of a cell to the one exception that is raised for them.
+
+The root cause is the earliest failure that is not a consequence of another one. It is raised as what
+it was; the others are a note each, tasks with an equal failure in one; and all are in its attribute
+`failures`, {task name: exception}, the root cause first.
+"""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tfmagic import tracebacks
-from tfmagic.errors import TaskDied, TaskTimeoutError
+from tfmagic import hints, tracebacks
+from tfmagic.deaths import MemoryWatch, describe_end, died_error, place_in_cell
+from tfmagic.errors import TaskTimeoutError
 from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
-from tfmagic.lifecycle import CellState, Outcome
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
-from tfmagic.tasklog import tail_lines
+from tfmagic.states import CellState, Outcome
 
-_CONSEQUENCES = frozenset(
+_CONSEQUENCE_TYPES = frozenset(
     # what TensorFlow and barriers raise in a task because of another one
     {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "BrokenBarrierError"}
 )
-_TAIL_LINES = 20
-_SIGNALS = {
-    signal.SIGSEGV: "a segmentation fault in native code",
-    signal.SIGABRT: "an abort, usually a failed check in native code",
-    signal.SIGKILL: "killed from outside, often because memory ran out",
-    signal.SIGTERM: "asked to end",
-    signal.SIGBUS: "a bus error, often because shared memory or the disk ran out",
-    signal.SIGILL: "an instruction that this processor does not have",
-    signal.SIGFPE: "an arithmetic fault in native code",
-}
+_CONSEQUENCE_TEXT = re.compile(
+    # TensorFlow 2.21's words for a lost peer, whatever class they come in
+    r"Collective ops is aborted by|stopped sending heartbeats|CoordinationService/Heartbeat|Socket closed|"
+    r"[Cc]onnection reset by peer|different incarnation|remote target|tasks have crashed|peer is not alive"
+)
+_MAX_NOTE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is needed to tell a failure: the notebook's names, the logs, the memory, the stacks.
+
+    `stacks` are those that were taken of tasks that could not be reached, or ran out of time.
+    """
+
+    main: Mapping[str, Any]
+    run: Run
+    watch: MemoryWatch | None = None
+    stacks: str = ""
+    rename: tracebacks.Rename = lambda name: name
 
 
 def find_failures(cell: CellState) -> dict[TaskId, Outcome]:
     """The tasks that failed, the root cause first: the earliest that no other failure explains."""
     failed = {t: o for t, o in cell.outcomes.items() if not isinstance(o, CellReturned)}
-    return dict(sorted(failed.items(), key=lambda item: _is_consequence(cell, item[1])))
+
+    def order(item: tuple[TaskId, Outcome]) -> tuple[bool, float]:
+        task, outcome = item
+        at = getattr(outcome, "raised_at", 0.0) or cell.ended_at.get(task, 0.0)
+        return _is_consequence(cell, task, outcome), at
+
+    return dict(sorted(failed.items(), key=order))
 
 
-def build_error(cell: CellState, main: Mapping[str, Any], run: Run, stacks: str = "") -> BaseException | None:
-    """The exception that the cell raises in the notebook, or None.
-
-    Args:
-        cell: The finished cell.
-        main: The notebook's namespace, where its own classes are found.
-        run: Where the logs are.
-        stacks: The stacks that were taken when the time limit passed.
-    """
+def build_error(cell: CellState, scene: Scene) -> BaseException | None:
+    """The exception that the cell raises in the notebook, or None."""
     failed = find_failures(cell)
     if cell.presses:
-        return KeyboardInterrupt("the cell was interrupted")
-    if cell.timed_out:
-        return _timeout_error(cell, failed, stacks)
-    if not failed:
+        error: BaseException = _interrupt_error(cell, failed)
+    elif cell.timed_out:
+        error = _timeout_error(cell, failed, scene.stacks)
+    elif failed:
+        error = _root_error(cell, failed, scene)
+    else:
         return None
-    (root, outcome), *others = failed.items()
-    error = _error_of(root, outcome, main, run)
-    for note in _fold_notes(others):
-        error.add_note(note)
+    if cell.replaced and not cell.timed_out:
+        _add_note(error, _replaced_note(cell, scene.stacks))
     return error
 
 
-def describe_end(end: TaskExited | TaskLost) -> str:
-    """How a process ended, in words: ``was ended by SIGKILL (killed from outside, ...)``."""
-    if isinstance(end, TaskLost):
-        return f"was lost: {end.reason}"
-    if end.exit_code >= 0:
-        return f"exited with code {end.exit_code}"
-    try:
-        name = signal.Signals(-end.exit_code).name
-    except ValueError:
-        name = f"signal {-end.exit_code}"
-    likely = _SIGNALS.get(-end.exit_code)  # type: ignore[call-overload]
-    return f"was ended by {name}" + (f" ({likely})" if likely else "")
+def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
+    """Every failure in full by task name, the root cause first."""
+    texts = {}
+    for task, outcome in find_failures(cell).items():
+        match outcome:
+            case CellRaised(error=packed):
+                advice = hints.find_hint(packed)
+                texts[task.name] = packed.text.rstrip() + (f"\nhint: {advice}" if advice else "")
+            case TaskExited() | TaskLost():
+                texts[task.name] = str(died_error(task, outcome, scene.run, scene.watch))
+    return texts
 
 
-def died_error(task: TaskId, end: TaskExited | TaskLost, run: Run) -> TaskDied:
-    """`TaskDied` with the way it ended, its last lines, and the next step."""
-    lines = [f"{task} {describe_end(end)}."]
-    tail = tail_lines(run.log_path(task), _TAIL_LINES)
-    if tail:
-        lines += [f"Its last {len(tail)} lines of output:", *(f"    {line}" for line in tail)]
-    lines.append(f"Bring it back with:  %tfcluster restart {task}   (or restart, for all of them)")
-    return TaskDied("\n".join(lines), task.name, getattr(end, "exit_code", None))
+def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene) -> BaseException:
+    errors = {task: _error_of(task, outcome, scene) for task, outcome in failed.items()}
+    (root, outcome), *others = failed.items()
+    error = errors[root]
+    for note in _fold_notes(cell, outcome, others):
+        _add_note(error, note)
+    if isinstance(outcome, CellRaised) and (advice := hints.find_hint(outcome.error)):
+        _add_note(error, f"hint: {advice}")
+    with contextlib.suppress(Exception):  # a class may forbid attributes
+        error.failures = {task.name: found for task, found in errors.items()}  # type: ignore[attr-defined]
+    return error
 
 
-def _is_consequence(cell: CellState, outcome: Outcome) -> bool:
-    if isinstance(outcome, CellRaised):
-        return outcome.interrupted or outcome.error.type_name in _CONSEQUENCES
-    ended_by_us = cell.ladder is not None and cell.ladder.rung > 2
-    return ended_by_us and getattr(outcome, "exit_code", 0) == -signal.SIGKILL
+def _is_consequence(cell: CellState, task: TaskId, outcome: Outcome) -> bool:
+    if not isinstance(outcome, CellRaised):
+        return task in cell.replaced
+    return outcome.interrupted or any(
+        name in _CONSEQUENCE_TYPES or _CONSEQUENCE_TEXT.search(message)
+        for name, message in outcome.error.chain or ((outcome.error.type_name, outcome.error.message),)
+    )
 
 
-def _error_of(task: TaskId, outcome: Outcome, main: Mapping[str, Any], run: Run) -> BaseException:
+def _error_of(task: TaskId, outcome: Outcome, scene: Scene) -> BaseException:
     match outcome:
         case CellRaised(error=packed):
-            return tracebacks.unpack_error(packed, main)
+            return tracebacks.unpack_error(packed, scene.main, scene.rename)
         case TaskExited() | TaskLost():
-            return died_error(task, outcome, run)
+            return died_error(task, outcome, scene.run, scene.watch)
         case CellReturned():
             raise AssertionError("a returned cell is no failure")
 
 
+def _interrupt_error(cell: CellState, failed: Mapping[TaskId, Outcome]) -> KeyboardInterrupt:
+    error = KeyboardInterrupt("the cell was interrupted")
+    places: dict[str, list[TaskId]] = {}
+    for task, outcome in failed.items():
+        if isinstance(outcome, CellRaised):
+            place = place_in_cell(cell.request.commands[task].filename, outcome.error.line)
+            places.setdefault(place, []).append(task)
+    for place, tasks in places.items():
+        if place:
+            error.add_note(f"{_names(tasks)}: {place}")
+    return error
+
+
 def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: str) -> TaskTimeoutError:
-    late = ", ".join(t.name for t in failed) or "every task came in at the last moment"
+    late = _names(failed) or "every task came in at the last moment"
     lines = [f"the cell was not done within {cell.request.timeout_s:g} s; it was stopped on {late}."]
     if stacks:
         lines += ["Where they were:", stacks]
+    if cell.replaced:
+        lines.append(f"{_names(cell.replaced)} had to be killed and lost the variables.")
     lines.append("Give it more time with --timeout, or look for a task that waits for another.")
     return TaskTimeoutError("\n".join(lines))
 
 
-def _fold_notes(others: list[tuple[TaskId, Outcome]]) -> list[str]:
+def _replaced_note(cell: CellState, stacks: str) -> str:
+    note = (
+        f"{_names(cell.replaced)} could not be reached inside native code: killed, and started again "
+        "without variables. There it was:"
+    )
+    return f"{note}\n{stacks}" if stacks else note.removesuffix(" There it was:")
+
+
+def _fold_notes(cell: CellState, root: Outcome, others: list[tuple[TaskId, Outcome]]) -> list[str]:
     """One note for each different failure, with the tasks that share it."""
-    folded: dict[str, list[str]] = {}
+    folded: dict[str, list[TaskId]] = {}
     for task, outcome in others:
-        match outcome:
-            case CellRaised(interrupted=True):
-                what = "interrupted, since it waited for the failed task"
-            case CellRaised(error=packed):
-                what = f"{packed.type_name}: {packed.message.splitlines()[0] if packed.message else ''}"
-            case TaskExited() | TaskLost():
-                what = describe_end(outcome)
-            case _:
-                continue
-        folded.setdefault(what, []).append(task.name)
-    return [f"also on {', '.join(tasks)}: {what}" for what, tasks in folded.items()]
+        what = _essence(outcome)
+        if isinstance(outcome, CellRaised) and outcome.interrupted:
+            what = "interrupted, since it waited for the failed task"
+        elif task in cell.replaced:
+            what = "killed, since it waited for the failed task"
+        folded.setdefault("" if what == _essence(root) else f": {what}", []).append(task)
+    return [f"also on {_names(tasks)}{what}" for what, tasks in folded.items()]
+
+
+def _essence(outcome: Outcome) -> str:
+    """A failure in one line."""
+    match outcome:
+        case CellRaised(error=packed):
+            lines = [line for line in packed.message.splitlines() if line.strip()]
+            if lines and lines[0].startswith("Graph execution error"):  # TensorFlow tells the place first
+                told = [x for x in lines[1:] if not x[0].isspace() and not x.startswith("Detected at")]
+                lines = told or lines
+            return f"{packed.type_name}: {lines[0][:_MAX_NOTE] if lines else ''}"
+        case TaskExited() | TaskLost():
+            return describe_end(outcome)
+        case CellReturned():
+            return ""
+
+
+def _names(tasks: Iterable[TaskId]) -> str:
+    return ", ".join(task.name for task in sorted(tasks))
+
+
+def _add_note(error: BaseException, note: str) -> None:
+    with contextlib.suppress(Exception):  # a class may forbid attributes, or use __notes__ itself
+        error.add_note(note)

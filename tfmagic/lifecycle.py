@@ -1,23 +1,24 @@
-"""What a cluster is and what to do next, as two pure functions.
+"""What a cluster is and what to do next, as two pure functions over `tfmagic.states`.
 
     apply(state, event, now) → state        folds what happened
     decide(state, policy, now) → actions    what must be done about it, and when to look again
 
 No process, no clock, no thread: the supervisor brings events and the time and carries out actions.
-An action that was decided is folded in by the event that follows from it, or by `performed`.
+An action that was decided is folded in by the event that follows from it.
 
-A cell ends when each of its tasks has an outcome. Tasks that cannot get one by themselves, since one
-of them failed, the time is up or the user pressed Ctrl-C, are brought there by the ladder: SIGINT,
-then an abort of TensorFlow's collectives, then SIGKILL and a new process.
+A cell ends when each of its tasks has an outcome. As soon as one failed, the others are released from
+the collectives in which they wait for it. Those that still have no outcome after their grace, or when
+the time is up or the user pressed Ctrl-C, are brought there by the ladder: KeyboardInterrupt, a cancellation
+of what runs inside TensorFlow, an abort of its collectives, a look at the stacks, SIGKILL and a new
+process. Each rung reaches what the one before it cannot, and costs the task more of its state.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import assert_never
 
+from tfmagic import barriers
 from tfmagic.events import (
     BarrierReached,
     CellRaised,
@@ -25,9 +26,10 @@ from tfmagic.events import (
     CellReturned,
     Displayed,
     Event,
+    InputAnswered,
+    InputWanted,
     InterruptPressed,
     LaunchRequested,
-    RunCell,
     StopRequested,
     TaskExited,
     TaskLost,
@@ -35,155 +37,33 @@ from tfmagic.events import (
     TaskStarted,
 )
 from tfmagic.spec import TaskId
+from tfmagic.states import (
+    ALIVE,
+    COMING,
+    SIGKILL,
+    SIGUSR1,
+    Abort,
+    Action,
+    Cancel,
+    CellState,
+    ClusterState,
+    Decision,
+    FinishCell,
+    Interrupt,
+    Ladder,
+    Launch,
+    Outcome,
+    Phase,
+    Policy,
+    Send,
+    Signal,
+    TaskState,
+    with_cell,
+    with_task,
+)
 
-# the kernel's own signal module is not needed to name three numbers that Linux will not change
-SIGINT, SIGUSR1, SIGKILL = 2, 10, 9
-
-
-class Phase(enum.Enum):
-    """Where a task process is in its life."""
-
-    PLANNED = "planned"
-    STARTING = "starting"
-    READY = "ready"
-    RUNNING = "running"
-    ENDING = "ending"  # SIGKILL is on its way
-    DEAD = "dead"
-    STOPPED = "stopped"
-
-
-_COMING = (Phase.PLANNED, Phase.STARTING, Phase.ENDING)
-_ALIVE = (Phase.STARTING, Phase.READY, Phase.RUNNING, Phase.ENDING)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """One task: its present process and how its last one ended."""
-
-    phase: Phase = Phase.PLANNED
-    attempt: int = 0
-    pid: int = 0
-    host: str = ""
-    fresh: bool = False
-    end: TaskExited | TaskLost | None = None
-    replace: bool = False  # its end is ours: give it a new process
-    restarts: int = 0
-
-
-Outcome = CellReturned | CellRaised | TaskExited | TaskLost
-
-
-@dataclass(frozen=True, slots=True)
-class Ladder:
-    """Bringing tasks to an end: why, since when, and the last rung that was taken."""
-
-    reason: str
-    since: float
-    rung: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CellState:
-    """The cell that runs, or the last one."""
-
-    request: CellRequested
-    started: float
-    sent: bool = False
-    outcomes: Mapping[TaskId, Outcome] = field(default_factory=dict)
-    failed_at: float | None = None
-    timed_out: bool = False
-    aborted: bool = False
-    presses: int = 0
-    ladder: Ladder | None = None
-    finished: bool = False
-
-    @property
-    def waiting_for(self) -> tuple[TaskId, ...]:
-        """The tasks that have no outcome yet."""
-        return tuple(t for t in self.request.commands if t not in self.outcomes)
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterState:
-    """Everything that the supervisor knows."""
-
-    tasks: Mapping[TaskId, TaskState]
-    cell: CellState | None = None
-    barriers: Mapping[str, Mapping[TaskId, BarrierReached]] = field(default_factory=dict)
-    stopping: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The numbers behind decisions, in seconds."""
-
-    failure_grace_s: float = 3.0
-    interrupt_grace_s: float = 0.5
-    abort_grace_s: float = 0.5
-    auto_restart: int = 0
-
-
-# ---- actions ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Start a process for the task, as this attempt."""
-
-    task: TaskId
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send the task its part of the cell."""
-
-    task: TaskId
-    command: RunCell
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """Signal the task's process (its group for SIGKILL)."""
-
-    task: TaskId
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """Abort the collectives that the task waits in."""
-
-    task: TaskId
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerBarrier:
-    """Open the barrier for the task; with a reason, as broken."""
-
-    task: TaskId
-    barrier: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FinishCell:
-    """Everybody has an outcome: hand them over."""
-
-    cell: CellState
-
-
-Action = Launch | Send | Signal | Abort | AnswerBarrier | FinishCell
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do now, the state after it, and when time alone will change something."""
-
-    actions: tuple[Action, ...]
-    state: ClusterState
-    wake_at: float | None
+_DUMP_S = 0.2  # between asking a task for its stacks and killing it; a dump takes milliseconds
+_LAST_RUNG = 5
 
 
 def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
@@ -201,47 +81,53 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
             return _apply_launch(state, tasks)
         case CellRequested():
             return replace(state, cell=CellState(event, now))
-        case InterruptPressed():
-            return _apply_press(state)
+        case InterruptPressed(tasks):
+            return _apply_press(state, tasks)
         case StopRequested():
             return replace(state, stopping=True)
         case TaskStarted(task, attempt, pid, fresh):
             if state.tasks[task].attempt != attempt:
                 return state
             # says nothing about the phase: on another channel, it may come after the task is ready
-            return _with_task(state, task, pid=pid, fresh=fresh)
+            return with_task(state, task, pid=pid, fresh=fresh)
         case TaskReady(task, attempt, _, host):
             if state.tasks[task].attempt != attempt:
                 return state
-            return _with_task(state, task, phase=Phase.READY, host=host)
-        case BarrierReached(task, attempt, barrier, _):
+            return with_task(state, task, phase=Phase.READY, host=host)
+        case BarrierReached(task, attempt):
             if state.tasks[task].attempt != attempt:
                 return state
-            waiting = {**state.barriers.get(barrier, {}), task: event}
-            return replace(state, barriers={**state.barriers, barrier: waiting})
+            return barriers.arrive(state, event, now)
         case CellReturned(task) | CellRaised(task):
             return _apply_outcome(state, event, now)
         case TaskExited(task) | TaskLost(task):
             return _apply_end(state, event, now)
-        case Displayed():
+        case Displayed() | InputWanted() | InputAnswered():
             return state
         case _:
             assert_never(event)
 
 
-def _apply_press(state: ClusterState) -> ClusterState:
-    if state.cell is None or state.cell.finished:
+def _apply_press(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterState:
+    cell = state.cell
+    if cell is None or cell.finished:
         return state
-    return _with_cell(state, presses=state.cell.presses + 1)
+    tasks = tuple(t for t in tasks or cell.request.commands if t in cell.request.commands)
+    if not tasks:
+        return state
+    again = set(tasks) & set(cell.pressed_tasks)
+    pressed = tuple(dict.fromkeys((*cell.pressed_tasks, *tasks)))
+    presses = cell.presses + 1 if again else max(cell.presses, 1)
+    return with_cell(state, presses=presses, pressed_tasks=pressed)
 
 
 def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterState:
     for task in tasks:
         phase = state.tasks[task].phase
-        if phase in _ALIVE:
-            state = _with_task(state, task, replace=True)
+        if phase in ALIVE:
+            state = with_task(state, task, replace=True)
         else:
-            state = _with_task(state, task, phase=Phase.PLANNED)
+            state = with_task(state, task, phase=Phase.PLANNED)
     return state
 
 
@@ -249,7 +135,7 @@ def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: f
     cell, task = state.cell, event.task
     if state.tasks[task].attempt != event.attempt:
         return state
-    state = _with_task(state, task, phase=Phase.READY)
+    state = barriers.forget_task(with_task(state, task, phase=Phase.READY), task)
     if cell is None or cell.request.cell != event.cell or task in cell.outcomes:
         return state
     return _with_outcome(state, task, event, now)
@@ -260,8 +146,13 @@ def _with_outcome(state: ClusterState, task: TaskId, outcome: Outcome, now: floa
     assert cell is not None
     failed_at = cell.failed_at
     if failed_at is None and not isinstance(outcome, CellReturned):
-        failed_at = now
-    return _with_cell(state, outcomes={**cell.outcomes, task: outcome}, failed_at=failed_at)
+        failed_at = min(getattr(outcome, "raised_at", 0.0) or now, now)
+    return with_cell(
+        state,
+        outcomes={**cell.outcomes, task: outcome},
+        ended_at={**cell.ended_at, task: now},
+        failed_at=failed_at,
+    )
 
 
 def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) -> ClusterState:
@@ -270,12 +161,8 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
     if old.attempt != event.attempt:
         return state
     phase = Phase.STOPPED if state.stopping else Phase.PLANNED if old.replace else Phase.DEAD
-    state = _with_task(state, task, phase=phase, pid=0, end=event, replace=False)
-    waiting = {
-        name: {t: reached for t, reached in tasks.items() if t != task}
-        for name, tasks in state.barriers.items()
-    }
-    state = replace(state, barriers={name: tasks for name, tasks in waiting.items() if tasks})
+    state = with_task(state, task, phase=phase, pid=0, end=event, replace=False)
+    state = barriers.forget_task(state, task)
     cell = state.cell
     if cell is not None and not cell.finished and task in cell.waiting_for:
         state = _with_outcome(state, task, event, now)
@@ -294,8 +181,9 @@ def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
     state = _decide_processes(state, policy, actions)
     if state.cell is not None and not state.cell.finished:
         state, wake_at = _decide_cell(state, policy, now, actions)
-    state = _decide_barriers(state, actions)
-    return Decision(tuple(actions), state, wake_at)
+    state = barriers.decide_barriers(state, now, actions)
+    times = [t for t in (wake_at, barriers.next_deadline(state)) if t is not None]
+    return Decision(tuple(actions), state, min(times, default=None))
 
 
 def _decide_processes(state: ClusterState, policy: Policy, actions: list[Action]) -> ClusterState:
@@ -306,14 +194,14 @@ def _decide_processes(state: ClusterState, policy: Policy, actions: list[Action]
             state = _launch(state, task, actions, restarts=seen.restarts + 1)
         elif seen.replace and seen.phase is not Phase.ENDING:
             actions.append(Signal(task, SIGKILL))
-            state = _with_task(state, task, phase=Phase.ENDING)
+            state = with_task(state, task, phase=Phase.ENDING)
     return state
 
 
 def _launch(state: ClusterState, task: TaskId, actions: list[Action], **changes: object) -> ClusterState:
     attempt = state.tasks[task].attempt + 1
     actions.append(Launch(task, attempt))
-    return _with_task(state, task, phase=Phase.STARTING, attempt=attempt, host="", **changes)
+    return with_task(state, task, phase=Phase.STARTING, attempt=attempt, host="", **changes)
 
 
 def _decide_cell(
@@ -321,8 +209,12 @@ def _decide_cell(
 ) -> tuple[ClusterState, float | None]:
     cell = state.cell
     assert cell is not None
+    if not cell.sent and cell.presses:  # it waited for tasks that are starting
+        cell = replace(cell, finished=True)
+        actions.append(FinishCell(cell))
+        return replace(state, cell=cell), None
     if not cell.sent:
-        if any(state.tasks[task].phase in _COMING for task in cell.request.commands):
+        if any(state.tasks[task].phase in COMING for task in cell.request.commands):
             return state, None
         state = _send_cell(state, actions, now)
         cell = state.cell
@@ -331,6 +223,7 @@ def _decide_cell(
         cell = replace(cell, finished=True)
         actions.append(FinishCell(cell))
         return replace(state, cell=cell), None
+    state = _release_waiting(state, actions)
     state = _start_ladder(state, policy, now, actions)
     return _climb_ladder(state, policy, now, actions)
 
@@ -352,130 +245,105 @@ def _send_cell(state: ClusterState, actions: list[Action], now: float) -> Cluste
     return replace(state, tasks=tasks, cell=replace(state.cell, sent=True))
 
 
-def _start_ladder(state: ClusterState, policy: Policy, now: float, actions: list[Action]) -> ClusterState:
-    """Put the cell on the ladder when there is a reason to."""
+def _release_waiting(state: ClusterState, actions: list[Action]) -> ClusterState:
+    """Free the others from collectives in which they wait for a failed task.
+
+    A dead task breaks every collective for good. One that raised breaks only those that somebody
+    waits in: a task that needs none any more keeps its strategy whole.
+    """
     cell = state.cell
     assert cell is not None
-    dead = [t for t, o in cell.outcomes.items() if isinstance(o, TaskExited | TaskLost)]
-    if cell.ladder is not None:
-        if cell.presses > 1 and cell.ladder.rung < 2:  # the second Ctrl-C skips the rungs
-            return _with_cell(state, ladder=replace(cell.ladder, rung=2))
+    if cell.request.keep_going:
         return state
-    if cell.presses:
-        return _with_cell(state, ladder=Ladder("interrupted", now))
-    timeout = cell.request.timeout_s
-    if timeout is not None and now >= cell.started + timeout:
-        actions += [Signal(t, SIGUSR1) for t in cell.waiting_for]
-        return _with_cell(state, timed_out=True, ladder=Ladder("the time limit has passed", now))
-    if cell.failed_at is not None and not cell.request.keep_going and now >= _release_at(cell, policy):
-        names = ", ".join(t.name for t in dead) or "a task"
-        return _with_cell(state, ladder=Ladder(f"{names} failed", now))
+    dead = [t.name for t, o in cell.outcomes.items() if isinstance(o, TaskExited | TaskLost)]
+    raised = [
+        f"{t} raised {o.error.type_name}" for t, o in cell.outcomes.items() if isinstance(o, CellRaised)
+    ]
+    if dead and not cell.aborted:
+        message = f"{', '.join(dead)} died"
+        actions += [Abort(t, message) for t in cell.waiting_for]
+        return with_cell(state, aborted=True, released=True)
+    if raised and not cell.released:
+        actions += [Abort(t, raised[0], when_stuck=True) for t in cell.waiting_for]
+        return with_cell(state, released=True)
     return state
 
 
-def _release_at(cell: CellState, policy: Policy) -> float:
-    assert cell.failed_at is not None
+def _start_ladder(state: ClusterState, policy: Policy, now: float, actions: list[Action]) -> ClusterState:
+    """Put tasks on the ladder when there is a reason to."""
+    cell = state.cell
+    assert cell is not None
+    ladder = cell.ladder
+    if cell.presses and (ladder is None or not set(cell.pressed_tasks) <= set(ladder.tasks)):
+        tasks = cell.pressed_tasks if ladder is None else (*ladder.tasks, *cell.pressed_tasks)
+        return with_cell(state, ladder=Ladder("interrupted", now, tasks))
+    if ladder is not None and set(ladder.tasks) & set(cell.waiting_for):
+        if cell.presses > 1 and ladder.rung < _LAST_RUNG - 1:
+            since = now - _rung_times(policy)[-2]
+            return with_cell(state, ladder=replace(ladder, since=since, rung=_LAST_RUNG - 2))
+        return state
+    timeout = cell.request.timeout_s
+    if timeout is not None and now >= cell.started + timeout and not cell.timed_out:
+        actions += [Signal(t, SIGUSR1) for t in cell.waiting_for]
+        ladder = Ladder("the time limit has passed", now, cell.waiting_for)
+        return with_cell(state, timed_out=True, ladder=ladder)
+    release_at = _release_at(cell, policy)
+    if release_at is not None and now >= release_at:
+        failed = [t.name for t, o in cell.outcomes.items() if not isinstance(o, CellReturned)]
+        return with_cell(state, ladder=Ladder(f"{', '.join(failed)} failed", now, cell.waiting_for))
+    return state
+
+
+def _release_at(cell: CellState, policy: Policy) -> float | None:
+    """When the others have had their grace after a failure."""
+    if cell.failed_at is None or cell.request.keep_going:
+        return None
     return cell.failed_at + policy.failure_grace_s
+
+
+def _rung_times(policy: Policy) -> tuple[float, ...]:
+    """Seconds on the ladder at which interrupt, cancel, abort, a look at the stacks and SIGKILL are due."""
+    cancel = policy.interrupt_grace_s
+    abort = cancel + policy.cancel_grace_s
+    kill = abort + policy.abort_grace_s
+    return (0.0, cancel, abort, max(kill - _DUMP_S, abort), kill)
 
 
 def _climb_ladder(
     state: ClusterState, policy: Policy, now: float, actions: list[Action]
 ) -> tuple[ClusterState, float | None]:
-    """Take the rungs that are due: SIGINT, abort, SIGKILL with a new process."""
+    """Take the rungs that are due, and say when the next one is."""
     cell = state.cell
     assert cell is not None
-    state = _abort_after_death(state, actions)
-    if cell.ladder is None:
-        times = []
-        if cell.request.timeout_s is not None:
-            times.append(cell.started + cell.request.timeout_s)
-        if cell.failed_at is not None and not cell.request.keep_going:
-            times.append(_release_at(cell, policy))
+    ladder, waiting = cell.ladder, cell.waiting_for
+    if ladder is None or not set(ladder.tasks) & set(waiting):
+        timeout = cell.request.timeout_s
+        limit = None if timeout is None or cell.timed_out else cell.started + timeout
+        times = [t for t in (limit, _release_at(cell, policy)) if t is not None]
         return state, min(times, default=None)
-    ladder = cell.ladder
-    due = (0.0, policy.interrupt_grace_s, policy.interrupt_grace_s + policy.abort_grace_s)
-    while ladder.rung < 3 and (now >= ladder.since + due[ladder.rung] or cell.presses > 1):
-        for task in cell.waiting_for:
-            if ladder.rung == 0:
-                actions.append(Signal(task, SIGINT))
-            elif ladder.rung == 1:
-                actions.append(Abort(task, f"tfmagic released this task: {ladder.reason}"))
-            else:
-                actions.append(Signal(task, SIGKILL))
-                state = _with_task(state, task, replace=True, phase=Phase.ENDING)
+    due = _rung_times(policy)
+    while ladder.rung < _LAST_RUNG and now >= ladder.since + due[ladder.rung]:
+        for task in (t for t in waiting if t in ladder.tasks):
+            state = _take_rung(state, task, ladder, actions)
         ladder = replace(ladder, rung=ladder.rung + 1)
-    state = _with_cell(state, ladder=ladder)
-    return state, ladder.since + due[ladder.rung] if ladder.rung < 3 else None
+    state = with_cell(state, ladder=ladder)
+    return state, ladder.since + due[ladder.rung] if ladder.rung < _LAST_RUNG else None
 
 
-def _abort_after_death(state: ClusterState, actions: list[Action]) -> ClusterState:
-    """A dead task breaks every collective for good: release the others from theirs at once."""
-    cell = state.cell
-    assert cell is not None
-    dead = [t for t, o in cell.outcomes.items() if isinstance(o, TaskExited | TaskLost)]
-    if not dead or cell.request.keep_going or cell.aborted:
-        return state
-    message = f"{', '.join(t.name for t in dead)} died"
-    actions += [Abort(t, message) for t in cell.waiting_for]
-    return _with_cell(state, aborted=True)
-
-
-def _decide_barriers(state: ClusterState, actions: list[Action]) -> ClusterState:
-    """Open each barrier that everybody reached; break each that somebody will never reach."""
-    if not state.barriers:
-        return state
-    left = {}
-    for name, waiting in state.barriers.items():
-        members = {m for reached in waiting.values() for m in reached.members}
-        gone = sorted((m, _why_gone(state, m)) for m in members if m not in waiting and _why_gone(state, m))
-        if gone:
-            reason = "; ".join(f"{task} {why}" for task, why in gone)
-            actions += [AnswerBarrier(task, name, reason) for task in waiting]
-        elif members <= set(waiting):
-            actions += [AnswerBarrier(task, name) for task in waiting]
-        else:
-            left[name] = waiting
-    return replace(state, barriers=_break_deadlock(state, left, actions))
-
-
-def _break_deadlock(
-    state: ClusterState, barriers: Mapping[str, Mapping[TaskId, BarrierReached]], actions: list[Action]
-) -> Mapping[str, Mapping[TaskId, BarrierReached]]:
-    """Break every barrier when all tasks that still run wait, each at another one."""
-    cell = state.cell
-    at = {task: name for name, waiting in barriers.items() for task in waiting}
-    if cell is None or len(barriers) < 2 or not set(cell.waiting_for) <= set(at):
-        return barriers
-    where = ", ".join(f"{task} at {name}" for task, name in sorted(at.items()))
-    reason = f"the tasks wait for each other at different places: {where}"
-    actions += [AnswerBarrier(task, name, reason) for task, name in at.items()]
-    return {}
-
-
-def _why_gone(state: ClusterState, task: TaskId) -> str:
-    """Why `task` will not reach a barrier of the present cell; "" if it still may."""
-    cell = state.cell
-    if cell is None or task not in cell.request.commands:
-        return "does not run this cell (see --on)"
-    match cell.outcomes.get(task):
-        case None:
-            return ""
-        case CellReturned():
-            return "has ended the cell without coming here"
-        case CellRaised(error=error):
-            return f"raised {error.type_name}: {error.message[:200]}"
-        case TaskExited() | TaskLost():
-            return "died"
-
-
-# ---- small helpers ------------------------------------------------------------------------------
-
-
-def _with_task(state: ClusterState, task: TaskId, **changes: object) -> ClusterState:
-    changed = replace(state.tasks[task], **changes)  # type: ignore[arg-type]
-    return replace(state, tasks={**state.tasks, task: changed})
-
-
-def _with_cell(state: ClusterState, **changes: object) -> ClusterState:
+def _take_rung(state: ClusterState, task: TaskId, ladder: Ladder, actions: list[Action]) -> ClusterState:
     assert state.cell is not None
-    return replace(state, cell=replace(state.cell, **changes))  # type: ignore[arg-type]
+    match ladder.rung:
+        case 0:
+            actions.append(Interrupt(task))
+        case 1:
+            actions.append(Cancel(task))
+        case 2:
+            actions.append(Abort(task, f"tfmagic released this task: {ladder.reason}"))
+        case 3:
+            if not state.cell.timed_out:  # else its stacks have been taken
+                actions.append(Signal(task, SIGUSR1))
+        case _:
+            actions.append(Signal(task, SIGKILL))
+            state = with_cell(state, replaced=(*state.cell.replaced, task))
+            state = with_task(state, task, replace=True, phase=Phase.ENDING)
+    return state

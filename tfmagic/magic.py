@@ -7,21 +7,15 @@ Cluster.run_cell ──→ TaskResults ──→ --out, --pull       (a failure 
 
 from __future__ import annotations
 
-import json
-import re
-import sys
-from collections import deque
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from tfmagic import completion
+from tfmagic import commands, completion
 from tfmagic.backends import launching
-from tfmagic.capture import format_bytes
 from tfmagic.cells import Options
 from tfmagic.clusters import Cluster
 from tfmagic.compare import Comparison
@@ -30,16 +24,13 @@ from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.options import (
     CellOptions,
     HelpShown,
-    LineOptions,
     ShapeOptions,
     parse_cell_line,
     parse_line,
 )
-from tfmagic.results import table_bundle
 from tfmagic.sources import prepare_cell
 from tfmagic.spec import TaskId, select
 from tfmagic.supervisor import CellRun
-from tfmagic.tasklog import prefix, settle_line
 from tfmagic.views import View
 from tfmagic.views.progress import StartProgress
 from tfmagic.views.text import TextView
@@ -60,7 +51,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         __tracebackhide__ = True
         try:
             if cell is None:
-                self._run_line(parse_line(line))
+                commands.run_line(self, parse_line(line))
             else:
                 self._run_cell(parse_cell_line(line), cell)
         except HelpShown as shown:
@@ -78,10 +69,10 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             results: Any = self._compare(options, cell, run_options)
             display(results)
         else:
-            cluster = self._new_cluster(options.cluster, options.shape) if options.fresh else None
+            cluster = self.new_cluster(options.cluster, options.shape) if options.fresh else None
             try:
                 used = cluster or self._cluster_for(options)
-                self._start(used)
+                self.start_shown(used)
                 result = used.run_cell(cell, _with_view(run_options, self._view(used, options.view)))
             finally:
                 if cluster is not None:
@@ -107,10 +98,10 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         __tracebackhide__ = True
         found = {}
         for size in options.compare:
-            cluster = self._new_cluster(f"compare-{size}", options.shape, workers=size)
+            cluster = self.new_cluster(f"compare-{size}", options.shape, workers=size)
             print(f"tfmagic: with {cluster.shape}")
             try:
-                self._start(cluster)
+                self.start_shown(cluster)
                 view = _with_view(run_options, self._view(cluster, options.view))
                 found[size] = cluster.run_cell(cell, view).results
             finally:
@@ -138,22 +129,22 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         name, asked = options.cluster, options.shape
         cluster = self.clusters.get(name)
         if cluster is not None and cluster.running:
-            self._refuse_other_shape(name, asked)
+            self.refuse_other_shape(name, asked)
             if options.on is not None:
                 select(options.on, cluster.tasks)
             return cluster
         if name != "default" and not asked.given:
             raise UsageError(
-                f"no cluster {name!r} runs ({self._running_names()}); give its shape, such as "
+                f"no cluster {name!r} runs ({self.running_names()}); give its shape, such as "
                 f"--cluster {name} --workers 2, or start it with %tfcluster start --cluster {name}"
             )
-        cluster = self._new_cluster(name, asked)
+        cluster = self.new_cluster(name, asked)
         if options.on is not None:
             select(options.on, cluster.tasks)
-        self.clusters[name], self.shapes[name] = cluster, self._full_shape(cluster, asked)
+        self.clusters[name], self.shapes[name] = cluster, self.full_shape(cluster, asked)
         return cluster
 
-    def _refuse_other_shape(self, name: str, asked: ShapeOptions) -> None:
+    def refuse_other_shape(self, name: str, asked: ShapeOptions) -> None:
         differs = asked.disagreements(self.shapes[name])
         if differs:
             cluster = self.clusters[name]
@@ -163,7 +154,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
                 + (f" --cluster {name}" if name != "default" else "")
             )
 
-    def _full_shape(self, cluster: Cluster, asked: ShapeOptions) -> ShapeOptions:
+    def full_shape(self, cluster: Cluster, asked: ShapeOptions) -> ShapeOptions:
         import dataclasses
 
         shape = cluster.shape
@@ -171,7 +162,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             asked, workers=shape.workers, ps=shape.ps, chief=shape.chief, evaluator=shape.evaluator
         )
 
-    def _new_cluster(self, name: str, asked: ShapeOptions, workers: int | None = None) -> Cluster:
+    def new_cluster(self, name: str, asked: ShapeOptions, workers: int | None = None) -> Cluster:
         if asked.backend != "local" or asked.address:
             raise UsageError("the Ray backend is not in this version yet; leave --backend and --address out")
         return Cluster(
@@ -189,7 +180,8 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             namespace=self.shell.user_ns,
         )
 
-    def _start(self, cluster: Cluster) -> None:
+    def start_shown(self, cluster: Cluster) -> None:
+        """Start it with a progress bar; nothing if it runs."""
         __tracebackhide__ = True
         if cluster.running:
             return
@@ -199,127 +191,25 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         finally:
             progress.end()
 
-    def _running_names(self) -> str:
+    def running_names(self) -> str:
         names = [name for name, cluster in self.clusters.items() if cluster.running]
         return "running: " + ", ".join(names) if names else "none runs"
 
-    def _known(self, name: str) -> Cluster:
+    def known(self, name: str) -> Cluster:
         """The cluster of that name, running or stopped."""
         cluster = self.clusters.get(name)
         if cluster is None:
             raise UsageError(
-                f"there is no cluster {name!r} ({self._running_names()}); start it with "
+                f"there is no cluster {name!r} ({self.running_names()}); start it with "
                 f"%tfcluster start" + (f" --cluster {name}" if name != "default" else "")
             )
         return cluster
 
-    def _running(self, name: str) -> Cluster:
-        cluster = self._known(name)
+    def running(self, name: str) -> Cluster:
+        cluster = self.known(name)
         if not cluster.running:
             raise UsageError(f"cluster {name!r} was stopped; start it again with %tfcluster start")
         return cluster
-
-    # -- lines --
-
-    def _run_line(self, options: LineOptions) -> None:
-        __tracebackhide__ = True
-        match options.command:
-            case "start":
-                self._line_start(options)
-            case "stop":
-                self._line_stop(options)
-            case "restart":
-                self._line_restart(options)
-            case "status":
-                self._line_status(options)
-            case "logs":
-                self._line_logs(options)
-            case "push":
-                self._line_push(options)
-            case "pull":
-                pulled = self._running(options.cluster).pull(*options.words, on=options.on)
-                self.shell.user_ns.update(pulled)
-
-    def _line_start(self, options: LineOptions) -> None:
-        __tracebackhide__ = True
-        name = options.cluster
-        cluster = self.clusters.get(name)
-        if cluster is not None and cluster.running:
-            self._refuse_other_shape(name, options.shape)
-        else:
-            cluster = self._new_cluster(name, options.shape)
-            self._start(cluster)
-            self.clusters[name], self.shapes[name] = cluster, self._full_shape(cluster, options.shape)
-        print(f"tfmagic: cluster {name} runs: {', '.join(t.name for t in cluster.tasks)}")
-
-    def _line_stop(self, options: LineOptions) -> None:
-        chosen = list(self.clusters) if options.all else [options.cluster]
-        for name in chosen:
-            cluster = self._known(name)
-            was_running = cluster.running
-            cluster.stop()
-            print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}")
-
-    def _line_restart(self, options: LineOptions) -> None:
-        __tracebackhide__ = True
-        name = options.cluster
-        cluster = self._known(name)
-        if options.shape.given and options.words:
-            raise UsageError("restart takes a new shape or names of tasks, not both")
-        if options.shape.given:
-            new = self._new_cluster(name, options.shape)
-            cluster.stop()
-            self._start(new)
-            self.clusters[name], self.shapes[name] = new, self._full_shape(new, options.shape)
-            cluster, words = new, new.tasks
-        else:
-            words = select(",".join(options.words), cluster.tasks) if options.words else cluster.tasks
-            cluster.restart(*options.words)
-        print(f"tfmagic: cluster {name}: new processes for {', '.join(t.name for t in words)}")
-
-    def _line_status(self, options: LineOptions) -> None:
-        rows = self._running(options.cluster).status()
-        if options.json:
-            print(json.dumps(rows))
-            return
-        header = ("task", "state", "pid", "host", "uptime", "CPU %", "memory", "address")
-        table = [
-            (
-                row["task"],
-                row["state"],
-                str(row["pid"] or "-"),
-                row["host"] or "-",
-                "-" if row["uptime_s"] is None else f"{row['uptime_s']:.0f} s",
-                "-" if row["cpu_percent"] is None else f"{row['cpu_percent']:.0f}",
-                "-" if row["memory_bytes"] is None else format_bytes(row["memory_bytes"]),
-                row["address"],
-            )
-            for row in rows
-        ]
-        display(table_bundle(header, table), raw=True)
-
-    def _line_logs(self, options: LineOptions) -> None:
-        cluster = self._known(options.cluster)
-        chosen = select(",".join(options.words or ("all",)), cluster.tasks)
-        try:
-            pattern = re.compile(options.grep) if options.grep else None
-        except re.error as error:
-            raise UsageError(f"--grep {options.grep!r} is not a regular expression: {error}") from None
-        for task in chosen:
-            path = cluster.run_folder.log_path(task)
-            if options.path:
-                print(path)
-                continue
-            _print_log(task, path, options.tail, pattern)
-
-    def _line_push(self, options: LineOptions) -> None:
-        __tracebackhide__ = True
-        cluster = self._running(options.cluster)
-        missing = [name for name in options.words if name not in self.shell.user_ns]
-        if missing:
-            raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
-        values = {name: self.shell.user_ns[name] for name in options.words}
-        cluster.push(values, on=options.on or "all")
 
     def stop_all(self) -> None:
         """End every cluster."""
@@ -331,20 +221,6 @@ def _with_view(options: Options, view: Any) -> Options:
     import dataclasses
 
     return dataclasses.replace(options, view=view)
-
-
-def _print_log(task: TaskId, path: Path, tail: int | None, pattern: re.Pattern[str] | None) -> None:
-    """Print a log line by line, in constant memory."""
-    head = prefix(task)
-    try:
-        file = path.open(encoding="utf-8", errors="replace", newline="\n")
-    except FileNotFoundError:
-        return
-    with file:
-        lines: Iterable[str] = (settle_line(line.rstrip("\n")) for line in file)
-        lines = (line for line in lines if pattern is None or pattern.search(line))
-        for line in lines if tail is None else deque(lines, maxlen=tail):
-            sys.stdout.write(f"{head}{line}\n")
 
 
 def load(shell: Any) -> None:

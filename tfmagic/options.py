@@ -274,6 +274,9 @@ COMMANDS = {
     "restart": "new processes at the same addresses, for all or for the named tasks",
     "status": "a table of the tasks",
     "logs": "the tasks' output, from disk",
+    "errors": "every failure of the last cell in full",
+    "interrupt": "interrupt the cell that runs, on every task or only on these",
+    "debug": "pdb in a task, on its last failure, with live frames",
     "push": "send notebook variables:  push A,B [--on SELECTOR]",
     "pull": "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]",
 }
@@ -286,7 +289,9 @@ def line_parser(command: str) -> _Parser:
     parser.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
     if command in ("start", "restart"):
         _add_shape(parser)
-    if command in ("restart", "logs"):
+    if command == "debug":
+        parser.add_argument("words", nargs=1, metavar="TASK", help="the task")
+    if command in ("restart", "logs", "errors", "interrupt"):
         parser.add_argument("words", nargs="*", metavar="TASK", help="tasks, by selector")
     if command in ("push", "pull"):
         parser.add_argument("words", type=_name_list, metavar="A,B", help="variable names")

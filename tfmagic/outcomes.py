@@ -14,10 +14,10 @@ from tfmagic import pickling
 from tfmagic.capture import format_bytes
 from tfmagic.errors import CaptureError
 from tfmagic.events import CellReturned, Packed
-from tfmagic.lifecycle import CellState
 from tfmagic.results import RemoteValue, TaskResults
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
+from tfmagic.states import CellState
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 from tfmagic import capture
 from tfmagic.capture import Captured, TaskNames
 from tfmagic.events import RunCell
-from tfmagic.lifecycle import CellState
 from tfmagic.spec import TaskId
+from tfmagic.states import CellState
 
 _cell_numbers = itertools.count(1)
 
@@ -72,6 +72,8 @@ class Payloads:
 
     def note(self, outcome: CellState) -> None:
         """Remember the names that the tasks' cells have assigned, and forget what did not arrive."""
+        for task in outcome.waiting_for:  # the cell was given up before it was sent
+            self._names.pop(task, None)
         for task, result in outcome.outcomes.items():
             if not getattr(result, "bound", True):
                 names = self.names_of({task: result.attempt})[task]

@@ -29,7 +29,7 @@ from tfmagic.events import Handle, Packed
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
 _ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
-_HEAVY_ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
+HEAVY_ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 
 
 class TooLarge(Exception):
@@ -70,6 +70,7 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         main: The ``__main__`` namespace that is linked instead of copied.
         linkable: Whether the other side has the class or function bound to this name in `main`.
         for_notebook: Turn tensors and variables into numpy arrays.
+        refuse: Classes whose instances are not to travel.
     """
 
     def __init__(
@@ -78,10 +79,11 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         main: Mapping[str, Any],
         linkable: Callable[[str], bool],
         for_notebook: bool = False,
+        refuse: tuple[type, ...] = (),
     ):
         self.buffers: list[memoryview] = []
         self._sink, self._namespace, self._linkable = sink, main, linkable
-        self._for_notebook = for_notebook
+        self._for_notebook, self._refuse = for_notebook, refuse
         super().__init__(sink, protocol=5, byref=False, recurse=False, buffer_callback=self._keep)
 
     def _keep(self, buffer: pickle.PickleBuffer) -> bool:
@@ -102,6 +104,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         return None
 
     def reducer_override(self, obj: Any) -> Any:
+        if self._refuse and isinstance(obj, self._refuse):
+            raise TypeError(f"cannot pickle {type(obj).__qualname__!r} object")
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return (_import_module, (obj.__name__,))
         if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
@@ -130,7 +134,7 @@ class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
 
     def find_class(self, module: str, name: str) -> Any:
         root = module.partition(".")[0]
-        if root in _HEAVY_ROOTS and not self._import_tensorflow and root not in sys.modules:
+        if root in HEAVY_ROOTS and not self._import_tensorflow and root not in sys.modules:
             raise NeedsTensorFlow(f"{module}.{name}")
         return super().find_class(module, name)
 
@@ -141,6 +145,7 @@ def dumps(
     linkable: Callable[[str], bool] = lambda name: False,
     for_notebook: bool = False,
     limit_bytes: int | None = None,
+    refuse: tuple[type, ...] = (),
 ) -> tuple[bytes, list[memoryview]]:
     """Pickle `value` into its stream and its out-of-band buffers (views, not copies).
 
@@ -149,7 +154,7 @@ def dumps(
         Exception: Whatever pickling the value raises.
     """
     sink = _Sink(limit_bytes)
-    pickler = Pickler(sink, main, linkable, for_notebook)
+    pickler = Pickler(sink, main, linkable, for_notebook, refuse)
     pickler.dump(value)
     return b"".join(sink.chunks), pickler.buffers
 
@@ -227,6 +232,6 @@ def _same(value: Any) -> Any:
 def _is_tensor(obj: Any) -> bool:
     """Whether `obj` is an eager tensor or a variable, asked without importing TensorFlow."""
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None or type(obj).__module__.partition(".")[0] not in _HEAVY_ROOTS:
+    if tensorflow is None or type(obj).__module__.partition(".")[0] not in HEAVY_ROOTS:
         return False
     return isinstance(obj, tensorflow.Tensor | tensorflow.Variable) and hasattr(obj, "numpy")

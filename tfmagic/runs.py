@@ -62,6 +62,11 @@ class Run:
         return os.open(self.log_path(task), flags, 0o600)
 
 
+def attempt_mark(attempt: int) -> str:
+    """The line that begins the stacks of a task's attempt."""
+    return f"--- attempt {attempt} ---"
+
+
 def create_run(base: Path, cluster: str, facts: Mapping[str, object]) -> Run:
     """A new, empty run folder, proved to be writable.
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
-from tfmagic.runs import Run, file_size
+from tfmagic.runs import Run, attempt_mark, file_size
 from tfmagic.spec import TaskId
 
 _WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
@@ -34,6 +34,18 @@ def read_stacks(run: Run, offsets: Mapping[TaskId, int]) -> dict[str, str]:
             file.seek(start)
             texts[task.name] = file.read().decode("utf-8", "replace").strip()
     return {name: text for name, text in texts.items() if text}
+
+
+def fatal_stack(run: Run, task: TaskId, attempt: int) -> str:
+    """The stack of the thread in which the task crashed, the innermost call first; "" if it did not."""
+    try:
+        text = run.stacks_path(task).read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    _, found, text = text.rpartition(attempt_mark(attempt))
+    _, fatal, text = text.partition("Fatal Python error:")
+    _, current, text = text.partition("Current thread")
+    return _user_frames(text.split("\n\n")[0]) if found and fatal and current else ""
 
 
 def group_stacks(stacks: Mapping[str, str]) -> str:

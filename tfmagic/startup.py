@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from tfmagic import failures
+from tfmagic.deaths import describe_end
 from tfmagic.errors import LaunchError
-from tfmagic.lifecycle import ClusterState, Phase
 from tfmagic.spec import TaskId
+from tfmagic.states import ClusterState, Phase
 from tfmagic.supervisor import Supervisor
 from tfmagic.tasklog import tail_lines
 
@@ -61,5 +61,5 @@ def _raise_if_dead(supervisor: Supervisor, tasks: tuple[TaskId, ...]) -> None:
         if seen.phase is not Phase.DEAD or seen.end is None:
             continue
         lines = tail_lines(supervisor.run.log_path(task), _TAIL_LINES)
-        how = failures.describe_end(seen.end)
+        how = describe_end(seen.end)
         raise LaunchError("\n".join([f"{task} {how} while it was started.", *(f"    {x}" for x in lines)]))

@@ -7,8 +7,8 @@ from typing import Any
 
 import psutil
 
-from tfmagic.lifecycle import TaskState
 from tfmagic.spec import TaskId
+from tfmagic.states import TaskState
 
 
 def status_row(task: TaskId, seen: TaskState, address: str) -> dict[str, Any]:

@@ -21,42 +21,52 @@ from tfmagic.backends import Backend
 from tfmagic.events import (
     AbortCollectives,
     BreakBarrier,
+    CancelOps,
     CellRequested,
     CloseLog,
     Displayed,
     Event,
+    InputAnswered,
+    InputWanted,
+    InterruptCell,
     InterruptPressed,
     LaunchRequested,
     ReleaseBarrier,
     StopRequested,
     TaskBoot,
 )
-from tfmagic.lifecycle import (
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+from tfmagic.states import (
     Abort,
     Action,
     AnswerBarrier,
+    Cancel,
     CellState,
     ClusterState,
     FinishCell,
+    Interrupt,
     Launch,
     Policy,
     Send,
     Signal,
 )
-from tfmagic.runs import Run
-from tfmagic.spec import TaskId
 
 _HOUSEKEEPING_S = 0.5  # how often the logs' sizes are looked at while a cell runs
 
 
 class CellRun:
-    """A cell under way: `done` is set when `outcome` is there. `displays` grows meanwhile."""
+    """A cell under way: `done` is set when `outcome` is there.
+
+    `displays` and `inputs` grow meanwhile; whoever waits for the cell takes from them.
+    """
 
     def __init__(self, request: CellRequested):
         self.request = request
         self.done = threading.Event()
         self.outcome: CellState | None = None
         self.displays: deque[Displayed] = deque()
+        self.inputs: deque[InputWanted] = deque()
 
 
 class Supervisor:
@@ -105,9 +115,9 @@ class Supervisor:
         self.ask(request)
         return run
 
-    def interrupt(self) -> None:
-        """Ctrl-C."""
-        self.ask(InterruptPressed())
+    def interrupt(self, tasks: tuple[TaskId, ...] = ()) -> None:
+        """Ctrl-C; with `tasks`, only for these."""
+        self.ask(InterruptPressed(tasks))
 
     def relaunch(self, tasks: tuple[TaskId, ...]) -> None:
         """New processes for these tasks."""
@@ -156,8 +166,7 @@ class Supervisor:
         now = time.monotonic()
         state = self.state
         for event in events:
-            if isinstance(event, Displayed) and self._cell is not None:
-                self._cell.displays.append(event)
+            self._pass_on(event)
             state = lifecycle.apply(state, event, now)
         decision = lifecycle.decide(state, self.policy(), now)
         self.state = decision.state
@@ -166,6 +175,16 @@ class Supervisor:
         with self.changed:
             self.changed.notify_all()
         return decision.wake_at
+
+    def _pass_on(self, event: Event) -> None:
+        """Hand on what changes no state: displays and input, between the tasks and whoever waits."""
+        match event:
+            case Displayed() if self._cell is not None:
+                self._cell.displays.append(event)
+            case InputWanted() if self._cell is not None:
+                self._cell.inputs.append(event)
+            case InputAnswered(task, answer):
+                self.backend.send(task, answer)
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -176,8 +195,13 @@ class Supervisor:
                 self.backend.send(task, command)
             case Signal(task, number):
                 self.backend.signal(task, number)
-            case Abort(task, message):
-                self.backend.send(task, AbortCollectives(message))
+            case Interrupt(task):
+                assert self._cell is not None
+                self.backend.send(task, InterruptCell(self._cell.request.cell))
+            case Cancel(task):
+                self.backend.send(task, CancelOps())
+            case Abort(task, message, when_stuck):
+                self.backend.send(task, AbortCollectives(message, when_stuck))
             case AnswerBarrier(task, barrier, reason):
                 answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier)
                 self.backend.send(task, answer)

@@ -1,136 +1,208 @@
 """A task's exception on its way to the notebook, and there again as what it was.
 
-    task                                             notebook
-    exception ─ chain of causes ─ each: dill + tblib frames → PackedError → exception, its own class,
-                its frames, notes, cause and context
+    task                                                 notebook
+    exception ─ chain of causes ─ each: object (dill) + frames (tblib) with copies of their variables
+                                             └──→ PackedError ──→ exception, its own class, its frames,
+                                                                  notes, cause and context
 
-The class is the notebook's own where it has one of that name, else travels by value. An exception
-that does not survive the round trip, or whose class would pull TensorFlow into the notebook's
-process, becomes a `RemoteError` with the whole text.
+An exception object travels if it survives the whole round trip on its task, within a time limit: the
+same class, the same message. A class whose constructor does not take what `args` hold is rebuilt from
+its parts. What does not survive becomes a `RemoteError` that is also the nearest class which the
+notebook has; so does one whose class would pull TensorFlow into the notebook's process. Frames, text
+and notes travel in any case.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import functools
+import importlib
+import io
 import os
+import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import tblib
 
-from tfmagic import pickling
+from tfmagic import bounded, copies, pickling
 from tfmagic.errors import remote_error
 from tfmagic.events import Packed, PackedError
 
 _OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _MAX_CHAIN = 20  # a chain of causes longer than this is a loop or a recursion
+_MAX_FRAMES = 200  # of one exception: a recursion's inner and outer ends tell enough
+_TEXT_S, _OBJECT_S = 0.5, 1.0  # for a str(), and for pickling and unpickling
+_STAYS = (io.IOBase, type(threading.Lock()), type(threading.RLock()))  # dill would make new ones
+_TENSORFLOW_NOTES = ("ag_error_metadata", "ag_pass_through", "_pre_traceback_")  # hold graphs and frames
+
+Rename = Callable[[str], str]
 
 
 def pack_error(
-    error: BaseException, main: Mapping[str, Any], linkable: Callable[[str], bool], where: str
+    error: BaseException,
+    main: Mapping[str, Any],
+    linkable: Callable[[str], bool],
+    where: str,
+    cell_file: str = "",
 ) -> PackedError:
-    """Pack an exception with its chain. Runs in the task; never raises.
+    """Pack an exception with its chain. Runs in the task; never raises, and ends within seconds.
 
     Args:
         error: The exception, with its traceback.
         main: The task's namespace.
         linkable: Whether the notebook has the class bound to this name.
         where: Who raised it, for the note: ``worker-1 (pid 4242, host)``.
+        cell_file: The file name of the cell, of which the line is then told.
     """
-    frames = _without_our_frames(error.__traceback__)
-    text = _format(error, frames)
-    message = _message(error)
+    chain = list(_chain(error))
+    messages = [_message(item) for item in chain]
+    variables = copies.copy_frames(f for item in chain for f in _frames_of(item))
+    parts: dict[int, dict[str, Any]] = {}
+    for item, message in zip(reversed(chain), reversed(messages), strict=True):
+        parts[id(item)] = _part(item, message, parts, variables, main, linkable)
     try:
-        stream, buffers = pickling.dumps(_chain(error, main, linkable), main, linkable, for_notebook=True)
+        stream, buffers = pickling.dumps(parts[id(error)], main, linkable, for_notebook=True)
         packed = pickling.pack(stream, buffers)
     except Exception:  # the text is there whatever the objects do
         packed = None
-    return PackedError(type(error).__qualname__, message, text, packed, where)
+    line = _line_in(error, cell_file)
+    names = tuple((type(item).__qualname__, text) for item, text in zip(chain, messages, strict=True))
+    text = parts[id(error)]["text"]
+    return PackedError(type(error).__qualname__, messages[0], text, packed, where, names, line)
 
 
-def unpack_error(packed: PackedError, main: Mapping[str, Any]) -> BaseException:
-    """The exception, ready to be raised, with a note that says where it was raised. Never fails."""
+def unpack_error(
+    packed: PackedError, main: Mapping[str, Any], rename: Rename = lambda name: name
+) -> BaseException:
+    """The exception, ready to be raised, with a note that says where it was raised. Never fails.
+
+    Args:
+        packed: What `pack_error` made.
+        main: The notebook's namespace, where its own classes are found.
+        rename: Gives the name under which a source file is shown here.
+    """
     try:
         if packed.packed is None:
             raise ValueError("the exception did not travel")
         chain = pickling.loads(packed.packed, main, import_tensorflow=False)
-        error = _rebuild(chain, main)
+        error = _rebuild(chain, main, rename)
     except Exception:  # a foreign class did something odd: the text is there
         error = remote_error(packed.message, packed.type_name, packed.text)
-    error.add_note(f"raised on {packed.where}")
+    _add_note(error, f"raised on {packed.where}")
     return error
 
 
-def _chain(
-    error: BaseException | None, main: Mapping[str, Any], linkable: Callable[[str], bool], depth: int = 0
-) -> dict[str, Any] | None:
-    """The exception and what led to it as plain data; each exception object is pickled by itself."""
-    if error is None or depth > _MAX_CHAIN:
-        return None
-    frames = _without_our_frames(error.__traceback__)
-    context = None if error.__suppress_context__ else error.__context__
+# ---- on the task --------------------------------------------------------------------------------
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception and what led to it, each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(seen) < _MAX_CHAIN:
+        item = waiting.pop(0)
+        if item is None or id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        waiting += [item.__cause__, None if item.__suppress_context__ else item.__context__]
+
+
+def _part(
+    error: BaseException,
+    message: str,
+    parts: Mapping[int, dict[str, Any]],
+    variables: Mapping[int, Mapping[str, Any]],
+    main: Mapping[str, Any],
+    linkable: Callable[[str], bool],
+) -> dict[str, Any]:
+    """One exception as plain data; the exception object is pickled by itself."""
+    frames = _shortened(without_our_frames(error.__traceback__))
+    travels = tblib.Traceback(frames, get_locals=lambda f: variables.get(id(f), {})) if frames else None
     return {
-        "object": _object_bytes(error, main, linkable),
+        "object": _object_bytes(error, message, main, linkable),
         "type_name": type(error).__qualname__,
-        "message": _message(error),
+        "message": message,
         "text": _format(error, frames),
-        "base": _nearest_builtin(type(error)),
-        "frames": tblib.Traceback(frames).to_dict() if frames else None,
-        "notes": [str(note) for note in getattr(error, "__notes__", ())],
-        "cause": _chain(error.__cause__, main, linkable, depth + 1),
-        "context": _chain(context, main, linkable, depth + 1),
+        "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
+        "frames": travels.to_dict() if travels else None,
+        "notes": _notes(error),
+        "cause": parts.get(id(error.__cause__)),
+        "context": None if error.__suppress_context__ else parts.get(id(error.__context__)),
         "suppress": error.__suppress_context__,
     }
 
 
 def _object_bytes(
-    error: BaseException, main: Mapping[str, Any], linkable: Callable[[str], bool]
+    error: BaseException, message: str, main: Mapping[str, Any], linkable: Callable[[str], bool]
 ) -> bytes | None:
     """The exception object, if it survives the round trip here."""
-    frames, cause, context = error.__traceback__, error.__cause__, error.__context__
-    suppress = error.__suppress_context__
+    kept = (error.__traceback__, error.__cause__, error.__context__, error.__suppress_context__)
+    attributes = getattr(error, "__dict__", {})
+    noted = {name: attributes.pop(name) for name in _TENSORFLOW_NOTES if name in attributes}
     try:
-        stream, buffers = pickling.dumps(error, main, linkable, for_notebook=True)
-        if buffers:  # an exception that carries big arrays travels as text
-            return None
-        again = pickling.loads(Packed(data=stream), main)
-        return stream if type(again).__qualname__ == type(error).__qualname__ else None
-    except Exception:  # the class' own pickling may raise anything
+        for value in (error, _from_parts(error)):
+            if value is None:
+                continue
+            try:
+                trip = functools.partial(_round_trip, value, error, message, main, linkable)
+                return bounded.call(trip, _OBJECT_S)
+            except bounded.TookTooLong:
+                return None
+            except Exception:  # the class' own pickling may raise anything; the parts may do
+                continue
         return None
     finally:
-        error.__traceback__, error.__cause__, error.__context__ = frames, cause, context
-        error.__suppress_context__ = suppress
+        attributes.update(noted)
+        error.__traceback__, error.__cause__, error.__context__ = kept[:3]
+        error.__suppress_context__ = kept[3]
 
 
-def _rebuild(chain: dict[str, Any], main: Mapping[str, Any]) -> BaseException:
-    try:
-        if chain["object"] is None:
-            raise ValueError("the exception did not survive pickling")
-        error = pickling.loads(Packed(data=chain["object"]), main, import_tensorflow=False)
-        if not isinstance(error, BaseException):
-            raise TypeError("not an exception any more")
-    except Exception:  # a foreign class did something odd: the text is there
-        error = remote_error(chain["message"], chain["type_name"], chain["text"], chain["base"])
-    if chain["frames"]:
-        error.__traceback__ = tblib.Traceback.from_dict(chain["frames"]).as_traceback()
-    have = list(getattr(error, "__notes__", ()))
-    for note in chain["notes"]:
-        if note not in have:
-            error.add_note(note)
-    if chain["cause"]:
-        error.__cause__ = _rebuild(chain["cause"], main)
-    if chain["context"]:
-        error.__context__ = _rebuild(chain["context"], main)
-    error.__suppress_context__ = chain["suppress"]
+def _round_trip(
+    value: Any, error: BaseException, message: str, main: Mapping[str, Any], linkable: Callable[[str], bool]
+) -> bytes:
+    stream, buffers = pickling.dumps(value, main, linkable, for_notebook=True, refuse=_STAYS)
+    if buffers:  # an exception that carries big arrays travels as text
+        raise ValueError("it carries large arrays")
+    again = _unwrap(pickling.loads(Packed(data=stream), main))
+    if type(again).__qualname__ != type(error).__qualname__ or str(again) != message:
+        raise TypeError("it came back as something else")
+    return stream
+
+
+def _from_parts(error: BaseException) -> tuple[type, tuple[Any, ...], dict[str, Any]] | None:
+    """Class, arguments and attributes, for a class that only has an odd constructor."""
+    cls = type(error)
+    builtin = _nearest_builtin(cls)
+    if cls.__reduce__ is not builtin.__reduce__ or cls.__reduce_ex__ is not object.__reduce_ex__:
+        return None  # a class that pickles itself, and does it wrong
+    reduced = builtin.__reduce__(error)
+    attributes: Any = reduced[2] if len(reduced) > 2 else None
+    return (cls, tuple(reduced[1]), dict(attributes or {}))
+
+
+def _unwrap(value: Any) -> Any:
+    """The exception itself, or what its parts make."""
+    if not isinstance(value, tuple):
+        return value
+    cls, args, attributes = value
+    builtin = _nearest_builtin(cls)
+    error = builtin.__new__(cls, *args)
+    builtin.__init__(error, *args)
+    vars(error).update(attributes)
     return error
 
 
-def _nearest_builtin(cls: type) -> type:
+def _nearest_builtin(cls: type) -> Any:
     return next(c for c in cls.__mro__ if c.__module__ == "builtins")
 
 
-def _without_our_frames(frames: TracebackType | None) -> TracebackType | None:
+def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
     """Drop the frames of tfmagic above the user's code."""
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         if frames.tb_next is None:
@@ -139,15 +211,148 @@ def _without_our_frames(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
+def _shortened(frames: TracebackType | None) -> TracebackType | None:
+    """At most `_MAX_FRAMES` frames: of a deep recursion the first and the last."""
+    entries = []
+    while frames is not None:
+        entries.append(frames)
+        frames = frames.tb_next
+    if len(entries) > _MAX_FRAMES:
+        entries = entries[: _MAX_FRAMES // 2] + entries[-_MAX_FRAMES // 2 :]
+    shortened = None
+    for entry in reversed(entries):
+        shortened = TracebackType(shortened, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shortened
+
+
+def _frames_of(error: BaseException) -> list[FrameType]:
+    """The frames of the user's code, the innermost first."""
+    frames, found = _shortened(without_our_frames(error.__traceback__)), []
+    while frames is not None:
+        found.append(frames.tb_frame)
+        frames = frames.tb_next
+    return found[::-1]
+
+
+def _line_in(error: BaseException, file: str) -> int:
+    """The line of the innermost frame in `file`; 0 where there is none."""
+    line, frames = 0, error.__traceback__
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename == file:
+            line = frames.tb_lineno
+        frames = frames.tb_next
+    return line
+
+
+def _notes(error: BaseException) -> list[str]:
+    notes = getattr(error, "__notes__", ())
+    return [str(note) for note in notes] if isinstance(notes, list | tuple) else []
+
+
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
-    except Exception as broken:  # the user's own __str__
-        return f"<{type(error).__qualname__} whose str() raised {type(broken).__name__}>"
+        return str(bounded.call(lambda: str(error), _TEXT_S))
+    except BaseException as broken:  # the user's own __str__
+        late = isinstance(broken, bounded.TookTooLong)
+        how = "took too long" if late else f"raised {type(broken).__name__}"
+        return f"<{type(error).__qualname__} whose str() {how}>"
 
 
 def _format(error: BaseException, frames: TracebackType | None) -> str:
     try:
-        return "".join(traceback.format_exception(type(error), error, frames))
-    except Exception as broken:  # the user's own __str__
-        return f"{type(error).__qualname__} (its text could not be made: {type(broken).__name__})"
+        made = bounded.call(lambda: traceback.format_exception(type(error), error, frames), 2 * _TEXT_S)
+        return "".join(made)
+    except BaseException as broken:  # the user's own __str__
+        lines = "".join(traceback.format_tb(frames))
+        return f"{lines}{type(error).__qualname__} (its text could not be made: {type(broken).__name__})\n"
+
+
+# ---- in the notebook ----------------------------------------------------------------------------
+
+
+def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> BaseException:
+    try:
+        if part["object"] is None:
+            raise ValueError("the exception did not survive pickling")
+        error = _unwrap(pickling.loads(Packed(data=part["object"]), main, import_tensorflow=False))
+        if not isinstance(error, BaseException):
+            raise TypeError("not an exception any more")
+    except Exception:  # a foreign class did something odd: the text is there
+        error = _stand_in(part, main)
+    if part["frames"]:
+        error.__traceback__ = _as_traceback(part["frames"], rename)
+    have = list(getattr(error, "__notes__", ()))
+    for note in part["notes"]:
+        if note not in have:
+            _add_note(error, note)
+    if part["cause"]:
+        error.__cause__ = _rebuild(part["cause"], main, rename)
+    if part["context"]:
+        error.__context__ = _rebuild(part["context"], main, rename)
+    error.__suppress_context__ = part["suppress"]
+    return error
+
+
+def _stand_in(part: dict[str, Any], main: Mapping[str, Any]) -> BaseException:
+    """A `RemoteError` that is also the nearest base class which can be had here."""
+    for module, name in part["bases"]:
+        base = _find_class(module, name, main)
+        if base is not None:
+            return remote_error(part["message"], part["type_name"], part["text"], base)
+    return remote_error(part["message"], part["type_name"], part["text"])
+
+
+def _find_class(module: str, name: str, main: Mapping[str, Any]) -> type[BaseException] | None:
+    heavy = module.partition(".")[0] in pickling.HEAVY_ROOTS
+    if heavy and module not in sys.modules:
+        return None
+    try:
+        found = main.get(name) if module == "__main__" else getattr(importlib.import_module(module), name)
+    except Exception:  # an import may raise anything
+        return None
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _make_stub() -> CodeType:
+    """Code that raises, with a line and no columns: those of a stub would mark the wrong characters."""
+    tree = ast.parse("raise __a_name_that_nobody_has")
+    for node in ast.walk(tree):
+        if hasattr(node, "col_offset"):
+            node.col_offset = node.end_col_offset = -1  # type: ignore[attr-defined]  # checked above
+    return compile(tree, "<stub>", "exec")
+
+
+_STUB = _make_stub()
+
+
+def _as_traceback(frames: dict[str, Any], rename: Rename) -> TracebackType | None:
+    """A traceback that Python can raise and show, from what tblib made of the task's.
+
+    As `tblib.Traceback.as_traceback`, but for the columns: each frame is made by running a stub that
+    has the name, file and line of the real one, and its variables.
+    """
+    entries = []
+    entry: dict[str, Any] | None = frames
+    while entry is not None:
+        frame, line = entry["tb_frame"], entry["tb_lineno"]
+        code = _STUB.replace(
+            co_firstlineno=line,
+            co_filename=rename(frame["f_code"]["co_filename"]),
+            co_name=frame["f_code"]["co_name"],
+            co_qualname=frame["f_code"]["co_name"],
+        )
+        try:
+            exec(code, dict(frame["f_globals"]), dict(frame["f_locals"]))
+        except NameError as error:
+            assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            entries.append(error.__traceback__.tb_next)
+        entry = entry["tb_next"]
+    made = None
+    for raised in reversed(entries):
+        made = TracebackType(made, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
+    return made
+
+
+def _add_note(error: BaseException, note: str) -> None:
+    with contextlib.suppress(Exception):  # a class may forbid attributes, or use __notes__ itself
+        error.add_note(note)

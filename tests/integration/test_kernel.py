@@ -96,7 +96,7 @@ def test_the_rendered_error_is_the_users_own(kernel):
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"]))
     assert error["ename"] == "MyError"
     assert "----> 3     raise MyError(f'bad {x}')" in text
-    assert text.count("Cell In[3]") == 3 and "clusters.py" not in text
+    assert text.count("Cell In[3]") == 2 and "clusters.py" not in text
     assert "raised on worker-" in text
 
 

@@ -13,6 +13,9 @@ Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
   that starts a new one before the leader has forgotten loses it: "group 1 not found", or a hang (one
   in ten cells of three workers under load). So: all meet before and after that.
 - The coordination service notices a dead peer after 10 s. So: 3 s, unless the user said otherwise.
+- Once a collective was aborted or cancelled, every later one of this process fails, and an interrupt
+  between two of them may leave the tasks one apart. A new strategy on all of them mends both. So: the
+  next cell is told, unless it makes one.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from tfmagic.events import TaskBoot
@@ -45,7 +49,11 @@ _SETTINGS_KEPT = (  # of a context that is reset; the rest is set by the strateg
     "_jit_compile_rewrite",
 )
 
+_DISTRIBUTE = "/tensorflow/python/distribute/"
+
 Meet = Callable[[str, tuple[TaskId, ...]], None]
+
+_stopped = ""  # why the collectives of this process cannot go on
 
 
 def install(boot: TaskBoot, meet: Meet) -> None:
@@ -72,6 +80,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
         configure_service(self, *args, **kwargs)
 
     def enable_collective_ops(self: Any, server_def: Any) -> None:
+        global _stopped
         members = _members(boot, server_def)
         if len(members) < 2 or boot.task not in members:
             enable_collectives(self, server_def)
@@ -84,6 +93,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
             meet("strategy", members)
             enable_collectives(self, server_def)
             meet("strategy", members)
+        _stopped = ""
 
     context.Context.configure_collective_ops = configure_collective_ops
     context.Context.configure_coordination_service = configure_coordination_service
@@ -95,10 +105,47 @@ def abort_collectives(message: str) -> None:
 
     A context that is still starting is left alone: asking it would wait on its lock.
     """
+    global _stopped
+    current = _context_with_collectives()
+    if current is not None:
+        current.abort_collective_ops(_UNAVAILABLE, message)
+        _stopped = message
+
+
+def note_cancel() -> None:
+    """What ran in this process was cancelled, its collectives with it."""
+    global _stopped
+    if _context_with_collectives() is not None:
+        _stopped = "the cell was interrupted"
+
+
+def note_interrupt(frames: TracebackType | None) -> None:
+    """KeyboardInterrupt was raised in these frames: inside a strategy it may leave the tasks one apart."""
+    global _stopped
+    while frames is not None and _context_with_collectives() is not None:
+        if _DISTRIBUTE in frames.tb_frame.f_code.co_filename:
+            _stopped = "the cell was interrupted"
+        frames = frames.tb_next
+
+
+def take_notice() -> str:
+    """What the next cell must know of this process' strategies; said once, "" where all is well."""
+    global _stopped
+    why, _stopped = _stopped, ""
+    if not why:
+        return ""
+    return (
+        f"tfmagic: TensorFlow's collectives were stopped on this task ({why}). A strategy made before "
+        "cannot go on: create it again on every task, or give them new processes with "
+        "%tfcluster restart"
+    )
+
+
+def _context_with_collectives() -> Any:
+    """TensorFlow's context, where a multi-worker strategy has set up its collectives; else None."""
     module = sys.modules.get("tensorflow.python.eager.context")
     current = module and module._context
-    if current is not None and current._initialized and current._collective_leader:
-        current.abort_collective_ops(_UNAVAILABLE, message)
+    return current if current is not None and current._initialized and current._collective_leader else None
 
 
 def start_server(boot: TaskBoot) -> Any:

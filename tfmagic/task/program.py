@@ -1,11 +1,12 @@
 """The program of a task process: one control channel, two threads, one cell at a time.
 
     control channel ──→ side thread "tfmagic-control" ──→ queue ──→ main thread: runs cells
-                        barriers, aborts, log limit              └──→ events, straight to the channel
+                        interrupts, aborts, answers              └──→ events, straight to the channel
 
-The side thread answers while the main thread is busy, also inside TensorFlow. It ends with the
-process. When the channel ends the kernel or the supervisor is gone, and so is this process, at once.
-Started by the launcher, in a fork of it or in a fresh interpreter.
+The side thread answers while the main thread is busy, also inside TensorFlow, and looks after it when
+a peer has failed. It ends with the process. When the channel ends the kernel or the supervisor is
+gone, and so is this process, at once. Started by the launcher, in a fork of it or in a fresh
+interpreter.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import linecache
 import os
 import queue
+import select
 import signal
 import socket
 import sys
@@ -23,14 +25,17 @@ import time
 from typing import Any, NoReturn
 
 from tfmagic import context, pickling, tracebacks
+from tfmagic.errors import TfmagicError
 from tfmagic.events import (
     AbortCollectives,
-    BarrierReached,
+    AnswerInput,
     BreakBarrier,
+    CancelOps,
     CellRaised,
     CellReturned,
     CloseLog,
     Displayed,
+    InterruptCell,
     Packed,
     PackedError,
     ReleaseBarrier,
@@ -38,12 +43,15 @@ from tfmagic.events import (
     TaskBoot,
     TaskReady,
 )
-from tfmagic.spec import TaskId
-from tfmagic.task import streams
+from tfmagic.runs import attempt_mark
+from tfmagic.task import collectives, debugger, streams, waits
 from tfmagic.task.shell import CellRunner, encode_bundle
+from tfmagic.task.waiting import Barriers, Keyboard
+from tfmagic.task.waits import StuckWatch
 from tfmagic.wire import Channel
 
 _HOST = socket.gethostname()
+_WATCH_MS = 20  # between two looks at a main thread whose peer has failed
 
 
 def run_task(fd: int) -> NoReturn:
@@ -77,6 +85,7 @@ def _prepare_process(boot: TaskBoot) -> None:
     os.chdir(boot.cwd)
     streams.attach_streams()
     stacks = os.open(boot.stacks_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.write(stacks, f"{attempt_mark(boot.attempt)}\n".encode())
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -93,9 +102,13 @@ class TaskProgram:
         self.boot, self.channel = boot, channel
         self.commands: queue.SimpleQueue[RunCell] = queue.SimpleQueue()
         self.barriers = Barriers(boot, channel)
-        self.runner = CellRunner(self._send_display)
+        self.keyboard = Keyboard(boot, channel)
+        self.runner = CellRunner(self._send_display, self._ask)
         self.cell = RunCell(0)
         self.running = False
+        self.interrupted_cell = -1
+        self.last_error: BaseException | None = None
+        self.release = ""  # the message with which a stuck collective is aborted
         self.bound = False
         self.received: dict[str, Any] = {}
         self.reported: frozenset[str] = frozenset()
@@ -104,6 +117,7 @@ class TaskProgram:
     def serve(self) -> NoReturn:
         """Set up, report ready, and run what comes."""
         signal.signal(signal.SIGINT, self._on_interrupt)
+        sys.breakpointhook = debugger.break_here
         self._install_context()
         self._prepare_tensorflow()
         threading.Thread(target=self._listen, name="tfmagic-control", daemon=True).start()
@@ -126,9 +140,15 @@ class TaskProgram:
 
     def _listen(self) -> None:
         """Serve the control channel. The task ends with it: the main thread may be anywhere."""
+        ready = select.poll()
+        ready.register(self.channel.fileno(), select.POLLIN)
+        watch = StuckWatch()
         try:
             while True:
-                self._obey(self.channel.receive())
+                for command in self.channel.receive_ready():
+                    self._obey(command)
+                if not ready.poll(_WATCH_MS if self.release else None):
+                    self._release_if_stuck(watch)
         except (EOFError, OSError):
             os._exit(0)  # the kernel is gone
         except BaseException:  # a task that nobody can reach would only hang
@@ -145,15 +165,35 @@ class TaskProgram:
                 self.barriers.open(name, "")
             case BreakBarrier(name, reason):
                 self.barriers.open(name, reason)
+            case InterruptCell(number):
+                self._interrupt(number)
+            case CancelOps():
+                waits.cancel_ops()
+                collectives.note_cancel()
+            case AbortCollectives(message, when_stuck=True):
+                self.release = message
             case AbortCollectives(message):
-                from tfmagic.task import collectives
-
                 collectives.abort_collectives(message)
+            case AnswerInput():
+                self.keyboard.type(command)
             case CloseLog(limit_bytes):
                 streams.discard_output(
                     f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
                     "(TFCluster.max_log_bytes); what follows is not kept]\n"
                 )
+
+    def _interrupt(self, cell: int) -> None:
+        """Interrupt this cell and what it started; one that has not begun yet will not."""
+        self.interrupted_cell = cell
+        if self.running and self.cell.cell == cell:
+            os.killpg(0, signal.SIGINT)
+
+    def _release_if_stuck(self, watch: StuckWatch) -> None:
+        if not self.running:
+            self.release = ""
+        elif watch.is_stuck():
+            collectives.abort_collectives(self.release)
+            self.release = ""
 
     # -- set-up --
 
@@ -166,8 +206,9 @@ class TaskProgram:
         context.install(me, lambda timeout: self.barriers.wait("barrier", self.cell.tasks, timeout))
 
     def _prepare_tensorflow(self) -> None:
-        from tfmagic.task import autograph, collectives, keras_repair
+        from tfmagic.task import autograph, keras_repair
 
+        waits.install()
         collectives.install(self.boot, lambda name, members: self.barriers.wait(name, members, None))
         autograph.know_print()
         if self.boot.keras_fix:
@@ -178,26 +219,38 @@ class TaskProgram:
 
     # -- running --
 
+    def _ask(self, prompt: str, hidden: bool) -> str:
+        return self.keyboard.ask(self.cell.cell, prompt, hidden)
+
     def _send_display(self, content: dict[str, Any]) -> None:
         bundle, offset = encode_bundle(content), streams.log_offset()
         self.channel.send(Displayed(self.boot.task, self.boot.attempt, self.cell.cell, offset, bundle))
 
     def _run(self, cell: RunCell) -> None:
-        self.cell = cell
+        self.cell, self.release = cell, ""
+        waits.begin_cell()
+        if (cell.source or cell.call) and (notice := collectives.take_notice()):
+            print(notice)
         started = time.perf_counter()
         error: BaseException | None = None
         value = None
         self.bound = False
         try:
             self.running = True
+            if self.interrupted_cell == cell.cell:
+                raise KeyboardInterrupt
             for file, text in cell.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
             for packed in cell.names:
                 self._bind(packed)
             self.bound = True
-            value = self._call(cell.call) if cell.call is not None else self._execute(cell)
+            if cell.debug:
+                self._debug()
+            else:
+                value = self._call(cell.call) if cell.call is not None else self._execute(cell)
         except BaseException as raised:  # whatever user code raises is the result
             error = raised
+            raised_at = time.monotonic()
         finally:
             self.running = False
         seconds = time.perf_counter() - started
@@ -206,7 +259,14 @@ class TaskProgram:
         if error is None:
             self._report_return(cell, value, seconds)
         else:
-            self._report_error(cell, error, seconds)
+            self._report_error(cell, error, seconds, raised_at)
+
+    def _debug(self) -> None:
+        if self.last_error is None:
+            raise TfmagicError(
+                f"{self.boot.task} has no failure to look at: no cell has failed in this process"
+            )
+        debugger.look_at(self.last_error)
 
     def _bind(self, packed: Packed) -> None:
         names = pickling.loads(packed, self.runner.namespace)
@@ -271,13 +331,18 @@ class TaskProgram:
     def _notebook_has(self, name: str) -> bool:
         return name in self.received and self.runner.namespace.get(name) is self.received[name]
 
-    def _report_error(self, cell: RunCell, error: BaseException, seconds: float) -> None:
+    def _report_error(self, cell: RunCell, error: BaseException, seconds: float, raised_at: float) -> None:
         where = f"{self.boot.task} (pid {os.getpid()}, {_HOST})"
-        interrupted = isinstance(error, KeyboardInterrupt)
+        interrupted = waits.is_interrupt(error)
+        if interrupted:
+            collectives.note_interrupt(error.__traceback__)
+        if not cell.debug:
+            self.last_error = error
         if isinstance(error, SystemExit):
             packed = _exit_error(error, where)
         else:
-            packed = tracebacks.pack_error(error, self.runner.namespace, self._notebook_has, where)
+            main, has = self.runner.namespace, self._notebook_has
+            packed = tracebacks.pack_error(error, main, has, where, cell.filename)
         event = CellRaised(
             self.boot.task,
             self.boot.attempt,
@@ -289,6 +354,7 @@ class TaskProgram:
             self._owned_names(),
             streams.take_lost_bytes(),
             self.bound,
+            raised_at,
         )
         self.channel.send(event)
 
@@ -304,50 +370,6 @@ class TaskProgram:
             return None
         self.reported = owned
         return tuple(owned)
-
-
-class Barriers:
-    """Waiting for other tasks, by messages: works on every backend and breaks when a task ends.
-
-    `wait` is called by the main thread, `open` by the side thread.
-    """
-
-    def __init__(self, boot: TaskBoot, channel: Channel):
-        self._boot, self._channel = boot, channel
-        self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._count = 0
-
-    def open(self, name: str, reason: str) -> None:
-        """Let the waiter go on; with a reason, as broken."""
-        self._answers.put((name, reason))
-
-    def cell_ended(self) -> None:
-        """The next cell counts its barriers from one again."""
-        self._count = 0
-
-    def wait(self, kind: str, members: tuple[TaskId, ...], timeout: float | None) -> None:
-        """Wait for `members`.
-
-        Raises:
-            threading.BrokenBarrierError: One of them ended or failed, or `timeout` passed.
-        """
-        self._count += 1
-        name = f"{kind} {self._count}"
-        self._channel.send(BarrierReached(self._boot.task, self._boot.attempt, name, members))
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0)
-            try:
-                answered, reason = self._answers.get(timeout=left)
-            except queue.Empty:
-                raise threading.BrokenBarrierError(
-                    f"{name}: not every task came within {timeout} s"
-                ) from None
-            if answered != name:
-                continue  # the answer to a barrier that this task gave up
-            if reason:
-                raise threading.BrokenBarrierError(f"{name}: {reason}")
-            return
 
 
 def _exit_error(error: SystemExit, where: str) -> PackedError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import builtins
+import getpass
 import inspect
 import json
 import linecache
@@ -20,7 +21,6 @@ from typing import Any
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from traitlets.config import Config
 
@@ -60,8 +60,15 @@ class TaskShell(InteractiveShell):
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Errors travel to the notebook; nothing is printed here."""
 
+    ask: Callable[[str, bool], str]
+
     def raw_input(self, prompt: str = "") -> str:
-        raise StdinNotImplementedError("input() was called on a task, which has no keyboard")
+        """`input()` of a cell: the notebook's keyboard."""
+        return self.ask(prompt, False)
+
+    def getpass(self, prompt: str = "Password: ", stream: Any = None) -> str:
+        """`getpass.getpass()` of a cell."""
+        return self.ask(prompt, True)
 
     def init_sys_modules(self) -> None:
         self._main_mod_cache: dict[str, Any] = {}
@@ -101,16 +108,19 @@ class CellRunner:
 
     Args:
         send: Called with each display as {"data", "metadata", "transient", "update", ...}.
+        ask: What the user types, given a prompt and whether it is hidden.
     """
 
-    def __init__(self, send: Publish):
+    def __init__(self, send: Publish, ask: Callable[[str, bool], str]):
         self.shell = make_shell()
         self.shell.display_pub.send = send
         self.shell.displayhook.send = send
         self.namespace: dict[str, Any] = self.shell.user_ns
         sys.modules["__main__"] = self.shell.user_module
         sys.displayhook = self.shell.displayhook
+        self.shell.ask = ask
         builtins.input = self.shell.raw_input  # type: ignore[assignment]  # prompts are text here
+        getpass.getpass = self.shell.getpass
         self.builtin_names = frozenset(self.namespace)
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tfmagic.lifecycle import CellState
+from tfmagic.states import CellState
 
 
 class View(Protocol):

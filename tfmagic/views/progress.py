@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfmagic.lifecycle import ClusterState, Phase
+from tfmagic.states import ClusterState, Phase
 
 _QUIET_S = 0.3  # a start that is over by then needs no words
 _WIDTH = 20

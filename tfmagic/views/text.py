@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfmagic.events import CellRaised, CellReturned, Displayed
-from tfmagic.lifecycle import CellState
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
+from tfmagic.states import CellState
 from tfmagic.tasklog import LogReader, prefix
 
 _LIVE_BYTES = 1 << 18  # a task and a look; 5 MB/s a task is more than anybody reads

@@ -1,0 +1,99 @@
+"""How a task's failure reads in IPython: the user's frames, under the cells' own names, and no others.
+
+IPython shows a traceback whose file is in `linecache` well, unless its name ends in ``.py`` and no such
+file exists (as those of ipykernel's cells): then it shows other lines (measured, IPython 9.18). Here
+such files get another name. Frames of IPython and of ours between the user's own are left out in every
+`%xmode`, and an `%xmode` that cannot show an error (Docs, for one with a cause) falls back to its text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+_OUR_FOLDER = os.path.dirname(__file__) + os.sep
+_IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
+_MAGIC_CALL = "get_ipython().run_cell_magic('tfcluster'"
+
+
+def shown_name(filename: str) -> str:
+    """The name under which a source file of a task is shown here."""
+    if not filename.endswith(".py") or filename not in linecache.cache or os.path.exists(filename):
+        return filename
+    alias = f"<{filename}>"
+    linecache.cache[alias] = linecache.cache[filename]
+    shell = _shell()
+    names = getattr(getattr(shell, "compile", None), "_filename_map", None)
+    if names is not None and filename in names:  # private to IPython: gives the header "Cell In[7]"
+        names[alias] = names[filename]
+    return alias
+
+
+def dress(error: BaseException) -> BaseException:
+    """Let IPython, where there is one, show the error without the frames that brought it here."""
+    if _shell() is not None and error.__traceback__ is not None:
+        with contextlib.suppress(Exception):  # a class may forbid attributes
+            error._render_traceback_ = TracebackRenderer(error)  # type: ignore[attr-defined]
+    return error
+
+
+class TracebackRenderer:
+    """What IPython calls to show an exception; it stays behind when the exception is pickled."""
+
+    def __init__(self, error: BaseException):
+        self._error = error
+
+    def __call__(self) -> list[str]:
+        error, shell = self._error, _shell()
+        frames = without_bridge(error.__traceback__)
+        try:
+            tb = shell.InteractiveTB
+            shown: list[str] = tb.structured_traceback(type(error), error, frames, tb_offset=0)
+            return shown
+        except Exception:  # IPython's own formatting failed
+            return "".join(traceback.format_exception(type(error), error, frames)).splitlines()
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return _nothing, ()
+
+
+def without_bridge(frames: TracebackType | None) -> TracebackType | None:
+    """The frames without ours and IPython's, and without the call of the cell magic itself."""
+    kept: list[TracebackType] = []
+    while frames is not None:
+        name = frames.tb_frame.f_code.co_filename
+        if name.startswith(_OUR_FOLDER):
+            while kept and _is_bridge(kept[-1]):
+                kept.pop()
+        else:
+            kept.append(frames)
+        frames = frames.tb_next
+    while kept and _IPYTHON in kept[0].tb_frame.f_code.co_filename:
+        kept.pop(0)
+    made = None
+    for entry in reversed(kept):
+        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return made
+
+
+def _is_bridge(entry: TracebackType) -> bool:
+    """Whether this frame only leads from the notebook to us."""
+    code = entry.tb_frame.f_code
+    line = linecache.getline(code.co_filename, entry.tb_lineno)
+    is_call = code.co_name == "<module>" and line.startswith((_MAGIC_CALL, "%%tfcluster"))
+    return is_call or _IPYTHON in code.co_filename
+
+
+def _shell() -> Any:
+    """The IPython shell of this process, asked without importing IPython."""
+    module = sys.modules.get("IPython.core.getipython")
+    return module.get_ipython() if module is not None else None
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,232 @@
+"""What the supervisor knows, may decide and may do, as plain frozen data.
+
+`tfmagic.lifecycle` and `tfmagic.barriers` are the functions over it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tfmagic.events import (
+    BarrierReached,
+    CellRaised,
+    CellRequested,
+    CellReturned,
+    RunCell,
+    TaskExited,
+    TaskLost,
+)
+from tfmagic.spec import TaskId
+
+# the kernel's own signal module is not needed to name two numbers that Linux will not change
+SIGUSR1, SIGKILL = 10, 9
+
+
+class Phase(enum.Enum):
+    """Where a task process is in its life."""
+
+    PLANNED = "planned"
+    STARTING = "starting"
+    READY = "ready"
+    RUNNING = "running"
+    ENDING = "ending"  # SIGKILL is on its way
+    DEAD = "dead"
+    STOPPED = "stopped"
+
+
+COMING = (Phase.PLANNED, Phase.STARTING, Phase.ENDING)
+ALIVE = (Phase.STARTING, Phase.READY, Phase.RUNNING, Phase.ENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """One task: its present process and how its last one ended."""
+
+    phase: Phase = Phase.PLANNED
+    attempt: int = 0
+    pid: int = 0
+    host: str = ""
+    fresh: bool = False
+    end: TaskExited | TaskLost | None = None
+    replace: bool = False  # its end is ours: give it a new process
+    restarts: int = 0
+
+
+Outcome = CellReturned | CellRaised | TaskExited | TaskLost
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Bringing tasks to an end: why, which, since when, and how many rungs have been taken.
+
+    `since` moves back when the user skips rungs.
+    """
+
+    reason: str
+    since: float
+    tasks: tuple[TaskId, ...]
+    rung: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingAt:
+    """A task at a barrier, and the time when it gives up, if it does."""
+
+    reached: BarrierReached
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """The cell that runs, or the last one.
+
+    `released` and `aborted`: the tasks that may wait for one that raised, or died, have been told;
+    `replaced` are those that
+    nothing reached, so that they were killed.
+    """
+
+    request: CellRequested
+    started: float
+    sent: bool = False
+    outcomes: Mapping[TaskId, Outcome] = field(default_factory=dict)
+    ended_at: Mapping[TaskId, float] = field(default_factory=dict)
+    failed_at: float | None = None
+    timed_out: bool = False
+    released: bool = False
+    aborted: bool = False
+    presses: int = 0
+    pressed_tasks: tuple[TaskId, ...] = ()
+    ladder: Ladder | None = None
+    replaced: tuple[TaskId, ...] = ()
+    finished: bool = False
+
+    @property
+    def waited_for(self) -> tuple[TaskId, ...]:
+        """The tasks that have not returned by themselves."""
+        return tuple(t for t, o in self.outcomes.items() if not isinstance(o, CellReturned))
+
+    @property
+    def waiting_for(self) -> tuple[TaskId, ...]:
+        """The tasks that have no outcome yet."""
+        return tuple(t for t in self.request.commands if t not in self.outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Everything that the supervisor knows."""
+
+    tasks: Mapping[TaskId, TaskState]
+    cell: CellState | None = None
+    barriers: Mapping[str, Mapping[TaskId, WaitingAt]] = field(default_factory=dict)
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The numbers behind decisions, in seconds: see `tfmagic.config`."""
+
+    failure_grace_s: float = 3.0
+    interrupt_grace_s: float = 0.5
+    cancel_grace_s: float = 0.5
+    abort_grace_s: float = 0.8
+    auto_restart: int = 0
+
+
+# ---- actions ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start a process for the task, as this attempt."""
+
+    task: TaskId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the task its part of the cell."""
+
+    task: TaskId
+    command: RunCell
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Signal the task's process (its group for SIGKILL)."""
+
+    task: TaskId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Raise KeyboardInterrupt in the task's cell."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel the tf.functions that the task runs."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Abort the collectives that the task waits in; `when_stuck` leaves one alone that does not."""
+
+    task: TaskId
+    message: str
+    when_stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBarrier:
+    """Open the barrier for the task; with a reason, as broken."""
+
+    task: TaskId
+    barrier: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishCell:
+    """Everybody has an outcome: hand them over."""
+
+    cell: CellState
+
+
+Action = Launch | Send | Signal | Interrupt | Cancel | Abort | AnswerBarrier | FinishCell
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now, the state after it, and when time alone will change something."""
+
+    actions: tuple[Action, ...]
+    state: ClusterState
+    wake_at: float | None
+
+
+def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
+    """A cluster of which no process runs yet."""
+    return ClusterState({task: TaskState() for task in tasks})
+
+
+# ---- small helpers ------------------------------------------------------------------------------
+
+
+def with_task(state: ClusterState, task: TaskId, **changes: object) -> ClusterState:
+    """The state with one task changed."""
+    changed = replace(state.tasks[task], **changes)  # type: ignore[arg-type]
+    return replace(state, tasks={**state.tasks, task: changed})
+
+
+def with_cell(state: ClusterState, **changes: object) -> ClusterState:
+    """The state with its cell changed."""
+    assert state.cell is not None
+    return replace(state, cell=replace(state.cell, **changes))  # type: ignore[arg-type]

@@ -1,0 +1,47 @@
+"""The debugger of a task: `breakpoint()` in a cell, and a look at its last failure.
+
+Python's own pdb, whose prompt is the task's `input()` and so the notebook's input box.
+"""
+
+from __future__ import annotations
+
+import os
+import pdb
+import sys
+from types import FrameType, TracebackType
+from typing import Any
+
+from tfmagic.tracebacks import without_our_frames
+
+_OUR_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+class TaskDebugger(pdb.Pdb):
+    """pdb that shows only the user's frames, and that an interrupt ends."""
+
+    def __init__(self) -> None:
+        super().__init__(nosigint=True, readrc=False)  # the ladder must reach a program that continues
+        self.prompt = "(Pdb) "
+
+    def get_stack(
+        self, frame: FrameType | None, traceback: TracebackType | None
+    ) -> tuple[list[tuple[FrameType, int]], int]:
+        stack, index = super().get_stack(frame, traceback)
+        ours = [i for i, (f, _) in enumerate(stack) if f.f_code.co_filename.startswith(_OUR_FOLDER)]
+        first = ours[-1] + 1 if ours and ours[-1] + 1 < len(stack) else 0
+        return stack[first:], max(index - first, 0)
+
+    def _cmdloop(self) -> None:
+        self.cmdloop()  # pdb's own starts again after KeyboardInterrupt
+
+
+def break_here(*args: Any, **kwargs: Any) -> None:
+    """What `breakpoint()` calls."""
+    TaskDebugger().set_trace(sys._getframe(1))
+
+
+def look_at(error: BaseException) -> None:
+    """Debug the frames of an exception, beginning at the innermost."""
+    debugger = TaskDebugger()
+    debugger.reset()
+    debugger.interaction(None, without_our_frames(error.__traceback__))

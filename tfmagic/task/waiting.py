@@ -1,0 +1,87 @@
+"""What a task waits for by messages: other tasks at a barrier, and the user at the keyboard.
+
+The waiting thread asks through the channel; the side thread brings the answer. Messages work on every
+backend, break when a task ends, and a wait in Python can be interrupted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+
+from IPython.core.error import StdinNotImplementedError
+
+from tfmagic.events import AnswerInput, BarrierReached, InputWanted, TaskBoot
+from tfmagic.spec import TaskId
+from tfmagic.task import streams
+from tfmagic.wire import Channel
+
+
+class Barriers:
+    """Meeting other tasks. `wait` is called by the main thread, `open` by the side thread."""
+
+    def __init__(self, boot: TaskBoot, channel: Channel):
+        self._boot, self._channel = boot, channel
+        self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._count = 0
+
+    def open(self, name: str, reason: str) -> None:
+        """Let the waiter go on; with a reason, as broken."""
+        self._answers.put((name, reason))
+
+    def cell_ended(self) -> None:
+        """The next cell counts its barriers from one again."""
+        self._count = 0
+
+    def wait(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None) -> None:
+        """Wait for `members`.
+
+        Raises:
+            threading.BrokenBarrierError: One of them ended or failed, or `timeout_s` passed.
+        """
+        self._count += 1
+        name = f"{kind} {self._count}"
+        self._channel.send(BarrierReached(self._boot.task, self._boot.attempt, name, members, timeout_s))
+        while True:
+            answered, reason = self._answers.get()
+            if answered != name:
+                continue  # the answer to a barrier that this task gave up
+            if reason:
+                raise threading.BrokenBarrierError(f"{name}: {reason}")
+            return
+
+
+class Keyboard:
+    """The user's keyboard, in the notebook. `ask` is called by any thread, `type` by the side thread."""
+
+    def __init__(self, boot: TaskBoot, channel: Channel):
+        self._boot, self._channel = boot, channel
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, queue.SimpleQueue[AnswerInput]] = {}
+
+    def ask(self, cell: int, prompt: str, hidden: bool) -> str:
+        """What the user types.
+
+        Raises:
+            StdinNotImplementedError: Nobody can type there.
+        """
+        number = next(self._numbers)
+        answers = self._waiting[number] = queue.SimpleQueue()
+        streams.flush_all()
+        wanted = InputWanted(
+            self._boot.task, self._boot.attempt, cell, streams.log_offset(), number, str(prompt), hidden
+        )
+        self._channel.send(wanted)
+        try:
+            answer = answers.get()
+        finally:
+            del self._waiting[number]
+        if answer.error:
+            raise StdinNotImplementedError(answer.error)
+        return answer.text
+
+    def type(self, answer: AnswerInput) -> None:
+        """Bring what was typed."""
+        if (answers := self._waiting.get(answer.number)) is not None:
+            answers.put(answer)

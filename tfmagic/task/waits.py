@@ -1,0 +1,102 @@
+"""Reaching a thread that waits inside TensorFlow, where no KeyboardInterrupt arrives.
+
+Measured on TensorFlow 2.21: SIGINT ends Python code, eager loops and a coordinator's join at once. A
+tf.function that waits (a queue, an iterator, a while loop, a collective) does not see it; a
+cancellation reaches it within 10 ms. An eager `for x in dataset` or `q.dequeue()` is reached by
+nothing but SIGKILL.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+_TENSORFLOW = "/tensorflow/python/"
+_STILL_S = 0.04  # inside one call, without computing, and a peer has failed: it waits
+_BUSY = 0.5  # share of one core above which a process computes
+
+_manager: Any = None
+
+
+def install() -> None:
+    """Run every tf.function of this process under the cell's cancellation manager.
+
+    By a patch of ``cancellation.context``, since its own context manager is a process-wide variable
+    that `ClusterCoordinator` replaces.
+    """
+    from tensorflow.python.eager import cancellation
+
+    own_context = cancellation.context
+
+    def context() -> Any:
+        return own_context() or _manager_of_cell(cancellation)
+
+    cancellation.context = context
+
+
+def begin_cell() -> None:
+    """A cancellation is for one cell."""
+    global _manager
+    if _manager is not None and _manager.is_cancelled:
+        _manager = None
+
+
+def cancel_ops() -> None:
+    """Cancel what the cell runs, and will run, in tf.functions. For the side thread."""
+    from tensorflow.python.eager import cancellation
+
+    _manager_of_cell(cancellation).start_cancel()
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is a KeyboardInterrupt, also as TensorFlow's binding garbles it."""
+    text = str(error.args[0]) if isinstance(error, RuntimeError) and error.args else ""
+    return isinstance(error, KeyboardInterrupt) or ("MISMATCH" in text and "KeyboardInterrupt" in text)
+
+
+def _manager_of_cell(cancellation: Any) -> Any:
+    global _manager
+    if _manager is None:
+        _manager = cancellation.CancellationManager()
+    return _manager
+
+
+class StuckWatch:
+    """Whether the main thread waits inside TensorFlow: one call goes on, and the process computes nothing.
+
+    Looked at again and again by the side thread. It holds the frame of the call, so that no other
+    frame can take its place in memory.
+    """
+
+    def __init__(self) -> None:
+        self._call: FrameType | None = None
+        self._since = self._cpu_s = 0.0
+
+    def is_stuck(self) -> bool:
+        """Look again."""
+        call, now, cpu_s = call_in_tensorflow(), time.monotonic(), time.process_time()
+        if call is None or call is not self._call:
+            self._call, self._since, self._cpu_s = call, now, cpu_s
+            return False
+        still_s = now - self._since
+        if still_s < _STILL_S:
+            return False
+        if cpu_s - self._cpu_s > _BUSY * still_s:
+            self._since, self._cpu_s = now, cpu_s
+            return False
+        return True
+
+
+def call_in_tensorflow() -> FrameType | None:
+    """The frame in which the main thread has called into TensorFlow, and still is; else None.
+
+    A strategy's eager `run` makes its collectives in threads of its own, for which the main thread
+    waits in `threading`.
+    """
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code.co_filename == threading.__file__:
+        frame = frame.f_back
+    return frame if frame is not None and _TENSORFLOW in frame.f_code.co_filename else None
