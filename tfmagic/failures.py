@@ -30,6 +30,7 @@ _CONSEQUENCE_TEXT = re.compile(
     r"Collective ops is aborted by|stopped sending heartbeats|CoordinationService/Heartbeat|Socket closed|"
     r"[Cc]onnection reset by peer|different incarnation|remote target|tasks have crashed|peer is not alive"
 )
+_NODE_NAME = re.compile(r"^\{\{function_node [^}]*\}\} ")
 _MAX_NOTE = 300
 
 
@@ -71,7 +72,7 @@ def build_error(cell: CellState, scene: Scene) -> BaseException | None:
     else:
         return None
     if cell.replaced and not cell.timed_out:
-        _add_note(error, _replaced_note(cell, scene.stacks))
+        tracebacks.add_note(error, _replaced_note(cell, scene.stacks))
     return error
 
 
@@ -93,9 +94,9 @@ def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene)
     (root, outcome), *others = failed.items()
     error = errors[root]
     for note in _fold_notes(cell, outcome, others):
-        _add_note(error, note)
+        tracebacks.add_note(error, note)
     if isinstance(outcome, CellRaised) and (advice := hints.find_hint(outcome.error)):
-        _add_note(error, f"hint: {advice}")
+        tracebacks.add_note(error, f"hint: {advice}")
     with contextlib.suppress(Exception):  # a class may forbid attributes
         error.failures = {task.name: found for task, found in errors.items()}  # type: ignore[attr-defined]
     return error
@@ -173,7 +174,8 @@ def _essence(outcome: Outcome) -> str:
             if lines and lines[0].startswith("Graph execution error"):  # TensorFlow tells the place first
                 told = [x for x in lines[1:] if not x[0].isspace() and not x.startswith("Detected at")]
                 lines = told or lines
-            return f"{packed.type_name}: {lines[0][:_MAX_NOTE] if lines else ''}"
+            first = _NODE_NAME.sub("", lines[0]) if lines else ""
+            return f"{packed.type_name}: {first[:_MAX_NOTE]}"
         case TaskExited() | TaskLost():
             return describe_end(outcome)
         case CellReturned():
@@ -182,8 +184,3 @@ def _essence(outcome: Outcome) -> str:
 
 def _names(tasks: Iterable[TaskId]) -> str:
     return ", ".join(task.name for task in sorted(tasks))
-
-
-def _add_note(error: BaseException, note: str) -> None:
-    with contextlib.suppress(Exception):  # a class may forbid attributes, or use __notes__ itself
-        error.add_note(note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping
 
@@ -11,6 +12,7 @@ from tfmagic.spec import TaskId
 
 _WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
 _LOOK_S = 0.02
+_LIBRARY = re.compile(r'File ".*(/site-packages/|/lib/python3\.\d+/)')
 
 
 def stack_offsets(run: Run, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
@@ -49,12 +51,22 @@ def fatal_stack(run: Run, task: TaskId, attempt: int) -> str:
 
 
 def group_stacks(stacks: Mapping[str, str]) -> str:
-    """Stacks by task, equal ones once; of the user's threads, down to where tfmagic's frames begin."""
+    """Stacks by task, equal ones once; of the user's threads, from the innermost call to the cell."""
     grouped: dict[str, list[str]] = {}
     for name, text in stacks.items():
-        frames = filter(None, (_user_frames(block) for block in text.split("\n\n")))
-        grouped.setdefault("\n".join(frames) or "  (between cells)", []).append(name)
+        threads = [_user_frames(block).splitlines() for block in text.split("\n\n")]
+        lines = [line for frames in threads for line in _without_depths(frames)]
+        grouped.setdefault("\n".join(lines) or "  (between cells)", []).append(name)
     return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
+
+
+def _without_depths(frames: list[str]) -> list[str]:
+    """The frames of a thread without most of the libraries'; none of a thread that only serves one."""
+    users = [i for i, line in enumerate(frames) if not _LIBRARY.search(line)]
+    if not users or users[0] <= 2:
+        return frames if users else []
+    hidden = f"  ... {users[0] - 2} more inside libraries"
+    return [frames[0], hidden, *frames[users[0] - 1 :]]
 
 
 def _user_frames(block: str) -> str:

@@ -15,7 +15,6 @@ and notes travel in any case.
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import importlib
 import io
@@ -59,6 +58,9 @@ def pack_error(
         where: Who raised it, for the note: ``worker-1 (pid 4242, host)``.
         cell_file: The file name of the cell, of which the line is then told.
     """
+    if isinstance(error, KeyboardInterrupt):  # nobody raises it in the notebook: it has its own
+        text = _format(error, without_our_frames(error.__traceback__))
+        return PackedError("KeyboardInterrupt", "", text, None, where, (), _line_in(error, cell_file))
     chain = list(_chain(error))
     messages = [_message(item) for item in chain]
     variables = copies.copy_frames(f for item in chain for f in _frames_of(item))
@@ -93,7 +95,7 @@ def unpack_error(
         error = _rebuild(chain, main, rename)
     except Exception:  # a foreign class did something odd: the text is there
         error = remote_error(packed.message, packed.type_name, packed.text)
-    _add_note(error, f"raised on {packed.where}")
+    add_note(error, f"raised on {packed.where}")
     return error
 
 
@@ -123,14 +125,13 @@ def _part(
 ) -> dict[str, Any]:
     """One exception as plain data; the exception object is pickled by itself."""
     frames = _shortened(without_our_frames(error.__traceback__))
-    travels = tblib.Traceback(frames, get_locals=lambda f: variables.get(id(f), {})) if frames else None
     return {
         "object": _object_bytes(error, message, main, linkable),
         "type_name": type(error).__qualname__,
         "message": message,
         "text": _format(error, frames),
         "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
-        "frames": travels.to_dict() if travels else None,
+        "frames": _plain_frames(frames, variables),
         "notes": _notes(error),
         "cause": parts.get(id(error.__cause__)),
         "context": None if error.__suppress_context__ else parts.get(id(error.__context__)),
@@ -138,11 +139,26 @@ def _part(
     }
 
 
+def _plain_frames(
+    frames: TracebackType | None, variables: Mapping[int, Mapping[str, Any]]
+) -> list[tuple[str, str, int, dict[str, Any], Mapping[str, Any]]]:
+    """File, function, line, globals and locals of each frame: flat, since a pickle has little depth."""
+    if frames is None:
+        return []
+    entry = tblib.Traceback(frames, get_locals=lambda frame: variables.get(id(frame), {}))
+    plain = []
+    while entry is not None:
+        frame = entry.tb_frame
+        code = frame.f_code
+        plain.append((code.co_filename, code.co_name, entry.tb_lineno, frame.f_globals, frame.f_locals))
+        entry = entry.tb_next
+    return plain
+
+
 def _object_bytes(
     error: BaseException, message: str, main: Mapping[str, Any], linkable: Callable[[str], bool]
 ) -> bytes | None:
     """The exception object, if it survives the round trip here."""
-    kept = (error.__traceback__, error.__cause__, error.__context__, error.__suppress_context__)
     attributes = getattr(error, "__dict__", {})
     noted = {name: attributes.pop(name) for name in _TENSORFLOW_NOTES if name in attributes}
     try:
@@ -159,8 +175,6 @@ def _object_bytes(
         return None
     finally:
         attributes.update(noted)
-        error.__traceback__, error.__cause__, error.__context__ = kept[:3]
-        error.__suppress_context__ = kept[3]
 
 
 def _round_trip(
@@ -280,16 +294,16 @@ def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> B
     except Exception:  # a foreign class did something odd: the text is there
         error = _stand_in(part, main)
     if part["frames"]:
-        error.__traceback__ = _as_traceback(part["frames"], rename)
+        _set(error, "__traceback__", _as_traceback(part["frames"], rename))
     have = list(getattr(error, "__notes__", ()))
     for note in part["notes"]:
         if note not in have:
-            _add_note(error, note)
+            add_note(error, note)
     if part["cause"]:
-        error.__cause__ = _rebuild(part["cause"], main, rename)
+        _set(error, "__cause__", _rebuild(part["cause"], main, rename))
     if part["context"]:
-        error.__context__ = _rebuild(part["context"], main, rename)
-    error.__suppress_context__ = part["suppress"]
+        _set(error, "__context__", _rebuild(part["context"], main, rename))
+    _set(error, "__suppress_context__", part["suppress"])
     return error
 
 
@@ -325,34 +339,32 @@ def _make_stub() -> CodeType:
 _STUB = _make_stub()
 
 
-def _as_traceback(frames: dict[str, Any], rename: Rename) -> TracebackType | None:
+def _as_traceback(
+    frames: list[tuple[str, str, int, dict[str, Any], dict[str, Any]]], rename: Rename
+) -> TracebackType | None:
     """A traceback that Python can raise and show, from what tblib made of the task's.
 
     As `tblib.Traceback.as_traceback`, but for the columns: each frame is made by running a stub that
     has the name, file and line of the real one, and its variables.
     """
-    entries = []
-    entry: dict[str, Any] | None = frames
-    while entry is not None:
-        frame, line = entry["tb_frame"], entry["tb_lineno"]
-        code = _STUB.replace(
-            co_firstlineno=line,
-            co_filename=rename(frame["f_code"]["co_filename"]),
-            co_name=frame["f_code"]["co_name"],
-            co_qualname=frame["f_code"]["co_name"],
-        )
+    made = None
+    for file, name, line, variables_of_module, variables in reversed(frames):
+        code = _STUB.replace(co_firstlineno=line, co_filename=rename(file), co_name=name, co_qualname=name)
         try:
-            exec(code, dict(frame["f_globals"]), dict(frame["f_locals"]))
+            exec(code, dict(variables_of_module), dict(variables))
         except NameError as error:
             assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
-            entries.append(error.__traceback__.tb_next)
-        entry = entry["tb_next"]
-    made = None
-    for raised in reversed(entries):
-        made = TracebackType(made, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
+            raised = error.__traceback__.tb_next
+            made = TracebackType(made, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
     return made
 
 
-def _add_note(error: BaseException, note: str) -> None:
-    with contextlib.suppress(Exception):  # a class may forbid attributes, or use __notes__ itself
-        error.add_note(note)
+def _set(error: BaseException, name: str, value: Any) -> None:
+    """Set an attribute of Python's own, also where the class forbids it."""
+    BaseException.__setattr__(error, name, value)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note, also where the class forbids attributes."""
+    notes = getattr(error, "__notes__", None)
+    _set(error, "__notes__", [*notes, note] if isinstance(notes, list) else [note])

@@ -206,9 +206,10 @@ class TaskProgram:
         context.install(me, lambda timeout: self.barriers.wait("barrier", self.cell.tasks, timeout))
 
     def _prepare_tensorflow(self) -> None:
-        from tfmagic.task import autograph, keras_repair
+        from tfmagic.task import autograph, keras_repair, tensorflow_stacks
 
         waits.install()
+        tensorflow_stacks.hide_our_frames()
         collectives.install(self.boot, lambda name, members: self.barriers.wait(name, members, None))
         autograph.know_print()
         if self.boot.keras_fix:

@@ -8,6 +8,8 @@ nothing but SIGKILL.
 
 from __future__ import annotations
 
+import concurrent.futures
+import multiprocessing.pool
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 _TENSORFLOW = "/tensorflow/python/"
+_WAITING_ROOMS = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _STILL_S = 0.04  # inside one call, without computing, and a peer has failed: it waits
 _BUSY = 0.5  # share of one core above which a process computes
 
@@ -94,9 +97,9 @@ def call_in_tensorflow() -> FrameType | None:
     """The frame in which the main thread has called into TensorFlow, and still is; else None.
 
     A strategy's eager `run` makes its collectives in threads of its own, for which the main thread
-    waits in `threading`.
+    waits in Python's library.
     """
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_code.co_filename == threading.__file__:
+    while frame is not None and frame.f_code.co_filename in _WAITING_ROOMS:
         frame = frame.f_back
     return frame if frame is not None and _TENSORFLOW in frame.f_code.co_filename else None

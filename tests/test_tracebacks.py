@@ -1,0 +1,341 @@
+"""Exceptions on their way from a task to the notebook: what survives, and what stands in for the rest."""
+
+import io
+import pickle
+import threading
+import time
+import traceback
+
+import pytest
+
+from tfmagic import bounded, copies, tracebacks
+from tfmagic.errors import RemoteError, TfmagicError
+
+
+class Plain(Exception):
+    pass
+
+
+class OddInit(Exception):
+    """Its constructor does not take what `args` hold."""
+
+    def __init__(self, code, *, where):
+        super().__init__(f"{code} at {where}")
+        self.code, self.where = code, where
+
+
+class OddOsError(OSError):
+    def __init__(self, path, why):
+        super().__init__(2, why, path)
+        self.why = why
+
+
+class KeywordOnly(ValueError):
+    def __init__(self, *, why):
+        self.why = why
+
+
+class HoldsLock(KeyError):
+    def __init__(self):
+        super().__init__("locked")
+        self.lock = threading.Lock()
+
+
+class HoldsFile(OSError):
+    def __init__(self):
+        super().__init__("open")
+        self.file = io.BytesIO()
+
+
+def loop_for_ever():
+    while True:
+        pass
+
+
+def raise_on_arrival():
+    raise RuntimeError("no")
+
+
+class LoopsOnArrival(ValueError):
+    def __reduce__(self):
+        return loop_for_ever, ()
+
+
+class RaisesOnArrival(ValueError):
+    def __reduce__(self):
+        return raise_on_arrival, ()
+
+
+class LoopsOnDeparture(ValueError):
+    def __reduce__(self):
+        loop_for_ever()
+
+
+class LiesAboutItsClass(LookupError):
+    def __reduce__(self):
+        return ValueError, ("not me",)
+
+
+class LiesAboutItsMessage(LookupError):
+    def __reduce__(self):
+        return LiesAboutItsMessage, ("another message",)
+
+
+class BadText(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class SlowText(Exception):
+    def __str__(self):
+        loop_for_ever()
+
+
+class NoAttributes(Exception):
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+
+class BaseKind(BaseException):
+    pass
+
+
+HERE = {name: value for name, value in globals().items() if isinstance(value, type)}
+FAITHFUL = [
+    Plain("x", 1),
+    OddInit(3, where="here"),
+    OddOsError("/path", "gone"),
+    KeywordOnly(why="this"),
+    ValueError("plain"),
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+    FileNotFoundError(2, "no such file", "/x"),
+    StopIteration(3),
+    NoAttributes("fixed"),
+    BaseKind("base"),
+]
+UNFAITHFUL = [
+    HoldsLock(),
+    HoldsFile(),
+    LoopsOnArrival("a"),
+    RaisesOnArrival("b"),
+    LoopsOnDeparture("c"),
+    LiesAboutItsClass("d"),
+    LiesAboutItsMessage("e"),
+    BadText("f"),
+    SlowText("g"),
+]
+
+
+def raised(error):
+    """The exception with a traceback."""
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def send(error, main=HERE):
+    packed = tracebacks.pack_error(error, {}, lambda name: False, "worker-1 (pid 1, host)")
+    packed = pickle.loads(pickle.dumps(packed))
+    return tracebacks.unpack_error(packed, main)
+
+
+@pytest.mark.parametrize("error", FAITHFUL, ids=lambda e: type(e).__name__)
+def test_an_exception_arrives_as_what_it_was(error):
+    arrived = send(raised(error))
+    assert type(arrived) is type(error)
+    assert str(arrived) == str(error) and arrived.args == error.args
+    assert {k: v for k, v in vars(arrived).items() if k != "__notes__"} == vars(error)
+    assert arrived.__notes__ == ["raised on worker-1 (pid 1, host)"]
+    assert traceback.extract_tb(arrived.__traceback__)[-1].name == "raised"
+
+
+@pytest.mark.parametrize("error", UNFAITHFUL, ids=lambda e: type(e).__name__)
+def test_what_cannot_travel_becomes_a_remote_error_that_is_also_its_class(error):
+    began = time.monotonic()
+    arrived = send(raised(error))
+    assert time.monotonic() - began < 5
+    assert isinstance(arrived, RemoteError) and isinstance(arrived, type(error))
+    assert type(arrived).__name__ == arrived.type_name == type(error).__name__
+    assert "in raised" in arrived.text and "raise error" in arrived.text
+    assert traceback.extract_tb(arrived.__traceback__)[-1].name == "raised"
+    again = pickle.loads(pickle.dumps(arrived))
+    assert str(again) == str(arrived) and again.text == arrived.text
+    assert [c for c in threading.enumerate() if c.name == "tfmagic-bounded" and c.daemon is False] == []
+
+
+def test_a_class_that_the_notebook_lacks_stands_on_its_nearest_base_there():
+    class Hidden(HoldsLock):
+        pass
+
+    arrived = send(raised(Hidden()))
+    assert isinstance(arrived, HoldsLock) and isinstance(arrived, KeyError)
+    assert (
+        type(arrived).__name__
+        == "test_a_class_that_the_notebook_lacks_stands_on_its_nearest_base_there.<locals>.Hidden"
+    )
+
+
+def test_the_original_exception_is_left_as_it_was():
+    error = raised(HoldsLock())
+    error.ag_error_metadata = threading.Lock()
+    before = (error.__traceback__, dict(vars(error)))
+    send(error)
+    assert (error.__traceback__, vars(error)) == before
+
+
+def test_cause_context_and_notes_arrive():
+    def fail():
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError:
+                raise OddInit(2, where="second")  # noqa: B904 - the implicit context is the point
+        except OddInit as error:
+            error.add_note("a note of the user's")
+            raise Plain("third") from error
+
+    with pytest.raises(Plain) as caught:
+        fail()
+    arrived = send(caught.value)
+    assert isinstance(arrived.__cause__, OddInit) and arrived.__suppress_context__
+    assert arrived.__cause__.__notes__ == ["a note of the user's"]
+    assert isinstance(arrived.__cause__.__context__, KeyError)
+    assert [f.name for f in traceback.extract_tb(arrived.__traceback__)][-1] == "fail"
+
+
+def test_a_loop_of_causes_ends():
+    first, second = Plain("1"), Plain("2")
+    first.__cause__, second.__cause__ = second, first
+    assert type(send(raised(first)).__cause__) is Plain
+
+
+def test_a_deep_recursion_travels_by_its_ends():
+    def deeper(n):
+        return deeper(n - 1) if n else 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        deeper(800)
+    frames = traceback.extract_tb(send(caught.value).__traceback__)
+    assert len(frames) == 200
+    assert frames[0].name == "test_a_deep_recursion_travels_by_its_ends" and frames[-1].name == "deeper"
+
+
+def test_no_character_is_marked_in_the_lines_of_remote_frames():
+    text = "".join(traceback.format_exception(send(raised(Plain("x")))))
+    assert "raise error" in text and "^" not in text
+
+
+class Slow:
+    def __repr__(self):
+        loop_for_ever()
+
+
+class Raises:
+    def __repr__(self):
+        raise SystemExit
+
+
+class Waits:
+    release = threading.Event()
+
+    def __repr__(self):
+        Waits.release.wait()
+
+
+def locals_of(arrived, function):
+    frames = arrived.__traceback__
+    while frames.tb_frame.f_code.co_name != function:
+        frames = frames.tb_next
+    return frames.tb_frame.f_locals
+
+
+def test_remote_locals_are_bounded_copies_whatever_they_are():
+    import numpy as np
+
+    def fail():
+        number, text, items, nested = 7, "abc", [1, (2, {"k": None})], {"a": [1.5, b"x"]}
+        array, big_array = np.arange(4.0), np.zeros(1 << 20)
+        huge, slow, bad, stuck, own = list(range(10**6)), Slow(), Raises(), Waits(), Plain("own")
+        long = "x" * 10**6
+        raise Plain(number, text, items, nested, array, big_array, huge, slow, bad, stuck, own, long)
+
+    with pytest.raises(Plain) as caught:
+        fail()
+    caught.value.args = ("short",)
+    began = time.monotonic()
+    found = locals_of(send(caught.value), "fail")
+    Waits.release.set()
+    assert time.monotonic() - began < 3
+    assert (found["number"], found["text"], found["items"]) == (7, "abc", [1, (2, {"k": None})])
+    assert found["nested"] == {"a": [1.5, b"x"]}
+    assert found["array"].tolist() == [0, 1, 2, 3]
+    assert found["big_array"].shape == "(1048576,)" and found["big_array"].dtype == "float64"
+    assert repr(found["huge"]).endswith("...]") and len(repr(found["long"])) < 3000
+    assert repr(found["slow"]) == "<Slow: repr() took longer than 0.2 s>"
+    assert repr(found["bad"]) == "<Raises: repr() raised SystemExit>"
+    assert "took longer" in repr(found["stuck"])
+    assert repr(found["own"]) == "Plain('own')"
+    with pytest.raises(AttributeError, match="stayed on its task.*%tfcluster debug"):
+        _ = found["own"].args_of_it
+
+
+def test_expressions_can_be_evaluated_in_a_remote_frame():
+    def fail():
+        items = [1, 2, 3]
+        raise Plain(items)
+
+    with pytest.raises(Plain) as caught:
+        fail()
+    frames = send(caught.value).__traceback__
+    while frames.tb_next:
+        frames = frames.tb_next
+    assert eval("len(items) + sum(items)", frames.tb_frame.f_globals, frames.tb_frame.f_locals) == 9
+
+
+def test_a_call_is_bounded_and_the_next_one_goes_on():
+    results = bounded.call_each([lambda: 1, loop_for_ever, lambda: 1 / 0, lambda: 2], 0.1, 5)
+    assert [r.value for r in results] == [1, None, None, 2]
+    assert isinstance(results[1].error, bounded.TookTooLong)
+    assert isinstance(results[2].error, ZeroDivisionError)
+
+
+def test_calls_end_when_their_time_together_is_up():
+    began = time.monotonic()
+    results = bounded.call_each([loop_for_ever] * 50, 0.1, 0.3)
+    assert time.monotonic() - began < 2
+    assert all(isinstance(r.error, bounded.TookTooLong) for r in results)
+
+
+def test_an_abandoned_loop_ends():
+    seen = []
+
+    def spin():
+        seen.append(threading.current_thread())
+        loop_for_ever()
+
+    with pytest.raises(bounded.TookTooLong):
+        bounded.call(spin, 0.05)
+    seen[0].join(5)
+    assert not seen[0].is_alive()
+
+
+def test_what_a_copy_is_asks_no_code_of_the_value():
+    class Trap(dict):
+        def __len__(self):
+            raise AssertionError("asked")
+
+    def fail():
+        trap = Trap()
+        raise Plain(id(trap))
+
+    with pytest.raises(Plain) as caught:
+        fail()
+    frame = caught.value.__traceback__.tb_next.tb_frame
+    assert isinstance(copies.copy_frames([frame])[id(frame)]["trap"], copies.RemoteLocal)
+
+
+def test_an_error_of_ours_is_itself_again():
+    assert type(send(raised(TfmagicError("x")))) is TfmagicError
