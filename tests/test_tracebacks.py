@@ -339,3 +339,18 @@ def test_what_a_copy_is_asks_no_code_of_the_value():
 
 def test_an_error_of_ours_is_itself_again():
     assert type(send(raised(TfmagicError("x")))) is TfmagicError
+
+
+def test_a_class_that_somebody_registered_with_tblib_travels_without_frames():
+    import copyreg
+
+    from tblib import pickling_support
+
+    error = raised(Plain("x"))
+    error.__context__ = HoldsLock()
+    pickling_support.install(error)
+    try:
+        assert type(send(error)) is Plain
+    finally:
+        for cls in (Plain, HoldsLock):
+            copyreg.dispatch_table.pop(cls, None)

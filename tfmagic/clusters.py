@@ -469,25 +469,24 @@ class Cluster:
         __tracebackhide__ = True
         supervisor = self._require_running()
         starts = {t: file_size(self.run_folder.log_path(t)) for t in commands}
-        dumps = stacks.stack_offsets(self.run_folder, commands)
         command = next(iter(commands.values()))
         request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
-        run = supervisor.run_cell(request)
-        outcome = execution.wait_for_cell(run, self._make_view(run, starts, options), supervisor)
+        run, outcome = execution.run_cell(
+            supervisor, request, lambda run: self._make_view(run, starts, options)
+        )
         self._payloads.note(outcome)
         outcomes.warn_of_lost_output(outcome, self.run_folder)
         if command.source or command.call:
-            self._last_cell, self._last_stacks = outcome, self._read_stacks(outcome, dumps)
+            self._last_cell, self._last_stacks = outcome, self._read_stacks(run)
         error = failures.build_error(outcome, self._scene())
         if error is not None:
             raise rendering.dress(error)
         return outcomes.unpack_outcome(outcome, starts, options.pull, self._main(), self.run_folder)
 
-    def _read_stacks(self, outcome: CellState, dumps: Mapping[TaskId, int]) -> str:
+    def _read_stacks(self, run: CellRun) -> str:
         """The stacks of the tasks that ran out of time, or that nothing else reached."""
-        wanted = outcome.waited_for if outcome.timed_out else outcome.replaced
-        taken = {task: dumps[task] for task in sorted(wanted)}
-        return stacks.group_stacks(stacks.read_stacks(self.run_folder, taken)) if taken else ""
+        dumps = dict(sorted(run.dumps.items()))
+        return stacks.group_stacks(stacks.read_stacks(self.run_folder, dumps)) if dumps else ""
 
     def _scene(self) -> Scene:
         return Scene(self._main(), self.run_folder, self._watch, self._last_stacks, rendering.shown_name)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import _thread
 import builtins
 import getpass
+import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from tfmagic.errors import TfmagicError
-from tfmagic.events import AnswerInput, InputAnswered, InputWanted
+from tfmagic.events import AnswerInput, CellRequested, InputAnswered, InputWanted
 from tfmagic.states import CellState
 from tfmagic.supervisor import CellRun, Supervisor
 from tfmagic.views import View
@@ -22,32 +24,87 @@ from tfmagic.views import View
 _LOOK_S = 0.1
 
 
-def wait_for_cell(run: CellRun, view: View, supervisor: Supervisor) -> CellState:
-    """The outcome; Ctrl-C interrupts the tasks, a second one kills what is left.
+def run_cell(
+    supervisor: Supervisor, request: CellRequested, make_view: Callable[[CellRun], View]
+) -> tuple[CellRun, CellState]:
+    """Start the cell, show it, and wait for its outcome.
+
+    Ctrl-C interrupts the tasks, a second one kills what is left. It does not interrupt this code: only
+    a cell that has ended is left.
 
     Raises:
         TfmagicError: The cluster was stopped meanwhile.
     """
     __tracebackhide__ = True
-    while not run.done.is_set():
+    with _Presses(supervisor) as presses:
+        run = supervisor.run_cell(request)
+        presses.begin()
+        view = make_view(run)
         try:
             while not run.done.wait(view.interval_s):
                 view.update()
                 if run.inputs:
-                    _answer(run.inputs.popleft(), run, supervisor)
-        except KeyboardInterrupt:
+                    _answer(run.inputs.popleft(), run, supervisor, presses)
+        except BaseException:  # whatever the front end does to a view: no cell runs on unseen
             supervisor.interrupt()
-    view.finish(run.outcome)
+            run.done.wait()
+            raise
+        view.finish(run.outcome)
     if run.outcome is None:
         raise TfmagicError("the cluster was stopped while the cell ran") from supervisor.crashed
-    return run.outcome
+    return run, run.outcome
 
 
-def _answer(wanted: InputWanted, run: CellRun, supervisor: Supervisor) -> None:
+class _Presses:
+    """Takes SIGINT for the time of a cell, where this is the thread that gets it."""
+
+    def __init__(self, supervisor: Supervisor):
+        self._supervisor = supervisor
+        self._began = False
+        self._early = 0
+        self._before: Any = None
+
+    def __enter__(self) -> _Presses:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+    def begin(self) -> None:
+        """The cell is on its way: from now on a press is for it, and so are those before."""
+        self._began = True
+        for _ in range(self._early):
+            self._supervisor.interrupt()
+
+    def take(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and callable(signal.getsignal(signal.SIGINT)):  # who ignores it goes on doing so
+            self._before = signal.signal(signal.SIGINT, self._press)
+
+    def give_back(self) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    def _press(self, number: int, frame: object) -> None:
+        if self._began:
+            self._supervisor.interrupt()
+        else:
+            self._early += 1
+
+
+def _answer(wanted: InputWanted, run: CellRun, supervisor: Supervisor, presses: _Presses) -> None:
     """Ask the user what the task wants to know."""
-    answer = _ask_user(wanted, lambda: run.done.is_set() or _has_ended(wanted, supervisor))
-    if answer is not None:
-        supervisor.ask(InputAnswered(wanted.task, answer))
+    presses.give_back()  # a press ends the reading
+    try:
+        answer = _ask_user(wanted, lambda: run.done.is_set() or _has_ended(wanted, supervisor))
+        if answer is not None:
+            supervisor.ask(InputAnswered(wanted.task, answer))
+    except KeyboardInterrupt:
+        supervisor.interrupt()
+    finally:
+        presses.take()
 
 
 def _has_ended(wanted: InputWanted, supervisor: Supervisor) -> bool:

@@ -14,6 +14,7 @@ that both sides have is linked by its name, so that ``isinstance`` and ``except`
 
 from __future__ import annotations
 
+import copyreg
 import io
 import mmap
 import os
@@ -106,6 +107,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
     def reducer_override(self, obj: Any) -> Any:
         if self._refuse and isinstance(obj, self._refuse):
             raise TypeError(f"cannot pickle {type(obj).__qualname__!r} object")
+        if isinstance(obj, BaseException) and _takes_frames_along(type(obj)):
+            return obj.__reduce_ex__(5)
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return (_import_module, (obj.__name__,))
         if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
@@ -227,6 +230,12 @@ def _import_module(name: str) -> types.ModuleType:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _takes_frames_along(cls: type) -> bool:
+    """Whether somebody has registered tblib for the class: it would pickle frames, causes and all."""
+    reducer = copyreg.dispatch_table.get(cls)
+    return getattr(reducer, "__module__", "") == "tblib.pickling_support"
 
 
 def _is_tensor(obj: Any) -> bool:

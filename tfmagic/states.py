@@ -103,11 +103,6 @@ class CellState:
     finished: bool = False
 
     @property
-    def waited_for(self) -> tuple[TaskId, ...]:
-        """The tasks that have not returned by themselves."""
-        return tuple(t for t, o in self.outcomes.items() if not isinstance(o, CellReturned))
-
-    @property
     def waiting_for(self) -> tuple[TaskId, ...]:
         """The tasks that have no outcome yet."""
         return tuple(t for t in self.request.commands if t not in self.outcomes)

@@ -35,9 +35,10 @@ from tfmagic.events import (
     StopRequested,
     TaskBoot,
 )
-from tfmagic.runs import Run
+from tfmagic.runs import Run, file_size
 from tfmagic.spec import TaskId
 from tfmagic.states import (
+    SIGUSR1,
     Abort,
     Action,
     AnswerBarrier,
@@ -58,7 +59,8 @@ _HOUSEKEEPING_S = 0.5  # how often the logs' sizes are looked at while a cell ru
 class CellRun:
     """A cell under way: `done` is set when `outcome` is there.
 
-    `displays` and `inputs` grow meanwhile; whoever waits for the cell takes from them.
+    `displays` and `inputs` grow meanwhile; whoever waits for the cell takes from them. `dumps` says
+    where in its file the stacks begin for which a task was asked last.
     """
 
     def __init__(self, request: CellRequested):
@@ -67,6 +69,7 @@ class CellRun:
         self.outcome: CellState | None = None
         self.displays: deque[Displayed] = deque()
         self.inputs: deque[InputWanted] = deque()
+        self.dumps: dict[TaskId, int] = {}
 
 
 class Supervisor:
@@ -194,6 +197,8 @@ class Supervisor:
             case Send(task, command):
                 self.backend.send(task, command)
             case Signal(task, number):
+                if number == SIGUSR1 and self._cell is not None:
+                    self._cell.dumps[task] = file_size(self.run.stacks_path(task))
                 self.backend.signal(task, number)
             case Interrupt(task):
                 assert self._cell is not None

@@ -183,7 +183,7 @@ def _reset_context(context: Any) -> Any:
     new = context.context()
     for name, value in settings.items():
         setattr(new, name, value)
-    if new._rng is None:
+    if getattr(new, "_rng", None) is None:
         new._rng = random.Random()
     return new
 
@@ -192,6 +192,7 @@ def _objects_of_old_context() -> list[str]:
     """The kinds of living objects whose state is bound to the present context."""
     from tensorflow.python.ops import data_flow_ops, lookup_ops
 
+    gc.collect()  # an error's frames keep theirs until then
     kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
     return sorted({type(item).__name__ for item in gc.get_objects() if isinstance(item, kinds)})
 

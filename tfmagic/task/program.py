@@ -11,6 +11,7 @@ interpreter.
 
 from __future__ import annotations
 
+import abc
 import faulthandler
 import gc
 import linecache
@@ -107,6 +108,7 @@ class TaskProgram:
         self.cell = RunCell(0)
         self.running = False
         self.interrupted_cell = -1
+        self.interrupting = False
         self.last_error: BaseException | None = None
         self.release = ""  # the message with which a stuck collective is aborted
         self.bound = False
@@ -133,7 +135,13 @@ class TaskProgram:
                 continue
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
-        if self.running:
+        """Raise KeyboardInterrupt in the cell, but not inside an isinstance().
+
+        TensorFlow's C++ takes an exception there for "yes" and remembers it for the type: a dict was a
+        composite tensor from then on. The side thread tries again.
+        """
+        if self.running and frame.f_code.co_filename != abc.__file__:
+            self.interrupting = False
             raise KeyboardInterrupt
 
     # -- side thread --
@@ -147,8 +155,8 @@ class TaskProgram:
             while True:
                 for command in self.channel.receive_ready():
                     self._obey(command)
-                if not ready.poll(_WATCH_MS if self.release else None):
-                    self._release_if_stuck(watch)
+                if not ready.poll(_WATCH_MS if self.release or self.interrupting else None):
+                    self._look_after(watch)
         except (EOFError, OSError):
             os._exit(0)  # the kernel is gone
         except BaseException:  # a task that nobody can reach would only hang
@@ -186,12 +194,16 @@ class TaskProgram:
         """Interrupt this cell and what it started; one that has not begun yet will not."""
         self.interrupted_cell = cell
         if self.running and self.cell.cell == cell:
+            self.interrupting = True
             os.killpg(0, signal.SIGINT)
 
-    def _release_if_stuck(self, watch: StuckWatch) -> None:
+    def _look_after(self, watch: StuckWatch) -> None:
+        """See to it that an interrupt arrives, and that nobody waits for a peer that has failed."""
         if not self.running:
-            self.release = ""
-        elif watch.is_stuck():
+            self.release, self.interrupting = "", False
+        if self.interrupting:  # os.system() ignores it, and some code does not bear it: see _on_interrupt
+            os.kill(os.getpid(), signal.SIGINT)
+        if self.release and watch.is_stuck():
             collectives.abort_collectives(self.release)
             self.release = ""
 
@@ -230,8 +242,10 @@ class TaskProgram:
     def _run(self, cell: RunCell) -> None:
         self.cell, self.release = cell, ""
         waits.begin_cell()
-        if (cell.source or cell.call) and (notice := collectives.take_notice()):
-            print(notice)
+        if cell.source or cell.call:
+            self.last_error = None  # its frames hold memory that this cell may need
+            if notice := collectives.take_notice():
+                print(notice)
         started = time.perf_counter()
         error: BaseException | None = None
         value = None
@@ -239,6 +253,7 @@ class TaskProgram:
         try:
             self.running = True
             if self.interrupted_cell == cell.cell:
+                self.interrupting = False
                 raise KeyboardInterrupt
             for file, text in cell.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
@@ -265,7 +280,8 @@ class TaskProgram:
     def _debug(self) -> None:
         if self.last_error is None:
             raise TfmagicError(
-                f"{self.boot.task} has no failure to look at: no cell has failed in this process"
+                f"{self.boot.task} has no failure to look at: its last cell did not fail in this process. "
+                "The frames are kept until the next cell."
             )
         debugger.look_at(self.last_error)
 

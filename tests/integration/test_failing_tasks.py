@@ -1,0 +1,319 @@
+"""Real tasks that fail: raising, dying, waiting for the failed one; and what the notebook is told."""
+
+import os
+import signal
+import time
+
+import pytest
+from conftest import wait_until
+
+import tfmagic
+from tfmagic.errors import RemoteError, TaskDied, TaskTimeoutError
+
+PROMPT_S = 2.0  # beyond the grace, in which the notebook gets its prompt back whatever happens
+
+
+def make_strategy():
+    """A strategy, a step that all-reduces, and a variable that must survive."""
+    import tensorflow as tf
+
+    import __main__
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    def replica():
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([3]))
+
+    @tf.function
+    def step():
+        return strategy.reduce("SUM", strategy.run(replica), axis=None)
+
+    __main__.step, __main__.replica, __main__.strategy, __main__.kept = step, replica, strategy, 7
+    return float(step()[0])
+
+
+def step():
+    import __main__
+
+    return float(__main__.step()[0])
+
+
+def kept():
+    import __main__
+
+    return __main__.kept
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module():
+    with tfmagic.Cluster(workers=3, name="failures") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(cluster_of_module):
+    """Three workers with a strategy that works."""
+    assert set(cluster_of_module.run(make_strategy, view="quiet").values()) == {9.0}
+    return cluster_of_module
+
+
+def attempts(cluster):
+    return [row["pid"] for row in cluster.status()]
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["in a tf.function", "eager"])
+def test_a_failure_frees_the_others_from_their_collective_at_once_and_they_keep_their_state(cluster, eager):
+    def fail_on_one():
+        import __main__
+        import tfmagic
+
+        if tfmagic.current_task().index == 1:
+            raise ValueError("bad batch")
+        if eager:
+            __main__.strategy.run(__main__.replica)
+        __main__.step()
+
+    before = attempts(cluster)
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="bad batch") as caught:
+        cluster.run(fail_on_one, view="quiet")
+    assert time.monotonic() - began < cluster.setting("failure_grace_s")
+    assert caught.value.__notes__[0].startswith("raised on worker-1 (pid")
+    assert "worker-1 raised ValueError" in caught.value.__notes__[1]
+    assert sorted(caught.value.failures) == ["worker-0", "worker-1", "worker-2"]
+    assert attempts(cluster) == before
+    assert set(cluster.run(kept, view="quiet").values()) == {7}
+
+
+def test_after_that_the_next_cell_is_told_that_its_strategy_is_gone_and_a_new_one_works(cluster):
+    def fail_on_one():
+        import __main__
+        import tfmagic
+
+        if tfmagic.current_task().index == 1:
+            raise ValueError("bad batch")
+        __main__.step()
+
+    with pytest.raises(ValueError, match="bad batch"):
+        cluster.run(fail_on_one, view="quiet")
+    told = cluster.run(kept, view="quiet").output
+    assert "collectives were stopped on this task (worker-1 raised ValueError)" in told["worker-0"]
+    assert "create it again" in told["worker-0"] and told["worker-1"] == ""
+    assert "collectives were stopped" not in cluster.run(kept, view="quiet").output["worker-0"]
+    assert set(cluster.run(make_strategy, view="quiet").values()) == {9.0}
+    assert set(cluster.run(step, view="quiet").values()) == {9.0}
+
+
+def test_a_task_that_needs_no_collective_any_more_keeps_its_strategy(cluster, tmp_path):
+    flag = tmp_path / "failed"
+
+    def fail_after_the_work(flag):
+        import os
+        import time
+
+        import tfmagic
+
+        if tfmagic.current_task().index == 1:
+            open(flag, "w").close()
+            raise KeyError("summary")
+        while not os.path.exists(flag):
+            time.sleep(0.005)
+        until = time.monotonic() + 0.3  # long enough for a look at a task that waits
+        while time.monotonic() < until:
+            time.sleep(0.005)
+
+    with pytest.raises(KeyError, match="summary"):
+        cluster.run(fail_after_the_work, str(flag), view="quiet")
+    assert set(cluster.run(step, view="quiet").values()) == {9.0}
+
+
+def test_a_task_that_comes_to_the_collective_later_is_freed_too(cluster):
+    def come_late():
+        import time
+
+        import __main__
+        import tfmagic
+
+        if tfmagic.current_task().index == 1:
+            raise ValueError("bad batch")
+        until = time.monotonic() + 0.4
+        while time.monotonic() < until:
+            pass
+        __main__.step()
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="bad batch"):
+        cluster.run(come_late, view="quiet")
+    assert time.monotonic() - began < cluster.setting("failure_grace_s")
+
+
+def test_a_death_in_a_collective_frees_the_others_with_its_name(cluster):
+    def die_on_one():
+        import os
+        import signal
+
+        import __main__
+        import tfmagic
+
+        if tfmagic.current_task().index == 2:
+            print("last words")
+            os.kill(os.getpid(), signal.SIGKILL)
+        __main__.step()
+
+    with pytest.raises(
+        TaskDied, match=r"worker-2 was ended by SIGKILL \(killed from outside; its peak"
+    ) as caught:
+        cluster.run(die_on_one, view="quiet")
+    assert "    last words" in str(caught.value)
+    notes = "\n".join(caught.value.__notes__)
+    assert "worker-0" in notes and "worker-1" in notes and "worker-2 died" in notes
+    cluster.restart()
+
+
+def test_a_crash_in_native_code_carries_the_python_stack():
+    def crash():
+        import ctypes
+
+        import tfmagic
+
+        if tfmagic.current_task().index == 1:
+            ctypes.string_at(0)
+
+    with tfmagic.Cluster(workers=2, name="crash") as cluster:
+        with pytest.raises(TaskDied, match="worker-1 was ended by SIGSEGV") as caught:
+            cluster.run(crash, view="quiet")
+        text = str(caught.value)
+        assert "in string_at" in text and "in crash" in text and "program.py" not in text
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("os._exit(3)", "exited with code 3"), ("os.abort()", "SIGABRT"), ("os.kill(os.getpid(), 10)", None)],
+    ids=["exit", "abort", "usr1"],
+)
+def test_ends_of_every_kind_are_told(notebook, how, words):
+    cell = f"%%tfcluster --workers 1\nimport os\n{how}"
+    if words is None:  # SIGUSR1 asks for stacks and ends nothing
+        notebook.run(cell)
+        return
+    with pytest.raises(TaskDied, match=words):
+        notebook.run(cell)
+    if words == "SIGABRT":
+        assert "at line 3 of the cell:  os.abort()" in "\n".join(notebook.cluster().errors().values())
+
+
+def test_a_task_that_nothing_reaches_is_named_with_its_stack_and_replaced():
+    def wait_in_native_code():
+        import tensorflow as tf
+
+        import tfmagic
+
+        if tfmagic.current_task().index == 1:
+            raise ValueError("bad batch")
+        tf.queue.FIFOQueue(1, tf.float32).dequeue()
+
+    with tfmagic.Cluster(workers=2, name="stuck", failure_grace_s=0.2) as cluster:
+        began = time.monotonic()
+        with pytest.raises(ValueError, match="bad batch") as caught:
+            cluster.run(wait_in_native_code, view="quiet")
+        assert time.monotonic() - began < 0.2 + PROMPT_S + 1  # and what a busy machine adds
+        assert "also on worker-0: killed, since it waited for the failed task" in caught.value.__notes__
+        assert "worker-0 could not be reached" in caught.value.__notes__[-1]
+        assert "in wait_in_native_code" in caught.value.__notes__[-1]
+        assert set(cluster.run(int, view="quiet")) == {"worker-0", "worker-1"}
+
+
+def test_the_earliest_of_several_failures_is_raised_and_the_others_can_be_read(notebook):
+    with pytest.raises(KeyError, match="first") as caught:
+        notebook.run(
+            "%%tfcluster --workers 2\nimport tfmagic, time\n"
+            "if tfmagic.current_task().index == 1:\n    raise KeyError('first')\n"
+            "end = time.monotonic() + 0.05\nwhile time.monotonic() < end: pass\n"
+            "raise TypeError('second')"
+        )
+    assert "also on worker-0: TypeError: second" in caught.value.__notes__
+    assert isinstance(caught.value.failures["worker-0"], TypeError)
+    shown = notebook.run("%tfcluster errors")
+    assert "---- worker-1 ----" in shown and "KeyError: 'first'" in shown
+    assert "---- worker-0 ----" in shown and "TypeError: second" in shown
+    assert "worker-1" not in notebook.run("%tfcluster errors worker-0")
+    notebook.run("%%tfcluster\npass")
+    assert "no task failed" in notebook.run("%tfcluster errors")
+
+
+def test_keep_going_leaves_the_others_alone(notebook):
+    with pytest.raises(ValueError, match="one"):
+        notebook.run(
+            "%%tfcluster --workers 2 --keep-going\nimport tfmagic, time\n"
+            "if tfmagic.current_task().index == 1:\n    raise ValueError('one')\n"
+            "end = time.monotonic() + 0.2\nwhile time.monotonic() < end: time.sleep(0.01)\n"
+            "finished = True"
+        )
+    notebook.run("%%tfcluster --on worker-0 --out r\nfinished")
+    assert notebook.ns["r"]["worker-0"] is True
+
+
+def test_an_error_of_autograph_arrives_as_its_class(notebook):
+    with pytest.raises(ValueError, match="shape is wrong") as caught:
+        notebook.run(
+            "%%tfcluster --workers 1\nimport tensorflow as tf\n@tf.function\ndef f(x):\n"
+            "    if tf.reduce_sum(x) > 0:\n        raise ValueError('shape is wrong')\n    return x\n"
+            "f(tf.ones([2]))"
+        )
+    assert type(caught.value) is ValueError
+
+
+def test_an_error_of_tensorflow_arrives_by_name_where_the_notebook_has_no_tensorflow(notebook):
+    with pytest.raises(RemoteError) as caught:
+        notebook.run("%%tfcluster --workers 1\nimport tensorflow as tf\ntf.reshape(tf.ones([3]), [2])")
+    assert type(caught.value).__name__ == "InvalidArgumentError"
+    assert "tf.reshape" in caught.value.text
+
+
+def test_a_time_limit_names_who_waits_in_which_collective(cluster):
+    def mismatch():
+        import __main__
+        import tfmagic
+
+        if tfmagic.current_task().index != 1:
+            __main__.step()
+
+    with pytest.raises(TaskTimeoutError, match="stopped on worker-0, worker-2") as caught:
+        cluster.run(mismatch, view="quiet", timeout=0.5)
+    assert "worker-0, worker-2:" in str(caught.value) and "in mismatch" in str(caught.value)
+    assert set(cluster.run(kept, view="quiet").values()) == {7}
+
+
+def test_input_in_a_call_without_a_keyboard_fails_with_words():
+    with tfmagic.Cluster(workers=1, name="background") as cluster:
+        future = cluster.submit(lambda: input("name? "))
+        with pytest.raises(Exception, match="has no keyboard") as caught:
+            future.result(20)
+        assert type(caught.value).__name__ == "StdinNotImplementedError"
+
+
+def test_a_killed_task_that_is_asked_for_input_ends_the_question(monkeypatch, tmp_path):
+    """The notebook must not wait for an answer that nobody needs."""
+    import builtins
+
+    def wait_for_ever(prompt):
+        (tmp_path / "asked").write_text(prompt)
+        while True:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(builtins, "input", wait_for_ever)
+    with tfmagic.Cluster(workers=1, name="asked") as cluster:
+        import threading
+
+        pid = cluster.status()[0]["pid"]
+
+        def kill():
+            wait_until((tmp_path / "asked").exists)
+            os.kill(pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        with pytest.raises(TaskDied, match="worker-0 was ended by SIGKILL"):
+            cluster.run(lambda: input("name? "), view="quiet")
+        thread.join()
+        assert (tmp_path / "asked").read_text() == "[worker-0] name? "

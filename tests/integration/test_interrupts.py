@@ -1,0 +1,310 @@
+"""Ctrl-C against real tasks, in whatever they are: Python, a tf.function, a collective, native code."""
+
+import os
+import signal
+import threading
+
+import pytest
+from conftest import wait_until
+
+import tfmagic
+from tfmagic.errors import TaskDied
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module():
+    with tfmagic.Cluster(workers=2, name="interrupts") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+class Presses:
+    """Sends the real signal to this process once every task says that it is about to wait."""
+
+    def __init__(self, folder, tasks=2, presses=1, act=None):
+        self.folder, self.tasks, self.presses = folder, tasks, presses
+        self.act = act or (lambda: os.kill(os.getpid(), signal.SIGINT))
+        self.thread = threading.Thread(target=self._press)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.thread.join()
+
+    def _press(self):
+        wait_until(lambda: len(list(self.folder.iterdir())) >= self.tasks)
+        for _ in range(self.presses):
+            self.act()
+
+
+def in_python(folder):
+    import pathlib
+    import time
+
+    import tfmagic
+
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    while True:
+        time.sleep(0.01)
+
+
+def in_a_queue(folder):
+    import pathlib
+
+    import tensorflow as tf
+
+    import tfmagic
+
+    queue = tf.queue.FIFOQueue(1, tf.float32)
+
+    @tf.function
+    def take():
+        return queue.dequeue()
+
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    take()
+
+
+def in_an_endless_dataset(folder):
+    import pathlib
+
+    import tensorflow as tf
+
+    import tfmagic
+
+    numbers = iter(tf.data.Dataset.range(1 << 60).filter(lambda x: x < 0))
+
+    @tf.function
+    def take():
+        return next(numbers)
+
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    take()
+
+
+def in_a_while_loop(folder):
+    import pathlib
+
+    import tensorflow as tf
+
+    import tfmagic
+
+    @tf.function
+    def spin():
+        i = tf.constant(0)
+        while i >= 0:
+            i = (i + 1) % 1000
+        return i
+
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    spin()
+
+
+def in_a_barrier(folder):
+    import pathlib
+    import time
+
+    import tfmagic
+
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    if tfmagic.current_task().index == 0:
+        tfmagic.barrier()
+    while True:
+        time.sleep(0.01)
+
+
+def in_a_strategy_whose_peer_never_comes(folder):
+    import pathlib
+    import time
+
+    import tensorflow as tf
+
+    import tfmagic
+
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    if tfmagic.current_task().index == 0:
+        tf.distribute.MultiWorkerMirroredStrategy()
+    while True:
+        time.sleep(0.01)
+
+
+def in_a_child_process(folder):
+    import os
+    import pathlib
+
+    import tfmagic
+
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    os.system("exec sleep 1000")
+    while True:
+        pass
+
+
+WAITS = [
+    in_python,
+    in_a_queue,
+    in_an_endless_dataset,
+    in_a_while_loop,
+    in_a_barrier,
+    in_a_strategy_whose_peer_never_comes,
+    in_a_child_process,
+]
+
+
+def remember(value):
+    import __main__
+
+    __main__.kept = value
+
+
+def recall():
+    import __main__
+
+    return __main__.kept
+
+
+@pytest.mark.parametrize("wait", WAITS, ids=lambda f: f.__name__)
+def test_an_interrupt_reaches_the_tasks_and_they_keep_their_variables(cluster_of_module, folder, wait):
+    cluster_of_module.run(remember, wait.__name__, view="quiet")
+    with Presses(folder), pytest.raises(KeyboardInterrupt) as caught:
+        cluster_of_module.run(wait, str(folder), view="quiet")
+    assert "could not be reached" not in "".join(getattr(caught.value, "__notes__", ()))
+    assert set(cluster_of_module.run(recall, view="quiet").values()) == {wait.__name__}
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["in a tf.function", "eager"])
+def test_an_interrupted_collective_keeps_the_state_and_taints_the_strategy(cluster_of_module, folder, eager):
+    def make():
+        import tensorflow as tf
+
+        import __main__
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+        def replica():
+            return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([3]))
+
+        def step():
+            return strategy.reduce("SUM", strategy.run(replica), axis=None)
+
+        __main__.step = step if eager else tf.function(step)
+        return float(__main__.step()[0])
+
+    def mismatch(folder):
+        import pathlib
+        import time
+
+        import __main__
+        import tfmagic
+
+        pathlib.Path(folder, tfmagic.current_task().name).touch()
+        while tfmagic.current_task().index == 1:
+            time.sleep(0.01)
+        __main__.step()
+
+    cluster_of_module.run(remember, 5, view="quiet")
+    assert set(cluster_of_module.run(make, view="quiet").values()) == {4.0}
+    with Presses(folder), pytest.raises(KeyboardInterrupt):
+        cluster_of_module.run(mismatch, str(folder), view="quiet")
+    told = cluster_of_module.run(recall, view="quiet")
+    assert set(told.values()) == {5}
+    assert "collectives were stopped" in told.output["worker-0"]
+    assert set(cluster_of_module.run(make, view="quiet").values()) == {4.0}
+
+
+def wait_in_native_code(folder):
+    import pathlib
+
+    import tensorflow as tf
+
+    import tfmagic
+
+    if tfmagic.current_task().index == 0:
+        pathlib.Path(folder, "worker-0").touch()
+        tf.queue.FIFOQueue(1, tf.float32).dequeue()
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_what_nothing_reaches_is_named_with_its_stack_and_replaced(cluster_of_module, folder, presses):
+    cluster_of_module.run(remember, 6, view="quiet")
+    supervisor = cluster_of_module._supervisor
+
+    def press():
+        wait_until(lambda: "dequeue" in cluster_of_module.stacks("worker-0").get("worker-0", ""))
+        for n in range(presses):
+            os.kill(os.getpid(), signal.SIGINT)
+            wait_until(lambda: supervisor.state.cell.presses > n or supervisor.state.cell.finished)  # noqa: B023
+
+    with Presses(folder, 1, 1, press), pytest.raises(KeyboardInterrupt) as caught:
+        cluster_of_module.run(wait_in_native_code, str(folder), view="quiet")
+    (note,) = caught.value.__notes__
+    assert note.startswith("worker-0 could not be reached inside native code") and "dequeue" in note
+    assert note.count("in wait_in_native_code") == 1 and "worker-1" not in note
+    assert cluster_of_module.run(recall, on="worker-1", view="quiet")["worker-1"] == 6
+    with pytest.raises(AttributeError):
+        cluster_of_module.run(recall, on="worker-0", view="quiet")
+
+
+def test_one_task_alone_can_be_interrupted(cluster_of_module, folder):
+    def wait(folder):
+        import pathlib
+        import time
+
+        import tfmagic
+
+        pathlib.Path(folder, tfmagic.current_task().name).touch()
+        while tfmagic.current_task().index == 1 or not pathlib.Path(folder, "go").exists():
+            time.sleep(0.005)
+        return "finished"
+
+    def interrupt_one():
+        cluster_of_module.interrupt("worker-1")
+        wait_until(lambda: "worker-1" in {t.name for t in cluster_of_module._supervisor.state.cell.outcomes})
+        (folder / "go").touch()
+
+    with Presses(folder, 2, 1, interrupt_one), pytest.raises(KeyboardInterrupt):
+        cluster_of_module.run(wait, str(folder), view="quiet", keep_going=True)
+    outcomes = cluster_of_module._last_cell.outcomes
+    assert {t.name: type(o).__name__ for t, o in outcomes.items()} == {
+        "worker-0": "CellReturned",
+        "worker-1": "CellRaised",
+    }
+
+
+def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_module):
+    """The order of messages decides, not that of signals: a cell that comes later is not hit."""
+    supervisor = cluster_of_module._supervisor
+    cluster_of_module.run(int, view="quiet")
+    for _ in range(20):
+        future = cluster_of_module.submit(in_python, "/")
+        wait_until(lambda: not supervisor.state.cell.finished)
+        cluster_of_module.interrupt()
+        with pytest.raises((KeyboardInterrupt, PermissionError, FileExistsError)):
+            future.result(10)
+    assert set(cluster_of_module.run(int, view="quiet").values()) == {0}
+
+
+def test_an_interrupt_while_tasks_are_starting_gives_the_cell_up(cluster_of_module):
+    supervisor = cluster_of_module._supervisor
+    os.kill(supervisor.state.tasks[cluster_of_module.tasks[0]].pid, signal.SIGSTOP)
+    supervisor.relaunch(cluster_of_module.tasks[:1])
+    future = cluster_of_module.submit(int)
+    wait_until(
+        lambda: (
+            (supervisor.state.cell.request.commands and not supervisor.state.cell.finished) or future.done()
+        )
+    )
+    cluster_of_module.interrupt()
+    try:
+        future.result(10)
+    except KeyboardInterrupt:
+        pass  # given up in time; else the task was there before the interrupt
+    except TaskDied:
+        pytest.fail("the relaunched task is not dead")
+    cluster_of_module.restart()
+    assert set(cluster_of_module.run(int, view="quiet").values()) == {0}

@@ -1,0 +1,124 @@
+"""How a process ended, in words."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tfmagic import deaths, memory, stacks
+from tfmagic.deaths import MemoryWatch, describe_end, died_error
+from tfmagic.events import TaskExited, TaskLost
+from tfmagic.runs import Run, attempt_mark
+from tfmagic.spec import TaskId
+
+A = TaskId("worker", 0)
+ALL_SIGNALS = [s for s in signal.Signals if s not in (signal.SIGRTMIN, signal.SIGRTMAX)]
+
+
+@pytest.mark.parametrize("number", ALL_SIGNALS, ids=lambda s: s.name)
+def test_every_signal_is_named_with_a_cause(number):
+    text = describe_end(TaskExited(A, 1, -number), MemoryWatch.begin())
+    assert text.startswith(f"was ended by {number.name} (") and len(text) > len(number.name) + 18
+
+
+def test_a_signal_without_a_name_is_told_by_its_number():
+    assert "signal 40" in describe_end(TaskExited(A, 1, -40))
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(0, "os._exit"), (1, "exited with code 1"), (139, "SIGSEGV"), (255, "exited with code 255")],
+)
+def test_exit_codes_are_told(code, words):
+    assert words in describe_end(TaskExited(A, 1, code))
+
+
+def test_a_lost_task_is_told_with_its_reason():
+    assert describe_end(TaskLost(A, 1, "its launcher was killed")) == "was lost: its launcher was killed"
+
+
+def test_memory_that_ran_out_is_recognised_by_the_kernels_count(monkeypatch):
+    monkeypatch.setattr(memory, "count_oom_kills", lambda: 5)
+    text = describe_end(TaskExited(A, 1, -9, 3 << 30), MemoryWatch(4))
+    assert "out of memory: the kernel's OOM killer" in text and "its peak was 3.0 GiB of the" in text
+
+
+def test_a_kill_near_the_limit_is_probably_out_of_memory(monkeypatch):
+    monkeypatch.setattr(memory, "limit_bytes", lambda: 4 << 30)
+    watch = MemoryWatch.begin()
+    assert "probably out of memory" in describe_end(TaskExited(A, 1, -9, 3 << 30), watch)
+    assert "killed from outside" in describe_end(TaskExited(A, 1, -9, 1 << 30), watch)
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "files"),
+    [
+        (
+            "0::/user/app",
+            "user/app",
+            {"memory.max": "600000000", "memory.events": "low 0\noom 3\noom_kill 2\n"},
+        ),
+        (
+            "4:memory:/docker/abc",
+            "memory/docker/abc",
+            {"memory.limit_in_bytes": "600000000", "memory.oom_control": "oom_kill_disable 0\noom_kill 2\n"},
+        ),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_the_limits_and_counts_of_control_groups_are_read(tmp_path, monkeypatch, line, folder, files):
+    place = tmp_path / "cgroup" / folder
+    place.mkdir(parents=True)
+    for name, text in files.items():
+        (place / name).write_text(text)
+    (tmp_path / "vmstat").write_text("nr_free_pages 5\noom_kill 7\n")
+    own = memory._read
+    monkeypatch.setattr(
+        memory, "_read", lambda path: line if path == Path("/proc/self/cgroup") else own(path)
+    )
+    assert memory.limit_bytes(tmp_path / "cgroup") == 600_000_000
+    assert memory.count_oom_kills(tmp_path / "cgroup", tmp_path / "vmstat") == 9
+
+
+def test_the_limit_of_this_machine_is_a_limit():
+    assert 0 < memory.limit_bytes() < 1 << 50
+    assert memory.count_oom_kills() >= 0
+
+
+DUMP = """{mark}
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f (most recent call first):
+  File "/x/threading.py", line 3 in wait
+
+Current thread 0x00007e (most recent call first):
+  File "/x/ctypes/__init__.py", line 9 in string_at
+  File "<tfcluster-1>", line 3 in f
+  File "{ours}/task/shell.py", line 5 in _execute
+
+Extension modules: numpy (total: 1)
+"""
+
+
+def test_a_crash_is_told_with_its_place_and_the_users_frames(tmp_path):
+    run = Run(tmp_path)
+    ours = str(Path(stacks.__file__).parent)
+    run.stacks_path(A).write_text(DUMP.format(mark=attempt_mark(2), ours=ours))
+    run.log_path(A).write_text("".join(f"line {i}\n" for i in range(30)))
+    error = died_error(A, TaskExited(A, 2, -11), run, None)
+    assert "It was at line 3 of the cell" in str(error)
+    assert "string_at" in str(error) and "shell.py" not in str(error) and "threading" not in str(error)
+    assert "    line 29" in str(error) and "line 9\n" not in str(error)
+    assert "%tfcluster restart worker-0" in str(error)
+
+
+def test_a_crash_of_an_earlier_process_is_not_told_again(tmp_path):
+    run = Run(tmp_path)
+    run.stacks_path(A).write_text(DUMP.format(mark=attempt_mark(1), ours="") + attempt_mark(2) + "\n")
+    assert not stacks.fatal_stack(run, A, 2)
+
+
+def test_the_line_of_a_cell_that_is_known_is_shown(monkeypatch):
+    monkeypatch.setattr(deaths.linecache, "getline", lambda file, line: "  x = f(y)\n")
+    assert deaths.place_in_cell("<tfcluster-1>", 3) == "at line 3 of the cell:  x = f(y)"
+    assert deaths.place_in_cell("<tfcluster-1>", 0) == ""
