@@ -116,12 +116,13 @@ class CancelOps:
 class AbortCollectives:
     """Make TensorFlow's collectives in this task raise, with `message`.
 
-    Now; or, `when_stuck`, as soon as the task waits inside TensorFlow without computing, since the
-    peer that it waits for has failed. A task that needs no collective any more is then left alone.
+    Now; or, with the number of a cell, as soon as the task waits inside TensorFlow in this cell without
+    computing, since the peer that it waits for has failed. A task that needs no collective any more is
+    then left alone.
     """
 
     message: str
-    when_stuck: bool = False
+    when_stuck_in: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,8 @@ class Supervisor:
             case Cancel(task):
                 self.backend.send(task, CancelOps())
             case Abort(task, message, when_stuck):
-                self.backend.send(task, AbortCollectives(message, when_stuck))
+                cell = self._cell.request.cell if when_stuck and self._cell is not None else 0
+                self.backend.send(task, AbortCollectives(message, cell))
             case AnswerBarrier(task, barrier, reason):
                 answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier)
                 self.backend.send(task, answer)

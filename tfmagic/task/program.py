@@ -11,7 +11,6 @@ interpreter.
 
 from __future__ import annotations
 
-import abc
 import faulthandler
 import gc
 import linecache
@@ -23,6 +22,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tfmagic import context, pickling, tracebacks
@@ -107,10 +107,10 @@ class TaskProgram:
         self.runner = CellRunner(self._send_display, self._ask)
         self.cell = RunCell(0)
         self.running = False
-        self.interrupted_cell = -1
-        self.interrupting = False
+        self.interrupted_cell = self.interrupting = self.sending = 0  # numbers of cells, which begin at 1
         self.last_error: BaseException | None = None
-        self.release = ""  # the message with which a stuck collective is aborted
+        self.ended_cell = 0
+        self.release: AbortCollectives | None = None  # to be done when this task is stuck
         self.bound = False
         self.received: dict[str, Any] = {}
         self.reported: frozenset[str] = frozenset()
@@ -135,14 +135,14 @@ class TaskProgram:
                 continue
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
-        """Raise KeyboardInterrupt in the cell, but not inside an isinstance().
-
-        TensorFlow's C++ takes an exception there for "yes" and remembers it for the type: a dict was a
-        composite tensor from then on. The side thread tries again.
-        """
-        if self.running and frame.f_code.co_filename != abc.__file__:
-            self.interrupting = False
+        """Raise KeyboardInterrupt in the cell, where the code bears it; else the side thread tries again."""
+        meant = self.sending or self.cell.cell  # 0: somebody else signals this task
+        if not self.running or meant != self.cell.cell:
+            return
+        if waits.bears_interrupt(frame):
+            self.interrupting = 0
             raise KeyboardInterrupt
+        self.interrupting = self.cell.cell
 
     # -- side thread --
 
@@ -178,10 +178,10 @@ class TaskProgram:
             case CancelOps():
                 waits.cancel_ops()
                 collectives.note_cancel()
-            case AbortCollectives(message, when_stuck=True):
-                self.release = message
-            case AbortCollectives(message):
+            case AbortCollectives(message, when_stuck_in=0):
                 collectives.abort_collectives(message)
+            case AbortCollectives():
+                self.release = command
             case AnswerInput():
                 self.keyboard.type(command)
             case CloseLog(limit_bytes):
@@ -192,20 +192,28 @@ class TaskProgram:
 
     def _interrupt(self, cell: int) -> None:
         """Interrupt this cell and what it started; one that has not begun yet will not."""
-        self.interrupted_cell = cell
+        self.interrupted_cell = self.interrupting = cell
+        self._signal(cell, lambda: os.killpg(0, signal.SIGINT))
+
+    def _signal(self, cell: int, send: Callable[[], None]) -> None:
+        """Signal the main thread for this cell, which may end at any moment."""
+        self.sending = cell
         if self.running and self.cell.cell == cell:
-            self.interrupting = True
-            os.killpg(0, signal.SIGINT)
+            send()
+        self.sending = 0
 
     def _look_after(self, watch: StuckWatch) -> None:
         """See to it that an interrupt arrives, and that nobody waits for a peer that has failed."""
-        if not self.running:
-            self.release, self.interrupting = "", False
+        if self.interrupting <= self.ended_cell:
+            self.interrupting = 0
         if self.interrupting:  # os.system() ignores it, and some code does not bear it: see _on_interrupt
-            os.kill(os.getpid(), signal.SIGINT)
-        if self.release and watch.is_stuck():
-            collectives.abort_collectives(self.release)
-            self.release = ""
+            main = threading.main_thread().ident or 0
+            self._signal(self.interrupting, lambda: signal.pthread_kill(main, signal.SIGINT))
+        if self.release is not None and self.release.when_stuck_in <= self.ended_cell:
+            self.release = None
+        if self.release is not None and watch.is_stuck():
+            collectives.abort_collectives(self.release.message)
+            self.release = None
 
     # -- set-up --
 
@@ -240,7 +248,7 @@ class TaskProgram:
         self.channel.send(Displayed(self.boot.task, self.boot.attempt, self.cell.cell, offset, bundle))
 
     def _run(self, cell: RunCell) -> None:
-        self.cell, self.release = cell, ""
+        self.cell = cell
         waits.begin_cell()
         if cell.source or cell.call:
             self.last_error = None  # its frames hold memory that this cell may need
@@ -253,7 +261,7 @@ class TaskProgram:
         try:
             self.running = True
             if self.interrupted_cell == cell.cell:
-                self.interrupting = False
+                self.interrupting = 0
                 raise KeyboardInterrupt
             for file, text in cell.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
@@ -269,6 +277,7 @@ class TaskProgram:
             raised_at = time.monotonic()
         finally:
             self.running = False
+            self.ended_cell = cell.cell
         seconds = time.perf_counter() - started
         streams.flush_all()
         self.barriers.cell_ended()

@@ -8,6 +8,7 @@ nothing but SIGKILL.
 
 from __future__ import annotations
 
+import abc
 import concurrent.futures
 import multiprocessing.pool
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_ROOMS = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
+_ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
 _STILL_S = 0.04  # inside one call, without computing, and a peer has failed: it waits
 _BUSY = 0.5  # share of one core above which a process computes
 
@@ -54,10 +56,30 @@ def cancel_ops() -> None:
     _manager_of_cell(cancellation).start_cancel()
 
 
+def bears_interrupt(frame: FrameType | None) -> bool:
+    """Whether an exception may be raised here.
+
+    Not inside an isinstance(): TensorFlow's C++ takes it for "yes" and remembers that for the type; a
+    list was a composite tensor from then on (one in twenty interrupts while a function was traced). Not
+    in the machinery of imports, which C++ leaves half done.
+    """
+    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        return False
+    while frame is not None:
+        if frame.f_code.co_filename == _ABC:
+            return False
+        frame = frame.f_back
+    return True
+
+
 def is_interrupt(error: BaseException) -> bool:
-    """Whether this is a KeyboardInterrupt, also as TensorFlow's binding garbles it."""
-    text = str(error.args[0]) if isinstance(error, RuntimeError) and error.args else ""
-    return isinstance(error, KeyboardInterrupt) or ("MISMATCH" in text and "KeyboardInterrupt" in text)
+    """Whether this is a KeyboardInterrupt, also as TensorFlow's bindings garble it."""
+    text = str(error.args[0]) if isinstance(error, RuntimeError | SystemError) and error.args else ""
+    return (
+        isinstance(error, KeyboardInterrupt)
+        or ("MISMATCH" in text and "KeyboardInterrupt" in text)
+        or ("with an exception set" in text and isinstance(error.__cause__, KeyboardInterrupt))
+    )
 
 
 def _manager_of_cell(cancellation: Any) -> Any:

@@ -1,0 +1,698 @@
+"""Every trap that tfmagic.hints knows, fallen into for real: TensorFlow's own words, never copies of them."""
+
+import contextlib
+import importlib.util
+import socket
+
+import pytest
+
+import tfmagic
+from tfmagic.hints import HINTS
+
+GIVEN: set[str] = set()  # the advice that the tests of this file got
+RAN: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def _note_that_it_ran(request):
+    RAN.add(request.node.originalname)
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module():
+    with tfmagic.Cluster(workers=2, name="hints") as started:
+        yield started
+
+
+def hint_of(cluster, fn, *args, on=None):
+    """The advice that comes with what the function raises on these tasks; "" for none."""
+    with pytest.raises(Exception) as caught:
+        cluster.run(fn, *args, on=on, timeout=100, view="quiet")
+    notes = getattr(caught.value, "__notes__", [])
+    advice = [note.removeprefix("hint: ") for note in notes if note.startswith("hint: ")]
+    GIVEN.update(advice)
+    assert len(advice) <= 1
+    return "".join(advice)
+
+
+# ---- Keras --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
+def test_keras_3_trains_under_several_workers_without_the_repair(method):
+    def train(method):
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+            model.compile("sgd", "mse", metrics=["mae"])
+        getattr(model, method)(np.ones([8, 2]), np.ones([8, 1]))
+
+    with tfmagic.Cluster(workers=2, keras_fix=False) as cluster:
+        assert "keras#20585" in hint_of(cluster, train, method)
+
+
+def test_keras_3_fits_under_parameter_servers():
+    def train():
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        with tf.distribute.ParameterServerStrategy(resolver).scope():
+            model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        data = tf.data.Dataset.from_tensor_slices((np.ones([8, 2]), np.ones([8, 1]))).batch(4)
+        model.fit(data.repeat(), steps_per_epoch=2, verbose=0)
+
+    with tfmagic.Cluster(workers=1, ps=1) as cluster:
+        assert "cannot fit under ParameterServerStrategy" in hint_of(cluster, train)
+
+
+@pytest.mark.parametrize("steps", [None, 20])
+@pytest.mark.parametrize("kind", ["arrays", "dataset"])
+def test_keras_2_fits_under_parameter_servers_with_less_data_than_steps(kind, steps):
+    def train(kind, steps):
+        import numpy as np
+        import tensorflow as tf
+        import tf_keras
+
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        with tf.distribute.ParameterServerStrategy(resolver).scope():
+            model = tf_keras.Sequential([tf_keras.Input([2]), tf_keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        x, y = np.ones([8, 2]), np.ones([8, 1])
+        if kind == "arrays":
+            model.fit(x, y, steps_per_epoch=steps, verbose=0)
+        else:
+            data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+            model.fit(data, steps_per_epoch=steps, verbose=0)
+
+    with tfmagic.Cluster(workers=1, ps=1, keras=2) as cluster:
+        assert "steps_per_epoch in fit" in hint_of(cluster, train, kind, steps)
+
+
+def test_a_loss_of_keras_2_reduces_by_itself_in_a_loop_of_ones_own():
+    def train():
+        import tensorflow as tf
+        import tf_keras
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        loss = tf_keras.losses.MeanSquaredError()
+        strategy.run(lambda: loss(tf.ones([2, 1]), tf.zeros([2, 1])))
+
+    with tfmagic.Cluster(workers=2, keras=2) as cluster:
+        assert "compute_average_loss" in hint_of(cluster, train)
+
+
+# ---- strategies ---------------------------------------------------------------------------------
+
+
+def test_a_table_lives_when_the_first_strategy_is_created():
+    def create():
+        import tensorflow as tf
+
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2]), -1)
+        tf.distribute.MultiWorkerMirroredStrategy()
+        return table
+
+    with tfmagic.Cluster(workers=2) as cluster:
+        assert "Make look-up tables" in hint_of(cluster, create)
+
+
+def create_strategy():
+    import tensorflow as tf
+
+    tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def test_some_tasks_do_not_create_the_strategy(cluster_of_module):
+    def create_on_one():
+        import tensorflow as tf
+
+        if tfmagic.current_task().is_chief:
+            tf.distribute.MultiWorkerMirroredStrategy()
+
+    def create_after_a_barrier_of_one():
+        import tensorflow as tf
+
+        if tfmagic.current_task().is_chief:
+            tfmagic.barrier()
+        tf.distribute.MultiWorkerMirroredStrategy()
+
+    every = "when every worker creates it"
+    assert every in hint_of(cluster_of_module, create_on_one)
+    assert every in hint_of(cluster_of_module, create_strategy, on="worker-0")
+    assert every in hint_of(cluster_of_module, create_after_a_barrier_of_one)
+
+
+def test_a_strategy_without_parameter_servers_is_created_on_one():
+    with tfmagic.Cluster(workers=1, ps=1) as cluster:
+        assert "has no parameter servers" in hint_of(cluster, create_strategy, on="ps-0")
+
+
+def test_a_strategy_with_parameter_servers_is_created_without_them(cluster_of_module):
+    assert "--ps 1" in hint_of(cluster_of_module, create_coordinator)
+
+
+def test_model_and_optimizer_are_created_outside_the_scope(cluster_of_module):
+    def compile_outside():
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        model.compile("adam", "mse")
+        model.fit(np.ones([8, 2]), np.ones([8, 1]), verbose=0)
+
+    def optimizer_outside():
+        import keras
+        import tensorflow as tf
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        with strategy.scope():
+            weight = keras.Variable(1.0)
+        optimizer = keras.optimizers.Adam()
+        tf.function(lambda: strategy.run(lambda: optimizer.apply([tf.ones([])], [weight])))()
+
+    def a_new_strategy():
+        import tensorflow as tf
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            weight = tf.Variable(1.0)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        tf.function(lambda: strategy.run(lambda: weight.assign_add(1.0)))()
+
+    def an_old_context():
+        import tensorflow as tf
+
+        context = tf.distribute.MultiWorkerMirroredStrategy().run(tf.distribute.get_replica_context)
+        context.all_reduce("SUM", tf.ones([]))
+
+    for fall in (compile_outside, optimizer_outside, a_new_strategy, an_old_context):
+        assert "inside one `with strategy.scope():`" in hint_of(cluster_of_module, fall), fall
+
+
+def test_model_and_metrics_of_keras_2_are_created_outside_the_scope():
+    def compile_inside(what_is_outside):
+        import tensorflow as tf
+        import tf_keras
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        metric = tf_keras.metrics.MeanAbsoluteError()
+        model = tf_keras.Sequential([tf_keras.Input([2]), tf_keras.layers.Dense(1)])
+        with strategy.scope():
+            if what_is_outside == "metric":
+                model = tf_keras.Sequential([tf_keras.Input([2]), tf_keras.layers.Dense(1)])
+            model.compile("sgd", "mse", metrics=[metric])
+
+    with tfmagic.Cluster(workers=2, keras=2) as cluster:
+        for what in ("model", "metric"):
+            assert "inside one `with strategy.scope():`" in hint_of(cluster, compile_inside, what)
+
+
+@pytest.mark.parametrize("what", ["run", "reduce", "gather", "scope"])
+def test_a_replica_calls_what_is_for_all_of_them(cluster_of_module, what):
+    def call_inside(what):
+        import tensorflow as tf
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+        def replica():
+            match what:
+                case "run":
+                    return strategy.run(lambda: tf.ones([]))
+                case "reduce":
+                    return strategy.reduce("SUM", tf.ones([]), axis=None)
+                case "gather":
+                    return strategy.gather(tf.ones([1]), axis=0)
+                case "scope":
+                    with strategy.scope():
+                        return tf.ones([])
+
+        strategy.run(replica)
+
+    assert "belong outside the function" in hint_of(cluster_of_module, call_inside, what)
+
+
+def test_what_is_for_a_replica_is_called_outside(cluster_of_module):
+    def call_outside(what):
+        import keras
+        import tensorflow as tf
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            if what == "optimizer":
+                keras.optimizers.SGD().apply([tf.ones([])], [keras.Variable(1.0)])
+            else:
+                getattr(tf.distribute.get_replica_context(), what)("SUM", tf.ones([]))
+
+    for what in ("optimizer", "all_reduce", "all_gather", "merge_call"):
+        assert "There is no replica here" in hint_of(cluster_of_module, call_outside, what), what
+
+
+def test_an_old_optimizer_of_keras_2_steps_outside_of_a_replica():
+    def step():
+        import tensorflow as tf
+        import tf_keras
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            tf_keras.optimizers.legacy.SGD().apply_gradients([(tf.ones([]), tf.Variable(1.0))])
+
+    with tfmagic.Cluster(workers=2, keras=2) as cluster:
+        assert "There is no replica here" in hint_of(cluster, step)
+
+
+def test_an_optimizer_steps_under_a_condition(cluster_of_module):
+    def train():
+        import keras
+        import tensorflow as tf
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        with strategy.scope():
+            weight, optimizer = keras.Variable(1.0), keras.optimizers.SGD()
+            optimizer.build([weight])
+
+        @tf.function
+        def step(is_good):
+            def replica(is_good):
+                if is_good:
+                    optimizer.apply([tf.ones([])], [weight])
+
+            strategy.run(replica, args=(is_good,))
+
+        step(tf.constant(True))
+
+    assert "Replicas cannot meet" in hint_of(cluster_of_module, train)
+
+
+# ---- collectives --------------------------------------------------------------------------------
+
+
+def make_step():
+    """A strategy, and a step of all tasks together that outlives the call."""
+    import tensorflow as tf
+
+    import __main__
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    @tf.function
+    def step():
+        return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([2])))
+
+    __main__.step = step
+    step()
+
+
+def take_step():
+    import __main__
+
+    __main__.step()
+
+
+def test_a_strategy_is_used_again_after_a_failure_in_the_middle_of_a_step():
+    def fail_on_one():
+        if tfmagic.current_task().index == 1:
+            raise ValueError("a bad batch")
+        take_step()
+
+    with tfmagic.Cluster(workers=2, failure_grace_s=0.2) as cluster:
+        cluster.run(make_step, view="quiet")
+        assert hint_of(cluster, fail_on_one) == ""
+        assert "gone for good" in hint_of(cluster, take_step)
+        cluster.run(make_step, view="quiet")  # as the advice says
+
+
+@pytest.mark.parametrize("restarted", ["worker-0", "worker-1"])
+def test_an_old_strategy_is_used_after_a_peer_was_restarted_alone(restarted):
+    (other,) = {"worker-0", "worker-1"} - {restarted}
+    with tfmagic.Cluster(workers=2, heartbeat_timeout_s=1) as cluster:
+        cluster.run(make_step, view="quiet")
+        cluster.restart(restarted)
+        assert "died or was restarted alone" in hint_of(cluster, take_step, on=other)
+        cluster.restart()  # as the advice says
+        cluster.run(make_step, view="quiet")
+
+
+def test_a_peer_that_was_restarted_alone_comes_back_with_another_incarnation():
+    short = {"interrupt_grace_s": 0.1, "cancel_grace_s": 0.1, "abort_grace_s": 0.1}
+    with tfmagic.Cluster(workers=2, **short) as cluster:
+        cluster.run(make_step, view="quiet")
+        cluster.restart("worker-1")
+        with contextlib.suppress(tfmagic.TaskTimeoutError):  # the peer dials, and is never let in
+            cluster.run(make_step, timeout=1, view="quiet")
+        assert "died or was restarted alone" in hint_of(cluster, take_step, on="worker-0")
+
+
+@pytest.mark.parametrize("unlike", ["shape", "dtype"])
+def test_tasks_reduce_unlike_tensors(unlike):
+    def reduce(unlike):
+        import tensorflow as tf
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        index = tfmagic.current_task().index
+        shape = [2 + index] if unlike == "shape" else [2]
+        dtype = (tf.float32, tf.float64)[index] if unlike == "dtype" else tf.float32
+
+        def replica():
+            return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones(shape, dtype))
+
+        tf.function(lambda: strategy.run(replica))()
+
+    with tfmagic.Cluster(workers=2, failure_grace_s=0.2) as cluster:
+        assert "unlike shape or dtype" in hint_of(cluster, reduce, unlike)
+
+
+# ---- parameter servers --------------------------------------------------------------------------
+
+
+def create_coordinator():
+    """A coordinator and a variable that outlive the call."""
+    import tensorflow as tf
+
+    import __main__
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    __main__.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        __main__.total = tf.Variable(1.0)
+
+
+def schedule_step():
+    import tensorflow as tf
+
+    import __main__
+
+    __main__.coordinator.schedule(tf.function(lambda: __main__.total.assign_add(1.0)))
+    __main__.coordinator.join()
+
+
+@pytest.mark.parametrize("method", ["restart", "kill"])
+def test_a_parameter_server_is_lost(method):
+    with tfmagic.Cluster(workers=1, ps=1) as cluster:
+        cluster.run(create_coordinator, view="quiet")
+        getattr(cluster, method)("ps-0")
+        assert "the variables on it" in hint_of(cluster, schedule_step)
+        cluster.restart("ps-0")  # as the advice says
+        cluster.run(create_coordinator, view="quiet")
+        cluster.run(schedule_step, view="quiet")
+
+
+def test_a_worker_runs_out_of_data_before_the_scheduled_steps_end():
+    def schedule_many():
+        import tensorflow as tf
+
+        import __main__
+
+        create_coordinator()
+        numbers = __main__.coordinator.create_per_worker_dataset(lambda: tf.data.Dataset.range(2))
+        iterator = iter(numbers)
+        step = tf.function(lambda it: next(it))
+        for _ in range(8):
+            __main__.coordinator.schedule(step, args=(iterator,))
+        __main__.coordinator.join()
+
+    with tfmagic.Cluster(workers=1, ps=1) as cluster:
+        assert "let the dataset repeat()" in hint_of(cluster, schedule_many)
+
+
+# ---- servers and ports --------------------------------------------------------------------------
+
+
+def test_a_second_server_is_started_on_a_port_that_is_taken(cluster_of_module):
+    def start_server():
+        import tensorflow as tf
+
+        tf.distribute.MultiWorkerMirroredStrategy()
+        me = tfmagic.current_task()
+        tf.distribute.Server(me.cluster_spec, job_name=me.type, task_index=me.index)
+
+    def start_dispatcher(port):
+        import tensorflow as tf
+
+        tf.data.experimental.service.DispatchServer(tf.data.experimental.service.DispatcherConfig(port=port))
+
+    assert "Another server has this port" in hint_of(cluster_of_module, start_server)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "Another server has this port" in hint_of(cluster_of_module, start_dispatcher, port)
+
+
+def test_a_coordinator_is_created_on_every_task():
+    with tfmagic.Cluster(workers=1, ps=1) as cluster:
+        assert "created on the chief alone" in hint_of(cluster, create_coordinator, on="all")
+
+
+def test_tasks_listen_on_a_port_that_is_taken(cluster_of_module):
+    def listen(port):
+        import http.server
+
+        http.server.HTTPServer(("127.0.0.1", port), http.server.SimpleHTTPRequestHandler)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert "port 0" in hint_of(cluster_of_module, listen, taken.getsockname()[1])
+
+
+# ---- data ---------------------------------------------------------------------------------------
+
+
+def test_a_dataset_cannot_be_divided_by_files(cluster_of_module, tmp_path):
+    def distribute(path):
+        import tensorflow as tf
+
+        data = tf.data.TextLineDataset([path]) if path else tf.data.Dataset.range(8)
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        for _ in strategy.experimental_distribute_dataset(data.batch(4).with_options(options)):
+            pass
+
+    assert "AutoShardPolicy.DATA" in hint_of(cluster_of_module, distribute, "")
+    (tmp_path / "lines").write_text("1\n2\n3\n4\n")
+    assert "AutoShardPolicy.DATA" in hint_of(cluster_of_module, distribute, str(tmp_path / "lines"))
+
+
+@pytest.mark.parametrize("use", ["function", "operator", "attribute", "model", "conversion"])
+def test_what_a_distributed_dataset_yields_is_used_as_a_tensor(cluster_of_module, use):
+    def add_up(use):
+        import keras
+        import tensorflow as tf
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(1.0).repeat(8).batch(4))
+        for x in data:
+            match use:
+                case "function":
+                    tf.reduce_sum(x)
+                case "operator":
+                    x + 1.0
+                case "attribute":
+                    x.numpy()
+                case "model":
+                    keras.layers.Dense(1)(x)
+                case "conversion":
+                    float(x)
+
+    assert "experimental_local_results" in hint_of(cluster_of_module, add_up, use)
+
+
+@pytest.mark.parametrize("mode", ["w", "r"])
+def test_two_tasks_open_an_hdf5_file_that_one_of_them_writes(cluster_of_module, tmp_path, mode):
+    def save(path, mode):
+        import h5py
+
+        if tfmagic.current_task().is_chief:
+            with h5py.File(path, "w") as file:
+                file["weights"] = [1.0]
+                tfmagic.barrier()
+                tfmagic.barrier()
+        else:
+            tfmagic.barrier()
+            try:
+                h5py.File(path, mode)
+            finally:
+                tfmagic.barrier()
+
+    assert "HDF5 lets one process write" in hint_of(cluster_of_module, save, str(tmp_path / "m.h5"), mode)
+
+
+def test_a_file_of_records_is_read_before_its_writer_closed_it(cluster_of_module, tmp_path):
+    def write_and_read(path):
+        import tensorflow as tf
+
+        if tfmagic.current_task().is_chief:
+            with tf.io.TFRecordWriter(path) as writer:
+                for _ in range(30):
+                    writer.write(b"x" * 5000)
+                tfmagic.barrier()
+                tfmagic.barrier()
+        else:
+            tfmagic.barrier()
+            try:
+                for _ in tf.data.TFRecordDataset(path):
+                    pass
+            finally:
+                tfmagic.barrier()
+
+    assert "before its writer closed it" in hint_of(cluster_of_module, write_and_read, str(tmp_path / "r"))
+
+
+def test_two_tasks_write_the_same_file_of_records(cluster_of_module, tmp_path):
+    def write_and_read(path):
+        import tensorflow as tf
+
+        index = tfmagic.current_task().index
+        writer = tf.io.TFRecordWriter(path)
+        tfmagic.barrier()
+        for turn in range(2):  # one after the other, the second over what the first wrote
+            if turn == index:
+                for _ in range(3 - index):
+                    writer.write(b"x" * (50 + 20 * index))
+                writer.close()
+            tfmagic.barrier()
+        for _ in tf.data.TFRecordDataset(path):
+            pass
+
+    assert "two tasks wrote it" in hint_of(cluster_of_module, write_and_read, str(tmp_path / "r"))
+
+
+# ---- the process --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "setting", ["visible devices", "logical devices", "threads inside", "threads between"]
+)
+def test_tensorflow_is_configured_after_the_first_op(cluster_of_module, setting):
+    def configure(setting):
+        import tensorflow as tf
+
+        tf.ones([])
+        match setting:
+            case "visible devices":
+                tf.config.set_visible_devices([], "CPU")
+            case "logical devices":
+                (cpu,) = tf.config.list_physical_devices("CPU")
+                two = [tf.config.LogicalDeviceConfiguration()] * 2
+                tf.config.set_logical_device_configuration(cpu, two)
+            case "threads inside":
+                tf.config.threading.set_intra_op_parallelism_threads(7)
+            case "threads between":
+                tf.config.threading.set_inter_op_parallelism_threads(7)
+
+    assert "setting of tf.config" in hint_of(cluster_of_module, configure, setting)
+
+
+def test_tensorflow_has_not_enough_memory():
+    def make_zeros():
+        import tensorflow as tf
+
+        tf.zeros([1 << 20, 1 << 30])
+
+    # oneDNN's allocator tries for ten seconds before it gives up
+    with tfmagic.Cluster(workers=1, env={"TF_ENABLE_ONEDNN_OPTS": "0"}) as cluster:
+        assert "share its memory" in hint_of(cluster, make_zeros)
+
+
+def test_numpy_has_not_enough_memory(cluster_of_module):
+    def make_ones():
+        import numpy as np
+
+        np.ones([1 << 20, 1 << 30])
+
+    assert "share its memory" in hint_of(cluster_of_module, make_ones)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed")
+def test_a_summary_is_written_without_tensorboard(cluster_of_module, tmp_path):
+    def summarize(folder):
+        import tensorflow as tf
+
+        with tf.summary.create_file_writer(folder).as_default():
+            tf.summary.scalar("loss", 1.0, step=1)
+
+    assert "pip install tensorboard" in hint_of(cluster_of_module, summarize, str(tmp_path))
+
+
+# ---- what is no trap ----------------------------------------------------------------------------
+
+
+def test_a_trap_behind_an_exception_of_the_user_is_found(cluster_of_module):
+    def make_ones(cause):
+        import numpy as np
+
+        try:
+            np.ones([1 << 20, 1 << 30])
+        except MemoryError as error:
+            raise RuntimeError("no data") from (error if cause else None)
+
+    assert "share its memory" in hint_of(cluster_of_module, make_ones, True)
+    assert hint_of(cluster_of_module, make_ones, False) == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("the learning rate is negative"),
+        ValueError("There must be at least one layer."),
+        ValueError("a value (PerReplica) is missing, and the ps"),
+        KeyError("ps"),
+        MemoryError("the replay memory is full: OOM"),
+        RuntimeError("restart the collective; a merge_call is not possible in cross-replica context"),
+        AttributeError("'NoneType' object has no attribute 'shape'"),
+        OSError("Unable to open file"),
+        BlockingIOError(11, "Resource temporarily unavailable"),
+        ConnectionError("failed to connect to all addresses"),
+        ModuleNotFoundError("No module named 'tensorboard'"),
+        StopIteration("End of sequence"),
+    ],
+    ids=repr,
+)
+def test_an_error_of_the_user_has_no_hint(cluster_of_module, error):
+    def fail(error):
+        raise error
+
+    assert hint_of(cluster_of_module, fail, error) == ""
+
+
+def test_an_ordinary_error_of_a_library_has_no_hint(cluster_of_module, tmp_path):
+    def shapes():
+        import tensorflow as tf
+
+        tf.function(lambda: tf.reduce_sum(tf.ones([]), axis=0))()
+
+    def end_of_data():
+        import tensorflow as tf
+
+        iterator = iter(tf.data.Dataset.range(1))
+        step = tf.function(lambda: next(iterator))
+        step()
+        step()
+
+    def no_file():
+        import h5py
+
+        h5py.File("/no/such/file", "r")
+
+    def no_records():
+        import tensorflow as tf
+
+        for _ in tf.data.TFRecordDataset("/no/such/file"):
+            pass
+
+    def barrier_of_one():
+        if tfmagic.current_task().is_chief:
+            tfmagic.barrier()
+
+    for fail in (shapes, end_of_data, no_file, no_records, barrier_of_one):
+        assert hint_of(cluster_of_module, fail) == "", fail
+
+
+def test_every_hint_was_given_by_a_trap_above():
+    tests = {name for name in globals() if name.startswith("test_")}
+    if tests - RAN:
+        pytest.skip("not every trap of this file was tried")
+    assert {hint.advice for hint in HINTS} == GIVEN
