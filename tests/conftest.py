@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from kernels import Kernel
 
 ENDED_S = 5.0  # measured 0.1 s on an idle machine; a test must not fail because the machine is busy
 
@@ -52,7 +53,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves task processes, threads or environment variables behind."""
-    keep = {"cluster_of_module", "shell"} & set(request.fixturenames)
+    keep = {"cluster_of_module", "shared_kernel", "shell"} & set(request.fixturenames)
     before = (_task_processes(), set(threading.enumerate()), dict(os.environ))
     yield
     if keep:
@@ -125,3 +126,20 @@ def notebook(shell: Notebook) -> Iterator[Notebook]:
     yield shell
     shell.magics.stop_all()
     shell.magics.clusters.clear()
+
+
+@pytest.fixture
+def kernel() -> Iterator[Kernel]:
+    made = Kernel()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared_kernel() -> Iterator[Kernel]:
+    """One kernel for a module, with the extension loaded and two workers running."""
+    made = Kernel()
+    made.run("%load_ext tfmagic")
+    made.run("%tfcluster start --workers 2")
+    yield made
+    made.close()

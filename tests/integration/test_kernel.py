@@ -3,61 +3,11 @@
 import os
 import re
 import signal
-import time
 
 import psutil
 import pytest
 from conftest import ENDED_S, alive, wait_until
 from jupyter_client.manager import KernelManager
-
-
-class Kernel:
-    """A kernel with its client; `run` gives the outputs of a cell."""
-
-    def __init__(self):
-        self.manager = KernelManager(kernel_name="python3")
-        self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40"])
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
-
-    def start(self, code):
-        return self.client.execute(code)
-
-    def outputs(self, message_id, until=None, timeout=60):
-        """The outputs of a request, in order; up to the one that satisfies `until`."""
-        found = []
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            message = self.client.get_iopub_msg(timeout=deadline - time.monotonic())
-            if message["parent_header"].get("msg_id") != message_id:
-                continue
-            content = message["content"]
-            if message["msg_type"] == "status" and content["execution_state"] == "idle":
-                return found
-            found.append((message["msg_type"], content))
-            if until is not None and until(found[-1]):
-                return found
-        raise TimeoutError(found)
-
-    def run(self, code):
-        return self.outputs(self.start(code))
-
-    def text(self, code):
-        return "".join(c["text"] for kind, c in self.run(code) if kind == "stream")
-
-    def close(self):
-        self.client.stop_channels()
-        if self.manager.has_kernel:
-            self.manager.shutdown_kernel(now=True)
-        self.manager.cleanup_resources()
-
-
-@pytest.fixture
-def kernel():
-    made = Kernel()
-    yield made
-    made.close()
 
 
 def test_a_line_is_on_screen_while_the_cell_still_runs(kernel, tmp_path):

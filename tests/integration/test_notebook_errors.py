@@ -1,0 +1,241 @@
+"""What the user reads and can do after a failure: in a kernel, in a terminal, under nbclient."""
+
+import os
+import re
+import sys
+import time
+
+import nbformat
+import pexpect
+import pytest
+from kernels import plain
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+FAILING = "%%tfcluster\ndef scale(x):\n    y = x * 2\n    return helper(y)\nscale(21)"
+
+
+@pytest.fixture
+def kernel(shared_kernel):
+    shared_kernel.run("%xmode Context")
+    shared_kernel.run(
+        "class MyError(Exception):\n    pass\n\ndef helper(y):\n    items = [1, y]\n    raise MyError(f'bad {y}')"
+    )
+    return shared_kernel
+
+
+def test_the_traceback_is_the_users_own_and_nothing_else(kernel):
+    number = next(c["execution_count"] for kind, c in kernel.run(FAILING) if kind == "execute_input")
+    name, text = kernel.error(FAILING)
+    number += 1
+    text = re.sub(r"\(pid \d+, .*?\)", "(pid)", text)
+    text = re.sub(r"worker-[01]", "worker-N", text)
+    helper = number - 2
+    assert name == "MyError"
+    assert text == (
+        "---------------------------------------------------------------------------\n"
+        "MyError                                   Traceback (most recent call last)\n"
+        f"Cell In[{number}], line 5\n"
+        "      3     y = x * 2\n"
+        "      4     return helper(y)\n"
+        "----> 5 scale(21)\n"
+        "\n"
+        f"Cell In[{number}], line 4, in scale()\n"
+        "      2 def scale(x):\n"
+        "      3     y = x * 2\n"
+        "----> 4     return helper(y)\n"
+        "\n"
+        f"Cell In[{helper}], line 6, in helper()\n"
+        "      4 def helper(y):\n"
+        "      5     items = [1, y]\n"
+        "----> 6     raise MyError(f'bad {y}')\n"
+        "\n"
+        "MyError: bad 42\n"
+        "raised on worker-N (pid)\n"
+        "also on worker-N"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("Plain", ["Cell In[N], line 5", "scale(21)", "in helper", "raise MyError(f'bad {y}')"]),
+        ("Context", ["----> 5 scale(21)", "----> 6     raise MyError"]),
+        ("Verbose", ["----> 6     raise MyError", "y = 42"]),
+        ("Minimal", ["MyError: bad 42"]),
+        ("Docs", ["scale(21)", "2 skipped frames"]),
+    ],
+)
+def test_every_mode_of_xmode_shows_it(kernel, mode, expected):
+    kernel.run(f"%xmode {mode}")
+    _, text = kernel.error(FAILING)
+    text = re.sub(r"Cell In\[\d+\]", "Cell In[N]", text)
+    for part in [*expected, "MyError: bad 42", "raised on worker-"]:
+        assert part in text
+    for ours in ("tfmagic/", "run_cell_magic", "interactiveshell.py"):
+        assert ours not in text
+    assert kernel.error("%tb")[1].replace(" ", "") != ""
+
+
+def test_an_error_with_a_cause_is_shown_in_every_mode(kernel):
+    for mode in ("Plain", "Context", "Verbose", "Minimal", "Docs"):
+        kernel.run(f"%xmode {mode}")
+        name, text = kernel.error(
+            "%%tfcluster\ntry:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise MyError('x') from e"
+        )
+        assert name == "MyError" and "MyError: x" in text
+        assert mode == "Minimal" or "ZeroDivisionError: division by zero" in text
+
+
+def test_it_can_be_caught_by_its_class(kernel):
+    text = kernel.text(
+        "try:\n    get_ipython().run_cell_magic('tfcluster', '', 'helper(1)')\n"
+        "except MyError as error:\n    print('caught', error, sorted(error.failures))"
+    )
+    assert "caught bad 1 ['worker-0', 'worker-1']" in text
+
+
+def test_debug_walks_the_remote_frames_and_prints_their_variables(kernel):
+    kernel.run(FAILING)
+    shown = kernel.converse("%debug", "p items, y", "up", "p x, y, len(str(x))", "up", "w", "q")
+    text = plain("".join(c["text"] for kind, c in shown if kind == "stream"))
+    assert "([1, 42], 42)" in text
+    assert "(21, 42, 2)" in text
+    assert "scale(21)" in text and "helper(y)" in text
+
+
+def test_debug_in_the_task_has_the_live_frames(kernel):
+    kernel.run("%%tfcluster\npass")
+    kernel.run(
+        "%%tfcluster --on worker-1\nclass Model:\n    weights = 3\nmodel = Model()\n"
+        "def fit(model):\n    batch = object()\n    return 1 / (model.weights - 3)\nfit(model)"
+    )
+    shown = kernel.converse(
+        "%tfcluster debug worker-1", "p model.weights, type(batch)", "up", "p model.weights * 2", "q"
+    )
+    text = "".join(c["text"] for kind, c in shown if kind == "stream")
+    assert "(3, <class 'object'>)" in text and "6" in text
+    assert all(prompt.startswith("[worker-1] (Pdb)") for prompt in kernel.prompts)
+    assert "program.py" not in text
+    name, text = kernel.error("%tfcluster debug worker-0")
+    assert name == "TfmagicError" and "worker-0 has no failure to look at" in text
+
+
+def test_a_breakpoint_opens_the_debugger_in_the_input_box(kernel):
+    shown = kernel.converse(
+        "%%tfcluster --on worker-0\nx = 20\ndef f():\n    local = 22\n    breakpoint()\n    return x + local\nprint('sum', f())",
+        "p x + local",
+        "w",
+        "local = 30",
+        "c",
+    )
+    text = "".join(c["text"] for kind, c in shown if kind == "stream")
+    assert "[worker-0]:    42" in text and "sum 50" in text
+    assert "program.py" not in text and "shell.py" not in text
+    assert set(kernel.prompts) == {"[worker-0] (Pdb) "}
+
+
+def test_two_tasks_that_ask_at_once_are_served_in_turn(kernel):
+    shown = kernel.converse("%%tfcluster --out names\nname = input('name? ')\nname", "first", "second")
+    assert not [c for kind, c in shown if kind == "error"]
+    assert sorted(kernel.prompts) == ["[worker-0] name? ", "[worker-1] name? "]
+    answers = dict(zip((p[1:9] for p in kernel.prompts), ("first", "second"), strict=True))
+    assert str(answers["worker-0"]) in kernel.text("print(dict(names))")
+    assert kernel.text("print(dict(names))").strip() == str(dict(sorted(answers.items())))
+
+
+def test_a_password_is_not_shown(kernel):
+    request = kernel.start(
+        "%%tfcluster --on worker-0 --out r\nimport getpass\nlen(getpass.getpass('secret: '))", stdin=True
+    )
+    asked = kernel.client.get_stdin_msg(timeout=60)["content"]
+    assert asked == {"prompt": "[worker-0] secret: ", "password": True}
+    kernel.client.input("hush")
+    kernel.outputs(request)
+    assert kernel.text("print(dict(r))").strip() == "{'worker-0': 4}"
+
+
+@pytest.mark.parametrize("call", ["input('name? ')", "breakpoint()"])
+def test_a_front_end_without_input_gets_words_and_no_hang(kernel, call):
+    name, text = kernel.error(f"%%tfcluster --on worker-1\n{call}")
+    assert name == "StdinNotImplementedError"
+    assert "input() on worker-1, but this front end cannot ask" in text
+
+
+def test_an_interrupt_ends_the_input_box_and_the_cells_that_wait_behind_it(kernel):
+    kernel.run("%%tfcluster\nkept = 1")
+    waiting = kernel.start("%%tfcluster --on worker-0\ninput('name? ')", stdin=True)
+    queued = kernel.start("print('must not run')")
+    kernel.client.get_stdin_msg(timeout=60)
+    began = time.monotonic()
+    kernel.manager.interrupt_kernel()
+    error = next(c for kind, c in kernel.outputs(waiting) if kind == "error")
+    assert error["ename"] == "KeyboardInterrupt"
+    assert time.monotonic() - began < 10
+    assert kernel.reply(queued)["status"] == "aborted"
+    assert kernel.text("%%tfcluster --on worker-0\nprint('kept is', kept)") == "[worker-0]:    kept is 1\n"
+
+
+def test_an_interrupted_cell_says_where_it_was_and_the_queue_is_dropped(kernel):
+    cell = kernel.start("%%tfcluster\nimport time\nprint('spinning')\nwhile True:\n    time.sleep(0.01)")
+    queued = kernel.start("print('must not run')")
+    kernel.outputs(cell, until=lambda o: "spinning" in o[1].get("text", ""))
+    kernel.manager.interrupt_kernel()
+    error = next(c for kind, c in kernel.outputs(cell) if kind == "error")
+    text = plain("\n".join(error["traceback"]))
+    assert error["ename"] == "KeyboardInterrupt"
+    assert re.search(r"worker-0, worker-1: at line [45] of the cell", text)
+    assert kernel.reply(queued)["status"] == "aborted"
+
+
+def test_nbclient_records_the_users_error():
+    cells = [
+        "%load_ext tfmagic\nclass MyError(Exception): pass",
+        "%%tfcluster --workers 1\nraise MyError('bad')",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    with pytest.raises(CellExecutionError, match="MyError"):
+        NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    (error,) = [o for o in notebook.cells[1].outputs if o.output_type == "error"]
+    assert error.ename == "MyError" and error.evalue.startswith("bad")
+    assert "raised on worker-0" in "\n".join(error.traceback)
+
+
+def test_in_a_terminal_the_error_the_debugger_and_the_keyboard_work(tmp_path):
+    environ = {**os.environ, "IPYTHONDIR": str(tmp_path), "TERM": "dumb"}
+    command = [sys.executable, "-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor"]
+    with pexpect.spawn(
+        command[0], command[1:], env=environ, encoding="utf-8", timeout=60, echo=False
+    ) as shell:
+
+        def cell(text, expected):
+            shell.sendline(f"get_ipython().run_cell_magic('tfcluster', {text[0]!r}, {text[1]!r})")
+            return shell.expect(expected)
+
+        shell.expect(r"In \[1\]: ")
+        shell.sendline("%load_ext tfmagic")
+        shell.expect(r"In \[2\]: ")
+        cell(
+            ("--workers 1", "def f(x):\n    return 1 / x\nf(0)"),
+            r"(?s)in f\(.*ZeroDivisionError: division by zero",
+        )
+        shell.expect(r"raised on worker-0")
+        shell.expect(r"In \[3\]: ")
+        shell.sendline("%debug")
+        shell.expect(r"ipdb> ")
+        shell.sendline("p x")
+        shell.expect(r"0\r?\n")
+        shell.sendline("q")
+        shell.expect(r"In \[4\]: ")
+        cell(("", "name = input('who? ')\nprint('hello', name)"), r"\[worker-0\] who\? ")
+        shell.sendline("Ada")
+        shell.expect(r"\[worker-0\]:    hello Ada")
+        shell.expect(r"In \[5\]: ")
+        cell(
+            ("", "import time\nprint('spinning')\nwhile True: time.sleep(0.01)"), r"\[worker-0\]:    spinning"
+        )
+        shell.sendintr()
+        shell.expect("KeyboardInterrupt: the cell was interrupted")
+        shell.expect(r"In \[6\]: ")
+        shell.sendline("exit()")
+        shell.expect(pexpect.EOF)

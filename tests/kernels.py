@@ -1,0 +1,81 @@
+"""A real ipykernel, driven as a front end drives it, its input box included."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+
+
+class Kernel:
+    """A kernel with its client; `run` gives the outputs of a cell."""
+
+    def __init__(self) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40"])
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        self.prompts: list[str] = []
+
+    def start(self, code: str, stdin: bool = False) -> str:
+        return str(self.client.execute(code, allow_stdin=stdin))
+
+    def outputs(self, message_id: str, until: Any = None, timeout: float = 60) -> list[tuple[str, Any]]:
+        """The outputs of a request, in order; up to the one that satisfies `until`."""
+        found: list[tuple[str, Any]] = []
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            message = self.client.get_iopub_msg(timeout=deadline - time.monotonic())
+            if message["parent_header"].get("msg_id") != message_id:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return found
+            found.append((message["msg_type"], content))
+            if until is not None and until(found[-1]):
+                return found
+        raise TimeoutError(found)
+
+    def reply(self, message_id: str, timeout: float = 60) -> Any:
+        """The reply to a request."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            message = self.client.get_shell_msg(timeout=deadline - time.monotonic())
+            if message["parent_header"].get("msg_id") == message_id:
+                return message["content"]
+        raise TimeoutError
+
+    def run(self, code: str) -> list[tuple[str, Any]]:
+        return self.outputs(self.start(code))
+
+    def text(self, code: str) -> str:
+        return "".join(c["text"] for kind, c in self.run(code) if kind == "stream")
+
+    def error(self, code: str) -> tuple[str, str]:
+        """Name and rendered text, without colours, of the error that a cell ends with."""
+        content = next(c for kind, c in self.run(code) if kind == "error")
+        return content["ename"], plain("\n".join(content["traceback"]))
+
+    def converse(self, code: str, *answers: str) -> list[tuple[str, Any]]:
+        """Run a cell and type the answers into its input boxes; the prompts are in `prompts`."""
+        message_id = self.start(code, stdin=True)
+        self.prompts = []
+        for answer in answers:
+            request = self.client.get_stdin_msg(timeout=60)
+            self.prompts.append(request["content"]["prompt"])
+            self.client.input(answer)
+        return self.outputs(message_id)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        if self.manager.has_kernel:
+            self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+
+def plain(text: str) -> str:
+    """Text without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
