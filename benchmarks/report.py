@@ -22,6 +22,7 @@ class Sizes:
     print_lines: int = 300_000  # a task; about a second of plain printing on two cores
     flood_lines: int = 2_500_000  # a task; 10 million lines together
     array_rounds: int = 7
+    deaths: int = 3
     training_rounds: int = 3
     training_blocks: int = 12  # of 50 steps
 
@@ -35,6 +36,7 @@ QUICK = Sizes(
     print_lines=100_000,
     flood_lines=500_000,
     array_rounds=3,
+    deaths=2,
     training_rounds=3,
     training_blocks=4,
 )

@@ -50,7 +50,7 @@ def _cell(book: Notebook) -> float:
 
 def _scripts() -> float:
     """The same as plain processes."""
-    addresses = _free_addresses()
+    addresses = free_addresses(WORKERS)
     started = [_start(addresses, index) for index in range(WORKERS)]
     try:
         outputs = [process.communicate(timeout=_PATIENCE_S) for process in started]
@@ -92,8 +92,9 @@ def _start(addresses: list[str], index: int) -> subprocess.Popen[str]:
     )
 
 
-def _free_addresses() -> list[str]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(WORKERS)]
+def free_addresses(count: int) -> list[str]:
+    """Addresses of this machine on which nobody listens at the moment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in sockets]
     for server in sockets:
         server.close()

@@ -93,8 +93,8 @@ HINTS = (
     _hint(
         r"^(AbortedError|UnavailableError): .*(Unable to find a context_id|failed to connect to all "
         r"addresses).*remote target /job:ps/",
-        "The process of a parameter server is gone, and the variables on it with it. After  %tfcluster "
-        "restart ps-0  create the strategy and its variables again, and restore a checkpoint.",
+        "The process of a parameter server is gone, and the variables on it with it. After %tfcluster "
+        "restart create the strategy and its variables again, and restore a checkpoint.",
     ),
     _hint(
         r"^OutOfRangeError: .*End of sequence.*remote target /job:worker/|"

@@ -397,7 +397,7 @@ def test_a_parameter_server_is_lost(method):
         cluster.run(create_coordinator, view="quiet")
         getattr(cluster, method)("ps-0")
         assert "the variables on it" in hint_of(cluster, schedule_step)
-        cluster.restart("ps-0")  # as the advice says
+        cluster.restart()  # as the advice says
         cluster.run(create_coordinator, view="quiet")
         cluster.run(schedule_step, view="quiet")
 
