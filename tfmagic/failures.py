@@ -113,6 +113,10 @@ def _is_consequence(cell: CellState, task: TaskId, outcome: Outcome) -> bool:
 
 def _error_of(task: TaskId, outcome: Outcome, scene: Scene) -> BaseException:
     match outcome:
+        case CellRaised(error=packed, interrupted=True):
+            error = KeyboardInterrupt(f"interrupted on {task}")
+            error.add_note(f"raised on {packed.where}")
+            return error
         case CellRaised(error=packed):
             return tracebacks.unpack_error(packed, scene.main, scene.rename)
         case TaskExited() | TaskLost():

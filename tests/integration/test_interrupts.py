@@ -4,11 +4,11 @@ import os
 import signal
 import threading
 
+import psutil
 import pytest
 from conftest import wait_until
 
 import tfmagic
-from tfmagic.errors import TaskDied
 
 
 @pytest.fixture(scope="module")
@@ -291,20 +291,25 @@ def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_
 
 def test_an_interrupt_while_tasks_are_starting_gives_the_cell_up(cluster_of_module):
     supervisor = cluster_of_module._supervisor
-    os.kill(supervisor.state.tasks[cluster_of_module.tasks[0]].pid, signal.SIGSTOP)
-    supervisor.relaunch(cluster_of_module.tasks[:1])
-    future = cluster_of_module.submit(int)
-    wait_until(
-        lambda: (
-            (supervisor.state.cell.request.commands and not supervisor.state.cell.finished) or future.done()
-        )
-    )
-    cluster_of_module.interrupt()
+    launcher = psutil.Process(supervisor.backend.launcher.process.pid)
+    launcher.suspend()
     try:
-        future.result(10)
-    except KeyboardInterrupt:
-        pass  # given up in time; else the task was there before the interrupt
-    except TaskDied:
-        pytest.fail("the relaunched task is not dead")
-    cluster_of_module.restart()
+        supervisor.relaunch(cluster_of_module.tasks[:1])
+        wait_until(lambda: supervisor.state.tasks[cluster_of_module.tasks[0]].phase.value != "ready")
+        future = cluster_of_module.submit(int)
+        wait_until(lambda: not supervisor.state.cell.finished and not supervisor.state.cell.sent)
+        cluster_of_module.interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            future.result(10)
+    finally:
+        launcher.resume()
     assert set(cluster_of_module.run(int, view="quiet").values()) == {0}
+
+
+def test_a_keyboard_interrupt_of_the_cells_own_is_one_in_the_notebook(cluster_of_module):
+    def raise_it():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        cluster_of_module.run(raise_it, view="quiet")
+    assert "raised on worker-" in caught.value.__notes__[0]

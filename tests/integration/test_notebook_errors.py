@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 import time
 
@@ -160,6 +161,17 @@ def test_a_front_end_without_input_gets_words_and_no_hang(kernel, call):
     name, text = kernel.error(f"%%tfcluster --on worker-1\n{call}")
     assert name == "StdinNotImplementedError"
     assert "input() on worker-1, but this front end cannot ask" in text
+
+
+def test_a_task_that_dies_while_it_asks_takes_its_input_box_along(kernel):
+    kernel.run("%%tfcluster --on worker-1 --out pids\nimport os\nos.getpid()")
+    pid = int(kernel.text("print(pids['worker-1'])"))
+    cell = kernel.start("%%tfcluster --on worker-1\ninput('name? ')", stdin=True)
+    kernel.client.get_stdin_msg(timeout=60)
+    os.kill(pid, signal.SIGKILL)
+    error = next(c for kind, c in kernel.outputs(cell) if kind == "error")
+    assert error["ename"] == "TaskDied" and "worker-1 was ended by SIGKILL" in error["evalue"]
+    kernel.run("%tfcluster restart worker-1")
 
 
 def test_an_interrupt_ends_the_input_box_and_the_cells_that_wait_behind_it(kernel):
