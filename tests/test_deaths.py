@@ -122,3 +122,13 @@ def test_the_line_of_a_cell_that_is_known_is_shown(monkeypatch):
     monkeypatch.setattr(deaths.linecache, "getline", lambda file, line: "  x = f(y)\n")
     assert deaths.place_in_cell("<tfcluster-1>", 3) == "at line 3 of the cell:  x = f(y)"
     assert deaths.place_in_cell("<tfcluster-1>", 0) == ""
+
+
+def test_a_task_in_a_barrier_is_shown_at_its_line_of_the_cell():
+    ours = Path(stacks.__file__).parent
+    text = (
+        "Current thread 0x1 (most recent call first):\n"
+        f'  File "{ours}/task/waiting.py", line 5 in wait\n  File "{ours}/context.py", line 7 in barrier\n'
+        f'  File "<tfcluster-1>", line 3 in <module>\n  File "{ours}/task/shell.py", line 9 in _execute\n'
+    )
+    assert stacks.group_stacks({"worker-0": text}) == 'worker-0:\n  File "<tfcluster-1>", line 3 in <module>'

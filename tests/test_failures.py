@@ -97,6 +97,11 @@ def test_equal_failures_are_folded_and_those_of_the_root_are_not_repeated(build)
     assert error.__notes__[1:] == ["also on worker-1, worker-2"]
 
 
+def test_failures_that_differ_in_an_address_are_equal(build):
+    error = build(raised(A, message="at 0x7f00aa11", at=1.0), raised(B, message="at 0x7f00bb22", at=2.0))
+    assert error.__notes__[1:] == ["also on worker-1"]
+
+
 def test_different_failures_are_a_note_each(build):
     error = build(
         raised(A, at=1.0), raised(B, "KeyError", "b", at=2.0), TaskLost(C, 1, "its launcher was killed")

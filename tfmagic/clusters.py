@@ -486,7 +486,8 @@ class Cluster:
     def _read_stacks(self, run: CellRun) -> str:
         """The stacks of the tasks that ran out of time, or that nothing else reached."""
         dumps = dict(sorted(run.dumps.items()))
-        return stacks.group_stacks(stacks.read_stacks(self.run_folder, dumps)) if dumps else ""
+        taken = stacks.read_stacks(self.run_folder, dumps) if dumps else {}
+        return rendering.name_cells(stacks.group_stacks(taken))
 
     def _scene(self) -> Scene:
         return Scene(self._main(), self.run_folder, self._watch, self._last_stacks, rendering.shown_name)

@@ -7,7 +7,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from tfmagic import memory, stacks
+from tfmagic import memory, rendering, stacks
 from tfmagic.capture import format_bytes
 from tfmagic.errors import TaskDied
 from tfmagic.events import TaskExited, TaskLost
@@ -83,11 +83,14 @@ def died_error(task: TaskId, end: TaskExited | TaskLost, run: Run, watch: Memory
     if place := _place_in_cell(stack):
         lines.append(f"It was {place}")
     if stack:
-        lines += ["Its Python stack, the innermost call first:", stack]
+        lines += ["Its Python stack, the innermost call first:", rendering.name_cells(stack)]
     tail = tail_lines(run.log_path(task), _TAIL_LINES)
     if tail:
         lines += [f"Its last {len(tail)} lines of output:", *(f"    {line}" for line in tail)]
-    lines.append(f"Bring it back with:  %tfcluster restart {task}   (or restart, for all of them)")
+    lines.append(
+        f"Go on with:  %tfcluster restart {task}   which keeps the other tasks' variables; a strategy of "
+        "theirs needs new processes for all:  %tfcluster restart"
+    )
     return TaskDied("\n".join(lines), task.name, getattr(end, "exit_code", None))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic import hints, tracebacks
+from tfmagic import hints, rendering, tracebacks
 from tfmagic.deaths import MemoryWatch, describe_end, died_error, place_in_cell
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
@@ -31,6 +31,7 @@ _CONSEQUENCE_TEXT = re.compile(
     r"[Cc]onnection reset by peer|different incarnation|remote target|tasks have crashed|peer is not alive"
 )
 _NODE_NAME = re.compile(r"^\{\{function_node [^}]*\}\} ")
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")  # differs between processes that failed alike
 _MAX_NOTE = 300
 
 
@@ -83,7 +84,8 @@ def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
         match outcome:
             case CellRaised(error=packed):
                 advice = hints.find_hint(packed)
-                texts[task.name] = packed.text.rstrip() + (f"\nhint: {advice}" if advice else "")
+                text = rendering.name_cells(packed.text.rstrip())
+                texts[task.name] = text + (f"\nhint: {advice}" if advice else "")
             case TaskExited() | TaskLost():
                 texts[task.name] = str(died_error(task, outcome, scene.run, scene.watch))
     return texts
@@ -178,7 +180,7 @@ def _essence(outcome: Outcome) -> str:
             if lines and lines[0].startswith("Graph execution error"):  # TensorFlow tells the place first
                 told = [x for x in lines[1:] if not x[0].isspace() and not x.startswith("Detected at")]
                 lines = told or lines
-            first = _NODE_NAME.sub("", lines[0]) if lines else ""
+            first = _ADDRESS.sub("0x...", _NODE_NAME.sub("", lines[0])) if lines else ""
             return f"{packed.type_name}: {first[:_MAX_NOTE]}"
         case TaskExited() | TaskLost():
             return describe_end(outcome)

@@ -62,8 +62,15 @@ HINTS = (
         "tfmagic.current_task().index to the number.",
     ),
     _hint(
-        r"^BrokenBarrierError: strategy \d+: .*(has ended the cell|does not run this cell)|"
-        r"^BrokenBarrierError: .*wait for each other at different places: .* at strategy \d+",
+        r"different incarnation|stopped sending heartbeats|"
+        r"at different places: .*(first strategy \d+.* at further|further strategy \d+.* at first) strategy|"
+        r"Collective ops is aborted by: .*failed to connect to all addresses",
+        "A task of this strategy died or was restarted alone, and the others still speak to its former "
+        "process. Give new ones to all of them: %tfcluster restart",
+    ),
+    _hint(
+        r"^BrokenBarrierError: (first|further) strategy \d+: .*(has ended the cell|does not run this cell)|"
+        r"^BrokenBarrierError: .*wait for each other at different places: .* at (first|further) strategy \d+",
         "A multi-worker strategy starts when every worker creates it: run the cell on all of them, without "
         "an if around the strategy and with the same barriers before it. In a cluster with --ps, create "
         "ParameterServerStrategy instead.",
@@ -72,12 +79,6 @@ HINTS = (
         r"^ValueError: There is no id for task_type 'ps'",
         "MultiWorkerMirroredStrategy has no parameter servers: start a cluster without --ps, or create "
         "ParameterServerStrategy on the chief.",
-    ),
-    _hint(
-        r"different incarnation|stopped sending heartbeats|"
-        r"Collective ops is aborted by: .*failed to connect to all addresses",
-        "A task of this strategy died or was restarted alone, and the others still speak to its former "
-        "process. Give new ones to all of them: %tfcluster restart",
     ),
     _hint(
         r"Shape mismatch in the collective instance|Collective instance \d+ expected type \d+ and data_type",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os
+import re
 import sys
 import traceback
 from types import TracebackType
@@ -18,6 +19,7 @@ from typing import Any
 
 _OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
+_CELL_FILE = re.compile(r'File "(<tfcluster-\d+>)"')
 _MAGIC_CALL = "get_ipython().run_cell_magic('tfcluster'"
 
 
@@ -32,6 +34,16 @@ def shown_name(filename: str) -> str:
     if names is not None and filename in names:  # private to IPython: gives the header "Cell In[7]"
         names[alias] = names[filename]
     return alias
+
+
+def name_cells(text: str) -> str:
+    """Stacks as text with the cells under the notebook's names: ``Cell In[7], line 5``."""
+    names = getattr(getattr(_shell(), "compile", None), "_filename_map", {})
+
+    def named(found: re.Match[str]) -> str:
+        return f"Cell In[{names[found[1]]}]" if found[1] in names else found[0]
+
+    return _CELL_FILE.sub(named, text)
 
 
 def dress(error: BaseException) -> BaseException:

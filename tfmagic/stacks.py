@@ -73,5 +73,6 @@ def _user_frames(block: str) -> str:
     """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
     lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
     ours = os.path.dirname(__file__) + os.sep
-    first = next((i for i, line in enumerate(lines) if f'"{ours}' in line), len(lines))
-    return "\n".join(lines[:first])
+    begin = next((i for i, line in enumerate(lines) if f'"{ours}' not in line), len(lines))
+    end = next((i for i, line in enumerate(lines) if i > begin and f'"{ours}' in line), len(lines))
+    return "\n".join(lines[begin:end])

@@ -1,7 +1,5 @@
 """Every trap that tfmagic.hints knows, fallen into for real: TensorFlow's own words, never copies of them."""
 
-import contextlib
-import importlib.util
 import socket
 
 import pytest
@@ -338,13 +336,13 @@ def test_an_old_strategy_is_used_after_a_peer_was_restarted_alone(restarted):
 
 
 def test_a_peer_that_was_restarted_alone_comes_back_with_another_incarnation():
-    short = {"interrupt_grace_s": 0.1, "cancel_grace_s": 0.1, "abort_grace_s": 0.1}
-    with tfmagic.Cluster(workers=2, **short) as cluster:
+    with tfmagic.Cluster(workers=2) as cluster:
         cluster.run(make_step, view="quiet")
         cluster.restart("worker-1")
-        with contextlib.suppress(tfmagic.TaskTimeoutError):  # the peer dials, and is never let in
-            cluster.run(make_step, timeout=1, view="quiet")
-        assert "died or was restarted alone" in hint_of(cluster, take_step, on="worker-0")
+        assert "died or was restarted alone" in hint_of(cluster, make_step)  # TensorFlow would wait for ever
+        assert "died or was restarted alone" in hint_of(cluster, make_step)
+        cluster.restart()
+        cluster.run(make_step, view="quiet")
 
 
 @pytest.mark.parametrize("unlike", ["shape", "dtype"])
@@ -606,11 +604,13 @@ def test_numpy_has_not_enough_memory(cluster_of_module):
     assert "share its memory" in hint_of(cluster_of_module, make_ones)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed")
 def test_a_summary_is_written_without_tensorboard(cluster_of_module, tmp_path):
     def summarize(folder):
+        import sys
+
         import tensorflow as tf
 
+        sys.modules["tensorboard"] = None  # as where it is not installed
         with tf.summary.create_file_writer(folder).as_default():
             tf.summary.scalar("loss", 1.0, step=1)
 

@@ -12,6 +12,8 @@ Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
 - A further strategy in the same process makes each task forget the collectives that it knows. A task
   that starts a new one before the leader has forgotten loses it: "group 1 not found", or a hang (one
   in ten cells of three workers under load). So: all meet before and after that.
+- A task with a new process beside others whose TensorFlow knows its former one is never let in, and says
+  nothing. So: a first strategy and a further one meet at different places, which is told at once.
 - The coordination service notices a dead peer after 10 s. So: 3 s, unless the user said otherwise.
 - Once a collective was aborted or cancelled, every later one of this process fails, and an interrupt
   between two of them may leave the tasks one apart. A new strategy on all of them mends both. So: the
@@ -85,14 +87,14 @@ def install(boot: TaskBoot, meet: Meet) -> None:
         if len(members) < 2 or boot.task not in members:
             enable_collectives(self, server_def)
         elif self._context_handle is None:
-            meet("strategy", members)
+            meet("first strategy", members)
             if boot.task != boot.leader:
                 _wait_for_port(_address(server_def, boot.leader), boot.leader.name)
             enable_collectives(self, server_def)
         else:
-            meet("strategy", members)
+            meet("further strategy", members)
             enable_collectives(self, server_def)
-            meet("strategy", members)
+            meet("further strategy", members)
         _stopped = ""
 
     context.Context.configure_collective_ops = configure_collective_ops
