@@ -35,7 +35,7 @@ def raised(task, kind="ValueError", message="bad", at=0.0, interrupted=False, ca
 
 
 def finished(*outcomes, ended_at=None, **how):
-    commands = {o.task: RunCell(cell=1, filename="<tfcluster-1>") for o in outcomes}
+    commands = {o.task: RunCell(cell=1, filename="<tfcluster-0>") for o in outcomes}
     request = CellRequested(1, commands, how.pop("timeout_s", None))
     at = ended_at or {o.task: i for i, o in enumerate(outcomes)}
     return CellState(request, 0.0, True, {o.task: o for o in outcomes}, at, finished=True, **how)
