@@ -153,9 +153,12 @@ class TaskProgram:
         watch = StuckWatch()
         try:
             while True:
+                if self.release is None and not self.interrupting:
+                    self._obey(self.channel.receive())
+                    continue
                 for command in self.channel.receive_ready():
                     self._obey(command)
-                if not ready.poll(_WATCH_MS if self.release or self.interrupting else None):
+                if not ready.poll(_WATCH_MS):
                     self._look_after(watch)
         except (EOFError, OSError):
             os._exit(0)  # the kernel is gone
