@@ -112,6 +112,16 @@ def test_a_cell_waits_for_tasks_that_are_starting():
     assert isinstance(sent, Send)
 
 
+def test_the_end_of_an_old_process_is_no_outcome_of_a_cell_that_waits_for_the_new_one():
+    h = started(A)
+    h.happen(LaunchRequested((A,)))
+    assert h.run(A) == []
+    assert h.happen(TaskExited(A, 1, -9)) == [Launch(A, 2)]
+    assert not h.state.cell.outcomes
+    (sent,) = h.happen(TaskReady(A, 2, 101, "host"))
+    assert isinstance(sent, Send)
+
+
 def test_a_task_may_be_ready_before_its_launcher_says_that_it_started():
     h = History(A)
     h.happen(TaskReady(A, 1, 100, "host"))

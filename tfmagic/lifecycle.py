@@ -164,7 +164,7 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
     state = with_task(state, task, phase=phase, pid=0, end=event, replace=False)
     state = barriers.forget_task(state, task)
     cell = state.cell
-    if cell is not None and not cell.finished and task in cell.waiting_for:
+    if cell is not None and cell.sent and not cell.finished and task in cell.waiting_for:
         state = _with_outcome(state, task, event, now)
     return state
 

@@ -110,7 +110,7 @@ class TaskProgram:
         self.interrupted_cell = self.interrupting = self.sending = 0  # numbers of cells, which begin at 1
         self.last_error: BaseException | None = None
         self.ended_cell = 0
-        self.release: AbortCollectives | None = None  # to be done when this task is stuck
+        self.release: tuple[AbortCollectives, StuckWatch] | None = None  # to be done when this task is stuck
         self.bound = False
         self.received: dict[str, Any] = {}
         self.reported: frozenset[str] = frozenset()
@@ -150,7 +150,6 @@ class TaskProgram:
         """Serve the control channel. The task ends with it: the main thread may be anywhere."""
         ready = select.poll()
         ready.register(self.channel.fileno(), select.POLLIN)
-        watch = StuckWatch()
         try:
             while True:
                 if self.release is None and not self.interrupting:
@@ -159,7 +158,7 @@ class TaskProgram:
                 for command in self.channel.receive_ready():
                     self._obey(command)
                 if not ready.poll(_WATCH_MS):
-                    self._look_after(watch)
+                    self._look_after()
         except (EOFError, OSError):
             os._exit(0)  # the kernel is gone
         except BaseException:  # a task that nobody can reach would only hang
@@ -184,7 +183,7 @@ class TaskProgram:
             case AbortCollectives(message, when_stuck_in=0):
                 collectives.abort_collectives(message)
             case AbortCollectives():
-                self.release = command
+                self.release = (command, StuckWatch())
             case AnswerInput():
                 self.keyboard.type(command)
             case CloseLog(limit_bytes):
@@ -205,18 +204,20 @@ class TaskProgram:
             send()
         self.sending = 0
 
-    def _look_after(self, watch: StuckWatch) -> None:
+    def _look_after(self) -> None:
         """See to it that an interrupt arrives, and that nobody waits for a peer that has failed."""
         if self.interrupting <= self.ended_cell:
             self.interrupting = 0
         if self.interrupting:  # os.system() ignores it, and some code does not bear it: see _on_interrupt
             main = threading.main_thread().ident or 0
             self._signal(self.interrupting, lambda: signal.pthread_kill(main, signal.SIGINT))
-        if self.release is not None and self.release.when_stuck_in <= self.ended_cell:
-            self.release = None
-        if self.release is not None and watch.is_stuck():
-            collectives.abort_collectives(self.release.message)
-            self.release = None
+        if self.release is not None:
+            command, watch = self.release
+            if command.when_stuck_in <= self.ended_cell:
+                self.release = None
+            elif watch.is_stuck():
+                collectives.abort_collectives(command.message)
+                self.release = None
 
     # -- set-up --
 
