@@ -313,3 +313,25 @@ def test_a_keyboard_interrupt_of_the_cells_own_is_one_in_the_notebook(cluster_of
     with pytest.raises(KeyboardInterrupt) as caught:
         cluster_of_module.run(raise_it, view="quiet")
     assert "raised on worker-" in caught.value.__notes__[0]
+
+
+def test_scopes_that_an_interrupt_left_entered_are_left_for_it():
+    def leave_entered():
+        import tensorflow as tf
+
+        tf.device("CPU:0").__enter__()
+        tf.Graph().as_default().__enter__()
+        tf.distribute.MirroredStrategy(["CPU:0"]).scope().__enter__()
+        raise KeyboardInterrupt
+
+    def look():
+        import tensorflow as tf
+        from tensorflow.python.eager import context
+
+        return context.context().device_name, tf.executing_eagerly(), tf.distribute.has_strategy()
+
+    with tfmagic.Cluster(workers=1) as cluster:
+        for _ in range(2):  # before TensorFlow's context exists, and after
+            with pytest.raises(KeyboardInterrupt):
+                cluster.run(leave_entered, view="quiet")
+            assert cluster.run(look, view="quiet")["worker-0"] == ("", True, False)

@@ -45,7 +45,7 @@ from tfmagic.events import (
     TaskReady,
 )
 from tfmagic.runs import attempt_mark
-from tfmagic.task import collectives, debugger, streams, waits
+from tfmagic.task import collectives, debugger, scopes, streams, waits
 from tfmagic.task.shell import CellRunner, encode_bundle
 from tfmagic.task.waiting import Barriers, Keyboard
 from tfmagic.task.waits import StuckWatch
@@ -262,6 +262,7 @@ class TaskProgram:
         error: BaseException | None = None
         value = None
         self.bound = False
+        entered = scopes.take_scopes()
         try:
             self.running = True
             if self.interrupted_cell == cell.cell:
@@ -288,6 +289,8 @@ class TaskProgram:
         if error is None:
             self._report_return(cell, value, seconds)
         else:
+            if waits.is_interrupt(error):
+                scopes.put_back(entered)
             self._report_error(cell, error, seconds, raised_at)
 
     def _debug(self) -> None:
