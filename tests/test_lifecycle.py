@@ -282,7 +282,9 @@ def test_a_time_limit_takes_stacks_first():
     h.run(A, B, now=0, timeout_s=5)
     h.happen(returned(A), now=1)
     assert h.wake_at == 5
-    assert h.tick(5) == [Signal(B, SIGUSR1), Interrupt(B)]
+    assert h.tick(5) == [Signal(B, SIGUSR1)]
+    assert h.wake_at == 5.2
+    assert h.tick(5.2) == [Interrupt(B)]
     assert h.tick(6.7) == [Cancel(B), Abort(B, "tfmagic released this task: the time limit has passed")]
     assert h.state.cell.timed_out
 

@@ -62,7 +62,7 @@ from tfmagic.states import (
     with_task,
 )
 
-_DUMP_S = 0.2  # between asking a task for its stacks and killing it; a dump takes milliseconds
+_DUMP_S = 0.2  # from asking a task for its stacks to moving it; a busy machine takes some milliseconds
 _LAST_RUNG = 5
 
 
@@ -285,7 +285,7 @@ def _start_ladder(state: ClusterState, policy: Policy, now: float, actions: list
     timeout = cell.request.timeout_s
     if timeout is not None and now >= cell.started + timeout and not cell.timed_out:
         actions += [Signal(t, SIGUSR1) for t in cell.waiting_for]
-        ladder = Ladder("the time limit has passed", now, cell.waiting_for)
+        ladder = Ladder("the time limit has passed", now + _DUMP_S, cell.waiting_for)
         return with_cell(state, timed_out=True, ladder=ladder)
     release_at = _release_at(cell, policy)
     if release_at is not None and now >= release_at:
