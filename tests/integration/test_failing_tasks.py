@@ -317,3 +317,15 @@ def test_a_killed_task_that_is_asked_for_input_ends_the_question(monkeypatch, tm
             cluster.run(lambda: input("name? "), view="quiet")
         thread.join()
         assert (tmp_path / "asked").read_text() == "[worker-0] name? "
+
+
+def test_a_cell_that_breaks_the_streams_and_takes_the_signals_breaks_no_later_cell(notebook):
+    notebook.run(
+        "%%tfcluster --workers 1\nimport signal, sys\n"
+        "class Broken:\n    def write(self, text): raise ValueError('closed')\n    flush = write\n"
+        "sys.stdout = sys.stderr = Broken()\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nkept = 1"
+    )
+    with pytest.raises(TaskTimeoutError):
+        notebook.run("%%tfcluster --timeout 0.1\nwhile True: pass")
+    notebook.run("%%tfcluster --out r\nkept")
+    assert notebook.ns["r"]["worker-0"] == 1

@@ -257,7 +257,8 @@ class TaskProgram:
         if cell.source or cell.call:
             self.last_error = None  # its frames hold memory that this cell may need
             if notice := collectives.take_notice():
-                print(notice)
+                streams.write_line(notice)
+        signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
         started = time.perf_counter()
         error: BaseException | None = None
         value = None
