@@ -153,3 +153,28 @@ def test_an_ordinary_error_gets_no_hint():
         ("TypeError", "f() takes 1 argument"),
     ]:
         assert not hints.find_hint(raised(A, kind, message).error)
+
+
+def test_an_interrupt_tells_what_had_failed_before(build):
+    stopped = raised(A, "KeyboardInterrupt", "", interrupted=True, line=3, at=5.0)
+    error = build(raised(B, message="root trouble", at=1.0), TaskExited(C, 1, 9), stopped, presses=1)
+    assert type(error) is KeyboardInterrupt
+    assert "failed before: worker-1: ValueError: root trouble" in error.__notes__
+    assert "failed before: worker-2: exited with code 9" in error.__notes__
+    assert sorted(error.failures) == ["worker-1", "worker-2"]
+
+
+def test_a_time_limit_does_not_blame_a_task_that_had_failed_by_itself(build):
+    late = raised(A, "KeyboardInterrupt", "", interrupted=True)
+    error = build(raised(B, message="root trouble"), late, timed_out=True, timeout_s=2)
+    assert "it was stopped on worker-0." in str(error)
+    assert error.__notes__ == ["failed before: worker-1: ValueError: root trouble"]
+
+
+def test_a_keyboard_interrupt_of_the_cells_own_keeps_its_words(build):
+    error = build(
+        raised(A, "KeyboardInterrupt", "mine", interrupted=True),
+        raised(B, "KeyboardInterrupt", "mine", interrupted=True),
+    )
+    assert type(error) is KeyboardInterrupt and str(error) == "mine"
+    assert error.__notes__[1:] == ["also on worker-1"]

@@ -8,8 +8,9 @@ import traceback
 
 import pytest
 
-from tfmagic import bounded, copies, tracebacks
+from tfmagic import bounded, copies, hints, tracebacks
 from tfmagic.errors import RemoteError, TfmagicError
+from tfmagic.task import waits
 
 
 class Plain(Exception):
@@ -334,7 +335,7 @@ def test_what_a_copy_is_asks_no_code_of_the_value():
     with pytest.raises(Plain) as caught:
         fail()
     frame = caught.value.__traceback__.tb_next.tb_frame
-    assert isinstance(copies.copy_frames([frame])[id(frame)]["trap"], copies.RemoteLocal)
+    assert isinstance(copies.copy_frames([frame])[id(frame)].own["trap"], copies.RemoteLocal)
 
 
 def test_an_error_of_ours_is_itself_again():
@@ -354,3 +355,71 @@ def test_a_class_that_somebody_registered_with_tblib_travels_without_frames():
     finally:
         for cls in (Plain, HoldsLock):
             copyreg.dispatch_table.pop(cls, None)
+
+
+class Hostile(Exception):
+    """Makes what every tool reads raise."""
+
+    @property
+    def __notes__(self):
+        raise RuntimeError("notes")
+
+    @property
+    def __cause__(self):
+        raise RuntimeError("cause")
+
+
+class Locked(Exception):
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
+@pytest.mark.parametrize("kind", [Hostile, Locked])
+def test_a_class_that_makes_its_dunders_raise_is_told_nevertheless(kind):
+    packed = tracebacks.pack_error(raised(kind("x")), {}, lambda name: False, "worker-1")
+    assert packed.type_name == kind.__name__ and "in raised" in packed.text
+    assert not waits.is_interrupt(kind("x"))
+    assert isinstance(tracebacks.unpack_error(packed, HERE), Exception)
+
+
+@pytest.mark.parametrize("notes", [[1, None], [BadText("x")], 5])
+def test_odd_notes_cost_nothing_but_themselves(notes):
+    error = raised(Plain("x"))
+    error.__notes__ = notes
+    arrived = send(error)
+    assert type(arrived) is Plain
+    assert arrived.__notes__ == ([*map(str, notes)] if notes == [1, None] else []) + [
+        "raised on worker-1 (pid 1, host)"
+    ]
+
+
+def test_a_message_of_any_length_is_told_at_once():
+    began = time.monotonic()
+    error = raised(ValueError("x" * 5_000_000))
+    packed = tracebacks.pack_error(error, {}, lambda name: False, "worker-1")
+    assert not hints.find_hint(packed)
+    assert len(packed.message) < 30_000 and "characters left out" in packed.message
+    assert str(tracebacks.unpack_error(packed, HERE)) == str(error)
+    assert time.monotonic() - began < 5
+
+
+def test_the_modules_variables_that_the_code_names_can_be_seen_from_every_frame():
+    namespace = {"__name__": "__main__", "table": {"k": [1, 2]}, "unused": 1}
+    exec(
+        compile(
+            "def look(q):\n    return table['nope']\ndef call(q):\n    return look(q)\n",
+            "<tfcluster-0>",
+            "exec",
+        ),
+        namespace,
+    )
+    with pytest.raises(KeyError) as caught:
+        exec(compile("call(3)", "<tfcluster-0>", "exec"), namespace)
+    arrived = send(caught.value)
+    frames = arrived.__traceback__
+    while frames:
+        if frames.tb_frame.f_code.co_filename == "<tfcluster-0>":
+            scope = (frames.tb_frame.f_globals, frames.tb_frame.f_locals)
+            assert eval("table", *scope) == {"k": [1, 2]}
+            assert "unused" not in {**scope[0], **scope[1]}
+        frames = frames.tb_next

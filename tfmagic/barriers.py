@@ -49,13 +49,14 @@ def forget_task(state: ClusterState, task: TaskId) -> ClusterState:
 def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterState:
     """The task waits there from now on, and nowhere else."""
     state = forget_task(state, event.task)
-    until = None if event.timeout_s is None else now + event.timeout_s
+    limit = event.timeout_s
+    until = now + limit if isinstance(limit, int | float) and limit >= 0 else None
     waiting = {**state.barriers.get(event.barrier, {}), event.task: WaitingAt(event, until)}
     return replace(state, barriers={**state.barriers, event.barrier: waiting})
 
 
 def _why_late(waiting: Mapping[TaskId, WaitingAt], missing: list[TaskId], now: float) -> str:
-    for at in waiting.values():
+    for at in waiting.values() if missing else ():
         if at.until is not None and now >= at.until:
             names = ", ".join(task.name for task in missing)
             return f"{names} did not come within {at.reached.timeout_s:g} s"

@@ -42,3 +42,8 @@ class Options:
     keep_going: bool = False
     want_value: bool = False
     view: Callable[[CellRun, Mapping[TaskId, int]], View] | ViewName = "text"
+
+    def __post_init__(self) -> None:
+        limit = self.timeout_s
+        if limit is not None and not 0 < limit < float("inf"):
+            raise ValueError(f"a time limit is a number of seconds above 0, not {limit!r}")

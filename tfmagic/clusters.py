@@ -7,6 +7,7 @@ run / run_cell ── capture ──→ RunCell for each task ──→ supervis
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -104,6 +105,7 @@ class Cluster:
         self._watch: MemoryWatch | None = None
         self._last_cell: CellState | None = None
         self._last_stacks = ""
+        self._starts: dict[TaskId, int] = {}
         self._payloads = Payloads()
         self._lock = threading.RLock()
 
@@ -228,6 +230,7 @@ class Cluster:
             BaseException: The root failure of the tasks, as what it was.
             CaptureError: Something cannot travel; nothing was run.
             TaskTimeoutError: After `timeout`.
+            ValueError: `timeout` is not above 0.
         """
         __tracebackhide__ = True
         options = Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
@@ -368,7 +371,7 @@ class Cluster:
     def logs(self, *tasks: str, tail: int = 20) -> dict[str, list[str]]:
         """The last lines of tasks' logs, by task name; also of a cluster that was stopped."""
         chosen = select(",".join(tasks or ("all",)), self.tasks)
-        return {task.name: tail_lines(self.run_folder.log_path(task), tail) for task in chosen}
+        return {t.name: tail_lines(self.run_folder.log_path(t), tail) for t in chosen}
 
     # -- inside: starting --
 
@@ -468,29 +471,23 @@ class Cluster:
         """Run, show, wait; then unpack or raise."""
         __tracebackhide__ = True
         supervisor = self._require_running()
-        starts = {t: file_size(self.run_folder.log_path(t)) for t in commands}
+        self._starts = starts = {t: file_size(self.run_folder.log_path(t)) for t in commands}
         command = next(iter(commands.values()))
         request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
-        run, outcome = execution.run_cell(
-            supervisor, request, lambda run: self._make_view(run, starts, options)
-        )
+        view = functools.partial(self._make_view, starts=starts, options=options)
+        run, outcome = execution.run_cell(supervisor, request, view)
         self._payloads.note(outcome)
         outcomes.warn_of_lost_output(outcome, self.run_folder)
         if command.source or command.call:
-            self._last_cell, self._last_stacks = outcome, self._read_stacks(run)
+            self._last_cell, self._last_stacks = outcome, stacks.read_grouped(self.run_folder, run.dumps)
         error = failures.build_error(outcome, self._scene())
         if error is not None:
             raise rendering.dress(error)
         return outcomes.unpack_outcome(outcome, starts, options.pull, self._main(), self.run_folder)
 
-    def _read_stacks(self, run: CellRun) -> str:
-        """The stacks of the tasks that ran out of time, or that nothing else reached."""
-        dumps = dict(sorted(run.dumps.items()))
-        taken = stacks.read_stacks(self.run_folder, dumps) if dumps else {}
-        return rendering.name_cells(stacks.group_stacks(taken))
-
     def _scene(self) -> Scene:
-        return Scene(self._main(), self.run_folder, self._watch, self._last_stacks, rendering.shown_name)
+        main, stacks_text = self._main(), self._last_stacks
+        return Scene(main, self.run_folder, self._watch, stacks_text, rendering.shown_name, self._starts)
 
     def _make_view(self, run: CellRun, starts: Mapping[TaskId, int], options: Options) -> View:
         if callable(options.view):

@@ -68,8 +68,13 @@ def barrier(timeout: float | None = None) -> None:
     Raises:
         threading.BrokenBarrierError: At once when a task of the cell ends or fails, or after
             `timeout`; the message names it.
+        TypeError, ValueError: `timeout` is no number of seconds.
         TfmagicError: This process is no task of a cluster.
     """
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise TypeError(f"a barrier's timeout is a number of seconds or None, not {timeout!r}")
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"a barrier's timeout is 0 seconds or more, not {timeout}")
     if _barrier is None:
         raise TfmagicError("barrier() is for code that runs on a task of a cluster")
     _barrier(timeout)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import reprlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -49,21 +50,46 @@ class RemoteLocal:
         )
 
 
-def copy_frames(frames: Iterable[FrameType]) -> dict[int, dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class FrameCopy:
+    """The variables of a frame: its own, and those of its module that the failed code names."""
+
+    own: dict[str, Any] = field(default_factory=dict)
+    of_module: dict[str, Any] = field(default_factory=dict)
+
+
+def copy_frames(frames: Iterable[FrameType]) -> dict[int, FrameCopy]:
     """The variables of each frame by the frame's id, the most telling frames first.
 
     Never raises, and takes at most a second whatever the values do.
     """
-    found: list[tuple[int, str, Any]] = []
-    for frame in sorted(frames, key=_is_library):
-        found += [(id(frame), name, value) for name, value in _variables(frame)]
+    ordered = sorted(frames, key=_is_library)
+    copies = {id(frame): FrameCopy() for frame in ordered}
+    modules: dict[int, dict[str, Any]] = {}
+    found: list[tuple[dict[str, Any], str, Any]] = []
+    named = {name for frame in ordered if not _is_library(frame) for name in frame.f_code.co_names}
+    for frame in ordered:
+        copy = copies[id(frame)]
+        if frame.f_locals is not frame.f_globals:
+            found += _shown(copy.own, frame.f_locals)
+        if _is_library(frame):
+            continue
+        shared = modules.get(id(frame.f_globals))
+        if shared is None:
+            shared = modules[id(frame.f_globals)] = {}
+            found += _shown(shared, {n: frame.f_globals[n] for n in sorted(named) if n in frame.f_globals})
+        is_module = frame.f_locals is frame.f_globals
+        copies[id(frame)] = FrameCopy(shared, {}) if is_module else FrameCopy(copy.own, shared)
     found = found[:_MAX_NAMES]
     results = bounded.call_each([_copier(value) for _, _, value in found], _EACH_S, _TOTAL_S)
-    copies: dict[int, dict[str, Any]] = {}
-    for (key, name, value), result in zip(found, results, strict=True):
-        copy = result.value if result.error is None else _without_text(value, result.error)
-        copies.setdefault(key, {})[name] = copy
+    for (into, name, value), result in zip(found, results, strict=True):
+        into[name] = result.value if result.error is None else _without_text(value, result.error)
     return copies
+
+
+def text_of(value: Any) -> str:
+    """The repr of any value, in bounded time and length."""
+    return repr(bounded.call_each([_copier(value)], _EACH_S, _EACH_S)[0].value or type(value).__qualname__)
 
 
 def _is_library(frame: FrameType) -> bool:
@@ -71,19 +97,10 @@ def _is_library(frame: FrameType) -> bool:
     return "site-packages" in name or name.startswith((sys.prefix, sys.base_prefix))
 
 
-def _variables(frame: FrameType) -> list[tuple[str, Any]]:
-    """A function's own variables; of a module's, those that its code names."""
-    code = frame.f_code
-    names = code.co_names if code.co_name == "<module>" else frame.f_locals
-    return [
-        (name, frame.f_locals[name])
-        for name in names
-        if name in frame.f_locals and not name.startswith("__") and not _is_module(frame.f_locals[name])
-    ]
-
-
-def _is_module(value: Any) -> bool:
-    return type(value) is type(sys)
+def _shown(into: dict[str, Any], variables: Mapping[str, Any]) -> list[tuple[dict[str, Any], str, Any]]:
+    """Those that somebody may want to see, with the place for their copies."""
+    items = list(variables.items())
+    return [(into, name, v) for name, v in items if not name.startswith("__") and type(v) is not type(sys)]
 
 
 def _copier(value: Any) -> Callable[[], Any]:

@@ -76,15 +76,25 @@ def describe_end(end: TaskExited | TaskLost, watch: MemoryWatch | None = None) -
     return f"exited with code {end.exit_code}"
 
 
-def died_error(task: TaskId, end: TaskExited | TaskLost, run: Run, watch: MemoryWatch | None) -> TaskDied:
-    """`TaskDied` with the way it ended, where it was, its last lines, and the next step."""
+def died_error(
+    task: TaskId, end: TaskExited | TaskLost, run: Run, watch: MemoryWatch | None, since: int = 0
+) -> TaskDied:
+    """`TaskDied` with the way it ended, where it was, its last lines, and the next step.
+
+    Args:
+        task: The task.
+        end: How its process ended.
+        run: Where its log is.
+        watch: What was known of the memory before.
+        since: Where in its log the cell began.
+    """
     stack = stacks.fatal_stack(run, task, end.attempt)
     lines = [f"{task} {describe_end(end, watch)}."]
     if place := _place_in_cell(stack):
         lines.append(f"It was {place}")
     if stack:
         lines += ["Its Python stack, the innermost call first:", rendering.name_cells(stack)]
-    tail = tail_lines(run.log_path(task), _TAIL_LINES)
+    tail = tail_lines(run.log_path(task), _TAIL_LINES, since=since)
     if tail:
         lines += [f"Its last {len(tail)} lines of output:", *(f"    {line}" for line in tail)]
     lines.append(

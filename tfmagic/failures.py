@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfmagic import hints, rendering, tracebacks
 from tfmagic.deaths import MemoryWatch, describe_end, died_error, place_in_cell
-from tfmagic.errors import TaskTimeoutError
+from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
@@ -39,7 +39,8 @@ _MAX_NOTE = 300
 class Scene:
     """What is needed to tell a failure: the notebook's names, the logs, the memory, the stacks.
 
-    `stacks` are those that were taken of tasks that could not be reached, or ran out of time.
+    `stacks` are those that were taken of tasks that could not be reached, or ran out of time; `starts`
+    say where in the tasks' logs the cell began.
     """
 
     main: Mapping[str, Any]
@@ -47,6 +48,7 @@ class Scene:
     watch: MemoryWatch | None = None
     stacks: str = ""
     rename: tracebacks.Rename = lambda name: name
+    starts: Mapping[TaskId, int] = field(default_factory=dict)
 
 
 def find_failures(cell: CellState) -> dict[TaskId, Outcome]:
@@ -69,12 +71,14 @@ def build_error(cell: CellState, scene: Scene) -> BaseException | None:
     elif cell.timed_out:
         error = _timeout_error(cell, failed, scene.stacks)
     elif failed:
-        error = _root_error(cell, failed, scene)
+        return _add_replaced(cell, scene, _root_error(cell, failed, scene))
     else:
         return None
-    if cell.replaced and not cell.timed_out:
-        tracebacks.add_note(error, _replaced_note(cell, scene.stacks))
-    return error
+    own = {t: o for t, o in failed.items() if not _is_consequence(cell, t, o)}
+    for note in _fold_notes(cell, None, list(own.items())):
+        tracebacks.add_note(error, note.replace("also on", "failed before:", 1))
+    _add_failures(error, {task: _error_of(task, outcome, scene) for task, outcome in own.items()})
+    return _add_replaced(cell, scene, error)
 
 
 def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
@@ -87,7 +91,7 @@ def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
                 text = rendering.name_cells(packed.text.rstrip())
                 texts[task.name] = text + (f"\nhint: {advice}" if advice else "")
             case TaskExited() | TaskLost():
-                texts[task.name] = str(died_error(task, outcome, scene.run, scene.watch))
+                texts[task.name] = str(_died(task, outcome, scene))
     return texts
 
 
@@ -99,9 +103,23 @@ def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene)
         tracebacks.add_note(error, note)
     if isinstance(outcome, CellRaised) and (advice := hints.find_hint(outcome.error)):
         tracebacks.add_note(error, f"hint: {advice}")
+    _add_failures(error, errors)
+    return error
+
+
+def _add_failures(error: BaseException, errors: Mapping[TaskId, BaseException]) -> None:
     with contextlib.suppress(Exception):  # a class may forbid attributes
         error.failures = {task.name: found for task, found in errors.items()}  # type: ignore[attr-defined]
+
+
+def _add_replaced(cell: CellState, scene: Scene, error: BaseException) -> BaseException:
+    if cell.replaced and not cell.timed_out:
+        tracebacks.add_note(error, _replaced_note(cell, scene.stacks))
     return error
+
+
+def _died(task: TaskId, end: TaskExited | TaskLost, scene: Scene) -> TaskDied:
+    return died_error(task, end, scene.run, scene.watch, scene.starts.get(task, 0))
 
 
 def _is_consequence(cell: CellState, task: TaskId, outcome: Outcome) -> bool:
@@ -116,13 +134,13 @@ def _is_consequence(cell: CellState, task: TaskId, outcome: Outcome) -> bool:
 def _error_of(task: TaskId, outcome: Outcome, scene: Scene) -> BaseException:
     match outcome:
         case CellRaised(error=packed, interrupted=True):
-            error = KeyboardInterrupt(f"interrupted on {task}")
+            error = KeyboardInterrupt(packed.message or f"interrupted on {task}")
             error.add_note(f"raised on {packed.where}")
             return error
         case CellRaised(error=packed):
             return tracebacks.unpack_error(packed, scene.main, scene.rename)
         case TaskExited() | TaskLost():
-            return died_error(task, outcome, scene.run, scene.watch)
+            return _died(task, outcome, scene)
         case CellReturned():
             raise AssertionError("a returned cell is no failure")
 
@@ -141,7 +159,8 @@ def _interrupt_error(cell: CellState, failed: Mapping[TaskId, Outcome]) -> Keybo
 
 
 def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: str) -> TaskTimeoutError:
-    late = _names(failed) or "every task came in at the last moment"
+    stopped = [t for t, outcome in failed.items() if _is_consequence(cell, t, outcome)]
+    late = _names(stopped) or "no task, since all came in at the last moment"
     lines = [f"the cell was not done within {cell.request.timeout_s:g} s; it was stopped on {late}."]
     if stacks:
         lines += ["Where they were:", stacks]
@@ -153,22 +172,23 @@ def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: st
 
 def _replaced_note(cell: CellState, stacks: str) -> str:
     note = (
-        f"{_names(cell.replaced)} could not be reached inside native code: killed, and started again "
-        "without variables. There it was:"
+        f"{_names(cell.replaced)} could not be reached (in native code, stopped, or in code that catches "
+        "KeyboardInterrupt): killed, and started again without variables."
     )
-    return f"{note}\n{stacks}" if stacks else note.removesuffix(" There it was:")
+    return f"{note} There it was:\n{stacks}" if stacks else note
 
 
-def _fold_notes(cell: CellState, root: Outcome, others: list[tuple[TaskId, Outcome]]) -> list[str]:
+def _fold_notes(cell: CellState, root: Outcome | None, others: list[tuple[TaskId, Outcome]]) -> list[str]:
     """One note for each different failure, with the tasks that share it."""
     folded: dict[str, list[TaskId]] = {}
     for task, outcome in others:
         what = _essence(outcome)
-        if isinstance(outcome, CellRaised) and outcome.interrupted:
+        if isinstance(outcome, CellRaised) and outcome.interrupted and cell.ladder is not None:
             what = "interrupted, since it waited for the failed task"
         elif task in cell.replaced:
             what = "killed, since it waited for the failed task"
-        folded.setdefault("" if what == _essence(root) else f": {what}", []).append(task)
+        same = root is not None and what == _essence(root)
+        folded.setdefault("" if same else f": {what}", []).append(task)
     return [f"also on {_names(tasks)}{what}" for what, tasks in folded.items()]
 
 

@@ -154,7 +154,7 @@ HINTS = (
         "--ps 1",
     ),
     _hint(
-        r"\w+ devices cannot be modified after being initialized|"
+        r"(Visible|Virtual|Logical|Physical) devices cannot be modified after being initialized|"
         r"(Intra|Inter) op parallelism cannot be modified after initialization",
         "This setting of tf.config is for a process that has not used TensorFlow yet: after %tfcluster "
         "restart put it into the first cell, before the strategy.",

@@ -48,7 +48,7 @@ def name_cells(text: str) -> str:
 
 def dress(error: BaseException) -> BaseException:
     """Let IPython, where there is one, show the error without the frames that brought it here."""
-    if _shell() is not None and error.__traceback__ is not None:
+    if _shell() is not None and not hasattr(type(error), "_render_traceback_"):
         with contextlib.suppress(Exception):  # a class may forbid attributes
             error._render_traceback_ = TracebackRenderer(error)  # type: ignore[attr-defined]
     return error
@@ -65,6 +65,8 @@ class TracebackRenderer:
         frames = without_bridge(error.__traceback__)
         try:
             tb = shell.InteractiveTB
+            if frames is None:  # with none IPython would show those of this process
+                return [str(line).rstrip("\n") for line in tb.get_exception_only(type(error), error)]
             shown: list[str] = tb.structured_traceback(type(error), error, frames, tb_offset=0)
             return shown
         except Exception:  # IPython's own formatting failed

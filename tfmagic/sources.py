@@ -38,6 +38,9 @@ def prepare_cell(body: str, shell: Any = None) -> Cell:
         SyntaxError: With the notebook's line number.
     """
     filename = f"<tfcluster-{next(_numbers)}>"
+    names = getattr(getattr(shell, "compile", None), "_filename_map", None)
+    if names is not None:  # private to IPython: gives the header "Cell In[7], line 5"
+        names[filename] = _running_cell_number(names, shell.execution_count)
     try:
         source, reads, show = _analyse("\n" + body)
     except SyntaxError as error:
@@ -45,9 +48,6 @@ def prepare_cell(body: str, shell: Any = None) -> Cell:
         raise error.with_traceback(None) from None
     lines = ("\n" + body).splitlines(True)
     linecache.cache[filename] = (len(source), None, lines, filename)
-    names = getattr(getattr(shell, "compile", None), "_filename_map", None)
-    if names is not None:  # private to IPython: gives the header "Cell In[7], line 5"
-        names[filename] = _running_cell_number(names, shell.execution_count)
     return Cell(source, filename, reads, show)
 
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 
+from tfmagic import rendering
 from tfmagic.runs import Run, attempt_mark, file_size
 from tfmagic.spec import TaskId
 
@@ -60,6 +61,12 @@ def group_stacks(stacks: Mapping[str, str]) -> str:
     return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
 
 
+def read_grouped(run: Run, dumps: Mapping[TaskId, int]) -> str:
+    """The stacks that were asked of these tasks, grouped, under the cells' own names."""
+    taken = read_stacks(run, dict(sorted(dumps.items()))) if dumps else {}
+    return rendering.name_cells(group_stacks(taken))
+
+
 def _without_depths(frames: list[str]) -> list[str]:
     """The frames of a thread without most of the libraries'; none of a thread that only serves one."""
     users = [i for i, line in enumerate(frames) if not _LIBRARY.search(line)]
@@ -72,7 +79,7 @@ def _without_depths(frames: list[str]) -> list[str]:
 def _user_frames(block: str) -> str:
     """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
     lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
-    ours = os.path.dirname(__file__) + os.sep
-    begin = next((i for i, line in enumerate(lines) if f'"{ours}' not in line), len(lines))
-    end = next((i for i, line in enumerate(lines) if i > begin and f'"{ours}' in line), len(lines))
-    return "\n".join(lines[begin:end])
+    ours = f'"{os.path.dirname(__file__)}{os.sep}'
+    runners = (f"{ours}task{os.sep}program.py", f"{ours}task{os.sep}shell.py")
+    end = next((i for i, line in enumerate(lines) if any(r in line for r in runners)), len(lines))
+    return "\n".join(line for line in lines[:end] if ours not in line)

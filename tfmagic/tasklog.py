@@ -128,11 +128,11 @@ def read_output(path: Path, start: int, end: int) -> str:
         return ""
 
 
-def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18) -> list[str]:
-    """The last `count` lines of a log, from its last `max_bytes` bytes."""
+def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0) -> list[str]:
+    """The last `count` lines of a log after its byte `since`, from its last `max_bytes` bytes."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
         return []
-    text = read_output(path, max(size - max_bytes, 0), size)
+    text = read_output(path, max(size - max_bytes, since), size)
     return [settle_line(line) for line in text.splitlines()[-count:]]

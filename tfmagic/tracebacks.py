@@ -15,6 +15,7 @@ and notes travel in any case.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import io
@@ -29,15 +30,22 @@ from typing import Any
 import tblib
 
 from tfmagic import bounded, copies, pickling
+from tfmagic.copies import FrameCopy
 from tfmagic.errors import remote_error
 from tfmagic.events import Packed, PackedError
 
 _OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _MAX_CHAIN = 20  # a chain of causes longer than this is a loop or a recursion
 _MAX_FRAMES = 200  # of one exception: a recursion's inner and outer ends tell enough
+_MAX_MESSAGE, _MAX_TEXT = 20_000, 1_000_000  # characters that are searched and folded; that are kept
 _TEXT_S, _OBJECT_S = 0.5, 1.0  # for a str(), and for pickling and unpickling
 _STAYS = (io.IOBase, type(threading.Lock()), type(threading.RLock()))  # dill would make new ones
-_TENSORFLOW_NOTES = ("ag_error_metadata", "ag_pass_through", "_pre_traceback_")  # hold graphs and frames
+_LEFT_BEHIND = (  # notes travel by themselves; what AutoGraph notes holds graphs and frames
+    "__notes__",
+    "ag_error_metadata",
+    "ag_pass_through",
+    "_pre_traceback_",
+)
 
 Rename = Callable[[str], str]
 
@@ -58,9 +66,22 @@ def pack_error(
         where: Who raised it, for the note: ``worker-1 (pid 4242, host)``.
         cell_file: The file name of the cell, of which the line is then told.
     """
-    if isinstance(error, KeyboardInterrupt):  # nobody raises it in the notebook: it has its own
+    try:
+        return _pack(error, main, linkable, where, cell_file)
+    except BaseException as broken:  # a class that makes even its dunders raise
+        name = type(error).__qualname__
+        message = f"<{name}, which could not be packed: {type(broken).__qualname__}>"
+        text = "".join(traceback.format_tb(_of(error, "__traceback__"))) + f"{name}: {message}\n"
+        return PackedError(name, message, text, None, where, ((name, message),))
+
+
+def _pack(
+    error: BaseException, main: Mapping[str, Any], linkable: Callable[[str], bool], where: str, cell_file: str
+) -> PackedError:
+    if isinstance(error, KeyboardInterrupt):  # the notebook makes its own
         text = _format(error, without_our_frames(error.__traceback__))
-        return PackedError("KeyboardInterrupt", "", text, None, where, (), _line_in(error, cell_file))
+        line = _line_in(error, cell_file)
+        return PackedError("KeyboardInterrupt", _clip(_message(error)), text, None, where, (), line)
     chain = list(_chain(error))
     messages = [_message(item) for item in chain]
     variables = copies.copy_frames(f for item in chain for f in _frames_of(item))
@@ -73,9 +94,9 @@ def pack_error(
     except Exception:  # the text is there whatever the objects do
         packed = None
     line = _line_in(error, cell_file)
-    names = tuple((type(item).__qualname__, text) for item, text in zip(chain, messages, strict=True))
+    names = tuple((type(item).__qualname__, _clip(text)) for item, text in zip(chain, messages, strict=True))
     text = parts[id(error)]["text"]
-    return PackedError(type(error).__qualname__, messages[0], text, packed, where, names, line)
+    return PackedError(type(error).__qualname__, _clip(messages[0]), text, packed, where, names, line)
 
 
 def unpack_error(
@@ -112,46 +133,63 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(item))
         yield item
-        waiting += [item.__cause__, None if item.__suppress_context__ else item.__context__]
+        context = None if _of(item, "__suppress_context__") else _of(item, "__context__")
+        waiting += [_of(item, "__cause__"), context]
+
+
+def _of(error: BaseException, name: str) -> Any:
+    """An attribute of Python's own, whatever the class has made of the name."""
+    return getattr(BaseException, name).__get__(error)
+
+
+def _clip(text: str, limit: int = _MAX_MESSAGE) -> str:
+    """The beginning and the end of a long text."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}\n... {len(text) - limit} characters left out ...\n{text[-limit // 2 :]}"
 
 
 def _part(
     error: BaseException,
     message: str,
     parts: Mapping[int, dict[str, Any]],
-    variables: Mapping[int, Mapping[str, Any]],
+    variables: Mapping[int, FrameCopy],
     main: Mapping[str, Any],
     linkable: Callable[[str], bool],
 ) -> dict[str, Any]:
     """One exception as plain data; the exception object is pickled by itself."""
-    frames = _shortened(without_our_frames(error.__traceback__))
+    frames = _shortened(without_our_frames(_of(error, "__traceback__")))
+    suppress = _of(error, "__suppress_context__")
     return {
         "object": _object_bytes(error, message, main, linkable),
         "type_name": type(error).__qualname__,
-        "message": message,
+        "message": _clip(message, _MAX_TEXT),
         "text": _format(error, frames),
         "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
         "frames": _plain_frames(frames, variables),
         "notes": _notes(error),
-        "cause": parts.get(id(error.__cause__)),
-        "context": None if error.__suppress_context__ else parts.get(id(error.__context__)),
-        "suppress": error.__suppress_context__,
+        "cause": parts.get(id(_of(error, "__cause__"))),
+        "context": None if suppress else parts.get(id(_of(error, "__context__"))),
+        "suppress": suppress,
     }
 
 
 def _plain_frames(
-    frames: TracebackType | None, variables: Mapping[int, Mapping[str, Any]]
+    frames: TracebackType | None, variables: Mapping[int, FrameCopy]
 ) -> list[tuple[str, str, int, dict[str, Any], Mapping[str, Any]]]:
     """File, function, line, globals and locals of each frame: flat, since a pickle has little depth."""
     if frames is None:
         return []
-    entry = tblib.Traceback(frames, get_locals=lambda frame: variables.get(id(frame), {}))
+    entry = tblib.Traceback(frames, get_locals=lambda frame: variables.get(id(frame), FrameCopy()).own)
     plain = []
-    while entry is not None:
+    original: TracebackType | None = frames
+    while entry is not None and original is not None:
         frame = entry.tb_frame
         code = frame.f_code
-        plain.append((code.co_filename, code.co_name, entry.tb_lineno, frame.f_globals, frame.f_locals))
-        entry = entry.tb_next
+        of_module = variables.get(id(original.tb_frame), FrameCopy()).of_module
+        known = {**of_module, **frame.f_globals}
+        plain.append((code.co_filename, code.co_name, entry.tb_lineno, known, frame.f_locals))
+        entry, original = entry.tb_next, original.tb_next
     return plain
 
 
@@ -160,7 +198,7 @@ def _object_bytes(
 ) -> bytes | None:
     """The exception object, if it survives the round trip here."""
     attributes = getattr(error, "__dict__", {})
-    noted = {name: attributes.pop(name) for name in _TENSORFLOW_NOTES if name in attributes}
+    noted = {name: attributes.pop(name) for name in _LEFT_BEHIND if name in attributes}
     try:
         for value in (error, _from_parts(error)):
             if value is None:
@@ -241,7 +279,7 @@ def _shortened(frames: TracebackType | None) -> TracebackType | None:
 
 def _frames_of(error: BaseException) -> list[FrameType]:
     """The frames of the user's code, the innermost first."""
-    frames, found = _shortened(without_our_frames(error.__traceback__)), []
+    frames, found = _shortened(without_our_frames(_of(error, "__traceback__"))), []
     while frames is not None:
         found.append(frames.tb_frame)
         frames = frames.tb_next
@@ -250,7 +288,7 @@ def _frames_of(error: BaseException) -> list[FrameType]:
 
 def _line_in(error: BaseException, file: str) -> int:
     """The line of the innermost frame in `file`; 0 where there is none."""
-    line, frames = 0, error.__traceback__
+    line, frames = 0, _of(error, "__traceback__")
     while frames is not None:
         if frames.tb_frame.f_code.co_filename == file:
             line = frames.tb_lineno
@@ -259,8 +297,12 @@ def _line_in(error: BaseException, file: str) -> int:
 
 
 def _notes(error: BaseException) -> list[str]:
-    notes = getattr(error, "__notes__", ())
-    return [str(note) for note in notes] if isinstance(notes, list | tuple) else []
+    """Its notes as text; what is no text in them is shown as Python shows it."""
+    try:
+        notes = bounded.call(lambda: [str(note) for note in error.__notes__], _TEXT_S)
+    except BaseException:  # none, or of a kind that has no text
+        return []
+    return [_clip(note) for note in notes]
 
 
 def _message(error: BaseException) -> str:
@@ -275,7 +317,7 @@ def _message(error: BaseException) -> str:
 def _format(error: BaseException, frames: TracebackType | None) -> str:
     try:
         made = bounded.call(lambda: traceback.format_exception(type(error), error, frames), 2 * _TEXT_S)
-        return "".join(made)
+        return _clip("".join(made), _MAX_TEXT)
     except BaseException as broken:  # the user's own __str__
         lines = "".join(traceback.format_tb(frames))
         return f"{lines}{type(error).__qualname__} (its text could not be made: {type(broken).__name__})\n"
@@ -295,10 +337,8 @@ def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> B
         error = _stand_in(part, main)
     if part["frames"]:
         _set(error, "__traceback__", _as_traceback(part["frames"], rename))
-    have = list(getattr(error, "__notes__", ()))
-    for note in part["notes"]:
-        if note not in have:
-            add_note(error, note)
+    if part["notes"]:
+        _set(error, "__notes__", list(part["notes"]))
     if part["cause"]:
         _set(error, "__cause__", _rebuild(part["cause"], main, rename))
     if part["context"]:
@@ -366,5 +406,6 @@ def _set(error: BaseException, name: str, value: Any) -> None:
 
 def add_note(error: BaseException, note: str) -> None:
     """Add a note, also where the class forbids attributes."""
-    notes = getattr(error, "__notes__", None)
-    _set(error, "__notes__", [*notes, note] if isinstance(notes, list) else [note])
+    with contextlib.suppress(Exception):  # a class that makes even this raise
+        notes = getattr(error, "__notes__", None)
+        _set(error, "__notes__", [*notes, note] if isinstance(notes, list) else [note])

@@ -329,3 +329,42 @@ def test_a_cell_that_breaks_the_streams_and_takes_the_signals_breaks_no_later_ce
         notebook.run("%%tfcluster --timeout 0.1\nwhile True: pass")
     notebook.run("%%tfcluster --out r\nkept")
     assert notebook.ns["r"]["worker-0"] == 1
+
+
+def test_a_fork_that_a_cell_makes_is_not_the_task(notebook):
+    out = notebook.run(
+        "%%tfcluster --workers 1 --out r\nimport os\npid = os.fork()\nif pid == 0:\n    raise ValueError('in child')\n"
+        "_, status = os.waitpid(pid, 0)\nos.waitstatus_to_exitcode(status), os.getpid()"
+    )
+    code, pid = notebook.ns["r"]["worker-0"]
+    assert code == 1 and pid == notebook.cluster().status()[0]["pid"]
+    assert "ValueError: in child" in out
+
+
+@pytest.mark.parametrize("timeout", ["'x'", "True", "-1", "float('nan')"])
+def test_a_barrier_refuses_a_timeout_that_is_none(notebook, timeout):
+    with pytest.raises((TypeError, ValueError), match="a barrier's timeout is"):
+        notebook.run(f"%%tfcluster --workers 2\nimport tfmagic\ntfmagic.barrier(timeout={timeout})")
+    notebook.run("%%tfcluster\ntfmagic.barrier(timeout=30)")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+def test_a_call_refuses_a_time_limit_that_is_none(cluster_of_module, timeout):
+    with pytest.raises(ValueError, match="a time limit is a number of seconds above 0"):
+        cluster_of_module.run(int, timeout=timeout)
+
+
+@pytest.mark.parametrize("call", ["quit()", "exit()", "import sys; sys.exit(3)"])
+def test_leaving_a_cell_keeps_the_task(notebook, call):
+    notebook.run("%%tfcluster --workers 1\nkept = 1")
+    with pytest.raises(RemoteError, match="the task and its variables are kept"):
+        notebook.run(f"%%tfcluster\n{call}")
+    notebook.run("%%tfcluster --out r\nkept")
+    assert notebook.ns["r"]["worker-0"] == 1
+
+
+def test_the_last_words_of_a_dead_task_are_those_of_its_cell(notebook):
+    notebook.run("%%tfcluster --workers 1\nprint('of an earlier cell')")
+    with pytest.raises(TaskDied) as caught:
+        notebook.run("%%tfcluster\nimport os\nprint('of this cell')\nos._exit(3)")
+    assert "of this cell" in str(caught.value) and "earlier" not in str(caught.value)

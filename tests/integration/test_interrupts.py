@@ -243,7 +243,7 @@ def test_what_nothing_reaches_is_named_with_its_stack_and_replaced(cluster_of_mo
     with Presses(folder, 1, 1, press), pytest.raises(KeyboardInterrupt) as caught:
         cluster_of_module.run(wait_in_native_code, str(folder), view="quiet")
     (note,) = caught.value.__notes__
-    assert note.startswith("worker-0 could not be reached inside native code") and "dequeue" in note
+    assert note.startswith("worker-0 could not be reached (in native code, ") and "dequeue" in note
     assert note.count("in wait_in_native_code") == 1 and "worker-1" not in note
     assert cluster_of_module.run(recall, on="worker-1", view="quiet")["worker-1"] == 6
     with pytest.raises(AttributeError):

@@ -20,7 +20,9 @@ class TaskDebugger(pdb.Pdb):
     """pdb that shows only the user's frames, and that an interrupt ends."""
 
     def __init__(self) -> None:
-        super().__init__(nosigint=True, readrc=False)  # the ladder must reach a program that continues
+        super().__init__(
+            nosigint=True, readrc=False, skip=["tfmagic.*"]
+        )  # the ladder must reach a program that continues
         self.prompt = "(Pdb) "
 
     def get_stack(

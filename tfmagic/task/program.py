@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import context, pickling, tracebacks
+from tfmagic import context, copies, pickling, tracebacks
 from tfmagic.errors import TfmagicError
 from tfmagic.events import (
     AbortCollectives,
@@ -107,6 +107,7 @@ class TaskProgram:
         self.runner = CellRunner(self._send_display, self._ask)
         self.cell = RunCell(0)
         self.running = False
+        self.pid = os.getpid()
         self.interrupted_cell = self.interrupting = self.sending = 0  # numbers of cells, which begin at 1
         self.last_error: BaseException | None = None
         self.ended_cell = 0
@@ -284,6 +285,8 @@ class TaskProgram:
         finally:
             self.running = False
             self.ended_cell = cell.cell
+        if os.getpid() != self.pid:
+            _end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
         self.barriers.cell_ended()
@@ -406,10 +409,24 @@ class TaskProgram:
         return tuple(owned)
 
 
+def _end_child(error: BaseException | None) -> NoReturn:
+    """A fork that the cell made, and that came to the cell's end: it is not the task."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+    elif error is not None:
+        import traceback
+
+        code = 1
+        traceback.print_exception(error)
+    streams.flush_all()
+    os._exit(code)
+
+
 def _exit_error(error: SystemExit, where: str) -> PackedError:
     """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
     message = (
-        f"the cell called sys.exit({'' if error.code is None else repr(error.code)}) on "
+        f"the cell called sys.exit({'' if error.code is None else copies.text_of(error.code)}) on "
         f"{where.partition(' ')[0]}; the task and its variables are kept. Use return or raise to "
         "leave a cell, and %tfcluster stop to end the tasks."
     )

@@ -70,6 +70,10 @@ class TaskShell(InteractiveShell):
         """`getpass.getpass()` of a cell."""
         return self.ask(prompt, True)
 
+    def ask_exit(self) -> None:
+        """`quit()` and `exit()`, as `sys.exit()`."""
+        raise SystemExit
+
     def init_sys_modules(self) -> None:
         self._main_mod_cache: dict[str, Any] = {}
 

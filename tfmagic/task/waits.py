@@ -74,11 +74,13 @@ def bears_interrupt(frame: FrameType | None) -> bool:
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether this is a KeyboardInterrupt, also as TensorFlow's bindings garble it."""
-    text = str(error.args[0]) if isinstance(error, RuntimeError | SystemError) and error.args else ""
-    return (
-        isinstance(error, KeyboardInterrupt)
-        or ("MISMATCH" in text and "KeyboardInterrupt" in text)
-        or ("with an exception set" in text and isinstance(error.__cause__, KeyboardInterrupt))
+    if issubclass(type(error), KeyboardInterrupt):
+        return True
+    if type(error) not in (RuntimeError, SystemError) or not error.args or not isinstance(error.args[0], str):
+        return False
+    text = error.args[0]
+    return ("MISMATCH" in text and "KeyboardInterrupt" in text) or (
+        "with an exception set" in text and isinstance(error.__cause__, KeyboardInterrupt)
     )
 
 
