@@ -128,7 +128,8 @@ def test_a_task_in_a_barrier_is_shown_at_its_line_of_the_cell():
     ours = Path(stacks.__file__).parent
     text = (
         "Current thread 0x1 (most recent call first):\n"
-        f'  File "{ours}/task/waiting.py", line 5 in wait\n  File "{ours}/context.py", line 7 in barrier\n'
-        f'  File "<tfcluster-1>", line 3 in <module>\n  File "{ours}/task/shell.py", line 9 in _execute\n'
+        f'  File "{ours}/task/waiting.py", line 5 in wait\n  File "{ours}/task/program.py", line 6 in <lambda>\n'
+        f'  File "{ours}/context.py", line 7 in barrier\n  File "<tfcluster-1>", line 3 in <module>\n'
+        f'  File "{ours}/task/shell.py", line 9 in _execute\n  File "<string>", line 1 in <module>\n'
     )
     assert stacks.group_stacks({"worker-0": text}) == 'worker-0:\n  File "<tfcluster-1>", line 3 in <module>'

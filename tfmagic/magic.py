@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from tfmagic import commands, completion
+from tfmagic import commands, completion, rendering
 from tfmagic.backends import launching
 from tfmagic.cells import Options
 from tfmagic.clusters import Cluster
@@ -58,6 +58,8 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             print(shown)
         except (ClusterSpecError, BackendError) as error:
             raise UsageError(str(error)) from None
+        except BaseException as error:  # the frames that it came by are of no use to anybody
+            raise error.with_traceback(rendering.without_bridge(error.__traceback__))  # noqa: B904
 
     # -- cells --
 

@@ -80,6 +80,7 @@ def _user_frames(block: str) -> str:
     """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
     lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
     ours = f'"{os.path.dirname(__file__)}{os.sep}'
-    runners = (f"{ours}task{os.sep}program.py", f"{ours}task{os.sep}shell.py")
-    end = next((i for i, line in enumerate(lines) if any(r in line for r in runners)), len(lines))
+    end = len(lines)
+    while end and (ours in lines[end - 1] or '"<string>"' in lines[end - 1]):
+        end -= 1
     return "\n".join(line for line in lines[:end] if ours not in line)

@@ -78,6 +78,14 @@ def test_every_mode_of_xmode_shows_it(kernel, mode, expected):
     assert kernel.error("%tb")[1].replace(" ", "") != ""
 
 
+def test_a_syntax_error_is_shown_at_its_line_of_the_cell(kernel):
+    kernel.run("%xmode Context")
+    name, text = kernel.error("%%tfcluster\nx = (1")
+    assert name == "SyntaxError" and "x = (1" in text
+    assert re.search(r"Cell In\[\d+\], line 2", text)
+    assert "sources.py" not in text and "clusters.py" not in text
+
+
 def test_an_error_with_a_cause_is_shown_in_every_mode(kernel):
     for mode in ("Plain", "Context", "Verbose", "Minimal", "Docs"):
         kernel.run(f"%xmode {mode}")

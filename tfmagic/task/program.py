@@ -426,8 +426,8 @@ def _end_child(error: BaseException | None) -> NoReturn:
 def _exit_error(error: SystemExit, where: str) -> PackedError:
     """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
     message = (
-        f"the cell called sys.exit({'' if error.code is None else copies.text_of(error.code)}) on "
-        f"{where.partition(' ')[0]}; the task and its variables are kept. Use return or raise to "
-        "leave a cell, and %tfcluster stop to end the tasks."
+        f"the cell called sys.exit({'' if error.code is None else copies.text_of(error.code)}); the task "
+        "and its variables are kept. Use return or raise to leave a cell, and %tfcluster stop to end the "
+        "tasks."
     )
     return PackedError("SystemExit", message, message, None, where)
