@@ -199,7 +199,9 @@ def test_a_tensorflow_error_does_not_bring_tensorflow_into_the_notebook(notebook
 
 def test_sys_exit_is_an_error_that_keeps_the_task(notebook):
     notebook.run("%%tfcluster --workers 1\nkept = 1")
-    with pytest.raises(RemoteError, match=r"sys\.exit\(3\) on worker-0.*%tfcluster stop"):
+    with pytest.raises(
+        RemoteError, match=r"sys\.exit\(3\); the task and its variables are kept.*%tfcluster stop"
+    ):
         notebook.run("%%tfcluster\nimport sys\nsys.exit(3)")
     notebook.run("%%tfcluster --out r\nkept")
     assert notebook.ns["r"]["worker-0"] == 1
