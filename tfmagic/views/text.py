@@ -60,13 +60,18 @@ class TextView:
     ):
         self._readers = {task: LogReader(run.log_path(task), task, start) for task, start in tasks}
         self._incoming, self._write, self._show_rich = displays, write, show_rich
+        self._seen = {task: reader.offset for task, reader in self._readers.items()}
         self._waiting: dict[TaskId, deque[Displayed]] = {task: deque() for task in self._readers}
 
     def update(self) -> None:
-        """Show what is new, within the budget of one look."""
+        """Show what was new at the last look, within the budget of one look.
+
+        What a task displayed before it wrote a line is known a moment after the line is in the log.
+        """
         self._sort_displays()
         for task, reader in self._readers.items():
-            self._show(task, reader, _LIVE_BYTES, None)
+            seen, self._seen[task] = self._seen[task], reader.offset + reader.behind_bytes
+            self._show(task, reader, _LIVE_BYTES, max(seen, reader.offset))
         self._flush()
 
     def finish(self, cell: CellState | None) -> None:
