@@ -48,7 +48,8 @@ def name_cells(text: str) -> str:
 
 def dress(error: BaseException) -> BaseException:
     """Let IPython, where there is one, show the error without the frames that brought it here."""
-    if _shell() is not None and not hasattr(type(error), "_render_traceback_"):
+    shows_itself = error.__traceback__ is None and hasattr(type(error), "_render_traceback_")
+    if _shell() is not None and not shows_itself:
         with contextlib.suppress(Exception):  # a class may forbid attributes
             error._render_traceback_ = TracebackRenderer(error)  # type: ignore[attr-defined]
     return error

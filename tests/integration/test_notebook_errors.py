@@ -78,6 +78,15 @@ def test_every_mode_of_xmode_shows_it(kernel, mode, expected):
     assert kernel.error("%tb")[1].replace(" ", "") != ""
 
 
+def test_an_exception_that_cannot_travel_is_shown_with_its_frames_all_the_same(kernel):
+    kernel.run("%xmode Context")
+    name, text = kernel.error(
+        "%%tfcluster\nimport threading\nclass Held(ValueError):\n    def __init__(self):\n"
+        "        self.lock = threading.Lock()\nraise Held()"
+    )
+    assert name == "Held" and "Cell In[" in text and "----> 6 raise Held()" in text
+
+
 def test_a_syntax_error_is_shown_at_its_line_of_the_cell(kernel):
     kernel.run("%xmode Context")
     name, text = kernel.error("%%tfcluster\nx = (1")
