@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test check bench clean
+.PHONY: help setup chromium demo lab test check bench shots clean
 
 help:
 	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print what its tasks say"
@@ -14,6 +14,7 @@ help:
 	@echo "make test   pass the tests"
 	@echo "make check  lint, format and types"
 	@echo "make bench  speed and memory, beside ipyparallel"
+	@echo "make shots  take the screenshots of the docs anew, from the real thing"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -30,7 +31,10 @@ demo: $(STAMP)
 lab: $(STAMP)
 	$(BIN)/jupyter lab --notebook-dir notebooks notebooks/01-quickstart.ipynb
 
-test: $(STAMP)
+chromium:
+	@scripts/install-chromium
+
+test: $(STAMP) chromium
 	$(BIN)/python -m pytest
 
 check: $(STAMP)
@@ -38,8 +42,11 @@ check: $(STAMP)
 	$(BIN)/ruff format --check tfmagic tests benchmarks scripts
 	$(BIN)/mypy
 
-bench: $(STAMP)
+bench: $(STAMP) chromium
 	$(BIN)/python -m benchmarks
+
+shots: $(STAMP) chromium
+	$(BIN)/python scripts/shots.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist

@@ -52,7 +52,8 @@ class Kernel:
         return self.outputs(self.start(code))
 
     def text(self, code: str) -> str:
-        return "".join(c["text"] for kind, c in self.run(code) if kind == "stream")
+        """What a cell prints, and the text form of what a cluster's panel ends as."""
+        return said(self.run(code))
 
     def error(self, code: str) -> tuple[str, str]:
         """Name and rendered text, without colours, of the error that a cell ends with."""
@@ -74,6 +75,17 @@ class Kernel:
         if self.manager.has_kernel:
             self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
+
+
+def said(outputs: list[tuple[str, Any]]) -> str:
+    """The printed text, then the text of each display as it was last."""
+    printed = "".join(content["text"] for kind, content in outputs if kind == "stream")
+    shown: dict[str, str] = {}
+    for kind, content in outputs:
+        if kind in ("display_data", "update_display_data"):
+            name = str(content.get("transient", {}).get("display_id", len(shown)))
+            shown[name] = content["data"].get("text/plain", "") + "\n"
+    return printed + "".join(shown.values())
 
 
 def plain(text: str) -> str:

@@ -38,7 +38,7 @@ def finished(*outcomes, ended_at=None, **how):
     commands = {o.task: RunCell(cell=1, filename="<tfcluster-0>") for o in outcomes}
     request = CellRequested(1, commands, how.pop("timeout_s", None))
     at = ended_at or {o.task: i for i, o in enumerate(outcomes)}
-    return CellState(request, 0.0, True, {o.task: o for o in outcomes}, at, finished=True, **how)
+    return CellState(request, 0.0, True, {o.task: o for o in outcomes}, at, **how)
 
 
 @pytest.fixture

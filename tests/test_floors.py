@@ -12,13 +12,14 @@ import tfmagic
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
     {"spec", "events", "errors"},
-    {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"},
+    {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
+    | {"screen", "lines", "styles", "noise", "records", "resources"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "supervisor"},
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
-    | {"payloads", "outcomes", "stacks", "cells", "startup", "status"}
+    | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "memory", "hints", "rendering"},
-    {"magic", "commands", "completion", "decorator"},
+    {"magic", "commands", "completion", "decorator", "awaiting", "detached"},
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
 

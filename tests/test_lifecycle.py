@@ -2,6 +2,7 @@
 
 import pytest
 
+from tfmagic.barriers import where_waits
 from tfmagic.events import (
     BarrierReached,
     CellRaised,
@@ -31,9 +32,10 @@ from tfmagic.states import (
     Policy,
     Send,
     Signal,
+    needed_before,
 )
 
-A, B, C = (TaskId("worker", i) for i in range(3))
+A, B, C, D = (TaskId("worker", i) for i in range(4))
 
 
 class History:
@@ -67,21 +69,25 @@ class History:
         self.actions.clear()
         return self
 
-    def run(self, *tasks, now=None, **how):
-        commands = {t: RunCell(cell=1, tasks=tasks) for t in tasks}
-        return self.happen(CellRequested(1, commands, **how), now=now)
+    def run(self, *tasks, cell=1, now=None, **how):
+        commands = {t: RunCell(cell=cell, tasks=tasks) for t in tasks}
+        return self.happen(CellRequested(cell, commands, **how), now=now)
 
     def phase(self, task):
         return self.state.tasks[task].phase
 
 
-def returned(task, attempt=1):
-    return CellReturned(task, attempt, 1, 0.1, 0)
+def returned(task, attempt=1, cell=1):
+    return CellReturned(task, attempt, cell, 0.1, 0)
 
 
-def raised(task, kind="ValueError", interrupted=False, attempt=1, message="bad", at=0.0):
+def raised(task, kind="ValueError", interrupted=False, attempt=1, message="bad", at=0.0, cell=1):
     error = PackedError(kind, message, "", None, task.name, ((kind, message),))
-    return CellRaised(task, attempt, 1, 0.1, 0, error, interrupted, raised_at=at)
+    return CellRaised(task, attempt, cell, 0.1, 0, error, interrupted, raised_at=at)
+
+
+def reached(task, barrier, members, timeout_s=None, cell=1):
+    return BarrierReached(task, 1, barrier, members, timeout_s, cell)
 
 
 def started(*tasks, policy=None):
@@ -117,7 +123,7 @@ def test_the_end_of_an_old_process_is_no_outcome_of_a_cell_that_waits_for_the_ne
     h.happen(LaunchRequested((A,)))
     assert h.run(A) == []
     assert h.happen(TaskExited(A, 1, -9)) == [Launch(A, 2)]
-    assert not h.state.cell.outcomes
+    assert not h.state.cells[1].outcomes
     (sent,) = h.happen(TaskReady(A, 2, 101, "host"))
     assert isinstance(sent, Send)
 
@@ -169,21 +175,22 @@ def test_a_task_that_dies_while_starting_is_not_started_for_ever():
 def test_a_failure_gives_the_others_their_grace_then_climbs_the_ladder():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, B, now=10)
-    assert h.happen(raised(A), now=11) == [Abort(B, "worker-0 raised ValueError", when_stuck=True)]
+    assert h.happen(raised(A), now=11) == [Abort(B, "worker-0 raised ValueError", 1, when_stuck=True)]
     assert h.wake_at == 14
     assert h.tick(13.9) == []
-    assert h.tick(14) == [Interrupt(B)]
+    assert h.tick(14) == [Interrupt(B, 1)]
     assert h.wake_at == 14.5
-    assert h.tick(14.5) == [Cancel(B)]
+    assert h.tick(14.5) == [Cancel(B, 1)]
     (abort,) = h.tick(15)
-    assert isinstance(abort, Abort) and abort.task == B and not abort.when_stuck
+    assert isinstance(abort, Abort) and abort.task == B and abort.cell == 1 and not abort.when_stuck
     assert "worker-0 failed" in abort.message
-    assert h.tick(15.6) == [Signal(B, SIGUSR1)]
+    assert h.tick(15.6) == [Signal(B, SIGUSR1, 1)]
     assert h.tick(15.8) == [Signal(B, SIGKILL)]
     assert h.wake_at is None
     actions = h.happen(TaskExited(B, 1, -9))
     assert {type(a) for a in actions} == {FinishCell, Launch}
-    assert h.state.cell.replaced == (B,)
+    (finish,) = [a for a in actions if isinstance(a, FinishCell)]
+    assert finish.cell.replaced == (B,)
 
 
 def test_the_grace_counts_from_the_failure_itself_not_from_its_arrival():
@@ -206,7 +213,7 @@ def test_a_death_after_a_failure_aborts_at_once():
     h = started(A, B, C)
     h.run(A, B, C, now=0)
     h.happen(raised(A), now=1)
-    assert h.happen(TaskExited(B, 1, -9), now=1.2) == [Abort(C, "worker-1 died")]
+    assert h.happen(TaskExited(B, 1, -9), now=1.2) == [Abort(C, "worker-1 died", 1)]
 
 
 def test_keep_going_lets_the_others_finish():
@@ -230,9 +237,9 @@ def test_a_death_aborts_the_collectives_of_the_others_at_once_and_once():
 def test_the_first_interrupt_climbs_and_the_second_skips_the_rungs():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, B, now=0)
-    assert h.happen(InterruptPressed(), now=1) == [Interrupt(A), Interrupt(B)]
+    assert h.happen(InterruptPressed(), now=1) == [Interrupt(A, 1), Interrupt(B, 1)]
     h.happen(raised(A, "KeyboardInterrupt", interrupted=True))
-    assert h.happen(InterruptPressed(), now=1.1) == [Signal(B, SIGUSR1)]
+    assert h.happen(InterruptPressed(), now=1.1) == [Signal(B, SIGUSR1, 1)]
     assert h.wake_at == pytest.approx(1.3)
     assert h.tick(1.31) == [Signal(B, SIGKILL)]
 
@@ -240,18 +247,18 @@ def test_the_first_interrupt_climbs_and_the_second_skips_the_rungs():
 def test_one_task_can_be_interrupted_and_the_others_get_their_grace():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, B, now=0)
-    assert h.happen(InterruptPressed((B,)), now=1) == [Interrupt(B)]
-    assert h.tick(1.5) == [Cancel(B)]
+    assert h.happen(InterruptPressed((B,)), now=1) == [Interrupt(B, 1)]
+    assert h.tick(1.5) == [Cancel(B, 1)]
     h.happen(raised(B, "KeyboardInterrupt", interrupted=True), now=1.6)
     assert h.tick(4.5) == []
-    assert h.tick(4.6) == [Interrupt(A)]
+    assert h.tick(4.6) == [Interrupt(A, 1)]
 
 
 def test_an_interrupt_of_all_includes_those_that_were_not_interrupted_yet():
     h = started(A, B)
     h.run(A, B, now=0)
     h.happen(InterruptPressed((B,)), now=1)
-    assert Interrupt(A) in h.happen(InterruptPressed(), now=1.1)
+    assert Interrupt(A, 1) in h.happen(InterruptPressed(), now=1.1)
 
 
 def test_an_interrupt_of_a_task_that_does_not_run_the_cell_changes_nothing():
@@ -282,18 +289,18 @@ def test_a_time_limit_takes_stacks_first():
     h.run(A, B, now=0, timeout_s=5)
     h.happen(returned(A), now=1)
     assert h.wake_at == 5
-    assert h.tick(5) == [Signal(B, SIGUSR1)]
+    assert h.tick(5) == [Signal(B, SIGUSR1, 1)]
     assert h.wake_at == 5.2
-    assert h.tick(5.2) == [Interrupt(B)]
-    assert h.tick(6.7) == [Cancel(B), Abort(B, "tfmagic released this task: the time limit has passed")]
-    assert h.state.cell.timed_out
+    assert h.tick(5.2) == [Interrupt(B, 1)]
+    assert h.tick(6.7) == [Cancel(B, 1), Abort(B, "tfmagic released this task: the time limit has passed", 1)]
+    assert h.state.cells[1].timed_out
 
 
 def test_a_barrier_opens_when_everybody_is_there():
     h = started(A, B)
     h.run(A, B)
-    assert h.happen(BarrierReached(A, 1, "barrier 1", (A, B))) == []
-    assert set(h.happen(BarrierReached(B, 1, "barrier 1", (A, B)))) == {
+    assert h.happen(reached(A, "barrier 1", (A, B))) == []
+    assert set(h.happen(reached(B, "barrier 1", (A, B)))) == {
         AnswerBarrier(A, "barrier 1"),
         AnswerBarrier(B, "barrier 1"),
     }
@@ -311,7 +318,7 @@ def test_a_barrier_opens_when_everybody_is_there():
 def test_a_barrier_breaks_at_once_when_somebody_will_not_come(end, why):
     h = started(A, B)
     h.run(A, B)
-    h.happen(BarrierReached(A, 1, "barrier 1", (A, B)))
+    h.happen(reached(A, "barrier 1", (A, B)))
     answers = [a for a in h.happen(end) if isinstance(a, AnswerBarrier)]
     assert len(answers) == 1 and answers[0].task == A
     assert "worker-1" in answers[0].reason and why in answers[0].reason
@@ -320,28 +327,26 @@ def test_a_barrier_breaks_at_once_when_somebody_will_not_come(end, why):
 def test_a_barrier_that_was_given_up_does_not_open():
     h = started(A, B)
     h.run(A, B)
-    h.happen(BarrierReached(A, 1, "barrier 1", (A, B)))
+    h.happen(reached(A, "barrier 1", (A, B)))
     h.happen(raised(A, "KeyboardInterrupt", interrupted=True))
-    (answer,) = [
-        a for a in h.happen(BarrierReached(B, 1, "barrier 1", (A, B))) if isinstance(a, AnswerBarrier)
-    ]
+    (answer,) = [a for a in h.happen(reached(B, "barrier 1", (A, B))) if isinstance(a, AnswerBarrier)]
     assert answer.task == B and "worker-0 raised KeyboardInterrupt" in answer.reason
 
 
 def test_a_task_waits_at_one_barrier_at_a_time():
     h = started(A, B)
     h.run(A, B)
-    h.happen(BarrierReached(A, 1, "barrier 1", (A, B)))
-    h.happen(BarrierReached(A, 1, "barrier 2", (A, B)))
-    assert set(h.state.barriers) == {"barrier 2"}
+    h.happen(reached(A, "barrier 1", (A, B)))
+    h.happen(reached(A, "barrier 2", (A, B)))
+    assert set(h.state.barriers) == {(1, "barrier 2")}
 
 
 def test_a_barrier_breaks_in_every_waiter_when_its_time_is_up_and_names_who_is_missing():
     h = started(A, B, C)
     h.run(A, B, C, now=0)
-    h.happen(BarrierReached(A, 1, "barrier 1", (A, B, C), 5.0), now=1)
+    h.happen(reached(A, "barrier 1", (A, B, C), 5.0), now=1)
     assert h.wake_at == 6
-    assert h.happen(BarrierReached(B, 1, "barrier 1", (A, B, C)), now=2) == []
+    assert h.happen(reached(B, "barrier 1", (A, B, C)), now=2) == []
     reason = "worker-2 did not come within 5 s"
     assert set(h.tick(6)) == {AnswerBarrier(A, "barrier 1", reason), AnswerBarrier(B, "barrier 1", reason)}
     assert h.wake_at is None
@@ -350,15 +355,15 @@ def test_a_barrier_breaks_in_every_waiter_when_its_time_is_up_and_names_who_is_m
 def test_a_barrier_with_a_task_that_does_not_run_the_cell_breaks():
     h = started(A, B)
     h.run(A)
-    (answer,) = h.happen(BarrierReached(A, 1, "strategy 1", (A, B)))
+    (answer,) = h.happen(reached(A, "strategy 1", (A, B)))
     assert "does not run this cell" in answer.reason
 
 
 def test_tasks_that_wait_at_different_barriers_are_told_so():
     h = started(A, B)
     h.run(A, B)
-    assert h.happen(BarrierReached(A, 1, "barrier 1", (A, B))) == []
-    answers = h.happen(BarrierReached(B, 1, "strategy 1", (A, B)))
+    assert h.happen(reached(A, "barrier 1", (A, B))) == []
+    answers = h.happen(reached(B, "strategy 1", (A, B)))
     assert {(a.task, a.barrier) for a in answers} == {(A, "barrier 1"), (B, "strategy 1")}
     assert "worker-0 at barrier 1, worker-1 at strategy 1" in answers[0].reason
 
@@ -368,3 +373,283 @@ def test_nothing_is_done_while_stopping():
     h.happen(StopRequested())
     assert h.happen(TaskExited(A, 1, 0)) == []
     assert h.phase(A) is Phase.STOPPED
+
+
+# ---- several cells under way ----------------------------------------------------------------------
+
+
+def sent(actions):
+    """(task, cell) of everything that was sent."""
+    return [(a.task, a.command.cell) for a in actions if isinstance(a, Send)]
+
+
+def finished(actions):
+    """The cells that finished, by number."""
+    return {a.cell.number: a.cell for a in actions if isinstance(a, FinishCell)}
+
+
+def test_two_cells_on_disjoint_tasks_run_at_once_and_each_ends_by_itself():
+    h = started(A, B)
+    assert sent(h.run(A, cell=1)) == [(A, 1)]
+    assert sent(h.run(B, cell=2)) == [(B, 2)]
+    assert list(h.state.cells) == [1, 2]
+    (finish,) = h.happen(returned(B, cell=2))
+    assert finish.cell.number == 2 and set(finish.cell.outcomes) == {B}
+    assert list(h.state.cells) == [1]
+    assert set(finished(h.happen(returned(A, cell=1)))) == {1}
+    assert h.state.cells == {}
+
+
+def test_cells_on_the_same_task_are_sent_in_the_order_of_request_whatever_their_numbers():
+    h = started(A)
+    assert sent(h.run(A, cell=7)) == [(A, 7)]
+    assert h.run(A, cell=9) == h.run(A, cell=8) == []
+    actions = h.happen(returned(A, cell=7))
+    assert set(finished(actions)) == {7} and sent(actions) == [(A, 9)]
+    assert h.phase(A) is Phase.RUNNING
+    assert sent(h.happen(returned(A, cell=9))) == [(A, 8)]
+    assert set(finished(h.happen(returned(A, cell=8)))) == {8}
+
+
+def test_a_queued_cell_is_sent_as_soon_as_its_own_tasks_are_free():
+    h = started(A, B)
+    h.run(A, B, cell=1)
+    assert h.run(A, cell=2) == []
+    assert sent(h.happen(returned(A, cell=1))) == [(A, 2)]  # the first cell still runs on B
+    assert list(h.state.cells) == [1, 2]
+    assert set(finished(h.happen(returned(A, cell=2)))) == {2}
+    assert set(finished(h.happen(returned(B, cell=1)))) == {1}
+
+
+def test_a_later_cell_does_not_overtake_a_queued_one_on_a_task_that_both_need():
+    h = started(A, B, C)
+    assert sent(h.run(A, B, cell=1)) == [(A, 1), (B, 1)]
+    assert h.run(B, C, cell=2) == []
+    assert h.run(C, cell=3) == []
+    assert h.happen(returned(A, cell=1)) == []
+    assert sent(h.happen(returned(B, cell=1))) == [(B, 2), (C, 2)]
+    assert h.happen(returned(B, cell=2)) == []
+    actions = h.happen(returned(C, cell=2))
+    assert set(finished(actions)) == {2} and sent(actions) == [(C, 3)]
+
+
+def test_who_waits_for_whom_can_be_told():
+    h = started(A, B, C)
+    h.run(A, B, cell=1)
+    h.run(B, C, cell=2)
+    h.run(B, C, cell=3)
+    assert needed_before(h.state, h.state.cells[1]) == {}
+    assert needed_before(h.state, h.state.cells[2]) == {B: 1}
+    assert needed_before(h.state, h.state.cells[3]) == {B: 1, C: 2}
+
+
+def test_a_press_on_one_cell_leaves_the_other_alone():
+    h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
+    h.run(A, cell=1, now=0)
+    h.run(B, cell=2)
+    assert h.happen(InterruptPressed(cell=2), now=1) == [Interrupt(B, 2)]
+    assert h.tick(1.5) == [Cancel(B, 2)]
+    assert (h.state.cells[1].presses, h.state.cells[2].presses) == (0, 1)
+    h.happen(InterruptPressed(cell=1), now=1.6)  # the first for that cell: it skips no rungs
+    assert h.state.cells[1].presses == 1
+    assert h.actions[-1] == Interrupt(A, 1)
+
+
+def test_a_press_without_a_number_is_for_every_cell():
+    h = started(A, B)
+    h.run(A, cell=1)
+    h.run(B, cell=2)
+    h.run(A, B, cell=3)
+    actions = h.happen(InterruptPressed(), now=1)
+    assert set(finished(actions)) == {3}
+    assert [a for a in actions if isinstance(a, Interrupt)] == [Interrupt(A, 1), Interrupt(B, 2)]
+
+
+def test_a_press_that_names_a_task_is_for_the_cell_that_it_runs_now():
+    h = started(A, B)
+    h.run(A, B, cell=1)
+    h.happen(returned(A, cell=1))
+    h.run(A, cell=2)
+    assert h.happen(InterruptPressed((A,)), now=1) == [Interrupt(A, 2)]
+    assert h.state.cells[1].presses == 0
+    assert h.happen(InterruptPressed((A,), cell=1), now=1.1) == []
+
+
+def test_a_press_on_a_queued_cell_finishes_it_unsent_and_lets_the_next_one_pass():
+    h = started(A, B)
+    h.run(A, cell=1)
+    h.run(A, B, cell=2)
+    assert h.run(B, cell=3) == []
+    actions = h.happen(InterruptPressed(cell=2))
+    assert finished(actions)[2].waiting_for == (A, B) and sent(actions) == [(B, 3)]
+    assert list(h.state.cells) == [1, 3]
+    assert h.state.cells[1].presses == 0
+    assert set(finished(h.happen(returned(A, cell=1)))) == {1}
+    assert not [a for a in h.actions if isinstance(a, Send) and a.command.cell == 2]
+
+
+def test_a_press_on_a_cell_that_has_finished_changes_nothing():
+    h = started(A, B)
+    h.run(A, cell=1)
+    h.run(B, cell=2)
+    h.happen(returned(A, cell=1))
+    before = h.state
+    assert h.happen(InterruptPressed(cell=1)) == []
+    assert h.state == before
+
+
+def test_the_death_of_a_task_ends_its_cell_and_those_queued_on_it_but_no_other():
+    h = started(A, B)
+    h.run(A, cell=1)
+    h.run(B, cell=2)
+    h.run(A, cell=3)
+    end = TaskExited(A, 1, -11)
+    ended = finished(h.happen(end))
+    assert {number: cell.outcomes for number, cell in ended.items()} == {1: {A: end}, 3: {A: end}}
+    assert list(h.state.cells) == [2] and not h.state.cells[2].outcomes
+    assert h.tick(100) == []
+
+
+def test_a_queued_cell_that_meets_a_dead_task_still_runs_on_the_others_and_frees_them():
+    h = started(A, B)
+    h.run(A, B, cell=1, keep_going=True)
+    h.run(A, B, cell=2)
+    assert h.happen(TaskExited(A, 1, -11)) == []  # the first cell goes on on B
+    actions = h.happen(returned(B, cell=1), now=1)
+    assert set(finished(actions)) == {1} and sent(actions) == [(B, 2)]
+    assert Abort(B, "worker-0 died", 2) in actions
+    assert set(h.state.cells[2].outcomes) == {A}
+
+
+def test_a_death_after_its_part_is_no_outcome_of_the_cell_that_runs_elsewhere():
+    h = started(A, B)
+    h.run(A, B, cell=1)
+    h.happen(returned(A, cell=1))
+    h.run(A, cell=2)
+    assert set(finished(h.happen(TaskExited(A, 1, -9), now=1))) == {2}
+    assert isinstance(h.state.cells[1].outcomes[A], CellReturned)
+    assert h.tick(100) == []
+
+
+def test_a_queued_cell_waits_for_the_new_process_of_a_task_that_was_replaced():
+    h = started(A)
+    h.run(A, cell=1)
+    h.run(A, cell=2)
+    assert h.happen(LaunchRequested((A,))) == [Signal(A, SIGKILL)]
+    actions = h.happen(TaskExited(A, 1, -9))
+    assert actions[0] == Launch(A, 2) and set(finished(actions)) == {1} and not sent(actions)
+    assert sent(h.happen(TaskReady(A, 2, 101, "host"))) == [(A, 2)]
+
+
+def test_a_failure_gives_grace_to_its_own_cell_only():
+    h = started(A, B, C, policy=Policy(3, 0.5, 0.5, 0.8))
+    h.run(A, B, cell=1, now=10)
+    h.run(C, cell=2)
+    aborts = h.happen(raised(A, cell=1), now=11)
+    assert aborts == [Abort(B, "worker-0 raised ValueError", 1, when_stuck=True)]
+    assert h.tick(14) == [Interrupt(B, 1)]
+    assert {a.task for t in (14.5, 15, 15.6, 15.8) for a in h.tick(t)} == {B}
+    assert h.state.cells[2].failed_at is None and h.state.cells[2].ladder is None
+
+
+def test_two_cells_are_each_on_their_own_rung():
+    h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
+    h.run(A, cell=1, now=0)
+    h.run(B, cell=2)
+    h.happen(InterruptPressed(cell=1), now=1)
+    assert h.happen(InterruptPressed(cell=2), now=1.2) == [Interrupt(B, 2)]
+    assert h.wake_at == 1.5
+    assert h.tick(1.5) == [Cancel(A, 1)]
+    assert h.wake_at == 1.7
+    assert h.tick(1.7) == [Cancel(B, 2)]
+
+
+def test_keep_going_is_for_its_own_cell():
+    h = started(A, B, C, policy=Policy(3))
+    h.run(A, B, cell=1, keep_going=True, now=0)
+    assert h.run(A, C, cell=2) == []
+    assert sent(h.happen(raised(A, cell=1), now=1)) == [(A, 2), (C, 2)]
+    assert h.tick(100) == []
+    assert h.happen(raised(A, cell=2), now=101) == [
+        Abort(C, "worker-0 raised ValueError", 2, when_stuck=True)
+    ]
+    assert h.tick(104)[0] == Interrupt(C, 2)
+    assert not [a for a in h.actions if isinstance(a, Abort | Interrupt) and a.task == B]
+    assert set(finished(h.happen(returned(B, cell=1)))) == {1}
+
+
+def test_the_time_limit_of_a_queued_cell_counts_from_when_it_was_sent():
+    h = started(A, B)
+    h.run(A, cell=1, now=0, timeout_s=50)
+    h.run(B, cell=2, now=1, timeout_s=30)
+    h.run(A, cell=3, now=2, timeout_s=5)
+    assert h.wake_at == 31
+    assert h.tick(20) == []
+    assert sent(h.happen(returned(A, cell=1), now=25)) == [(A, 3)]
+    assert h.state.cells[3].started == 25
+    assert h.wake_at == 30
+    assert h.tick(30) == [Signal(A, SIGUSR1, 3)]
+    assert h.tick(30.2) == [Interrupt(A, 3)]
+    assert not h.state.cells[2].timed_out
+    assert Signal(B, SIGUSR1, 2) in h.tick(31)
+
+
+def test_the_time_limit_of_a_cell_that_waits_for_a_start_counts_from_its_request():
+    h = History(A)
+    h.run(A, now=3, timeout_s=5)
+    h.happen(TaskReady(A, 1, 100, "host"), now=6)
+    assert h.state.cells[1].started == 3 and h.wake_at == 8
+
+
+def test_equal_barrier_names_in_two_cells_do_not_meet():
+    h = started(A, B, C, D)
+    h.run(A, B, cell=1)
+    h.run(C, D, cell=2)
+    assert h.happen(reached(A, "barrier 1", (A, B), cell=1)) == []
+    assert h.happen(reached(C, "barrier 1", (C, D), cell=2)) == []
+    assert set(h.happen(reached(D, "barrier 1", (C, D), cell=2))) == {
+        AnswerBarrier(C, "barrier 1"),
+        AnswerBarrier(D, "barrier 1"),
+    }
+    assert set(h.state.barriers) == {(1, "barrier 1")}
+    assert set(h.happen(reached(B, "barrier 1", (A, B), cell=1))) == {
+        AnswerBarrier(A, "barrier 1"),
+        AnswerBarrier(B, "barrier 1"),
+    }
+
+
+def test_a_barrier_with_a_task_of_another_cell_breaks():
+    h = started(A, B)
+    h.run(A, cell=1)
+    h.run(B, cell=2)
+    (answer,) = h.happen(reached(A, "first strategy 1", (A, B), cell=1))
+    assert answer.task == A and "worker-1 does not run this cell" in answer.reason
+    (answer,) = h.happen(reached(B, "first strategy 1", (A, B), cell=2))
+    assert answer.task == B and "worker-0 does not run this cell" in answer.reason
+
+
+def test_tasks_of_two_cells_that_wait_at_different_barriers_are_no_deadlock():
+    h = started(A, B, C, D)
+    h.run(A, B, cell=1)
+    h.run(C, D, cell=2)
+    assert h.happen(reached(A, "barrier 1", (A, B), cell=1)) == []
+    assert h.happen(reached(C, "barrier 3", (C, D), cell=2)) == []
+    answers = h.happen(reached(B, "barrier 2", (A, B), cell=1))
+    assert {(a.task, a.barrier) for a in answers} == {(A, "barrier 1"), (B, "barrier 2")}
+    assert "worker-2" not in answers[0].reason
+    assert set(h.state.barriers) == {(2, "barrier 3")}
+
+
+def test_a_thread_that_waits_at_a_barrier_after_its_cell_is_told_so():
+    h = started(A, B)
+    h.run(A, B, cell=1)
+    h.happen(returned(A, cell=1), returned(B, cell=1))
+    (answer,) = h.happen(reached(A, "barrier 1", (A, B), cell=1))
+    assert answer.task == A and "worker-1 has ended the cell" in answer.reason
+
+
+def test_where_a_task_waits_can_be_told():
+    h = started(A, B)
+    h.run(A, B)
+    h.happen(reached(A, "barrier 1", (A, B)))
+    assert (where_waits(h.state, A), where_waits(h.state, B)) == ("at barrier 1", "")

@@ -1,10 +1,14 @@
 """Bytes of a log in, prefixed lines out."""
 
-from hypothesis import given
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfmagic.screen import plain_text, rows_of
 from tfmagic.spec import TaskId
-from tfmagic.tasklog import LogReader, prefix, settle_line, tail_lines
+from tfmagic.tasklog import LogReader, RowStream, prefix, read_output, read_rows, tail_lines
 
 TASK = TaskId("worker", 0)
 
@@ -64,30 +68,130 @@ def test_a_character_split_between_reads_is_not_torn(tmp_path):
 
 def test_bytes_that_are_no_text_are_shown_as_such(tmp_path):
     _, reader = reader_of(tmp_path, b"\xff\xfe\x00x\n")
-    assert read_all(reader) == "[worker-0]:    ��\x00x\n"
+    assert read_all(reader) == "[worker-0]:    ��␀x\n"
 
 
-def test_a_progress_bar_ends_as_one_line():
-    bar = "".join(f"\r{n}%" for n in range(101))
-    assert settle_line(bar) == "100%"
-    assert settle_line("12\b\b34") == "34"
-    assert settle_line("abc\rx") == "xbc"
-    assert settle_line("\x1b[1mabc\x1b[0m\rx") == "\x1b[0mxbc"
+@pytest.mark.parametrize("step", [1, 7, 1 << 16])
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        ("".join(f"\r{n}%" for n in range(101)) + "\n", ["100%"]),
+        ("12\b\b34\n", ["34"]),
+        ("abc\rx\n", ["xbc"]),
+        ("\x1b[1mabc\x1b[0m\rx\nplain\n", ["xbc", "plain"]),
+        ("\x1b]0;title\x07a\x00b\x1b[2J\x1b[5;5Hc\r\n", ["a␀bc"]),
+        ("a\tb\n\x1b[31mred\n", ["a       b", "red"]),
+        ("one\n\x1b[32m\ntwo\n", ["one", "", "two"]),
+    ],
+)
+def test_bars_and_colours_and_controls(tmp_path, data, lines, step):
+    path, reader = reader_of(tmp_path, data.encode())
+    assert read_all(reader, step) == "".join(f"[worker-0]:    {line}\n" for line in lines)
+    assert tail_lines(path, 100) == lines
+    assert [plain_text(row) for row in read_rows(path)] == lines
+
+
+def test_colours_are_kept_in_rows_only(tmp_path):
+    path, reader = reader_of(tmp_path, b"\x1b[31mred\x1b[0m\nrest")
+    assert reader.read_rows(1000) == [[("f1", "red")]]
+    assert reader.live_row == "rest"
+    assert reader.take_partial_rows() == ["rest"] and reader.live_row == ""
+    assert reader.take_partial_rows() == []
+    reader.close()
+    assert read_output(path, 0, 1000) == "\x1b[31mred\x1b[0m\nrest"
+
+
+def bars(count):
+    """Two bars, one below the other, as tqdm writes them."""
+    for n in range(count + 1):
+        yield f"\router {n}"
+        for inner in range(4):
+            yield from ("\n", f"\rinner {inner}", "\x1b[A")
+    yield from ("\n", "\r       \r", "\x1b[A", f"\router {count}", "\n", "done\n")
+
+
+@pytest.mark.parametrize("step", [64, 77, 100, 1000])
+def test_bars_below_each_other_are_one_line_each(tmp_path, step):
+    data = "".join(["before\n", *bars(30)]).encode()  # a step is far shorter than what is read at a look
+    _, reader = reader_of(tmp_path, data)
+    assert read_all(reader, step).replace("[worker-0]:    ", "") == "before\nouter 30\ndone\n"
+
+
+def test_a_finished_bar_is_shown_at_the_next_look(tmp_path):
+    path, reader = reader_of(tmp_path, b"\r50%\r100%\n")
+    assert reader.read_lines(1000) == ""  # its end may be on the way to a bar below it
+    assert reader.read_lines(1000) == "[worker-0]:    100%\n"
+    with path.open("ab") as file:
+        file.write(b"Epoch 2\n\r50%")
+    assert reader.read_lines(1000) == "[worker-0]:    Epoch 2\n"
+    assert reader.take_partial() == "[worker-0]:    50%\n"
+    reader.close()
+
+
+def test_a_line_that_is_come_back_to_is_shown_again_if_it_has_changed():
+    stream = RowStream()
+    assert stream.feed(b"a\nb\nc\n") == ["a", "b", "c"]
+    assert stream.feed(b"\x1b[2Ax") == [] and stream.live == "x"
+    assert stream.feed(b"\n\n") == []
+    assert stream.feed(b"d\ne") + stream.feed(b"") == ["x", "d"]
+    assert stream.live == "e" and stream.finish() == ["e"]
+
+
+def test_a_long_line_is_cut_however_it_is_read(tmp_path):
+    data = b"short\n" + b"x" * 3_000_000 + b"\nafter\n"
+    path, reader = reader_of(tmp_path, data)
+    lines = read_all(reader, 1 << 16).splitlines()
+    assert [len(line) for line in lines] == [20, 15 + 10_000 + len(" … (+2990000 characters)"), 20]
+    _, reader = reader_of(tmp_path, b"x" * 10_000 + b"\n" + "é".encode() * 5001 + b"\n")
+    assert read_all(reader) == "".join(f"[worker-0]:    {c}\n" for c in ("x" * 10_000, "é" * 5001))
 
 
 def test_tail_and_missing_files(tmp_path):
     path, reader = reader_of(tmp_path, b"1\n2\n3\n")
     reader.close()
     assert tail_lines(path, 2) == ["2", "3"]
+    assert list(read_rows(tmp_path / "none.log")) == []
     assert tail_lines(tmp_path / "none.log", 2) == []
     assert LogReader(tmp_path / "none.log", TASK).read_lines(10) == ""
 
 
 @given(
-    st.lists(st.text(st.characters(blacklist_characters="\n\r\b", blacklist_categories=["Cs"]))),
+    st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]))),
     st.integers(1, 50),
 )
 def test_no_line_is_lost_whatever_the_pieces(tmp_path_factory, lines, step):
     data = "".join(line + "\n" for line in lines).encode()
     _, reader = reader_of(tmp_path_factory.mktemp("log"), data)
     assert read_all(reader, step) == "".join(prefix(TASK) + line + "\n" for line in lines)
+
+
+ANY = st.lists(
+    st.one_of(
+        st.binary(max_size=9),
+        st.sampled_from(
+            [b"line\n", b"\n", b"\r", b"\x1b[31m", b"\x1b]", b"\x07", b"\x1b[m", b"\xc2", b"\x85"]
+        ),
+    )
+).map(b"".join)
+
+
+@settings(deadline=None)
+@given(ANY, st.integers(1, 50))
+def test_any_bytes_are_safe_lines(tmp_path_factory, data, step):
+    _, reader = reader_of(tmp_path_factory.mktemp("log"), data)
+    text = read_all(reader, step)
+    assert not [c for c in text if c != "\n" and unicodedata.category(c) == "Cc"]
+    assert all(line.startswith(prefix(TASK)) for line in text.split("\n")[:-1])
+
+
+@settings(deadline=None)
+@given(ANY.filter(lambda data: not any(b"\x1b[" + bytes([c]) in data for c in b"ABEF")), st.integers(1, 50))
+def test_rows_come_once_and_in_order_whatever_the_pieces(data, step):
+    stream, rows = RowStream(), []
+    for start in range(0, len(data), step):
+        rows += stream.feed(data[start : start + step])
+    rows += stream.finish()
+    expected = rows_of(data)
+    while expected and not expected[-1] and rows != expected:
+        expected.pop()
+    assert rows == expected

@@ -1,10 +1,18 @@
 """The text view over real log files: live, bounded, complete, displays where they happened."""
 
+import io
 import json
+import os
+import re
+import sys
 from collections import deque
+
+import pexpect
+import pytest
 
 from tfmagic.events import CellRequested, CellReturned, Displayed
 from tfmagic.runs import Run
+from tfmagic.screen import plain_text, rows_of
 from tfmagic.spec import TaskId
 from tfmagic.states import CellState
 from tfmagic.views.text import TextView
@@ -15,23 +23,45 @@ A, B = TaskId("worker", 0), TaskId("worker", 1)
 class Screen:
     """A view over logs that the test writes."""
 
-    def __init__(self, folder, show_rich=None):
-        self.run, self.displays, self.shown = Run(folder), deque(), []
-        rich = None if show_rich is None else lambda data, metadata: self.shown.append(data)
-        self.view = TextView(self.run, [(A, 0), (B, 0)], self.displays, self.shown.append, rich)
+    def __init__(self, folder, show_rich=None, terminal=False, tasks=(A, B)):
+        self.run, self.displays, self.shown, self.tasks = Run(folder), deque(), [], tasks
+        self.published = []
+
+        def rich(data, metadata, transient, update):
+            self.shown.append(data)
+            self.published.append((transient, update))
+
+        self.view = TextView(
+            self.run,
+            [(task, 0) for task in tasks],
+            self.displays,
+            self.shown.append,
+            rich if show_rich else None,
+            terminal,
+        )
 
     def write(self, task, data):
         with self.run.log_path(task).open("ab") as file:
             file.write(data)
 
-    def display(self, task, text, **data):
+    def look(self):
+        """Two looks: what stands in a log is known at the first and shown at the second."""
+        self.view.update()
+        self.view.update()
+
+    @property
+    def terminal(self):
+        """What a terminal shows of it, blank last line and all."""
+        return [plain_text(row) for row in rows_of("".join(self.shown).encode())]
+
+    def display(self, task, text, data=None, **more):
         offset = self.run.log_path(task).stat().st_size
-        content = {"data": {"text/plain": text, **data}, "metadata": {}}
+        content = {"data": {"text/plain": text, **(data or {})}, "metadata": {}, **more}
         self.displays.append(Displayed(task, 1, 1, offset, json.dumps(content).encode()))
 
     def finish(self):
         ends = {
-            t: self.run.log_path(t).stat().st_size if self.run.log_path(t).exists() else 0 for t in (A, B)
+            t: self.run.log_path(t).stat().st_size if self.run.log_path(t).exists() else 0 for t in self.tasks
         }
         outcomes = {t: CellReturned(t, 1, 1, 0.1, end) for t, end in ends.items()}
         self.view.finish(CellState(CellRequested(1, {}), 0.0, outcomes=outcomes))
@@ -77,7 +107,7 @@ def test_a_display_that_is_known_a_moment_late_stands_in_its_place_nevertheless(
 def test_rich_data_is_published_where_the_front_end_can(tmp_path):
     screen = Screen(tmp_path, show_rich=True)
     screen.write(A, b"before\n")
-    screen.display(A, "<Figure>", **{"image/png": "abc"})
+    screen.display(A, "<Figure>", {"image/png": "abc"})
     screen.finish()
     assert screen.shown == [
         "[worker-0]:    before\n",
@@ -100,3 +130,168 @@ def test_one_look_at_a_flood_is_bounded_and_the_end_is_complete(tmp_path):
 def test_a_cell_without_output_reads_nothing(tmp_path):
     screen = Screen(tmp_path)
     assert screen.finish() == ""
+
+
+def test_displays_are_updated_in_place_where_the_front_end_can(tmp_path):
+    screen = Screen(tmp_path, show_rich=True)
+    screen.write(A, b"half")
+    screen.write(B, b"")
+    for task in (A, B):
+        screen.display(task, "0", {"text/html": "0"}, transient={"display_id": "bar"})
+    screen.look()
+    screen.write(A, b" a line")
+    for task in (A, B):
+        screen.display(task, "1", {"text/html": "1"}, transient={"display_id": "bar"}, update=True)
+    screen.display(B, "text", transient={"display_id": "other"})
+    screen.look()
+    names = [transient["display_id"] for transient, _ in screen.published]
+    assert sorted(names[:2]) == sorted(names[2:4]) and len(set(names)) == 3
+    assert [sum(task in name for name in set(names)) for task in ("worker-0", "worker-1")] == [1, 2]
+    assert [update for _, update in screen.published] == [False, False, True, True, False]
+    screen.write(A, b" more\n")
+    text = [s if isinstance(s, str) else s["text/plain"] for s in screen.shown]
+    assert text[text.index("[worker-0]:    half\n") + 1 :][:2] == ["[worker-0]:\n", "0"]
+    assert text.count("[worker-0]:\n") == 1 and text.count("[worker-1]:\n") == 2  # none for an update
+    assert screen.finish().endswith("[worker-0]:     a line more\n")
+
+
+def test_displays_as_text_are_safe_and_clear_is_ignored(tmp_path):
+    screen = Screen(tmp_path)
+    screen.write(A, b"before\n")
+    screen.display(A, "\x1b[31ma\x1b[0m\x1b[2J\nb\x00", transient={"display_id": "x"})
+    screen.display(A, "c", transient={"display_id": "x"}, update=True)
+    screen.display(A, "", clear=True)
+    assert [line[15:] for line in screen.finish().splitlines()] == ["before", "a", "b␀", "c"]
+
+
+def test_a_bar_is_one_line_when_its_line_ends(tmp_path):
+    screen = Screen(tmp_path)
+    for n in range(101):
+        screen.write(A, f"\r\x1b[32m{n}%\x1b[0m".encode())
+        screen.view.update()
+    assert screen.shown == []
+    screen.write(A, b"\nEpoch 2\n")
+    assert screen.finish() == "[worker-0]:    100%\n[worker-0]:    Epoch 2\n"
+
+
+# -- on a terminal --
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def test_bars_are_live_at_the_bottom_and_nothing_stays_twice(tmp_path, narrow):
+    screen = Screen(tmp_path, terminal=True)
+    screen.write(A, b"one\n\r10%")
+    screen.write(B, b"\r5%")
+    screen.look()
+    assert screen.terminal == ["[worker-0]:    one", "[worker-0]:    10%", "[worker-1]:    5%"]
+    writes = len(screen.shown)
+    screen.look()
+    assert len(screen.shown) == writes  # nothing is new
+    screen.write(A, b"\r20%")
+    screen.write(B, b"\r100%\ntwo\n")
+    screen.look()
+    assert screen.terminal[1:] == ["[worker-1]:    100%", "[worker-1]:    two", "[worker-0]:    20%"]
+    screen.write(A, b"\r100%\n")
+    screen.finish()
+    assert screen.terminal == [
+        "[worker-0]:    one",
+        "[worker-1]:    100%",
+        "[worker-1]:    two",
+        "[worker-0]:    100%",
+    ]
+
+
+def test_live_lines_are_cut_to_the_window_and_at_most_eight(tmp_path, narrow):
+    tasks = tuple(TaskId("worker", n) for n in range(12))
+    screen = Screen(tmp_path, terminal=True, tasks=tasks)
+    for task in tasks:
+        screen.write(task, ("\r" + "世" * 100).encode())
+    screen.look()
+    assert screen.terminal == [f"[worker-{n}]:    {'世' * 12}" for n in range(8)]
+    screen.finish()
+    assert len(screen.terminal) == 12 and all(line.endswith("世" * 100) for line in screen.terminal)
+
+
+def test_live_lines_that_a_narrower_window_wraps_are_erased(tmp_path, narrow, monkeypatch):
+    screen = Screen(tmp_path, terminal=True)
+    screen.write(A, b"\r" + b"x" * 20)
+    screen.look()
+    monkeypatch.setenv("COLUMNS", "20")
+    screen.write(A, b"!")
+    screen.look()
+    assert "\x1b[2A" in screen.shown[-1]  # 35 columns are two lines now
+
+
+def test_colours_on_a_terminal(tmp_path, narrow):
+    screen = Screen(tmp_path, terminal=True)
+    noise = "I0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN custom operations are on. You may see"
+    screen.write(A, f"\x1b[1;31mred\x1b[0m\x1b[2J plain\n{noise}\n".encode())
+    screen.write(B, b"b\n")
+    text = screen.finish()
+    red, dimmed, other = text.splitlines()
+    head = re.match(r"\x1b\[\d+m\[worker-0\]:\x1b\[0m    ", red)[0]
+    assert red == f"{head}\x1b[1;31mred\x1b[0m plain"
+    assert dimmed == f"{head}\x1b[2m{noise}\x1b[0m"
+    assert other.split("[worker")[0] != red.split("[worker")[0]
+
+
+def test_no_colours_where_nobody_wants_them(tmp_path, narrow, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = Screen(tmp_path, terminal=True)
+    screen.write(A, b"\x1b[31mred\x1b[0m\n")
+    assert screen.finish() == "[worker-0]:    red\n"
+
+
+def test_a_flood_on_a_terminal_is_complete_and_shows_no_torn_line(tmp_path, narrow):
+    screen = Screen(tmp_path, terminal=True)
+    screen.write(A, (b"y" * 69 + b"\n") * 100_000)
+    screen.look()
+    assert 0 < sum(map(len, screen.shown)) < 1 << 19
+    assert screen.finish().count("\n") == 100_000
+
+
+LIVE = """
+import collections, pathlib, sys
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+from tfmagic.views.text import TextView
+folder, task = pathlib.Path(sys.argv[1]), TaskId("worker", 0)
+view = TextView(Run(folder), [(task, 0)], collections.deque(), terminal=sys.stdout.isatty())
+log = Run(folder).log_path(task).open("ab", buffering=0)
+for n in range(3):
+    log.write(b"\\r%d of 3 " % n + b"=" * 99)
+    view.update(), view.update()
+    input()
+    log.write(b"\\r\\x1b[Kline %d\\n" % n)
+    view.update(), view.update(), view.update()
+log.write(b"\\rend\\n")
+view.finish(None)
+"""
+
+
+def test_the_live_line_on_a_real_terminal(tmp_path):
+    environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    seen = io.StringIO()
+    with pexpect.spawn(
+        sys.executable,
+        ["-c", LIVE, str(tmp_path)],
+        env=environ,
+        encoding="utf-8",
+        timeout=30,
+        dimensions=(10, 50),
+        echo=False,
+    ) as child:
+        child.logfile_read = seen
+        for n in range(3):
+            child.expect(re.escape(f"{n} of 3 ="))
+            child.sendline("")
+        child.expect(pexpect.EOF)
+    data = seen.getvalue()
+    assert f"0 of 3 {'=' * 27}\r\n" in data and "=" * 28 not in data  # 15 + 7 + 27 of 50 columns
+    rows = [plain_text(row) for row in rows_of(data.encode())]
+    assert rows == [f"[worker-0]:    {text}" for text in ("line 0", "line 1", "line 2", "end")]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tfmagic.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.spec import TaskId
-from tfmagic.states import Action, AnswerBarrier, ClusterState, WaitingAt
+from tfmagic.states import Action, AnswerBarrier, CellState, ClusterState, WaitingAt
 
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
 
@@ -17,18 +17,19 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
     if not state.barriers:
         return state
     left = {}
-    for name, waiting in state.barriers.items():
+    for (number, name), waiting in state.barriers.items():
+        cell = state.cells.get(number)
         members = {m for at in waiting.values() for m in at.reached.members}
         missing = sorted(members - set(waiting))
-        gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(state, m)))
+        gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(cell, m)))
         late = _why_late(waiting, missing, now)
         if gone or late:
             actions += [AnswerBarrier(task, name, gone or late) for task in waiting]
         elif not missing:
             actions += [AnswerBarrier(task, name) for task in waiting]
         else:
-            left[name] = waiting
-    return replace(state, barriers=_break_deadlock(state, left, actions))
+            left[number, name] = waiting
+    return replace(state, barriers=_break_deadlocks(state, left, actions))
 
 
 def next_deadline(state: ClusterState) -> float | None:
@@ -37,13 +38,18 @@ def next_deadline(state: ClusterState) -> float | None:
     return min((end for end in ends if end is not None), default=None)
 
 
+def where_waits(state: ClusterState, task: TaskId) -> str:
+    """The barrier at which the task waits, for people; "" when it waits at none."""
+    return next((f"at {name}" for (_, name), waiting in state.barriers.items() if task in waiting), "")
+
+
 def forget_task(state: ClusterState, task: TaskId) -> ClusterState:
     """The task waits nowhere any more."""
     waiting = {
-        name: {t: reached for t, reached in tasks.items() if t != task}
-        for name, tasks in state.barriers.items()
+        key: {t: reached for t, reached in tasks.items() if t != task}
+        for key, tasks in state.barriers.items()
     }
-    return replace(state, barriers={name: tasks for name, tasks in waiting.items() if tasks})
+    return replace(state, barriers={key: tasks for key, tasks in waiting.items() if tasks})
 
 
 def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterState:
@@ -51,8 +57,9 @@ def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterSta
     state = forget_task(state, event.task)
     limit = event.timeout_s
     until = now + limit if isinstance(limit, int | float) and limit >= 0 else None
-    waiting = {**state.barriers.get(event.barrier, {}), event.task: WaitingAt(event, until)}
-    return replace(state, barriers={**state.barriers, event.barrier: waiting})
+    key = (event.cell, event.barrier)
+    waiting = {**state.barriers.get(key, {}), event.task: WaitingAt(event, until)}
+    return replace(state, barriers={**state.barriers, key: waiting})
 
 
 def _why_late(waiting: Mapping[TaskId, WaitingAt], missing: list[TaskId], now: float) -> str:
@@ -63,24 +70,29 @@ def _why_late(waiting: Mapping[TaskId, WaitingAt], missing: list[TaskId], now: f
     return ""
 
 
-def _break_deadlock(
-    state: ClusterState, barriers: Mapping[str, Mapping[TaskId, WaitingAt]], actions: list[Action]
-) -> Mapping[str, Mapping[TaskId, WaitingAt]]:
-    """Break every barrier when all tasks that still run wait, each at another one."""
-    cell = state.cell
-    at = {task: name for name, waiting in barriers.items() for task in waiting}
-    if cell is None or len(barriers) < 2 or not set(cell.waiting_for) <= set(at):
-        return barriers
-    where = ", ".join(f"{task} at {name}" for task, name in sorted(at.items()))
-    reason = f"the tasks wait for each other at different places: {where}"
-    actions += [AnswerBarrier(task, name, reason) for task, name in at.items()]
-    return {}
+def _break_deadlocks(
+    state: ClusterState,
+    barriers: Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]],
+    actions: list[Action],
+) -> Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]]:
+    """Break every barrier of a cell when all its tasks that still run wait, each at another one."""
+    for number, cell in state.cells.items():
+        names = {name: waiting for (owner, name), waiting in barriers.items() if owner == number}
+        at = {task: name for name, waiting in names.items() for task in waiting}
+        if len(names) < 2 or not set(cell.waiting_for) <= set(at):
+            continue
+        where = ", ".join(f"{task} at {name}" for task, name in sorted(at.items()))
+        reason = f"the tasks wait for each other at different places: {where}"
+        actions += [AnswerBarrier(task, name, reason) for task, name in at.items()]
+        barriers = {key: waiting for key, waiting in barriers.items() if key[0] != number}
+    return barriers
 
 
-def _why_gone(state: ClusterState, task: TaskId) -> str:
-    """Why `task` will not reach a barrier of the present cell; "" if it still may."""
-    cell = state.cell
-    if cell is None or task not in cell.request.commands:
+def _why_gone(cell: CellState | None, task: TaskId) -> str:
+    """Why `task` will not reach a barrier of this cell; "" if it still may."""
+    if cell is None:  # it has finished: a thread that it left behind waits
+        return "has ended the cell without coming here"
+    if task not in cell.request.commands:
         return "does not run this cell (see --on)"
     match cell.outcomes.get(task):
         case None:

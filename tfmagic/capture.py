@@ -36,19 +36,25 @@ _SMALL_BYTES = 1 << 16
 class TaskNames:
     """What one task process has: its own names, the version of each name we sent, and sources.
 
-    A pushed name is the task's own from then on: only another push replaces it.
+    A pushed name is the task's own from then on: only another push replaces it. `coming` are the names
+    that cells which have not ended yet will assign, by the number of the cell.
     """
 
     owned: frozenset[str] = frozenset()
+    coming: dict[int, frozenset[str]] = field(default_factory=dict)
     pushed: set[str] = field(default_factory=set)
     sent: dict[str, object] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
 
     def lacks(self, variable: Variable) -> bool:
         """Whether a captured variable must be sent to it."""
-        if variable.name in self.owned or variable.name in self.pushed:
-            return False
-        return variable.version is None or self.sent.get(variable.name) != variable.version
+        return not self.has_own(variable.name) and (
+            variable.version is None or self.sent.get(variable.name) != variable.version
+        )
+
+    def has_own(self, name: str) -> bool:
+        """Whether the name is the task's, so that the notebook's stays at home."""
+        return name in self.owned or name in self.pushed or any(name in c for c in self.coming.values())
 
 
 class _Identity:
@@ -138,7 +144,7 @@ def _examine(
         name = queue.pop()
         if name in found or name not in namespace or (_is_shell_name(name) and name not in pushed):
             continue
-        if name not in pushed and all(name in t.owned or name in t.pushed for t in tasks.values()):
+        if name not in pushed and all(t.has_own(name) for t in tasks.values()):
             continue
         limit = None if name in pushed else limit_bytes
         found[name] = _examine_one(name, namespace[name], main, limit)

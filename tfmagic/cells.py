@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tfmagic.spec import TaskId
-from tfmagic.supervisor import CellRun
-from tfmagic.views import View
+from tfmagic.views import Stage, View
 
 ViewName = Literal["text", "quiet"]
 
@@ -31,7 +29,7 @@ class Cell:
 class Options:
     """How one cell or call runs; the fields are the options of ``%%tfcluster``.
 
-    `view` may be a function that makes a view from the run and the offsets of the tasks' logs.
+    `view` may be a function that makes a view of a cell under way.
     """
 
     on: str | None = None
@@ -41,7 +39,7 @@ class Options:
     timeout_s: float | None = None
     keep_going: bool = False
     want_value: bool = False
-    view: Callable[[CellRun, Mapping[TaskId, int]], View] | ViewName = "text"
+    view: Callable[[Stage], View] | ViewName = "text"
 
     def __post_init__(self) -> None:
         limit = self.timeout_s

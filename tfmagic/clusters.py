@@ -14,29 +14,30 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, TypeVar
 
 from tfmagic import environment, execution, failures, outcomes, rendering, runs, stacks, startup
 from tfmagic.backends import launching
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Cell, Options, ViewName
-from tfmagic.config import TFCluster
+from tfmagic.config import TFCluster, policy_of
 from tfmagic.deaths import MemoryWatch, died_error
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.events import CellRequested, RunCell, TaskBoot
 from tfmagic.failures import Scene
+from tfmagic.jobs import Job
+from tfmagic.makes import Make
 from tfmagic.outcomes import CellResult
 from tfmagic.payloads import Payloads
 from tfmagic.results import TaskResults
-from tfmagic.runs import Run, file_size
+from tfmagic.runs import Run
 from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
 from tfmagic.startup import Progress
-from tfmagic.states import CellState, Phase, Policy
+from tfmagic.states import CellState, Phase
 from tfmagic.status import status_row
 from tfmagic.supervisor import CellRun, Supervisor
 from tfmagic.tasklog import tail_lines
-from tfmagic.views import View
+from tfmagic.views import Stage, View, has_begun
 from tfmagic.views.text import QuietView, TextView
 
 T = TypeVar("T")
@@ -88,24 +89,20 @@ class Cluster:
         self._settings = settings
         count = self.setting("workers") if workers is None else workers
         self.shape = ClusterShape(count, ps, chief, evaluator)
+        self.tasks = self.shape.tasks
         if backend != "local":
             raise BackendError(f"there is no backend {backend!r} in this version; use local")
-        if keras not in (2, 3):
-            raise ClusterSpecError(f"keras is 2 or 3, not {keras!r}")
         if name != os.path.basename(name) or not name or name.startswith("."):
             raise ClusterSpecError(f"{name!r} cannot name a cluster: use letters, digits, - and _")
         self.name = name
-        self._env, self._gpus_per_task = dict(env or {}), gpus_per_task
-        self._legacy_keras, self._keras_fix = keras == 2, keras_fix and keras == 3
-        self._auto_restart, self._isolate = auto_restart, isolate
+        self._make = Make(dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate)
         self._namespace = namespace
         self._supervisor: Supervisor | None = None
         self._run: Run | None = None
         self._spec: ClusterSpec | None = None
         self._watch: MemoryWatch | None = None
-        self._last_cell: CellState | None = None
-        self._last_stacks = ""
-        self._starts: dict[TaskId, int] = {}
+        self._last: tuple[CellState, Scene] | None = None
+        self._under_way: dict[int, Job] = {}
         self._payloads = Payloads()
         self._lock = threading.RLock()
 
@@ -115,9 +112,7 @@ class Cluster:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -128,10 +123,6 @@ class Cluster:
     def running(self) -> bool:
         """Whether it has been started and not stopped."""
         return self._supervisor is not None and self._supervisor.thread.is_alive()
-
-    @property
-    def tasks(self) -> tuple[TaskId, ...]:
-        return self.shape.tasks
 
     @property
     def spec(self) -> ClusterSpec:
@@ -164,10 +155,10 @@ class Cluster:
         with self._lock:
             if self.running:
                 return self
-            flavour = launching.Flavour(self._legacy_keras, self._isolate)
+            flavour = self._make.flavour
             environment.check_memory(self.shape, self.setting("task_bytes"), launching.is_warm(flavour))
             for task in self.tasks:
-                self._environ(task)  # a shape that asks for too many GPUs starts nothing
+                self._make.environ(task, self.shape)  # a shape that asks for too many GPUs starts nothing
             base = runs.state_dir(self.setting("state_dir"))
             runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))
             self._run = runs.create_run(base, self.name, {"shape": str(self.shape)})
@@ -236,10 +227,12 @@ class Cluster:
         options = Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
         with self._lock:
             self.start()
+            self._note_ended()
             attempts = self._targets(on)
             limit = self.setting("max_capture_bytes")
             commands = self._payloads.call_commands((fn, args, kwargs), self._main(), attempts, limit)
-            result = self._execute(commands, options)
+            job = self._begin(commands, options)
+        result = execution.finish(job)
         outcomes.require_values(result.results)
         return result.results
 
@@ -265,6 +258,18 @@ class Cluster:
             As `run`.
         """
         __tracebackhide__ = True
+        return execution.finish(self.begin_cell(cell, options))
+
+    def begin_cell(self, cell: Cell, options: Options, detached: bool = False) -> Job:
+        """Start a cell. `tfmagic.execution.finish` waits for it, and must be called next.
+
+        One that is `detached` goes on by itself: nobody need wait for it, and Ctrl-C is not for it.
+
+        Raises:
+            CaptureError: Something cannot travel.
+            TaskDied: A task that is to run it has no process.
+        """
+        __tracebackhide__ = True
         with self._lock:
             self.start()
             wanted = cell.reads if options.capture else frozenset()
@@ -276,7 +281,10 @@ class Cluster:
                 want_value=options.want_value,
                 show_value=cell.show,
             )
-            return self._execute(self._commands(template, options.on, wanted, options.push), options)
+            commands = self._commands(template, options.on, wanted, options.push)
+            if detached:
+                self._payloads.expect(commands, self._attempts(commands))
+            return self._begin(commands, options, detached)
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: str | None = "all", **more: Any) -> None:
         """Bind variables on the tasks.
@@ -289,7 +297,8 @@ class Cluster:
         with self._lock:
             self.start()
             commands = self._commands(RunCell(cell=0), on, (), tuple(bound), bound)
-            self._execute(commands, Options(view="quiet"))
+            job = self._begin(commands, Options(view="quiet"))
+        execution.finish(job)
 
     def pull(self, *names: str, on: str | None = None) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
@@ -302,7 +311,8 @@ class Cluster:
         with self._lock:
             self._require_running()
             commands = self._commands(RunCell(cell=0, pull=names), on, (), ())
-            return self._execute(commands, Options(view="quiet", pull=names)).pulled
+            job = self._begin(commands, Options(view="quiet", pull=names))
+        return execution.finish(job).pulled
 
     # -- faults and looks --
 
@@ -318,7 +328,7 @@ class Cluster:
     def errors(self, *tasks: str) -> dict[str, str]:
         """Every failure of the last cell in full, as text by task name; the root cause first."""
         chosen = {t.name for t in select(",".join(tasks or ("all",)), self.tasks)}
-        texts = failures.full_texts(self._last_cell, self._scene()) if self._last_cell else {}
+        texts = failures.full_texts(*self._last) if self._last else {}
         return {name: text for name, text in texts.items() if name in chosen}
 
     def debug(self, task: str) -> None:
@@ -334,7 +344,8 @@ class Cluster:
             raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
         with self._lock:
             commands = self._commands(RunCell(cell=0, debug=True), task, (), ())
-            self._execute(commands, Options())
+            job = self._begin(commands, Options())
+        execution.finish(job)
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
         """Signal task processes: a crash, on purpose.
@@ -357,11 +368,7 @@ class Cluster:
         """The Python stacks of every thread, by task name; also of a task that is stuck in C++."""
         supervisor = self._require_running()
         chosen = select(",".join(tasks or ("all",)), self.tasks)
-        before = stacks.stack_offsets(self.run_folder, chosen)
-        for task in chosen:
-            if pid := supervisor.state.tasks[task].pid:
-                os.kill(pid, signal.SIGUSR1)
-        return stacks.read_stacks(self.run_folder, before)
+        return stacks.take_stacks(self.run_folder, {t: supervisor.state.tasks[t].pid for t in chosen})
 
     def status(self) -> list[dict[str, Any]]:
         """A row for each task; see `tfmagic.status.status_row`."""
@@ -383,11 +390,12 @@ class Cluster:
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
-        self._payloads, self._watch, self._last_cell = Payloads(), MemoryWatch.begin(), None
+        self._payloads, self._watch, self._last = Payloads(), MemoryWatch.begin(), None
+        self._under_way.clear()
         self._supervisor = Supervisor(
             backend,
             self.tasks,
-            self._policy,
+            functools.partial(policy_of, self.setting, self._make.auto_restart),
             self._boot,
             self._run,
             self.setting("max_log_bytes"),
@@ -395,36 +403,10 @@ class Cluster:
         )
         self._supervisor.start()
 
-    def _policy(self) -> Policy:
-        return Policy(
-            failure_grace_s=self.setting("failure_grace_s"),
-            interrupt_grace_s=self.setting("interrupt_grace_s"),
-            cancel_grace_s=self.setting("cancel_grace_s"),
-            abort_grace_s=self.setting("abort_grace_s"),
-            auto_restart=self._auto_restart,
-        )
-
-    def _environ(self, task: TaskId) -> dict[str, str]:
-        return environment.task_environ(
-            task, self.shape, os.environ, self._env, self._gpus_per_task, self._legacy_keras
-        )
-
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         assert self._spec is not None and self._run is not None
-        return TaskBoot(
-            task=task,
-            attempt=attempt,
-            cluster=self.name,
-            shape_tasks=self.tasks,
-            tf_config=self._spec.tf_config(task),
-            environ=self._environ(task),
-            cwd=environment.existing_folder(),
-            sys_path=tuple(sys.path),
-            stacks_path=str(self._run.stacks_path(task)),
-            leader=self.shape.leader,
-            heartbeat_ms=int(self.setting("heartbeat_timeout_s") * 1000),
-            keras_fix=self._keras_fix,
-        )
+        heartbeat_s = self.setting("heartbeat_timeout_s")
+        return self._make.boot(task, attempt, self.name, self._spec, self._run, heartbeat_s)
 
     # -- inside: running --
 
@@ -463,35 +445,54 @@ class Cluster:
     ) -> dict[TaskId, RunCell]:
         __tracebackhide__ = True
         main, limit = self._main(), self.setting("max_capture_bytes")
+        self._note_ended()
         attempts = self._targets(on)
         namespace = main if values is None else values
         return self._payloads.cell_commands(template, wanted, pushed, namespace, main, attempts, limit)
 
-    def _execute(self, commands: Mapping[TaskId, RunCell], options: Options) -> CellResult:
-        """Run, show, wait; then unpack or raise."""
-        __tracebackhide__ = True
-        supervisor = self._require_running()
-        self._starts = starts = {t: file_size(self.run_folder.log_path(t)) for t in commands}
+    def _begin(self, commands: Mapping[TaskId, RunCell], options: Options, detached: bool = False) -> Job:
+        """Start it, under the lock: cells begin in the order in which they were packed."""
         command = next(iter(commands.values()))
         request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
-        view = functools.partial(self._make_view, starts=starts, options=options)
-        run, outcome = execution.run_cell(supervisor, request, view)
-        self._payloads.note(outcome)
+        view = functools.partial(self._make_view, command, options)
+        settle = functools.partial(self._settle, command, options)
+        job = self._under_way[command.cell] = Job(self._require_running(), request, view, settle)
+        (job.start if detached else functools.partial(execution.begin, job))()
+        return job
+
+    def _note_ended(self) -> None:
+        """What the cells that have ended meanwhile have assigned is the tasks' own."""
+        for job in list(self._under_way.values()):
+            outcome = job.outcome
+            if outcome is not None:
+                self._payloads.note(outcome)
+                del self._under_way[job.number]
+
+    def _settle(self, command: RunCell, options: Options, run: CellRun, outcome: CellState) -> CellResult:
+        """Unpack what the tasks returned, or raise what they raised."""
+        __tracebackhide__ = True
+        with self._lock:
+            self._note_ended()
         outcomes.warn_of_lost_output(outcome, self.run_folder)
+        scene = self._scene(run, stacks.read_grouped(self.run_folder, run.dumps))
         if command.source or command.call:
-            self._last_cell, self._last_stacks = outcome, stacks.read_grouped(self.run_folder, run.dumps)
-        error = failures.build_error(outcome, self._scene())
+            self._last = (outcome, scene)
+        error = failures.build_error(outcome, scene)
         if error is not None:
             raise rendering.dress(error)
-        return outcomes.unpack_outcome(outcome, starts, options.pull, self._main(), self.run_folder)
+        return outcomes.unpack_outcome(outcome, run.starts, options.pull, self._main(), self.run_folder)
 
-    def _scene(self) -> Scene:
-        main, stacks_text = self._main(), self._last_stacks
-        return Scene(main, self.run_folder, self._watch, stacks_text, rendering.shown_name, self._starts)
+    def _scene(self, run: CellRun, stacks_text: str = "") -> Scene:
+        main = self._main()
+        return Scene(main, self.run_folder, self._watch, stacks_text, rendering.shown_name, run.starts)
 
-    def _make_view(self, run: CellRun, starts: Mapping[TaskId, int], options: Options) -> View:
-        if callable(options.view):
-            return options.view(run, starts)
+    def _make_view(self, command: RunCell, options: Options, run: CellRun) -> View:
         if options.view == "quiet":
             return QuietView(run.displays)
-        return TextView(self.run_folder, starts.items(), run.displays)
+        if not callable(options.view):
+            begun = functools.partial(has_begun, run, self._require_running())
+            return TextView(self.run_folder, run.starts.items(), run.displays, has_begun=begun)
+        texts = functools.partial(failures.full_texts, scene=self._scene(run))
+        supervisor, prompt = self._require_running(), rendering.prompt_of(command.filename)
+        made = (self.name, str(self.shape), self.run_folder, run, supervisor, texts)
+        return options.view(Stage(*made, command.source, command.filename, prompt))

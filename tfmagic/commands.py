@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -13,11 +14,20 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from tfmagic import runs
 from tfmagic.capture import format_bytes
+from tfmagic.config import TFCluster
 from tfmagic.options import LineOptions
+from tfmagic.records import read_records
 from tfmagic.results import table_bundle
+from tfmagic.runs import Run
+from tfmagic.screen import plain_text
 from tfmagic.spec import TaskId, select
-from tfmagic.tasklog import prefix, settle_line
+from tfmagic.tasklog import prefix, read_rows
+from tfmagic.views import static
+from tfmagic.views.panel import PanelView
+
+_FULL_BYTES = 20_000_000
 
 if TYPE_CHECKING:
     from tfmagic.magic import TFClusterMagics
@@ -43,11 +53,73 @@ def run_line(magics: TFClusterMagics, options: LineOptions) -> None:
             magics.running(options.cluster).interrupt(*options.words)
         case "debug":
             magics.running(options.cluster).debug(options.words[0])
+        case "wait":
+            magics.detached.wait(_known_name(magics, options), options.timeout_s)
+        case "attach":
+            _attach(magics, options)
         case "push":
             _push(magics, options)
         case "pull":
             pulled = magics.running(options.cluster).pull(*options.words, on=options.on)
             magics.shell.user_ns.update(pulled)
+
+
+async def wait_async(magics: TFClusterMagics, options: LineOptions) -> None:
+    """`%tfcluster wait`, while the notebook's event loop goes on."""
+    __tracebackhide__ = True
+    await magics.detached.wait_async(_known_name(magics, options), options.timeout_s)
+
+
+def _known_name(magics: TFClusterMagics, options: LineOptions) -> str:
+    return magics.known(options.cluster).name
+
+
+def _attach(magics: TFClusterMagics, options: LineOptions) -> None:
+    """Show a cell again: live where it still runs here, else what is on disk."""
+    base = runs.state_dir(TFCluster.instance().state_dir)
+    if options.all:
+        for run in runs.find_runs(base):
+            cells = ", ".join(f"[{r.prompt}] {r.verdict or 'not ended'}" for r in read_records(run))
+            print(f"{run}  {cells or 'no cell'}")
+        return
+    run = _find_run(magics, options, base)
+    records = [r for r in read_records(run) if options.cell in (None, r.prompt)]
+    if not records:
+        which = f"cell {options.cell}" if options.cell is not None else "a cell"
+        raise UsageError(f"run {run} has no record of {which}; %tfcluster attach --all lists what there is")
+    record = records[-1]
+    for job in magics.detached.running():
+        if job.number == record.cell and isinstance(job.view, PanelView):
+            job.view.show_again()
+            return
+    if not record.verdict:
+        print(f"tfmagic: this cell had not ended when its kernel was last seen; run {run}")
+    limit = _FULL_BYTES if options.full else TFCluster.instance().saved_bytes
+    form = static.render(record, run, limit_bytes=limit)
+    display({"text/html": form.html, "text/plain": form.text}, raw=True)
+    for item in form.apart:
+        display(item.data, metadata=item.metadata, raw=True)
+
+
+def _find_run(magics: TFClusterMagics, options: LineOptions, base: Path) -> Run:
+    """The run that is named; else that of the cluster here, else the newest of a cluster of that name."""
+    if options.words:
+        found = [run for run in runs.find_runs(base) if str(run) == options.words[0]]
+        if not found:
+            raise UsageError(
+                f"there is no run {options.words[0]!r} in {base / 'runs'}; %tfcluster attach --all lists them"
+            )
+        return found[0]
+    cluster = magics.clusters.get(options.cluster)
+    if cluster is not None:
+        return cluster.run_folder
+    found = [run for run in runs.find_runs(base) if run.cluster == options.cluster]
+    if not found:
+        raise UsageError(
+            f"no cluster {options.cluster!r} runs here ({magics.running_names()}), and there is no run of "
+            f"one in {base / 'runs'}"
+        )
+    return found[-1]
 
 
 def _start(magics: TFClusterMagics, options: LineOptions) -> None:
@@ -113,18 +185,28 @@ def _status(magics: TFClusterMagics, options: LineOptions) -> None:
 
 
 def _logs(magics: TFClusterMagics, options: LineOptions) -> None:
-    cluster = magics.known(options.cluster)
-    chosen = select(",".join(options.words or ("all",)), cluster.tasks)
+    run, tasks = _run_and_tasks(magics, options)
+    chosen = select(",".join(options.words or ("all",)), tasks)
     try:
         pattern = re.compile(options.grep) if options.grep else None
     except re.error as error:
         raise UsageError(f"--grep {options.grep!r} is not a regular expression: {error}") from None
     for task in chosen:
-        path = cluster.run_folder.log_path(task)
+        path = run.log_path(task)
         if options.path:
             print(path)
             continue
         _print_log(task, path, options.tail, pattern)
+
+
+def _run_and_tasks(magics: TFClusterMagics, options: LineOptions) -> tuple[Run, tuple[TaskId, ...]]:
+    """The run whose logs are meant: also one of a kernel that is gone."""
+    cluster = magics.clusters.get(options.cluster)
+    if cluster is not None:
+        return cluster.run_folder, cluster.tasks
+    base = runs.state_dir(TFCluster.instance().state_dir)
+    run = _find_run(magics, dataclasses.replace(options, words=()), base)
+    return run, run.tasks
 
 
 def _errors(magics: TFClusterMagics, options: LineOptions) -> None:
@@ -148,12 +230,7 @@ def _push(magics: TFClusterMagics, options: LineOptions) -> None:
 def _print_log(task: TaskId, path: Path, tail: int | None, pattern: re.Pattern[str] | None) -> None:
     """Print a log line by line, in constant memory."""
     head = prefix(task)
-    try:
-        file = path.open(encoding="utf-8", errors="replace", newline="\n")
-    except FileNotFoundError:
-        return
-    with file:
-        lines: Iterable[str] = (settle_line(line.rstrip("\n")) for line in file)
-        lines = (line for line in lines if pattern is None or pattern.search(line))
-        for line in lines if tail is None else deque(lines, maxlen=tail):
-            sys.stdout.write(f"{head}{line}\n")
+    lines: Iterable[str] = (plain_text(row) for row in read_rows(path))
+    lines = (line for line in lines if pattern is None or pattern.search(line))
+    for line in lines if tail is None else deque(lines, maxlen=tail):
+        sys.stdout.write(f"{head}{line}\n")

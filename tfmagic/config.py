@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from traitlets import Bool, Float, Int, Unicode
 from traitlets.config import SingletonConfigurable
+
+from tfmagic.states import Policy
 
 
 class TFCluster(SingletonConfigurable):
@@ -38,4 +43,20 @@ class TFCluster(SingletonConfigurable):
     state_dir = Unicode("", help="Folder of run logs; TFMAGIC_STATE_DIR wins.").tag(config=True)
     keep_runs_days = Float(7.0, help="Days after which old runs are deleted.").tag(config=True)
     keep_runs_bytes = Int(4 << 30, help="Bytes above which the oldest runs are deleted.").tag(config=True)
+    fold_noise = Bool(True, help="Fold TensorFlow's start-up lines into one that opens.").tag(config=True)
+    fold_equal = Bool(True, help="Fold equal lines of several tasks in a merged stream.").tag(config=True)
+    saved_bytes = Int(200_000, help="Bytes of html and text that stay in the notebook of a cell.").tag(
+        config=True
+    )
     warm = Bool(True, help="Start the launcher when the extension is loaded.").tag(config=True)
+
+
+def policy_of(setting: Callable[[str], Any], auto_restart: int) -> Policy:
+    """The policy that the settings make."""
+    return Policy(
+        failure_grace_s=setting("failure_grace_s"),
+        interrupt_grace_s=setting("interrupt_grace_s"),
+        cancel_grace_s=setting("cancel_grace_s"),
+        abort_grace_s=setting("abort_grace_s"),
+        auto_restart=auto_restart,
+    )

@@ -197,8 +197,19 @@ class Displayed:
 
 
 @dataclass(frozen=True, slots=True)
+class LineReached:
+    """The cell is at this line of this file now, as seen at a look; most lines are never seen."""
+
+    task: TaskId
+    attempt: int
+    cell: int
+    filename: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierReached:
-    """The task waits at a barrier that all of `members` must reach. It is known by its name.
+    """The task waits at a barrier that all of `members` must reach. It is known by its cell and its name.
 
     It waits `timeout_s` seconds, or, where that is None, as long as they may still come.
     """
@@ -208,6 +219,7 @@ class BarrierReached:
     barrier: str
     members: tuple[TaskId, ...]
     timeout_s: float | None = None
+    cell: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +322,10 @@ class LaunchRequested:
 
 @dataclass(frozen=True, slots=True)
 class CellRequested:
-    """Run `commands` and finish when every task in it has ended its part."""
+    """Run `commands` and finish when every task in it has ended its part.
+
+    Each task runs its cells in the order of request.
+    """
 
     cell: int
     commands: Mapping[TaskId, RunCell]
@@ -320,9 +335,10 @@ class CellRequested:
 
 @dataclass(frozen=True, slots=True)
 class InterruptPressed:
-    """The user wants the prompt back, or only these tasks to stop; a second press means it."""
+    """The user wants the prompt back, or only these tasks or this cell to stop; a second press means it."""
 
     tasks: tuple[TaskId, ...] = ()
+    cell: int = 0  # every one
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +357,7 @@ class StopRequested:
 Event = (
     TaskReady
     | Displayed
+    | LineReached
     | BarrierReached
     | InputWanted
     | CellReturned

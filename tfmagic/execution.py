@@ -1,81 +1,149 @@
 """Waiting for a cell, in the thread that asked for it: its output, its questions, and Ctrl-C.
 
-Only this thread displays, prints and reads the keyboard. While it waits for the user to type, a thread
-"tfmagic-question" watches whether the question still stands: when the task that asked has ended, it
-interrupts the wait.
+Two ways to wait, alike in all but this: `finish` blocks its thread, `finish_async` leaves the event loop
+free, so that the buttons of a panel work. Only this thread displays, prints and reads the keyboard. While it
+waits for the user to type, a thread "tfmagic-question" watches whether the question still stands: when the
+task that asked has ended, it interrupts the wait.
 """
 
 from __future__ import annotations
 
 import _thread
 import builtins
+import contextlib
 import getpass
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-from tfmagic.errors import TfmagicError
-from tfmagic.events import AnswerInput, CellRequested, InputAnswered, InputWanted
-from tfmagic.states import CellState
+from tfmagic.events import AnswerInput, InputAnswered, InputWanted
+from tfmagic.jobs import Job
+from tfmagic.outcomes import CellResult
 from tfmagic.supervisor import CellRun, Supervisor
-from tfmagic.views import View
 
 _LOOK_S = 0.1
 
 
-def run_cell(
-    supervisor: Supervisor, request: CellRequested, make_view: Callable[[CellRun], View]
-) -> tuple[CellRun, CellState]:
-    """Start the cell, show it, and wait for its outcome.
+def begin(job: Job) -> None:
+    """Start a job, and take Ctrl-C until `finish` or `finish_async`, one of which must follow."""
+    presses = job.presses = _Presses(job)
+    presses.take()
+    try:
+        presses.begin()
+    except BaseException:
+        presses.give_back()
+        raise
+
+
+def finish(job: Job) -> CellResult:
+    """Show a job that has begun, wait for it, and settle it; this thread does nothing else meanwhile.
 
     Ctrl-C interrupts the tasks, a second one kills what is left. It does not interrupt this code: only
     a cell that has ended is left.
 
     Raises:
-        TfmagicError: The cluster was stopped meanwhile.
+        As `Job.settle`.
     """
     __tracebackhide__ = True
-    with _Presses(supervisor) as presses:
-        run = supervisor.run_cell(request)
-        presses.begin()
-        view = make_view(run)
-        try:
-            while not run.done.wait(view.interval_s):
-                view.update()
-                if run.inputs:
-                    _answer(run.inputs.popleft(), run, supervisor, presses)
-        except BaseException:  # whatever the front end does to a view: no cell runs on unseen
-            supervisor.interrupt()
-            run.done.wait()
-            raise
-        view.finish(run.outcome)
-    if run.outcome is None:
-        raise TfmagicError("the cluster was stopped while the cell ran") from supervisor.crashed
-    return run, run.outcome
+    try:
+        _wait(job)
+    finally:
+        job.presses.give_back()
+    return job.settle()
+
+
+async def finish_async(job: Job) -> CellResult:
+    """As `finish`, while the event loop of this thread goes on: what a page asks for is done meanwhile."""
+    __tracebackhide__ = True
+    try:
+        await _wait_async(job, job.presses)
+    finally:
+        job.presses.give_back()
+    return job.settle()
+
+
+def wait(job: Job, timeout_s: float | None = None) -> bool:
+    """Show a job that was started until it ends; False when the time has passed. Ctrl-C leaves it alone."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while not job.run.done.wait(job.view.interval_s):
+        job.view.update()
+        _answer_inputs(job)
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+    job.show_end()
+    return True
+
+
+async def wait_async(job: Job, timeout_s: float | None = None) -> bool:
+    """As `wait`, while the event loop of this thread goes on."""
+    return await _wait_async(job, None, timeout_s)
+
+
+def _wait(job: Job) -> None:
+    run, view = job.run, job.view
+    try:
+        while not run.done.wait(view.interval_s):
+            view.update()
+            _answer_inputs(job)
+    except BaseException:  # whatever the front end does to a view: no cell runs on unseen
+        job.supervisor.interrupt(cell=job.number)
+        run.done.wait()
+        raise
+    job.show_end()
+
+
+async def _wait_async(job: Job, presses: _Presses | None, timeout_s: float | None = None) -> bool:
+    import asyncio  # costs a tenth of a second that a plain script need not pay
+
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    job.run.on_done(lambda: _call_soon(loop, ended.set))
+    try:
+        while not job.run.done.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), job.view.interval_s)
+                break
+            job.view.update()
+            _answer_inputs(job)
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+    except BaseException:  # as above; and somebody may cancel what is awaited
+        if presses is not None:
+            job.supervisor.interrupt(cell=job.number)
+            job.run.done.wait()
+        raise
+    job.show_end()
+    return True
+
+
+def _call_soon(loop: Any, function: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+        loop.call_soon_threadsafe(function)
+
+
+def _answer_inputs(job: Job) -> None:
+    if job.run.inputs:
+        job.view.update()  # twice: a look shows what was there at the look before
+        _answer(job.run.inputs.popleft(), job.run, job.supervisor)
 
 
 class _Presses:
     """Takes SIGINT for the time of a cell, where this is the thread that gets it."""
 
-    def __init__(self, supervisor: Supervisor):
-        self._supervisor = supervisor
+    def __init__(self, job: Job):
+        self._job = job
         self._began = False
         self._early = 0
         self._before: Any = None
 
-    def __enter__(self) -> _Presses:
-        self.take()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.give_back()
-
     def begin(self) -> None:
-        """The cell is on its way: from now on a press is for it, and so are those before."""
+        """Start the cell: from now on a press is for it, and so are those before."""
+        self._job.start()
         self._began = True
         for _ in range(self._early):
-            self._supervisor.interrupt()
+            self._interrupt()
 
     def take(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
@@ -89,27 +157,33 @@ class _Presses:
 
     def _press(self, number: int, frame: object) -> None:
         if self._began:
-            self._supervisor.interrupt()
+            self._interrupt()
         else:
             self._early += 1
 
+    def _interrupt(self) -> None:
+        self._job.supervisor.interrupt(cell=self._job.number)
 
-def _answer(wanted: InputWanted, run: CellRun, supervisor: Supervisor, presses: _Presses) -> None:
+
+def _answer(wanted: InputWanted, run: CellRun, supervisor: Supervisor) -> None:
     """Ask the user what the task wants to know."""
-    presses.give_back()  # a press ends the reading
+    is_main = threading.current_thread() is threading.main_thread()
+    # a press ends the reading: whatever handler there was, such as that of an event loop
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) if is_main else None
     try:
         answer = _ask_user(wanted, lambda: run.done.is_set() or _has_ended(wanted, supervisor))
         if answer is not None:
             supervisor.ask(InputAnswered(wanted.task, answer))
     except KeyboardInterrupt:
-        supervisor.interrupt()
+        supervisor.interrupt(cell=wanted.cell)
     finally:
-        presses.take()
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def _has_ended(wanted: InputWanted, supervisor: Supervisor) -> bool:
-    cell = supervisor.state.cell
-    return cell is None or cell.request.cell != wanted.cell or wanted.task in cell.outcomes
+    cell = supervisor.state.cells.get(wanted.cell)
+    return cell is None or wanted.task in cell.outcomes
 
 
 def _ask_user(wanted: InputWanted, is_over: Callable[[], bool]) -> AnswerInput | None:

@@ -6,11 +6,13 @@
 No process, no clock, no thread: the supervisor brings events and the time and carries out actions.
 An action that was decided is folded in by the event that follows from it.
 
-A cell ends when each of its tasks has an outcome. As soon as one failed, the others are released from
-the collectives in which they wait for it. Those that still have no outcome after their grace, or when
-the time is up or the user pressed Ctrl-C, are brought there by the ladder: KeyboardInterrupt, a cancellation
-of what runs inside TensorFlow, an abort of its collectives, a look at the stacks, SIGKILL and a new
-process. Each rung reaches what the one before it cannot, and costs the task more of its state.
+Several cells may be under way, each by itself; a task serves them in the order of request, and a cell is
+sent when all of its tasks are free for it. It ends when each of them has an outcome. As soon as one
+failed, the others are released from the collectives in which they wait for it. Those that still have no
+outcome after their grace, or when the time is up or the user pressed Ctrl-C, are brought there by the
+ladder: KeyboardInterrupt, a cancellation of what runs inside TensorFlow, an abort of its collectives, a
+look at the stacks, SIGKILL and a new process. Each rung reaches what the one before it cannot, and costs
+the task more of its state.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from tfmagic.events import (
     InputWanted,
     InterruptPressed,
     LaunchRequested,
+    LineReached,
     StopRequested,
     TaskExited,
     TaskLost,
@@ -58,6 +61,7 @@ from tfmagic.states import (
     Send,
     Signal,
     TaskState,
+    needed_before,
     with_cell,
     with_task,
 )
@@ -80,9 +84,9 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
         case LaunchRequested(tasks):
             return _apply_launch(state, tasks)
         case CellRequested():
-            return replace(state, cell=CellState(event, now))
-        case InterruptPressed(tasks):
-            return _apply_press(state, tasks)
+            return _apply_request(state, event, now)
+        case InterruptPressed(tasks, number):
+            return _apply_press(state, tasks, number)
         case StopRequested():
             return replace(state, stopping=True)
         case TaskStarted(task, attempt, pid, fresh):
@@ -102,23 +106,33 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
             return _apply_outcome(state, event, now)
         case TaskExited(task) | TaskLost(task):
             return _apply_end(state, event, now)
-        case Displayed() | InputWanted() | InputAnswered():
+        case Displayed() | LineReached() | InputWanted() | InputAnswered():
             return state
         case _:
             assert_never(event)
 
 
-def _apply_press(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterState:
-    cell = state.cell
-    if cell is None or cell.finished:
-        return state
-    tasks = tuple(t for t in tasks or cell.request.commands if t in cell.request.commands)
+def _apply_request(state: ClusterState, request: CellRequested, now: float) -> ClusterState:
+    cell = CellState(request, now)
+    return with_cell(state, replace(cell, queued=True) if needed_before(state, cell) else cell)
+
+
+def _apply_press(state: ClusterState, tasks: tuple[TaskId, ...], number: int) -> ClusterState:
+    for cell in state.cells.values():
+        if number in (0, cell.number):
+            state = _press_cell(state, cell, tasks)
+    return state
+
+
+def _press_cell(state: ClusterState, cell: CellState, tasks: tuple[TaskId, ...]) -> ClusterState:
+    # a task that has ended its part may run another cell by now: a press that names it means that one
+    tasks = tuple(t for t in tasks if t in cell.waiting_for) if tasks else tuple(cell.request.commands)
     if not tasks:
         return state
     again = set(tasks) & set(cell.pressed_tasks)
     pressed = tuple(dict.fromkeys((*cell.pressed_tasks, *tasks)))
     presses = cell.presses + 1 if again else max(cell.presses, 1)
-    return with_cell(state, presses=presses, pressed_tasks=pressed)
+    return with_cell(state, replace(cell, presses=presses, pressed_tasks=pressed))
 
 
 def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterState:
@@ -132,23 +146,22 @@ def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterStat
 
 
 def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: float) -> ClusterState:
-    cell, task = state.cell, event.task
+    task = event.task
     if state.tasks[task].attempt != event.attempt:
         return state
     state = barriers.forget_task(with_task(state, task, phase=Phase.READY), task)
-    if cell is None or cell.request.cell != event.cell or task in cell.outcomes:
+    cell = state.cells.get(event.cell)
+    if cell is None or task in cell.outcomes:
         return state
-    return _with_outcome(state, task, event, now)
+    return with_cell(state, _with_outcome(cell, task, event, now))
 
 
-def _with_outcome(state: ClusterState, task: TaskId, outcome: Outcome, now: float) -> ClusterState:
-    cell = state.cell
-    assert cell is not None
+def _with_outcome(cell: CellState, task: TaskId, outcome: Outcome, now: float) -> CellState:
     failed_at = cell.failed_at
     if failed_at is None and not isinstance(outcome, CellReturned):
         failed_at = min(getattr(outcome, "raised_at", 0.0) or now, now)
-    return with_cell(
-        state,
+    return replace(
+        cell,
         outcomes={**cell.outcomes, task: outcome},
         ended_at={**cell.ended_at, task: now},
         failed_at=failed_at,
@@ -163,9 +176,9 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
     phase = Phase.STOPPED if state.stopping else Phase.PLANNED if old.replace else Phase.DEAD
     state = with_task(state, task, phase=phase, pid=0, end=event, replace=False)
     state = barriers.forget_task(state, task)
-    cell = state.cell
-    if cell is not None and cell.sent and not cell.finished and task in cell.waiting_for:
-        state = _with_outcome(state, task, event, now)
+    for cell in state.cells.values():
+        if cell.sent and task in cell.waiting_for:
+            state = with_cell(state, _with_outcome(cell, task, event, now))
     return state
 
 
@@ -177,13 +190,14 @@ def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
     if state.stopping:
         return Decision((), state, None)
     actions: list[Action] = []
-    wake_at: float | None = None
+    times: list[float | None] = []
     state = _decide_processes(state, policy, actions)
-    if state.cell is not None and not state.cell.finished:
-        state, wake_at = _decide_cell(state, policy, now, actions)
+    for cell in state.cells.values():  # an earlier one that finishes now frees its tasks for the later ones
+        state, wake_at = _decide_cell(state, cell, policy, now, actions)
+        times.append(wake_at)
     state = barriers.decide_barriers(state, now, actions)
-    times = [t for t in (wake_at, barriers.next_deadline(state)) if t is not None]
-    return Decision(tuple(actions), state, min(times, default=None))
+    times.append(barriers.next_deadline(state))
+    return Decision(tuple(actions), state, min((t for t in times if t is not None), default=None))
 
 
 def _decide_processes(state: ClusterState, policy: Policy, actions: list[Action]) -> ClusterState:
@@ -205,33 +219,32 @@ def _launch(state: ClusterState, task: TaskId, actions: list[Action], **changes:
 
 
 def _decide_cell(
-    state: ClusterState, policy: Policy, now: float, actions: list[Action]
+    state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
 ) -> tuple[ClusterState, float | None]:
-    cell = state.cell
-    assert cell is not None
-    if not cell.sent and cell.presses:  # it waited for tasks that are starting
-        cell = replace(cell, finished=True)
-        actions.append(FinishCell(cell))
-        return replace(state, cell=cell), None
     if not cell.sent:
+        if cell.presses:  # it waited for its tasks: they were starting, or another cell needs them
+            return _finish_cell(state, cell, actions), None
+        if cell.queued and needed_before(state, cell):
+            return state, None
         if any(state.tasks[task].phase in COMING for task in cell.request.commands):
             return state, None
-        state = _send_cell(state, actions, now)
-        cell = state.cell
-        assert cell is not None
+        state, cell = _send_cell(state, cell, actions, now)
     if not cell.waiting_for:
-        cell = replace(cell, finished=True)
-        actions.append(FinishCell(cell))
-        return replace(state, cell=cell), None
-    state = _release_waiting(state, actions)
-    state = _start_ladder(state, policy, now, actions)
-    return _climb_ladder(state, policy, now, actions)
+        return _finish_cell(state, cell, actions), None
+    cell = _release_waiting(cell, actions)
+    cell = _start_ladder(cell, policy, now, actions)
+    return _climb_ladder(state, cell, policy, now, actions)
 
 
-def _send_cell(state: ClusterState, actions: list[Action], now: float) -> ClusterState:
+def _finish_cell(state: ClusterState, cell: CellState, actions: list[Action]) -> ClusterState:
+    actions.append(FinishCell(cell))
+    return replace(state, cells={n: other for n, other in state.cells.items() if n != cell.number})
+
+
+def _send_cell(
+    state: ClusterState, cell: CellState, actions: list[Action], now: float
+) -> tuple[ClusterState, CellState]:
     """Send the cell; a task that is not there is an outcome at once."""
-    cell = state.cell
-    assert cell is not None
     tasks = dict(state.tasks)
     for task, command in cell.request.commands.items():
         seen = tasks[task]
@@ -240,58 +253,54 @@ def _send_cell(state: ClusterState, actions: list[Action], now: float) -> Cluste
             tasks[task] = replace(seen, phase=Phase.RUNNING)
         else:
             end = seen.end or TaskLost(task, seen.attempt, "it has no process")
-            state = _with_outcome(state, task, end, now)
-    assert state.cell is not None
-    return replace(state, tasks=tasks, cell=replace(state.cell, sent=True))
+            cell = _with_outcome(cell, task, end, now)
+    cell = replace(cell, sent=True, started=now if cell.queued else cell.started)
+    return replace(state, tasks=tasks), cell
 
 
-def _release_waiting(state: ClusterState, actions: list[Action]) -> ClusterState:
+def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:
     """Free the others from collectives in which they wait for a failed task.
 
     A dead task breaks every collective for good. One that raised breaks only those that somebody
     waits in: a task that needs none any more keeps its strategy whole.
     """
-    cell = state.cell
-    assert cell is not None
     if cell.request.keep_going:
-        return state
+        return cell
     dead = [t.name for t, o in cell.outcomes.items() if isinstance(o, TaskExited | TaskLost)]
     raised = [
         f"{t} raised {o.error.type_name}" for t, o in cell.outcomes.items() if isinstance(o, CellRaised)
     ]
     if dead and not cell.aborted:
         message = f"{', '.join(dead)} died"
-        actions += [Abort(t, message) for t in cell.waiting_for]
-        return with_cell(state, aborted=True, released=True)
+        actions += [Abort(t, message, cell.number) for t in cell.waiting_for]
+        return replace(cell, aborted=True, released=True)
     if raised and not cell.released:
-        actions += [Abort(t, raised[0], when_stuck=True) for t in cell.waiting_for]
-        return with_cell(state, released=True)
-    return state
+        actions += [Abort(t, raised[0], cell.number, when_stuck=True) for t in cell.waiting_for]
+        return replace(cell, released=True)
+    return cell
 
 
-def _start_ladder(state: ClusterState, policy: Policy, now: float, actions: list[Action]) -> ClusterState:
+def _start_ladder(cell: CellState, policy: Policy, now: float, actions: list[Action]) -> CellState:
     """Put tasks on the ladder when there is a reason to."""
-    cell = state.cell
-    assert cell is not None
     ladder = cell.ladder
     if cell.presses and (ladder is None or not set(cell.pressed_tasks) <= set(ladder.tasks)):
         tasks = cell.pressed_tasks if ladder is None else (*ladder.tasks, *cell.pressed_tasks)
-        return with_cell(state, ladder=Ladder("interrupted", now, tasks))
+        return replace(cell, ladder=Ladder("interrupted", now, tasks))
     if ladder is not None and set(ladder.tasks) & set(cell.waiting_for):
         if cell.presses > 1 and ladder.rung < _LAST_RUNG - 1:
             since = now - _rung_times(policy)[-2]
-            return with_cell(state, ladder=replace(ladder, since=since, rung=_LAST_RUNG - 2))
-        return state
+            return replace(cell, ladder=replace(ladder, since=since, rung=_LAST_RUNG - 2))
+        return cell
     timeout = cell.request.timeout_s
     if timeout is not None and now >= cell.started + timeout and not cell.timed_out:
-        actions += [Signal(t, SIGUSR1) for t in cell.waiting_for]
+        actions += [Signal(t, SIGUSR1, cell.number) for t in cell.waiting_for]
         ladder = Ladder("the time limit has passed", now + _DUMP_S, cell.waiting_for)
-        return with_cell(state, timed_out=True, ladder=ladder)
+        return replace(cell, timed_out=True, ladder=ladder)
     release_at = _release_at(cell, policy)
     if release_at is not None and now >= release_at:
         failed = [t.name for t, o in cell.outcomes.items() if not isinstance(o, CellReturned)]
-        return with_cell(state, ladder=Ladder(f"{', '.join(failed)} failed", now, cell.waiting_for))
-    return state
+        return replace(cell, ladder=Ladder(f"{', '.join(failed)} failed", now, cell.waiting_for))
+    return cell
 
 
 def _release_at(cell: CellState, policy: Policy) -> float | None:
@@ -310,40 +319,39 @@ def _rung_times(policy: Policy) -> tuple[float, ...]:
 
 
 def _climb_ladder(
-    state: ClusterState, policy: Policy, now: float, actions: list[Action]
+    state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
 ) -> tuple[ClusterState, float | None]:
     """Take the rungs that are due, and say when the next one is."""
-    cell = state.cell
-    assert cell is not None
     ladder, waiting = cell.ladder, cell.waiting_for
     if ladder is None or not set(ladder.tasks) & set(waiting):
         timeout = cell.request.timeout_s
         limit = None if timeout is None or cell.timed_out else cell.started + timeout
         times = [t for t in (limit, _release_at(cell, policy)) if t is not None]
-        return state, min(times, default=None)
+        return with_cell(state, cell), min(times, default=None)
     due = _rung_times(policy)
     while ladder.rung < _LAST_RUNG and now >= ladder.since + due[ladder.rung]:
         for task in (t for t in waiting if t in ladder.tasks):
-            state = _take_rung(state, task, ladder, actions)
+            state, cell = _take_rung(state, cell, task, ladder, actions)
         ladder = replace(ladder, rung=ladder.rung + 1)
-    state = with_cell(state, ladder=ladder)
+    state = with_cell(state, replace(cell, ladder=ladder))
     return state, ladder.since + due[ladder.rung] if ladder.rung < _LAST_RUNG else None
 
 
-def _take_rung(state: ClusterState, task: TaskId, ladder: Ladder, actions: list[Action]) -> ClusterState:
-    assert state.cell is not None
+def _take_rung(
+    state: ClusterState, cell: CellState, task: TaskId, ladder: Ladder, actions: list[Action]
+) -> tuple[ClusterState, CellState]:
     match ladder.rung:
         case 0:
-            actions.append(Interrupt(task))
+            actions.append(Interrupt(task, cell.number))
         case 1:
-            actions.append(Cancel(task))
+            actions.append(Cancel(task, cell.number))
         case 2:
-            actions.append(Abort(task, f"tfmagic released this task: {ladder.reason}"))
+            actions.append(Abort(task, f"tfmagic released this task: {ladder.reason}", cell.number))
         case 3:
-            if not state.cell.timed_out:  # else its stacks have been taken
-                actions.append(Signal(task, SIGUSR1))
+            if not cell.timed_out:  # else its stacks have been taken
+                actions.append(Signal(task, SIGUSR1, cell.number))
         case _:
             actions.append(Signal(task, SIGKILL))
-            state = with_cell(state, replaced=(*state.cell.replaced, task))
+            cell = replace(cell, replaced=(*cell.replaced, task))
             state = with_task(state, task, replace=True, phase=Phase.ENDING)
-    return state
+    return state, cell

@@ -2,25 +2,31 @@
 
 line ── options ──→ which cluster, which shape          (a mistake starts nothing)
 cell ── sources ──→ Python source and the names it reads (a syntax error starts nothing)
-Cluster.run_cell ──→ TaskResults ──→ --out, --pull       (a failure is raised as what it was)
+Cluster.begin_cell ──→ wait, or await ──→ TaskResults ──→ --out, --pull    (a failure is raised as it was)
+
+A cell is written once, as a generator of the jobs that must end before it goes on: the magic proper
+blocks for each, the one that `tfmagic.awaiting` puts in its place awaits it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import dataclasses
+from collections.abc import Generator
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
-from tfmagic import commands, completion, rendering
+from tfmagic import awaiting, commands, completion, detached, execution, rendering
 from tfmagic.backends import launching
-from tfmagic.cells import Options
+from tfmagic.cells import Cell, Options
 from tfmagic.clusters import Cluster
 from tfmagic.compare import Comparison
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
+from tfmagic.jobs import Job
 from tfmagic.options import (
     CellOptions,
     HelpShown,
@@ -28,12 +34,13 @@ from tfmagic.options import (
     parse_cell_line,
     parse_line,
 )
+from tfmagic.outcomes import CellResult
 from tfmagic.sources import prepare_cell
-from tfmagic.spec import TaskId, select
-from tfmagic.supervisor import CellRun
-from tfmagic.views import View
+from tfmagic.spec import select
+from tfmagic.views.choice import choose_view, publisher
 from tfmagic.views.progress import StartProgress
-from tfmagic.views.text import TextView
+
+Steps = Generator[Job, CellResult, None]
 
 
 @magics_class
@@ -44,6 +51,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         super().__init__(shell)
         self.clusters: dict[str, Cluster] = {}
         self.shapes: dict[str, ShapeOptions] = {}
+        self.detached = detached.DetachedJobs(shell)
 
     @line_cell_magic
     def tfcluster(self, line: str, cell: str | None = None) -> None:
@@ -53,29 +61,50 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             if cell is None:
                 commands.run_line(self, parse_line(line))
             else:
-                self._run_cell(parse_cell_line(line), cell)
-        except HelpShown as shown:
-            print(shown)
-        except (ClusterSpecError, BackendError) as error:
-            raise UsageError(str(error)) from None
-        except BaseException as error:  # the frames that it came by are of no use to anybody
-            raise error.with_traceback(rendering.without_bridge(error.__traceback__))  # noqa: B904
+                with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
+                    _drive(steps)
+        except BaseException as error:
+            if (told := _tell(error)) is not None:
+                raise told  # noqa: B904
+
+    @cell_magic(awaiting.ASYNC_MAGIC)
+    async def tfcluster_async(self, line: str, cell: str) -> None:
+        """`%%tfcluster`, awaited: the notebook's event loop goes on meanwhile."""
+        __tracebackhide__ = True
+        try:
+            with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
+                await _drive_async(steps)
+        except BaseException as error:
+            if (told := _tell(error)) is not None:
+                raise told  # noqa: B904
+
+    @line_magic(awaiting.ASYNC_WAIT)
+    async def wait_async(self, line: str) -> None:
+        """`%tfcluster wait`, awaited."""
+        __tracebackhide__ = True
+        try:
+            await commands.wait_async(self, parse_line(line))
+        except BaseException as error:
+            if (told := _tell(error)) is not None:
+                raise told  # noqa: B904
 
     # -- cells --
 
-    def _run_cell(self, options: CellOptions, body: str) -> None:
+    def _cell_steps(self, options: CellOptions, body: str) -> Steps:
+        """The cell, up to each job that must have ended before it goes on."""
         __tracebackhide__ = True
         cell = prepare_cell(body, self.shell)
-        run_options = self._run_options(options)
+        if options.detach:
+            self._detach(options, cell)
+            return
         if options.compare:
-            results: Any = self._compare(options, cell, run_options)
+            results: Any = yield from self._compare(options, cell)
             display(results)
         else:
             cluster = self.new_cluster(options.cluster, options.shape) if options.fresh else None
             try:
                 used = cluster or self._cluster_for(options)
-                self.start_shown(used)
-                result = used.run_cell(cell, _with_view(run_options, self._view(used, options.view)))
+                result = yield used.begin_cell(cell, self._run_options(options, self.start_shown(used)))
             finally:
                 if cluster is not None:
                     cluster.stop()
@@ -84,7 +113,15 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         if options.out:
             self.shell.user_ns[options.out] = results
 
-    def _run_options(self, options: CellOptions) -> Options:
+    def _detach(self, options: CellOptions, cell: Cell) -> None:
+        """Start the cell and leave it to itself."""
+        __tracebackhide__ = True
+        cluster = self._cluster_for(options)
+        place = self.start_shown(cluster)
+        job = cluster.begin_cell(cell, self._run_options(options, place), detached=True)
+        self.detached.add(cluster, job, options.out)
+
+    def _run_options(self, options: CellOptions, place: str) -> Options:
         return Options(
             on=options.on,
             push=options.push,
@@ -93,36 +130,21 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             timeout_s=options.timeout_s,
             keep_going=options.keep_going,
             want_value=bool(options.out),
+            view=choose_view(options.view, self.shell, place),
         )
 
-    def _compare(self, options: CellOptions, cell: Any, run_options: Options) -> Comparison:
+    def _compare(self, options: CellOptions, cell: Cell) -> Generator[Job, CellResult, Comparison]:
         """The cell in a new cluster of each size."""
         __tracebackhide__ = True
         found = {}
         for size in options.compare:
             cluster = self.new_cluster(f"compare-{size}", options.shape, workers=size)
-            print(f"tfmagic: with {cluster.shape}")
             try:
-                self.start_shown(cluster)
-                view = _with_view(run_options, self._view(cluster, options.view))
-                found[size] = cluster.run_cell(cell, view).results
+                place = self.start_shown(cluster)
+                found[size] = (yield cluster.begin_cell(cell, self._run_options(options, place))).results
             finally:
                 cluster.stop()
         return Comparison(found)
-
-    def _view(self, cluster: Cluster, name: str) -> Any:
-        """The view's name, or how to make a text view that can show rich displays."""
-        if name == "quiet":
-            return "quiet"
-        rich = self._show_rich if hasattr(self.shell, "kernel") else None
-
-        def make(run: CellRun, starts: Mapping[TaskId, int]) -> View:
-            return TextView(cluster.run_folder, starts.items(), run.displays, show_rich=rich)
-
-        return make
-
-    def _show_rich(self, data: dict[str, Any], metadata: dict[str, Any]) -> None:
-        self.shell.display_pub.publish(data=data, metadata=metadata)
 
     # -- which cluster --
 
@@ -157,8 +179,6 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             )
 
     def full_shape(self, cluster: Cluster, asked: ShapeOptions) -> ShapeOptions:
-        import dataclasses
-
         shape = cluster.shape
         return dataclasses.replace(
             asked, workers=shape.workers, ps=shape.ps, chief=shape.chief, evaluator=shape.evaluator
@@ -182,16 +202,18 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             namespace=self.shell.user_ns,
         )
 
-    def start_shown(self, cluster: Cluster) -> None:
-        """Start it with a progress bar; nothing if it runs."""
+    def start_shown(self, cluster: Cluster) -> str:
+        """Start it with a progress bar, and say under which display id that stands, if it does."""
         __tracebackhide__ = True
         if cluster.running:
-            return
-        progress = StartProgress(cluster.name, str(cluster.shape))
+            return ""
+        publish = publisher(self.shell) if hasattr(self.shell, "kernel") else None
+        progress = StartProgress(cluster.name, str(cluster.shape), publish=publish)
         try:
             cluster.start(progress)
         finally:
             progress.end()
+        return progress.display_id
 
     def running_names(self) -> str:
         names = [name for name, cluster in self.clusters.items() if cluster.running]
@@ -219,10 +241,35 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             cluster.stop()
 
 
-def _with_view(options: Options, view: Any) -> Options:
-    import dataclasses
+def _drive(steps: Steps) -> None:
+    """Block for each job."""
+    __tracebackhide__ = True
+    with contextlib.suppress(StopIteration):
+        job = next(steps)
+        while True:
+            job = steps.send(execution.finish(job))
 
-    return dataclasses.replace(options, view=view)
+
+async def _drive_async(steps: Steps) -> None:
+    """Await each job."""
+    __tracebackhide__ = True
+    with contextlib.suppress(StopIteration):
+        job = next(steps)
+        while True:
+            job = steps.send(await execution.finish_async(job))
+
+
+def _tell(error: BaseException) -> BaseException | None:
+    """What the notebook raises for it: mistakes of the line in IPython's way, help as text."""
+    if isinstance(error, HelpShown):
+        print(error)
+        return None
+    if isinstance(error, ClusterSpecError | BackendError):
+        told = UsageError(str(error))
+        told.__suppress_context__ = True
+        return told
+    # the frames that it came by are of no use to anybody
+    return error.with_traceback(rendering.without_bridge(error.__traceback__))
 
 
 def load(shell: Any) -> None:
@@ -233,6 +280,7 @@ def load(shell: Any) -> None:
     if config not in shell.configurables:
         shell.configurables.append(config)
     completion.install(shell, magics.clusters)
+    awaiting.install(shell)
     if config.warm:
         launching.warm(launching.Flavour())
 
@@ -244,4 +292,5 @@ def unload(shell: Any) -> None:
         raise TfmagicError("tfmagic is not loaded; load it with %load_ext tfmagic")
     magics.stop_all()
     completion.remove(shell)
+    awaiting.remove(shell)
     launching.close_all()

@@ -29,6 +29,12 @@ def names_read(tree: ast.Module, source: str) -> set[str]:
     return walk.read | (inner - walk.assigned)
 
 
+def names_assigned(source: str) -> frozenset[str]:
+    """The global names that running `source` may bind itself."""
+    symbols = symtable.symtable(source, "<cell>", "exec").get_symbols()
+    return frozenset(s.get_name() for s in symbols if s.is_assigned() or s.is_imported())
+
+
 def global_names(code: types.CodeType) -> set[str]:
     """The global names that `code`, and every function and class body inside it, refers to."""
     found = {

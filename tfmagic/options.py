@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import functools
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -102,6 +103,7 @@ class CellOptions:
     keep_going: bool = False
     view: str = "auto"
     compare: tuple[int, ...] = ()
+    detach: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,9 @@ class LineOptions:
     path: bool = False
     tail: int | None = None
     grep: str | None = None
+    timeout_s: float | None = None
+    cell: int | None = None
+    full: bool = False
 
 
 def _count(text: str) -> int:
@@ -224,7 +229,7 @@ def cell_parser() -> _Parser:
     group.add_argument("--push", type=_name_list, default=(), metavar="A,B", help="send variables before it")
     group.add_argument("--no-capture", action="store_true", help="send nothing but what --push names")
     group.add_argument("--fresh", action="store_true", help="new processes for this cell, ended with it")
-    group.add_argument("--detach", action="store_true", help="(not in this version)")
+    group.add_argument("--detach", action="store_true", help="return at once; the cell goes on")
     group.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="stop it after that, with stacks")
     group.add_argument("--keep-going", action="store_true", help="one failing task does not stop the others")
     group.add_argument("--view", choices=VIEWS, default="auto", help="how output is shown")
@@ -244,10 +249,8 @@ def parse_cell_line(line: str) -> CellOptions:
     """
     parser = cell_parser()
     found = parser.read(line)
-    if found.detach:
-        parser.error("--detach is not in this version yet; leave it out and the cell is waited for")
-    if found.view in ("widget", "html"):
-        parser.error(f"--view {found.view} is not in this version yet; use --view text or quiet")
+    if found.detach and (found.fresh or found.compare):
+        parser.error("--detach goes on in a cluster that stays: leave --fresh and --compare out")
     if found.on is not None and not found.on.strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
     if found.compare and (found.workers is not None or found.fresh):
@@ -265,6 +268,7 @@ def parse_cell_line(line: str) -> CellOptions:
         keep_going=found.keep_going,
         view=found.view,
         compare=found.compare,
+        detach=found.detach,
     )
 
 
@@ -278,8 +282,16 @@ COMMANDS = {
     "interrupt": "interrupt the cell that runs, on every task or only on these",
     "debug": "pdb in a task, on its last failure, with live frames",
     "push": "send notebook variables:  push A,B [--on SELECTOR]",
+    "wait": "wait for the cells that were started with --detach",
+    "attach": "show a cell of a past run again, from disk:  attach [RUN] [--cell N]",
     "pull": "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]",
 }
+
+
+def _words(found: str | Iterable[str] | None) -> tuple[str, ...]:
+    if found is None or isinstance(found, str):
+        return (found,) if found else ()
+    return tuple(found)
 
 
 @functools.cache
@@ -300,6 +312,13 @@ def line_parser(command: str) -> _Parser:
         parser.add_argument("--all", action="store_true", help="every cluster of this notebook")
     if command == "status":
         parser.add_argument("--json", action="store_true", help="for programs")
+    if command == "wait":
+        parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="then say who still runs")
+    if command == "attach":
+        parser.add_argument("words", nargs="?", metavar="RUN", help="its name; the newest without one")
+        parser.add_argument("--cell", type=_count, metavar="N", help="the notebook's number of the cell")
+        parser.add_argument("--full", action="store_true", help="without the limit of a saved cell")
+        parser.add_argument("--all", action="store_true", help="list the runs and their cells")
     if command == "logs":
         parser.add_argument("--tail", type=_count, metavar="N", help="the last N lines of each")
         parser.add_argument("--grep", metavar="RE", help="only lines that match")
@@ -334,11 +353,14 @@ def parse_line(line: str) -> LineOptions:
         command=command,
         cluster=found.cluster,
         shape=_shape_of(found, parser) if has_shape else ShapeOptions(),
-        words=tuple(getattr(found, "words", ())),
+        words=_words(getattr(found, "words", ())),
         on=getattr(found, "on", None),
         all=getattr(found, "all", False),
         json=getattr(found, "json", False),
         path=getattr(found, "path", False),
         tail=getattr(found, "tail", None),
         grep=getattr(found, "grep", None),
+        timeout_s=getattr(found, "timeout", None),
+        cell=getattr(found, "cell", None),
+        full=getattr(found, "full", False),
     )

@@ -10,6 +10,7 @@ from typing import Any
 from tfmagic import capture
 from tfmagic.capture import Captured, TaskNames
 from tfmagic.events import RunCell
+from tfmagic.names import names_assigned
 from tfmagic.spec import TaskId
 from tfmagic.states import CellState
 
@@ -70,8 +71,15 @@ class Payloads:
         template = RunCell(cell=0, call=packed, want_value=True, sources=capture.sources_of_call(call))
         return self.cell_commands(template, wanted, (), main, main, attempts, limit_bytes)
 
+    def expect(self, commands: Mapping[TaskId, RunCell], attempts: Mapping[TaskId, int]) -> None:
+        """The cell goes on by itself: what it assigns is the tasks' own for cells that are sent meanwhile."""
+        for task, names in self.names_of(attempts).items():
+            names.coming[commands[task].cell] = names_assigned(commands[task].source)
+
     def note(self, outcome: CellState) -> None:
         """Remember the names that the tasks' cells have assigned, and forget what did not arrive."""
+        for _, names in self._names.values():
+            names.coming.pop(outcome.request.cell, None)
         for task in outcome.waiting_for:  # the cell was given up before it was sent
             self._names.pop(task, None)
         for task, result in outcome.outcomes.items():

@@ -20,7 +20,11 @@ from typing import Any
 _OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
 _CELL_FILE = re.compile(r'File "(<tfcluster-\d+>)"')
-_MAGIC_CALL = "get_ipython().run_cell_magic('tfcluster'"
+_MAGIC_CALLS = (
+    "%%tfcluster",
+    "get_ipython().run_cell_magic('tfcluster'",
+    "await get_ipython().run_cell_magic('_tfcluster_async'",
+)
 
 
 def shown_name(filename: str) -> str:
@@ -34,6 +38,12 @@ def shown_name(filename: str) -> str:
     if names is not None and filename in names:  # private to IPython: gives the header "Cell In[7]"
         names[alias] = names[filename]
     return alias
+
+
+def prompt_of(filename: str) -> int:
+    """The number that the notebook shows of the cell with this file name; 0 where it has none."""
+    names = getattr(getattr(_shell(), "compile", None), "_filename_map", {})
+    return int(names.get(filename, 0))
 
 
 def name_cells(text: str) -> str:
@@ -100,7 +110,7 @@ def _is_bridge(entry: TracebackType) -> bool:
     """Whether this frame only leads from the notebook to us."""
     code = entry.tb_frame.f_code
     line = linecache.getline(code.co_filename, entry.tb_lineno)
-    is_call = code.co_name == "<module>" and line.startswith((_MAGIC_CALL, "%%tfcluster"))
+    is_call = code.co_name == "<module>" and line.startswith(_MAGIC_CALLS)
     return is_call or _IPYTHON in code.co_filename
 
 

@@ -3,6 +3,8 @@
     <state dir>/runs/<run>/run.json          who started it: {"pid", "started", "cluster", "shape"}
     <state dir>/runs/<run>/<task>.log        everything that the task wrote, in its order
     <state dir>/runs/<run>/<task>.stacks     the Python stacks that it was asked for
+    <state dir>/runs/<run>/<task>.displays   its rich displays, and
+    <state dir>/runs/<run>/cells.jsonl       the cells: see `tfmagic.records`
 
 Folders are 0700 and files 0600. Old runs are pruned by age and size when a new one starts; a run
 whose kernel is alive is left alone.
@@ -20,7 +22,7 @@ from pathlib import Path
 import platformdirs
 
 from tfmagic.errors import LaunchError
-from tfmagic.spec import TaskId
+from tfmagic.spec import TaskId, parse_task
 
 
 def file_size(path: os.PathLike[str]) -> int:
@@ -46,6 +48,19 @@ class Run:
 
     def __str__(self) -> str:
         return self.folder.name
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster; "" where the folder does not say."""
+        try:
+            return str(json.loads((self.folder / "run.json").read_text())["cluster"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """The tasks that have a log."""
+        return tuple(sorted(parse_task(path.stem) for path in self.folder.glob("*-*.log")))
 
     def log_path(self, task: TaskId) -> Path:
         path = self._log_paths.get(task)
@@ -99,6 +114,11 @@ def _make_unique(runs: Path, name: str) -> Path:
             continue
         return folder
     raise FileExistsError(f"too many runs called {name}")
+
+
+def find_runs(base: Path) -> list[Run]:
+    """The runs that are kept, the newest last."""
+    return [Run(folder) for folder in sorted((base / "runs").glob("*")) if (folder / "run.json").exists()]
 
 
 def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import time
 from collections.abc import Iterable, Mapping
 
@@ -37,6 +39,15 @@ def read_stacks(run: Run, offsets: Mapping[TaskId, int]) -> dict[str, str]:
             file.seek(start)
             texts[task.name] = file.read().decode("utf-8", "replace").strip()
     return {name: text for name, text in texts.items() if text}
+
+
+def take_stacks(run: Run, pids: Mapping[TaskId, int]) -> dict[str, str]:
+    """Ask the task processes for their stacks, and read them, by task name."""
+    before = stack_offsets(run, pids)
+    for pid in filter(None, pids.values()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+    return read_stacks(run, before)
 
 
 def fatal_stack(run: Run, task: TaskId, attempt: int) -> str:

@@ -80,11 +80,11 @@ class WaitingAt:
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """The cell that runs, or the last one.
+    """A cell under way, or as it was when it finished.
 
-    `released` and `aborted`: the tasks that may wait for one that raised, or died, have been told;
-    `replaced` are those that
-    nothing reached, so that they were killed.
+    `started` is when it was requested; or when it was sent, where it had `queued` for other cells: its
+    time limit is for itself. `released` and `aborted`: the tasks that may wait for one that raised, or
+    died, have been told; `replaced` are those that nothing reached, so that they were killed.
     """
 
     request: CellRequested
@@ -100,7 +100,11 @@ class CellState:
     pressed_tasks: tuple[TaskId, ...] = ()
     ladder: Ladder | None = None
     replaced: tuple[TaskId, ...] = ()
-    finished: bool = False
+    queued: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.request.cell
 
     @property
     def waiting_for(self) -> tuple[TaskId, ...]:
@@ -110,11 +114,15 @@ class CellState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything that the supervisor knows."""
+    """Everything that the supervisor knows.
+
+    `cells` are the unfinished ones by number, in the order of request. `barriers` are known by cell and
+    name: two cells may use the same name.
+    """
 
     tasks: Mapping[TaskId, TaskState]
-    cell: CellState | None = None
-    barriers: Mapping[str, Mapping[TaskId, WaitingAt]] = field(default_factory=dict)
+    cells: Mapping[int, CellState] = field(default_factory=dict)
+    barriers: Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]] = field(default_factory=dict)
     stopping: bool = False
 
 
@@ -150,32 +158,36 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Signal the task's process (its group for SIGKILL)."""
+    """Signal the task's process (its group for SIGKILL); `cell` is the one that SIGUSR1's stacks are for."""
 
     task: TaskId
     number: int
+    cell: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Raise KeyboardInterrupt in the task's cell."""
+    """Raise KeyboardInterrupt in this cell of the task."""
 
     task: TaskId
+    cell: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancel the tf.functions that the task runs."""
+    """Cancel the tf.functions that the task runs in this cell."""
 
     task: TaskId
+    cell: int
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Abort the collectives that the task waits in; `when_stuck` leaves one alone that does not."""
+    """Abort the collectives that the task waits in; `when_stuck` spares one that does not."""
 
     task: TaskId
     message: str
+    cell: int
     when_stuck: bool = False
 
 
@@ -221,7 +233,23 @@ def with_task(state: ClusterState, task: TaskId, **changes: object) -> ClusterSt
     return replace(state, tasks={**state.tasks, task: changed})
 
 
-def with_cell(state: ClusterState, **changes: object) -> ClusterState:
-    """The state with its cell changed."""
-    assert state.cell is not None
-    return replace(state, cell=replace(state.cell, **changes))  # type: ignore[arg-type]
+def with_cell(state: ClusterState, cell: CellState) -> ClusterState:
+    """The state with this cell in the place of what it was."""
+    if state.cells.get(cell.number) is cell:
+        return state
+    return replace(state, cells={**state.cells, cell.number: cell})
+
+
+def needed_before(state: ClusterState, cell: CellState) -> dict[TaskId, int]:
+    """The tasks of the cell that earlier cells still need, and the number of the first that does.
+
+    A cell that is queued itself needs all of its tasks: later ones do not overtake it.
+    """
+    found: dict[TaskId, int] = {}
+    for number, earlier in state.cells.items():
+        if number == cell.number:
+            break
+        for task in earlier.waiting_for:
+            if task in cell.request.commands:
+                found.setdefault(task, number)
+    return found

@@ -13,10 +13,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
-from tfmagic import lifecycle
+from tfmagic import lifecycle, records
 from tfmagic.backends import Backend
 from tfmagic.events import (
     AbortCollectives,
@@ -31,6 +31,7 @@ from tfmagic.events import (
     InterruptCell,
     InterruptPressed,
     LaunchRequested,
+    LineReached,
     ReleaseBarrier,
     StopRequested,
     TaskBoot,
@@ -57,19 +58,37 @@ _HOUSEKEEPING_S = 0.5  # how often the logs' sizes are looked at while a cell ru
 
 
 class CellRun:
-    """A cell under way: `done` is set when `outcome` is there.
+    """A cell under way: `done` is set when `outcome` is there, or None when the cluster was stopped.
 
-    `displays` and `inputs` grow meanwhile; whoever waits for the cell takes from them. `dumps` says
-    where in its file the stacks begin for which a task was asked last.
+    `displays` and `inputs` grow meanwhile; whoever waits for the cell takes from them. `starts` says where
+    in its log a task's part of the cell begins, `lines` where in the source it is: (file name, line);
+    `dumps` where in its file the stacks begin for which a task was asked last.
     """
 
-    def __init__(self, request: CellRequested):
+    def __init__(self, request: CellRequested, starts: Mapping[TaskId, int]):
         self.request = request
+        self.requested_at = time.monotonic()
+        self.starts = dict(starts)
+        self.lines: dict[TaskId, tuple[str, int]] = {}
         self.done = threading.Event()
+        self._callbacks: list[Callable[[], object]] = []
         self.outcome: CellState | None = None
         self.displays: deque[Displayed] = deque()
         self.inputs: deque[InputWanted] = deque()
         self.dumps: dict[TaskId, int] = {}
+
+    def on_done(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the cell has ended, on the supervisor's thread or at once; maybe twice."""
+        self._callbacks.append(callback)
+        if self.done.is_set():
+            callback()
+
+    def finish(self, outcome: CellState | None) -> None:
+        """The cell has ended. Called by the supervisor."""
+        self.outcome = outcome
+        self.done.set()
+        for callback in self._callbacks:
+            callback()
 
 
 class Supervisor:
@@ -95,7 +114,8 @@ class Supervisor:
         self.crashed: BaseException | None = None
         self._max_log_bytes = max_log_bytes
         self._mailbox: deque[Event] = deque()
-        self._cell: CellRun | None = None
+        self._cells: dict[int, CellRun] = {}  # the unfinished ones, by number
+        self._ended = False
         self._closed_logs: set[TaskId] = set()
         self._next_look = 0.0
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
@@ -112,15 +132,17 @@ class Supervisor:
         self.backend.wake()
 
     def run_cell(self, request: CellRequested) -> CellRun:
-        """Start a cell. The caller sees to it that no other runs."""
-        run = CellRun(request)
-        self._cell = run
+        """Start a cell, or queue it where earlier ones need its tasks."""
+        run = CellRun(request, {task: file_size(self.run.log_path(task)) for task in request.commands})
+        self._cells[request.cell] = run
         self.ask(request)
+        if self._ended:  # the loop has not seen it: nobody else says so
+            run.finish(None)
         return run
 
-    def interrupt(self, tasks: tuple[TaskId, ...] = ()) -> None:
-        """Ctrl-C; with `tasks`, only for these."""
-        self.ask(InterruptPressed(tasks))
+    def interrupt(self, tasks: tuple[TaskId, ...] = (), cell: int = 0) -> None:
+        """Ctrl-C for every unfinished cell, or for this one; with `tasks`, only for these."""
+        self.ask(InterruptPressed(tasks, cell))
 
     def relaunch(self, tasks: tuple[TaskId, ...]) -> None:
         """New processes for these tasks."""
@@ -153,14 +175,15 @@ class Supervisor:
             self.crashed = error
         finally:
             self.backend.close()
-            if self._cell is not None:
-                self._cell.done.set()
+            self._ended = True
+            for run in list(self._cells.values()):
+                run.finish(None)
             with self.changed:
                 self.changed.notify_all()
 
     def _poll_timeout(self, wake_at: float | None) -> float | None:
         times = [] if wake_at is None else [wake_at]
-        if self._cell is not None:
+        if self._cells:
             times.append(self._next_look)
         return max(min(times) - time.monotonic(), 0) if times else None
 
@@ -180,12 +203,18 @@ class Supervisor:
         return decision.wake_at
 
     def _pass_on(self, event: Event) -> None:
-        """Hand on what changes no state: displays and input, between the tasks and whoever waits."""
+        """Hand on what changes no state: displays and input, between the tasks and whoever waits.
+
+        What a thread of a task displays after the end of its cell is dropped.
+        """
         match event:
-            case Displayed() if self._cell is not None:
-                self._cell.displays.append(event)
-            case InputWanted() if self._cell is not None:
-                self._cell.inputs.append(event)
+            case Displayed() if event.cell in self._cells:
+                records.append_display(self.run, event, self._max_log_bytes)
+                self._cells[event.cell].displays.append(event)
+            case LineReached(task, _, cell, file, line) if cell in self._cells:
+                self._cells[cell].lines[task] = (file, line)
+            case InputWanted() if event.cell in self._cells:
+                self._cells[event.cell].inputs.append(event)
             case InputAnswered(task, answer):
                 self.backend.send(task, answer)
 
@@ -195,34 +224,31 @@ class Supervisor:
                 self._closed_logs.discard(task)
                 self.backend.launch(self.boot(task, attempt))
             case Send(task, command):
+                if self.state.cells[command.cell].queued:  # another cell has written meanwhile
+                    self._cells[command.cell].starts[task] = file_size(self.run.log_path(task))
                 self.backend.send(task, command)
-            case Signal(task, number):
-                if number == SIGUSR1 and self._cell is not None:
-                    self._cell.dumps[task] = file_size(self.run.stacks_path(task))
+            case Signal(task, number, cell):
+                if number == SIGUSR1:
+                    self._cells[cell].dumps[task] = file_size(self.run.stacks_path(task))
                 self.backend.signal(task, number)
-            case Interrupt(task):
-                assert self._cell is not None
-                self.backend.send(task, InterruptCell(self._cell.request.cell))
-            case Cancel(task):
+            case Interrupt(task, cell):
+                self.backend.send(task, InterruptCell(cell))
+            case Cancel(task):  # the channel keeps its order: it comes before any later cell
                 self.backend.send(task, CancelOps())
-            case Abort(task, message, when_stuck):
-                cell = self._cell.request.cell if when_stuck and self._cell is not None else 0
-                self.backend.send(task, AbortCollectives(message, cell))
+            case Abort(task, message, cell, when_stuck):
+                self.backend.send(task, AbortCollectives(message, cell if when_stuck else 0))
             case AnswerBarrier(task, barrier, reason):
                 answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier)
                 self.backend.send(task, answer)
             case FinishCell(cell):
-                run, self._cell = self._cell, None
-                assert run is not None
-                run.outcome = cell
-                run.done.set()
+                self._cells.pop(cell.number).finish(cell)
             case _:
                 assert_never(action)
 
     def _bound_logs(self) -> None:
         """Tell a task whose log has reached its limit to stop keeping it."""
         now = time.monotonic()
-        if self._cell is None or now < self._next_look:
+        if not self._cells or now < self._next_look:
             return
         self._next_look = now + _HOUSEKEEPING_S
         for task in self.state.tasks:

@@ -1,25 +1,100 @@
 """Reading a task's log: bytes by offset in, prefixed lines out.
 
 The log file is the truth of what a task wrote. A `LogReader` follows one from an offset, in bounded
-pieces, however fast it grows; the task never waits for its readers.
+pieces, however fast it grows; the task never waits for its readers. Lines without a control are prefixed
+as bytes, all others go through a `Screen`: no control reaches who reads, and a progress bar is one line.
 """
 
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Iterator
 from pathlib import Path
 
+from tfmagic.lines import LIMIT_COLUMNS
+from tfmagic.screen import WINDOW_ROWS, Row, Screen, has_controls, plain_text, rows_of
 from tfmagic.spec import TaskId
 
 PREFIX_COLUMNS = 14  # as TensorFlow's multi_process_runner pads "[worker-0]:"
-_MAX_PARTIAL_BYTES = 1 << 20  # a line longer than this is shown in pieces
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_PIECE_BYTES = 1 << 18
 
 
 def prefix(task: TaskId | str) -> str:
     """``[worker-0]:`` padded to 14 columns, and a space."""
     return f"[{task}]:".ljust(PREFIX_COLUMNS) + " "
+
+
+class RowStream:
+    """Bytes in, rows out, each once: when it will not change any more, as far as one can tell.
+
+    Attributes:
+        screen: Where the bytes go.
+    """
+
+    def __init__(self) -> None:
+        self.screen = Screen()
+        self._rows: list[Row] = []  # not given out yet, or changed since
+        self._first = 0  # the number of the first of them
+        self._settled = 0
+        self._given: dict[int, Row] = {}  # the last ones, should the cursor come back to them
+        self._given_end = 0
+
+    def feed(self, data: bytes) -> list[Row]:
+        """Rows that have come to rest.
+
+        A bar that was just left waits for the next call: of bars one below the other, the first is left
+        for the second and come back to at each step, and a step may be torn.
+        """
+        self.screen.feed(data)
+        base, rows = self.screen.take()
+        if rows and base < self._first:
+            self._rows, self._first = rows, base
+        elif rows:
+            self._rows[base - self._first :] = rows
+        since, self._settled = self._settled, self.screen.settled
+        count = self._settled
+        while count > since and self.screen.is_drawn(count - 1):
+            count -= 1
+        return self._give(count)
+
+    def finish(self) -> list[Row]:
+        """All other rows; nothing is fed after that."""
+        self.screen.finish()
+        rows = self.feed(b"") + self._give(self._settled)
+        while self._rows and not self._rows[-1]:
+            self._rows.pop()  # the line that nothing was written to, and what bars leave below
+        return rows + self._give(self._first + len(self._rows))
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything was given out, and what comes next depends on nothing of it."""
+        return len(self._rows) <= 1 and self.screen.idle and self.screen.settled == self._first
+
+    @property
+    def live(self) -> Row:
+        """The lowest row with text that is not given out; "" if there is none."""
+        for place in range(len(self._rows) - 1, -1, -1):
+            row = self._rows[place]
+            if plain_text(row).strip() and self._given.get(self._first + place) != row:
+                return row
+        return ""
+
+    def _give(self, end: int) -> list[Row]:
+        count = end - self._first
+        if count <= 0:
+            return []
+        rows, start = self._rows[:count], self._first
+        del self._rows[:count]
+        self._first = end
+        given = rows
+        if start < self._given_end:  # what did not change is not said twice
+            given = [row for number, row in enumerate(rows, start) if self._given.get(number) != row]
+        last = rows[-WINDOW_ROWS:]
+        self._given.update(enumerate(last, end - len(last)))
+        self._given_end = max(self._given_end, end)
+        for number in [n for n in self._given if n < end - WINDOW_ROWS]:
+            del self._given[number]
+        return given
 
 
 class LogReader:
@@ -29,7 +104,8 @@ class LogReader:
         self.offset = offset
         self._path = path
         self._fd: int | None = None
-        self._partial = b""
+        self._partial = b""  # text without controls and without a line end; and, while there is a
+        self._stream: RowStream | None = None  # stream, everything is in that
         self._prefix = prefix(task)
         self._prefix_bytes = self._prefix.encode()
 
@@ -46,21 +122,40 @@ class LogReader:
             end: Offset behind which nothing is read yet.
         """
         chunk = self._read(max_bytes, end)
-        if not chunk:
-            return ""
-        cut = chunk.rfind(b"\n") + 1
-        if not cut:
-            self._partial += chunk
-            if len(self._partial) < _MAX_PARTIAL_BYTES:
-                return ""
-            return self.take_partial()
-        lines, self._partial = self._partial + chunk[:cut], chunk[cut:]
-        return self._render(lines)
+        if self._stream is None:
+            lines = self._partial + chunk if self._partial else chunk
+            if not chunk or not (has_controls(lines) or _has_long_line(lines)):
+                cut = lines.rfind(b"\n") + 1
+                self._partial = lines[cut:]
+                return self._prefixed(lines[: cut - 1]) if cut else ""
+        text = self._render(self._feed(chunk))
+        if self._stream is not None and self._stream.idle:
+            self._stream = None
+        return text
+
+    def read_rows(self, max_bytes: int, end: int | None = None) -> list[Row]:
+        """The next whole lines, with their styles."""
+        return self._feed(self._read(max_bytes, end))
 
     def take_partial(self) -> str:
         """What stands after the last line end, as a line of its own."""
-        partial, self._partial = self._partial, b""
-        return self._render(partial + b"\n") if partial else ""
+        if self._stream is None:
+            partial, self._partial = self._partial, b""
+            return self._prefixed(partial) if partial else ""
+        return self._render(self.take_partial_rows())
+
+    def take_partial_rows(self) -> list[Row]:
+        """What stands after the last line end, and bars that were not done."""
+        rows = self._feed(b"")
+        if self._stream is not None:
+            rows += self._stream.finish()
+            self._stream = None
+        return rows
+
+    @property
+    def live_row(self) -> Row:
+        """What stands after the last line end now; "" if there is nothing. Of those who read rows."""
+        return self._stream.live if self._stream is not None else ""
 
     @property
     def behind_bytes(self) -> int:
@@ -84,48 +179,50 @@ class LogReader:
         self.offset += len(chunk)
         return chunk
 
-    def _render(self, lines: bytes) -> str:
-        """Prefix complete lines. The usual case is one pass of `bytes.replace`."""
-        if b"\r" not in lines and b"\b" not in lines:
-            body = lines[:-1].replace(b"\n", b"\n" + self._prefix_bytes)
-            return (self._prefix_bytes + body + b"\n").decode("utf-8", "replace")
-        text = lines.decode("utf-8", "replace")
-        return "".join(self._prefix + settle_line(line) + "\n" for line in text[:-1].split("\n"))
+    def _feed(self, chunk: bytes) -> list[Row]:
+        if self._stream is None:
+            chunk, self._partial = self._partial + chunk, b""
+            if not chunk:
+                return []
+            self._stream = RowStream()
+        return self._stream.feed(chunk)
+
+    def _prefixed(self, lines: bytes) -> str:
+        """Prefix lines without controls, the last one without its end: one pass of `bytes.replace`."""
+        body = lines.replace(b"\n", b"\n" + self._prefix_bytes)
+        return b"".join((self._prefix_bytes, body, b"\n")).decode("utf-8", "replace")
+
+    def _render(self, rows: list[Row]) -> str:
+        return "".join(f"{self._prefix}{plain_text(row)}\n" for row in rows)
 
 
-def settle_line(line: str) -> str:
-    r"""How a line with ``\r`` and ``\b`` looks when it has come to rest.
-
-    Colour codes count no column. A progress bar of a thousand updates becomes its last state.
-    """
-    if "\r" not in line and "\b" not in line:
-        return line
-    cells: list[str] = []
-    column, pending, position = 0, "", 0
-    while position < len(line):
-        if match := _ANSI.match(line, position):
-            pending, position = pending + match[0], match.end()
-            continue
-        char = line[position]
-        position += 1
-        if char == "\r":
-            column = 0
-        elif char == "\b":
-            column = max(column - 1, 0)
-        else:
-            cells[column : column + 1] = [pending + char]
-            column, pending = column + 1, ""
-    return ("".join(cells) + pending).rstrip(" ")
+def _has_long_line(data: bytes) -> bool:
+    """Whether a line has more bytes than a row has columns."""
+    start = 0
+    while len(data) - start > LIMIT_COLUMNS:
+        end = data.rfind(b"\n", start, start + LIMIT_COLUMNS + 1)
+        if end < 0:
+            return True
+        start = end + 1
+    return False
 
 
 def read_output(path: Path, start: int, end: int) -> str:
-    """The text of a log between two offsets; "" where the file is gone."""
+    """The text of a log between two offsets, as it was written; "" where the file is gone."""
+    return _read_span(path, start, end).decode("utf-8", "replace")
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """All rows of a log, in constant memory; none where the file is gone."""
     try:
-        with open(path, "rb") as file:
-            file.seek(start)
-            return file.read(max(end - start, 0)).decode("utf-8", "replace")
+        file = open(path, "rb")  # noqa: SIM115  # closed below
     except FileNotFoundError:
-        return ""
+        return
+    stream = RowStream()
+    with file:
+        while chunk := file.read(_PIECE_BYTES):
+            yield from stream.feed(chunk)
+    yield from stream.finish()
 
 
 def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0) -> list[str]:
@@ -134,5 +231,14 @@ def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0)
         size = path.stat().st_size
     except FileNotFoundError:
         return []
-    text = read_output(path, max(size - max_bytes, since), size)
-    return [settle_line(line) for line in text.splitlines()[-count:]]
+    rows = rows_of(_read_span(path, max(size - max_bytes, since), size))
+    return [plain_text(row) for row in rows[-count:]]
+
+
+def _read_span(path: Path, start: int, end: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(max(end - start, 0))
+    except FileNotFoundError:
+        return b""

@@ -208,6 +208,7 @@ def test_a_task_that_nothing_reaches_is_named_with_its_stack_and_replaced():
 
         import tfmagic
 
+        tfmagic.barrier()
         if tfmagic.current_task().index == 1:
             raise ValueError("bad batch")
         tf.queue.FIFOQueue(1, tf.float32).dequeue()

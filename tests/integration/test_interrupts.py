@@ -238,7 +238,7 @@ def test_what_nothing_reaches_is_named_with_its_stack_and_replaced(cluster_of_mo
         wait_until(lambda: "dequeue" in cluster_of_module.stacks("worker-0").get("worker-0", ""))
         for n in range(presses):
             os.kill(os.getpid(), signal.SIGINT)
-            wait_until(lambda: supervisor.state.cell.presses > n or supervisor.state.cell.finished)  # noqa: B023
+            wait_until(lambda: all(c.presses > n for c in supervisor.state.cells.values()))  # noqa: B023
 
     with Presses(folder, 1, 1, press), pytest.raises(KeyboardInterrupt) as caught:
         cluster_of_module.run(wait_in_native_code, str(folder), view="quiet")
@@ -264,12 +264,13 @@ def test_one_task_alone_can_be_interrupted(cluster_of_module, folder):
 
     def interrupt_one():
         cluster_of_module.interrupt("worker-1")
-        wait_until(lambda: "worker-1" in {t.name for t in cluster_of_module._supervisor.state.cell.outcomes})
+        supervisor = cluster_of_module._supervisor
+        wait_until(lambda: any(t.index == 1 for c in supervisor.state.cells.values() for t in c.outcomes))
         (folder / "go").touch()
 
     with Presses(folder, 2, 1, interrupt_one), pytest.raises(KeyboardInterrupt):
         cluster_of_module.run(wait, str(folder), view="quiet", keep_going=True)
-    outcomes = cluster_of_module._last_cell.outcomes
+    outcomes = cluster_of_module._last[0].outcomes
     assert {t.name: type(o).__name__ for t, o in outcomes.items()} == {
         "worker-0": "CellReturned",
         "worker-1": "CellRaised",
@@ -282,7 +283,7 @@ def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_
     cluster_of_module.run(int, view="quiet")
     for _ in range(20):
         future = cluster_of_module.submit(in_python, "/")
-        wait_until(lambda: not supervisor.state.cell.finished)
+        wait_until(lambda: supervisor.state.cells)
         cluster_of_module.interrupt()
         with pytest.raises((KeyboardInterrupt, PermissionError, FileExistsError)):
             future.result(10)
@@ -297,7 +298,7 @@ def test_an_interrupt_while_tasks_are_starting_gives_the_cell_up(cluster_of_modu
         supervisor.relaunch(cluster_of_module.tasks[:1])
         wait_until(lambda: supervisor.state.tasks[cluster_of_module.tasks[0]].phase.value != "ready")
         future = cluster_of_module.submit(int)
-        wait_until(lambda: not supervisor.state.cell.finished and not supervisor.state.cell.sent)
+        wait_until(lambda: any(not c.sent for c in supervisor.state.cells.values()))
         cluster_of_module.interrupt()
         with pytest.raises(KeyboardInterrupt):
             future.result(10)

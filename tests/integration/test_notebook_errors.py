@@ -9,7 +9,7 @@ import time
 import nbformat
 import pexpect
 import pytest
-from kernels import plain
+from kernels import plain, said
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -116,7 +116,7 @@ def test_it_can_be_caught_by_its_class(kernel):
 def test_debug_walks_the_remote_frames_and_prints_their_variables(kernel):
     kernel.run(FAILING)
     shown = kernel.converse("%debug", "p items, y", "up", "p x, y, len(str(x))", "up", "w", "q")
-    text = plain("".join(c["text"] for kind, c in shown if kind == "stream"))
+    text = plain(said(shown))
     assert "([1, 42], 42)" in text
     assert "(21, 42, 2)" in text
     assert "scale(21)" in text and "helper(y)" in text
@@ -131,7 +131,7 @@ def test_debug_in_the_task_has_the_live_frames(kernel):
     shown = kernel.converse(
         "%tfcluster debug worker-1", "p model.weights, type(batch)", "up", "p model.weights * 2", "q"
     )
-    text = "".join(c["text"] for kind, c in shown if kind == "stream")
+    text = said(shown)
     assert "(3, <class 'object'>)" in text and "6" in text
     assert all(prompt.startswith("[worker-1] (Pdb)") for prompt in kernel.prompts)
     assert "program.py" not in text
@@ -147,7 +147,7 @@ def test_a_breakpoint_opens_the_debugger_in_the_input_box(kernel):
         "local = 30",
         "c",
     )
-    text = "".join(c["text"] for kind, c in shown if kind == "stream")
+    text = said(shown)
     assert "[worker-0]:    42" in text and "sum 50" in text
     assert "program.py" not in text and "shell.py" not in text
     assert set(kernel.prompts) == {"[worker-0] (Pdb) "}
@@ -206,7 +206,9 @@ def test_an_interrupt_ends_the_input_box_and_the_cells_that_wait_behind_it(kerne
 
 
 def test_an_interrupted_cell_says_where_it_was_and_the_queue_is_dropped(kernel):
-    cell = kernel.start("%%tfcluster\nimport time\nprint('spinning')\nwhile True:\n    time.sleep(0.01)")
+    cell = kernel.start(
+        "%%tfcluster --view text\nimport time\nprint('spinning')\nwhile True:\n    time.sleep(0.01)"
+    )
     queued = kernel.start("print('must not run')")
     kernel.outputs(cell, until=lambda o: "spinning" in o[1].get("text", ""))
     kernel.manager.interrupt_kernel()

@@ -37,6 +37,7 @@ from tfmagic.events import (
     CloseLog,
     Displayed,
     InterruptCell,
+    LineReached,
     Packed,
     PackedError,
     ReleaseBarrier,
@@ -45,13 +46,15 @@ from tfmagic.events import (
     TaskReady,
 )
 from tfmagic.runs import attempt_mark
-from tfmagic.task import collectives, debugger, scopes, streams, waits
+from tfmagic.spec import TaskId
+from tfmagic.task import collectives, debugger, places, scopes, streams, waits
 from tfmagic.task.shell import CellRunner, encode_bundle
 from tfmagic.task.waiting import Barriers, Keyboard
 from tfmagic.task.waits import StuckWatch
 from tfmagic.wire import Channel
 
 _HOST = socket.gethostname()
+_LINE_MS = 150  # between two looks at the line that the cell is at
 _WATCH_MS = 20  # between two looks at a main thread whose peer has failed
 
 
@@ -110,7 +113,8 @@ class TaskProgram:
         self.pid = os.getpid()
         self.interrupted_cell = self.interrupting = self.sending = 0  # numbers of cells, which begin at 1
         self.last_error: BaseException | None = None
-        self.ended_cell = 0
+        self.ended_cell = self.expected_cell = 0
+        self.told_line: tuple[int, str, int] = (0, "", 0)
         self.release: tuple[AbortCollectives, StuckWatch] | None = None  # to be done when this task is stuck
         self.bound = False
         self.received: dict[str, Any] = {}
@@ -153,12 +157,16 @@ class TaskProgram:
         ready.register(self.channel.fileno(), select.POLLIN)
         try:
             while True:
-                if self.release is None and not self.interrupting:
+                urgent = self.release is not None or self.interrupting
+                if not urgent and not self._is_busy():
                     self._obey(self.channel.receive())
                     continue
                 for command in self.channel.receive_ready():
                     self._obey(command)
-                if not ready.poll(_WATCH_MS):
+                if ready.poll(_WATCH_MS if urgent else _LINE_MS):
+                    continue
+                self._tell_line()
+                if urgent:
                     self._look_after()
         except (EOFError, OSError):
             os._exit(0)  # the kernel is gone
@@ -171,6 +179,7 @@ class TaskProgram:
     def _obey(self, command: Any) -> None:
         match command:
             case RunCell():
+                self.expected_cell = command.cell
                 self.commands.put(command)
             case ReleaseBarrier(name):
                 self.barriers.open(name, "")
@@ -205,6 +214,18 @@ class TaskProgram:
             send()
         self.sending = 0
 
+    def _is_busy(self) -> bool:
+        return self.ended_cell < self.expected_cell
+
+    def _tell_line(self) -> None:
+        """Tell the kernel which line the cell is at, if that is another one than it was."""
+        cell = self.cell
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        place = places.find_line(frame, cell.filename) if self.running else None
+        if place is not None and self.told_line != (cell.cell, *place):
+            self.told_line = (cell.cell, *place)
+            self.channel.send(LineReached(self.boot.task, self.boot.attempt, cell.cell, *place))
+
     def _look_after(self) -> None:
         """See to it that an interrupt arrives, and that nobody waits for a peer that has failed."""
         if self.interrupting <= self.ended_cell:
@@ -228,14 +249,14 @@ class TaskProgram:
         config = json.loads(self.boot.tf_config)
         task = self.boot.task
         me = context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
-        context.install(me, lambda timeout: self.barriers.wait("barrier", self.cell.tasks, timeout))
+        context.install(me, lambda timeout: self._meet("barrier", self.cell.tasks, timeout))
 
     def _prepare_tensorflow(self) -> None:
         from tfmagic.task import autograph, keras_repair, tensorflow_stacks
 
         waits.install()
         tensorflow_stacks.hide_our_frames()
-        collectives.install(self.boot, lambda name, members: self.barriers.wait(name, members, None))
+        collectives.install(self.boot, self._meet)
         autograph.know_print()
         if self.boot.keras_fix:
             keras_repair.install()
@@ -244,6 +265,9 @@ class TaskProgram:
             self.servers.append(collectives.start_server(self.boot))
 
     # -- running --
+
+    def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> None:
+        self.barriers.wait(self.cell.cell, kind, members, timeout_s)
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         return self.keyboard.ask(self.cell.cell, prompt, hidden)
@@ -255,6 +279,7 @@ class TaskProgram:
     def _run(self, cell: RunCell) -> None:
         self.cell = cell
         waits.begin_cell()
+        self.barriers.begin_cell()
         if cell.source or cell.call:
             self.last_error = None  # its frames hold memory that this cell may need
             if notice := collectives.take_notice():
@@ -289,7 +314,6 @@ class TaskProgram:
             _end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
-        self.barriers.cell_ended()
         if error is None:
             self._report_return(cell, value, seconds)
         else:

@@ -6,6 +6,7 @@ backend, break when a task ends, and a wait in Python can be interrupted.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import threading
@@ -30,19 +31,23 @@ class Barriers:
         """Let the waiter go on; with a reason, as broken."""
         self._answers.put((name, reason))
 
-    def cell_ended(self) -> None:
-        """The next cell counts its barriers from one again."""
+    def begin_cell(self) -> None:
+        """Count the barriers from one again; answers to those of an earlier cell are for nobody."""
         self._count = 0
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._answers.get_nowait()
 
-    def wait(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None) -> None:
-        """Wait for `members`.
+    def wait(self, cell: int, kind: str, members: tuple[TaskId, ...], timeout_s: float | None) -> None:
+        """Wait for `members` in this cell.
 
         Raises:
             threading.BrokenBarrierError: One of them ended or failed, or `timeout_s` passed.
         """
         self._count += 1
         name = f"{kind} {self._count}"
-        self._channel.send(BarrierReached(self._boot.task, self._boot.attempt, name, members, timeout_s))
+        boot = self._boot
+        self._channel.send(BarrierReached(boot.task, boot.attempt, name, members, timeout_s, cell))
         while True:
             answered, reason = self._answers.get()
             if answered != name:

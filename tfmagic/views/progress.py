@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import html
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from tfmagic.states import ClusterState, Phase
+from tfmagic.views.panel import Publisher
 
 _QUIET_S = 0.3  # a start that is over by then needs no words
 _WIDTH = 20
 
 
 class StartProgress:
-    """Called with the state now and then; draws a bar on the terminal or in the cell."""
+    """Called with the state now and then; draws a bar on the terminal, or, with `publish`, on the page.
 
-    def __init__(self, name: str, shape: str, write: Callable[[str], Any] | None = None):
-        self._name, self._shape, self._write = name, shape, write
+    Attributes:
+        display_id: Under which it stands on the page: what shows the cell takes its place.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: str,
+        write: Callable[[str], Any] | None = None,
+        publish: Publisher | None = None,
+    ):
+        self._name, self._shape, self._write, self._publish = name, shape, write, publish
         self._started = time.monotonic()
         self._drawn = 0
+        self.display_id = ""
 
     def __call__(self, state: ClusterState) -> None:
         seconds = time.monotonic() - self._started
@@ -28,17 +41,20 @@ class StartProgress:
         total = len(state.tasks)
         ready = sum(t.phase in (Phase.READY, Phase.RUNNING) for t in state.tasks.values())
         forked = any(t.pid for t in state.tasks.values())
-        what = "starting tasks" if forked else "importing TensorFlow"
+        what = "" if ready == total else ", starting tasks" if forked else ", importing TensorFlow"
+        if self._publish is not None:
+            self._show(f"{ready} of {total} ready, {seconds:.1f} s{what}", ready / total)
+            return
         filled = _WIDTH * ready // total
         bar = "█" * filled + "░" * (_WIDTH - filled)
-        text = (
-            f"tfmagic: cluster {self._name} ({self._shape})  {bar}  {ready} of {total} ready, {seconds:.1f} s"
+        self._draw(
+            f"tfmagic: cluster {self._name} ({self._shape})  {bar}  {ready} of {total} ready, "
+            f"{seconds:.1f} s{what}"
         )
-        self._draw(text if ready == total else f"{text}, {what}")
 
     def end(self) -> None:
         """Leave the line."""
-        if self._drawn:
+        if self._drawn and self._publish is None:
             (self._write or sys.stdout.write)("\n")
             self._drawn = 0
 
@@ -47,3 +63,18 @@ class StartProgress:
         if self._write is None:
             sys.stdout.flush()
         self._drawn = len(text)
+
+    def _show(self, text: str, share: float) -> None:
+        assert self._publish is not None
+        is_first = not self.display_id
+        self.display_id = self.display_id or f"tfmagic-start-{self._name}-{self._started}"
+        bar = f'<progress value="{share:.2f}" style="vertical-align:middle;width:8em"></progress>'
+        style = "padding:4px 10px;border:1px solid rgba(128,128,128,.28);border-radius:6px"
+        name, shape = html.escape(self._name), html.escape(self._shape)
+        page = (
+            f'<div style="{style}"><b>{name}</b> <span style="opacity:.65">· {shape} ·</span> {bar} '
+            f'<span style="opacity:.65">{html.escape(text)}</span></div>'
+        )
+        plain = f"tfmagic: cluster {self._name} ({self._shape}): {text}"
+        bundle = {"text/html": page, "text/plain": plain}
+        self._publish(bundle, display_id=self.display_id, update=not is_first)

@@ -1,0 +1,198 @@
+"""A real Jupyter server and a real browser: JupyterLab or Notebook 7 in Debian's Chromium."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from conftest import wait_until
+
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+}
+
+
+def chromium() -> str:
+    """Where the browser is; the test set-up installs it."""
+    found = shutil.which("chromium")
+    assert found, "Chromium is missing; `make test` installs it (apt-get install chromium)"
+    return found
+
+
+class Server:
+    """A server of its own settings, without a token, on the loopback.
+
+    Args:
+        folder: Of the notebooks.
+        app: ``lab`` or ``notebook``.
+    """
+
+    def __init__(self, folder: Path, app: str = "lab", theme: str = "JupyterLab Light"):
+        self.folder, self.app = folder, app
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        state = folder / f".jupyter-{app}"
+        self._write_settings(state, theme)
+        environ = dict(
+            os.environ,
+            JUPYTERLAB_SETTINGS_DIR=str(state / "settings"),
+            JUPYTERLAB_WORKSPACES_DIR=str(state / "workspaces"),
+            JUPYTER_CONFIG_DIR=str(state / "config"),
+            JUPYTER_RUNTIME_DIR=str(state / "runtime"),
+            JUPYTER_DATA_DIR=str(state / "data"),
+        )
+        exposed = {"lab": "LabApp", "notebook": "JupyterNotebookApp"}[app]
+        self.log = state / "server.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", {"lab": "jupyterlab", "notebook": "notebook"}[app]),
+                    *("--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"),
+                    *(f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"),
+                    *(f"--ServerApp.root_dir={folder}", "--IdentityProvider.token="),
+                    *("--ServerApp.disable_check_xsrf=True", f"--{exposed}.expose_app_in_browser=True"),
+                ],
+                env=environ,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        wait_until(self._answers, 60)
+
+    def _write_settings(self, state: Path, theme: str) -> None:
+        themes = {"@jupyterlab/apputils-extension:themes": {"theme": theme}}
+        for plugin, value in {**SETTINGS, **themes}.items():
+            package, _, name = plugin.rpartition(":")
+            path = state / "settings" / package / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(value))
+        for name in ("workspaces", "config", "runtime", "data"):
+            (state / name).mkdir(parents=True, exist_ok=True)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()[-2000:]
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"{self.url}/api/status", timeout=1).read()
+            return True
+        return False
+
+    def request(self, path: str, method: str = "GET") -> Any:
+        with urllib.request.urlopen(
+            urllib.request.Request(self.url + path, method=method), timeout=20
+        ) as reply:
+            text = reply.read()
+        return json.loads(text) if text else None
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for kernel in self.request("/api/kernels"):
+                self.request(f"/api/kernels/{kernel['id']}", "DELETE")
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+
+
+def write_notebook(path: Path, *cells: str) -> Path:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, path)
+    return path
+
+
+class NotebookPage:
+    """An open notebook; `page` is Playwright's."""
+
+    def __init__(self, page: Any, server: Server, path: str):
+        self.page, self.server, self.path = page, server, path
+        self.console: list[str] = []
+        self.received_bytes = 0
+        self.largest_message = 0
+        page.on("console", lambda message: self.console.append(f"{message.type}: {message.text}"))
+        page.on("websocket", self._listen)
+        self.open()
+
+    def _listen(self, socket_: Any) -> None:
+        def count(frame: Any) -> None:
+            self.received_bytes += len(frame)
+            self.largest_message = max(self.largest_message, len(frame))
+
+        socket_.on("framereceived", count)
+
+    def open(self, with_kernel: bool = True) -> None:
+        """Load the page, also again."""
+        where = f"lab/tree/{self.path}?reset" if self.server.app == "lab" else f"notebooks/{self.path}"
+        self.page.goto(f"{self.server.url}/{where}", wait_until="domcontentloaded")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+        self.page.wait_for_function(
+            "() => window.jupyterapp?.shell?.currentWidget?.content?.widgets", timeout=60_000
+        )
+        if with_kernel:
+            self.page.wait_for_function(
+                "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel"
+                "?.connectionStatus === 'connected'",
+                timeout=60_000,
+            )
+
+    def command(self, name: str) -> None:
+        """Execute a command of the application, without waiting for what it brings."""
+        self.page.evaluate("name => { window.jupyterapp.commands.execute(name).catch(() => {}) }", name)
+
+    def select(self, index: int) -> None:
+        self.page.evaluate(
+            "i => { const c = window.jupyterapp.shell.currentWidget.content; c.deselectAll(); c.activeCellIndex = i }",
+            index,
+        )
+
+    def start(self, index: int) -> None:
+        """Run a cell, without waiting for its end."""
+        self.select(index)
+        self.command("notebook:run-cell")
+
+    def run(self, index: int, timeout_s: float = 60) -> None:
+        self.start(index)
+        self.wait_until_ended(index, timeout_s)
+
+    def wait_until_ended(self, index: int, timeout_s: float = 60) -> None:
+        """Wait for the cell's number to stand at its side."""
+        self.page.wait_for_function(
+            "i => /\\[\\d+\\]/.test(window.jupyterapp.shell.currentWidget.content.widgets[i]"
+            ".inputArea.promptNode.innerText)",
+            arg=index,
+            timeout=timeout_s * 1000,
+        )
+
+    def is_running(self, index: int) -> bool:
+        prompt = self.page.evaluate(
+            "i => window.jupyterapp.shell.currentWidget.content.widgets[i].inputArea.promptNode.innerText",
+            index,
+        )
+        return "*" in prompt
+
+    def output(self, index: int) -> Any:
+        """The outputs of a cell, as a locator."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-Cell-outputArea")
+
+    def save(self) -> nbformat.NotebookNode:
+        """Save the notebook; what is on disk then."""
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+        return nbformat.read(self.server.folder / self.path, as_version=4)

@@ -1,0 +1,385 @@
+"""The panel in a real JupyterLab and a real Notebook 7, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from conftest import wait_until
+from pages import ARGUMENTS, NotebookPage, Server, chromium, write_notebook
+from playwright.sync_api import expect, sync_playwright
+
+LOAD = "%load_ext tfmagic\n%tfcluster start --workers 2"
+# runs until the flag file is there: tests wait for what they see, never for a time
+UNTIL = """%%tfcluster
+import os, time
+print("begun on", tfmagic.current_task().name)
+step = 0
+while not os.path.exists({flag!r}):
+    step += 1
+    print(f"\\rstep {{step}}", end="")
+    time.sleep(0.02)
+print("\\nended")
+"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS, headless=True)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("lab"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def open_notebook(browser):
+    """A function that writes a notebook of these cells and opens it on a server."""
+    contexts = []
+
+    def make(server, name, *cells, **options):
+        write_notebook(server.folder / name, *cells)
+        context = browser.new_context(viewport={"width": 1280, "height": 1000}, **options)
+        contexts.append(context)
+        return NotebookPage(context.new_page(), server, name)
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def flag(tmp_path):
+    return tmp_path / "go"
+
+
+@pytest.fixture
+def running(open_notebook, lab, flag, request):
+    """A notebook whose second cell runs on two workers until `flag` is touched."""
+    name = re.sub(r"\W", "_", request.node.name) + ".ipynb"
+    book = open_notebook(lab, name, LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)), "1 + 1")
+    book.run(0)
+    book.start(1)
+    expect(book.output(1).get_by_text("begun on worker-0")).to_be_visible()
+    yield book
+    flag.touch()
+
+
+def button(book, name, exact=True):
+    return book.output(1).get_by_role("button", name=name, exact=exact)
+
+
+def panel(book, task):
+    return book.output(1).locator(f"details.tfm-task[data-task='{task}']")
+
+
+def error_of(book, index=1):
+    """The name of the error that the cell ended with, in the notebook's own model."""
+    book.wait_until_ended(index)
+    outputs = book.save().cells[index].outputs
+    return next((o.ename for o in outputs if o.output_type == "error"), "")
+
+
+def test_output_streams_and_progress_moves_in_place(running, flag):
+    log = running.output(1).get_by_role("log", name="Output of worker-1")
+    expect(log.get_by_text(re.compile(r"^step \d+$"))).to_have_count(1)
+    before = log.get_by_text(re.compile(r"^step \d+$")).inner_text()
+    wait_until(lambda: log.get_by_text(re.compile(r"^step \d+$")).inner_text() != before)
+    assert running.is_running(1)
+    flag.touch()
+    running.wait_until_ended(1)
+    expect(running.output(1).get_by_text("2 of 2 done")).to_be_visible()
+
+
+def test_the_row_of_a_task_says_where_it_is_and_what_it_uses(running):
+    head = panel(running, "worker-0").locator("summary").first
+    expect(head).to_contain_text("running")
+    expect(head).to_contain_text(re.compile(r"line \d+"))
+    expect(head).to_contain_text(re.compile(r"time\.sleep|print|while|step"))
+    expect(head).to_contain_text(re.compile(r"\d+ ?%"))
+    expect(head).to_contain_text(re.compile(r"[\d.]+ MB"))
+
+
+def test_a_closed_panel_shows_its_last_line(running):
+    head = panel(running, "worker-0").locator("summary").first
+    head.click()
+    expect(running.output(1).get_by_role("log", name="Output of worker-0")).not_to_be_visible()
+    expect(head).to_contain_text(re.compile(r"step \d+"))
+    head.press("Enter")  # by the keyboard
+    expect(running.output(1).get_by_role("log", name="Output of worker-0")).to_be_visible()
+
+
+def test_interrupt_ends_the_cell_while_it_runs(running):
+    button(running, "Interrupt").click()
+    assert error_of(running) == "KeyboardInterrupt"
+    running.run(2)
+    expect(running.output(2)).to_contain_text("2")
+
+
+def test_interrupt_of_one_task(running, flag):
+    button(running, "Interrupt worker-1").click()
+    expect(panel(running, "worker-1").locator("summary").first).to_contain_text("interrupted")
+    assert error_of(running) == "KeyboardInterrupt"
+
+
+def test_kill_of_a_task_opens_its_panel_with_the_reason(running):
+    panel(running, "worker-1").locator("summary").first.click()
+    panel(running, "worker-1").locator("summary").first.click()
+    button(running, "Kill worker-1").click()
+    assert error_of(running) == "TaskDied"
+    expect(running.output(1).locator("details[open]", has_text="SIGKILL").first).to_be_visible()
+
+
+def test_stacks_of_a_running_task(running):
+    button(running, "Stacks of worker-0").click()
+    stack = panel(running, "worker-0").locator("pre", has_text=re.compile(r"Cell In\[\d+\]"))
+    expect(stack).to_be_visible()
+    assert running.is_running(1)
+
+
+def test_the_whole_log_opens_in_a_tab_of_its_own(running):
+    with running.page.context.expect_page() as opened:
+        button(running, "Open log of worker-0").click()
+    expect(opened.value.locator("body")).to_contain_text("begun on worker-0")
+    expect(opened.value.locator("body")).to_contain_text("worker-0.log")
+
+
+def test_stop_ends_the_cluster(running):
+    button(running, "Stop").click()
+    assert error_of(running) == "TfmagicError"
+    expect(running.output(1).get_by_text("cluster was stopped while the cell ran")).to_be_visible()
+
+
+def test_a_page_that_is_loaded_anew_in_mid_run_has_panel_and_buttons_back(running, flag):
+    running.save()
+    running.open()
+    log = running.output(1).get_by_role("log", name="Output of worker-0")
+    expect(log.get_by_text("begun on worker-0")).to_be_visible()
+    flag.touch()
+    expect(running.output(1).get_by_text("2 of 2 done")).to_be_visible()
+    expect(log.get_by_text("ended")).to_be_visible()
+
+
+def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, lab, flag):
+    cell = (
+        "%%tfcluster --workers 6 --keep-going\nimport os, time\n"
+        "if tfmagic.current_task().index == 4:\n    raise ValueError('<b>bad</b> batch')\n"
+        f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)"
+    )
+    book = open_notebook(lab, "failing.ipynb", "%load_ext tfmagic\nimport tfmagic", cell)
+    book.run(0)
+    book.start(1)
+    failed = panel(book, "worker-4")
+    expect(failed).to_have_attribute("open", "", timeout=30_000)
+    expect(failed).to_contain_text("ValueError")
+    expect(failed).to_contain_text("<b>bad</b> batch")
+    expect(panel(book, "worker-0")).not_to_have_attribute("open", "")
+    flag.touch()
+    assert error_of(book) == "ValueError"
+
+
+def test_hostile_output_is_shown_as_text(open_notebook, lab, flag):
+    cell = (
+        "%%tfcluster --workers 1\nimport os, sys, time\n"
+        "os.write(1, b'<script>document.title=1</script><img src=x onerror=alert(1)>\\n')\n"
+        "os.write(1, b'\\x1b]0;title\\x07\\x1b[2J\\x1b[10;10Hmoved \\xff\\x00 \\xe2\\x80\\xaetfel\\n')\n"
+        "os.write(1, b'y' * 5_000_000 + b'\\n')\nprint('last')\n"
+        f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)"
+    )
+    book = open_notebook(lab, "hostile.ipynb", "%load_ext tfmagic", cell)
+    book.run(0)
+    book.start(1)
+    log = book.output(1).get_by_role("log", name="Output of worker-0")
+    expect(log.get_by_text("last", exact=True)).to_be_visible(timeout=30_000)
+    assert log.locator("script, img").count() == 0
+    flag.touch()
+    book.wait_until_ended(1)
+    expect(book.output(1)).to_contain_text("<script>document.title=1</script>")
+    expect(book.output(1)).to_contain_text("moved �␀")
+
+
+def test_a_flood_costs_the_page_little_and_the_disk_has_every_line(open_notebook, lab):
+    lines = 150_000
+    cell = f"%%tfcluster --workers 4\nfor i in range({lines}):\n    print(f'{{i:069d}}')\nprint('the end')"
+    check = (
+        "%tfcluster stop\nimport glob, os\nfolder = get_ipython().magics_manager.registry['TFClusterMagics']"
+        ".clusters['default'].run_folder.folder\n"
+        "[sum(1 for _ in open(p)) for p in sorted(glob.glob(f'{folder}/worker-*.log'))]"
+    )
+    book = open_notebook(lab, "flood.ipynb", "%load_ext tfmagic", cell, check)
+    book.run(0)
+    book.received_bytes = 0
+    book.run(1, 120)
+    expect(book.output(1).get_by_text("the end").first).to_be_visible()
+    assert book.received_bytes < 5_000_000
+    book.run(2)
+    expect(book.output(2)).to_contain_text(str([lines + 1] * 4))
+
+
+def test_noise_is_folded_and_opens(open_notebook, lab):
+    cell = "%%tfcluster --workers 1\nimport tensorflow as tf\ntf.constant(1)\nprint('mine')"
+    book = open_notebook(lab, "noise.ipynb", "%load_ext tfmagic", cell)
+    book.run(0)
+    book.run(1)
+    folded = book.output(1).locator("details", has_text="TensorFlow start-up").last
+    expect(folded).not_to_have_attribute("open", "")
+    folded.locator("summary").click()
+    expect(folded.get_by_text(re.compile("cuda|CPU|oneDNN")).first).to_be_visible()
+
+
+def test_merged_lines_are_folded_and_filtered(running, flag):
+    running.output(1).get_by_role("switch", name="Merged").click()
+    flag.touch()
+    running.wait_until_ended(1)
+
+
+def test_figures_and_values_in_place(open_notebook, lab, flag):
+    cell = (
+        "%%tfcluster --workers 2\nimport os, time\nimport matplotlib.pyplot as plt\nprint('before')\n"
+        "plt.plot([1, 2]); plt.show()\nhandle = display('first', display_id=True)\nhandle.update('second')\n"
+        f"print('after')\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)\n42"
+    )
+    book = open_notebook(lab, "figures.ipynb", "%load_ext tfmagic", cell)
+    book.run(0)
+    book.start(1)
+    log = book.output(1).get_by_role("log", name="Output of worker-0")
+    expect(log.locator("img")).to_be_visible(timeout=30_000)
+    expect(log.get_by_text("'second'")).to_be_visible()
+    expect(log.get_by_text("'first'")).to_have_count(0)
+    flag.touch()
+    book.wait_until_ended(1)
+    row = book.output(1).locator("tr", has_text="worker-0, worker-1")
+    expect(row).to_contain_text("42")
+
+
+def test_the_saved_notebook_reads_untrusted_and_converted(running, flag, open_notebook, lab, browser):
+    flag.touch()
+    running.wait_until_ended(1)
+    saved = running.save()
+    (shown,) = [o for o in saved.cells[1].outputs if o.output_type == "display_data"]
+    assert "<details" in shown.data["text/html"]
+    assert "[worker-0]:    begun on worker-0" in shown.data["text/plain"]
+    assert "application/vnd.jupyter.widget-view+json" not in shown.data
+    path = lab.folder / "untrusted.ipynb"
+    nbformat.write(saved, path)
+    running.path = path.name
+    running.open(with_kernel=False)
+    assert not running.page.evaluate(
+        "() => window.jupyterapp.shell.currentWidget.content.widgets[1].model.trusted"
+    )
+    expect(running.output(1).get_by_text("begun on worker-0")).to_be_visible()
+    head = running.output(1).locator("summary", has_text="worker-0")
+    head.click()
+    expect(running.output(1).get_by_text("begun on worker-0")).not_to_be_visible()
+    converted = subprocess.run(
+        [sys.executable, "-m", "nbconvert", "--to", "html", "--stdout", path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page = browser.new_page()
+    page.set_content(converted.stdout)
+    expect(page.get_by_text("begun on worker-1")).to_be_visible()
+    page.close()
+
+
+def test_nested_uses_run_by_the_blocking_way(open_notebook, lab):
+    cells = (
+        "%%time\nget_ipython().run_cell_magic('tfcluster', '', 'print(6 * 7)')",
+        "%%capture caught\nget_ipython().run_cell_magic('tfcluster', '', 'print(6 * 7)')",
+        "_ = get_ipython().run_cell('%%tfcluster\\nprint(6 * 7)')",
+        "def f():\n    get_ipython().run_cell_magic('tfcluster', '', 'print(6 * 7)')\nf()",
+        "%%time\n%%tfcluster\nprint(6 * 7)",
+        "len(caught.outputs)",
+    )
+    book = open_notebook(lab, "nested.ipynb", LOAD, *cells)
+    for index in range(len(cells) + 1):
+        book.run(index)
+    for index in (1, 3, 4):
+        expect(book.output(index).get_by_text("42").first).to_be_visible()
+    expect(book.output(6)).to_contain_text("1")
+
+
+def test_a_detached_cell_stays_live_while_others_run(open_notebook, lab, flag):
+    loop = f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)\n"
+    book = open_notebook(
+        lab,
+        "detached.ipynb",
+        LOAD,
+        f"%%tfcluster --detach --on worker-0 --out found\nimport os, time\nprint('goes on')\n{loop}print('over')\n7",
+        "%%tfcluster --on worker-1\nprint('meanwhile')",
+        "%%tfcluster --detach --on worker-0\nprint('queued')",
+        "%tfcluster wait",
+        "found",
+    )
+    book.run(0)
+    book.run(1)
+    expect(book.output(1).get_by_text("goes on")).to_be_visible()
+    book.run(2)
+    expect(book.output(2).get_by_text("meanwhile")).to_be_visible()
+    book.run(3)
+    expect(book.output(3)).to_contain_text("queued: it begins when")
+    flag.touch()
+    book.run(4)
+    expect(book.output(1).get_by_text("over", exact=True)).to_be_visible()
+    expect(book.output(3).get_by_text("queued", exact=True)).to_be_visible()
+    book.run(5)
+    expect(book.output(5)).to_contain_text("'worker-0': 7")
+
+
+def test_the_buttons_of_notebook_7_work_while_a_cell_runs(open_notebook, tmp_path, flag):
+    server = Server(tmp_path, "notebook")
+    try:
+        book = open_notebook(server, "seven.ipynb", LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)))
+        book.run(0)
+        book.start(1)
+        expect(book.output(1).get_by_text("begun on worker-0")).to_be_visible()
+        button(book, "Interrupt").click()
+        assert error_of(book) == "KeyboardInterrupt"
+    finally:
+        server.close()
+
+
+def test_the_panel_follows_the_dark_theme(open_notebook, tmp_path, flag):
+    server = Server(tmp_path, theme="JupyterLab Dark")
+    try:
+        book = open_notebook(server, "dark.ipynb", LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)))
+        book.run(0)
+        book.start(1)
+        expect(book.output(1).get_by_text("begun on worker-0")).to_be_visible()
+        red, green, blue = map(int, re.findall(r"\d+", _text_colour(book))[:3])
+        assert min(red, green, blue) > 150, "text is light on a dark page"
+        flag.touch()
+        book.wait_until_ended(1)
+    finally:
+        server.close()
+
+
+def _text_colour(book):
+    row = book.output(1).get_by_text("begun on worker-0")
+    return row.evaluate("element => getComputedStyle(element).color")
+
+
+def test_papermill_runs_a_notebook_and_leaves_the_static_form(tmp_path):
+    source = write_notebook(
+        tmp_path / "in.ipynb", "%load_ext tfmagic", "%%tfcluster --workers 2\nprint('hi')"
+    )
+    papermill = [shutil.which("papermill", path=str(sys.prefix) + "/bin") or "papermill"]
+    subprocess.run(
+        [*papermill, source, tmp_path / "out.ipynb", "--no-progress-bar"], check=True, capture_output=True
+    )
+    made = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    (shown,) = [o for o in made.cells[1].outputs if "data" in o]
+    assert shown.data["text/plain"].splitlines() == ["[worker-0]:    hi", "[worker-1]:    hi"]
+    assert "<details open" in shown.data["text/html"]
+    assert "widgets" not in made.metadata

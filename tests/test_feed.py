@@ -1,0 +1,209 @@
+"""A task's part of a cell as items: bytes and displays in, patches out; applying them gives what a page shows."""
+
+import json
+from collections import deque
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfmagic.events import Displayed
+from tfmagic.screen import plain_text
+from tfmagic.spec import TaskId
+from tfmagic.views.feed import DisplayItem, GapItem, Pace, RowItem, TaskFeed, read_items
+
+TASK = TaskId("worker", 0)
+
+
+class Follower:
+    """A log that the test writes, the feed that follows it, and the page that gets its patches."""
+
+    def __init__(self, folder, **how):
+        self.path = folder / "worker-0.log"
+        self.path.touch()
+        self.feed = TaskFeed(self.path, 0, **how)
+        self.displays = deque()
+        self.page = {}
+
+    def write(self, data):
+        with self.path.open("ab") as file:
+            file.write(data)
+
+    def display(self, text, **content):
+        bundle = {"data": {"text/plain": text}, "metadata": {}, **content}
+        offset = self.path.stat().st_size
+        self.displays.append(Displayed(TASK, 1, 1, offset, json.dumps(bundle).encode()))
+
+    def look(self, until=None):
+        patch = self.feed.pull(self.displays, until)
+        if patch is None:
+            return
+        self.page = {n: item for n, item in self.page.items() if n < patch.base}
+        self.page.update(enumerate(patch.items, patch.base))
+        self.page.update(patch.replaced)
+
+    def finish(self):
+        self.look(self.path.stat().st_size)
+        self.feed.close()
+        return self.shown()
+
+    def shown(self):
+        return [_word(self.page[n]) for n in sorted(self.page)]
+
+
+def _word(item):
+    match item:
+        case RowItem(row, noise):
+            return f"noise: {plain_text(row)}" if noise else plain_text(row)
+        case GapItem():
+            return "gap"
+        case DisplayItem(data):
+            return f"<{data['text/plain']}>"
+    return item.text
+
+
+def test_lines_become_rows_and_unfinished_ones_are_sent_again(tmp_path):
+    follower = Follower(tmp_path)
+    follower.write(b"one\nhal")
+    follower.look()
+    follower.look()
+    assert follower.shown() == ["one", "hal"]
+    follower.write(b"f\n")
+    assert follower.finish() == ["one", "half"]
+
+
+def test_a_progress_bar_stays_one_row(tmp_path):
+    follower = Follower(tmp_path)
+    for n in range(5):
+        follower.write(f"\r{n}%".encode())
+        follower.look()
+    follower.write(b"\ndone\n")
+    assert follower.finish() == ["4%", "done"]
+
+
+def test_a_display_stands_between_the_lines_before_and_after_it(tmp_path):
+    follower = Follower(tmp_path)
+    follower.write(b"before\n")
+    follower.display("figure")
+    follower.write(b"after\n")
+    assert follower.finish() == ["before", "<figure>", "after"]
+
+
+def test_a_display_that_is_known_a_moment_late_stands_in_its_place(tmp_path):
+    follower = Follower(tmp_path)
+    follower.write(b"before\n")
+    late = follower.path.stat().st_size
+    follower.write(b"after\n")
+    follower.look()
+    bundle = json.dumps({"data": {"text/plain": "late"}, "metadata": {}}).encode()
+    follower.displays.append(Displayed(TASK, 1, 1, late, bundle))
+    follower.look()
+    assert follower.finish() == ["before", "<late>", "after"]
+
+
+def test_a_display_in_mid_line_ends_the_line(tmp_path):
+    follower = Follower(tmp_path)
+    follower.write(b"half")
+    follower.display("figure")
+    follower.write(b" done\n")
+    assert follower.finish() == ["half", "<figure>", " done"]
+
+
+def test_an_update_changes_the_display_where_it_is(tmp_path):
+    follower = Follower(tmp_path)
+    follower.display("one", transient={"display_id": "a"})
+    follower.write(b"line\n")
+    follower.look()
+    follower.look()
+    follower.display("two", transient={"display_id": "a"}, update=True)
+    assert follower.finish() == ["<two>", "line"]
+
+
+def test_an_update_of_something_never_shown_is_nothing(tmp_path):
+    follower = Follower(tmp_path)
+    follower.display("two", transient={"display_id": "a"}, update=True)
+    follower.write(b"line\n")
+    assert "line" in follower.finish()
+
+
+def test_clear_output_empties_the_log_at_once_or_when_something_follows(tmp_path):
+    follower = Follower(tmp_path)
+    follower.write(b"old\n")
+    follower.display("", clear=True, data={})
+    follower.write(b"new\n")
+    follower.look()
+    follower.look()
+    assert follower.shown() == ["new"]
+    follower.display("", clear=True, wait=True, data={})
+    follower.look()
+    assert follower.shown() == ["new"]
+    follower.write(b"newest\n")
+    assert follower.finish() == ["newest"]
+
+
+def test_values_are_no_items(tmp_path):
+    follower = Follower(tmp_path)
+    follower.display("42", value=True)
+    assert follower.finish() == []
+    assert follower.feed.values == [({"text/plain": "42"}, {})]
+
+
+def test_of_a_flood_the_end_is_shown_and_the_gap_is_counted(tmp_path):
+    follower = Follower(tmp_path, pace=Pace(look_bytes=1000, flood_bytes=500, flood_rows=3))
+    follower.write(b"first\n")
+    follower.look()
+    follower.look()
+    lines = b"".join(b"%05d\n" % n for n in range(1000))
+    follower.write(lines)
+    shown = follower.finish()
+    assert shown[0] == "first" and shown[-3:] == ["00997", "00998", "00999"]
+    gaps = [item.size_bytes for item in follower.page.values() if isinstance(item, GapItem)]
+    assert sum(gaps) == len(lines) - 3 * 6
+
+
+def test_a_display_in_a_flood_is_not_lost(tmp_path):
+    follower = Follower(tmp_path, pace=Pace(look_bytes=1000, flood_bytes=500, flood_rows=3))
+    follower.write(b"x\n" * 5000)
+    follower.display("figure")
+    follower.write(b"y\n" * 5000)
+    assert follower.finish().count("<figure>") == 1
+
+
+def test_what_is_kept_is_bounded_and_numbers_go_on(tmp_path):
+    follower = Follower(tmp_path, row_limit=10)
+    for n in range(100):
+        follower.write(b"%d\n" % n)
+        follower.look()
+    assert follower.finish()[-1] == "99"
+    kept = follower.feed.snapshot()
+    assert len(kept.items) == 10 and kept.base == 90
+
+
+def test_chatter_is_marked_and_is_not_the_last_line(tmp_path):
+    follower = Follower(tmp_path)
+    follower.write(b"mine\nI0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN\n")
+    assert follower.finish()[1].startswith("noise: I0000")
+    assert follower.feed.last_row == "mine"
+
+
+def test_of_a_long_log_that_is_over_the_beginning_and_the_end_are_read(tmp_path):
+    path = tmp_path / "worker-0.log"
+    path.write_bytes(b"".join(b"%069d\n" % n for n in range(100_000)))
+    items, _ = read_items(path, 0, path.stat().st_size, deque())
+    rows = [plain_text(i.row) for i in items if isinstance(i, RowItem)]
+    assert (rows[0], rows[-1]) == (f"{0:069d}", f"{99_999:069d}")
+    (gap,) = [i.size_bytes for i in items if isinstance(i, GapItem)]
+    assert gap + 70 * len(rows) == path.stat().st_size
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.binary(max_size=30), st.just(None)), max_size=12))
+def test_looks_at_any_moment_show_the_same_as_one_at_the_end(tmp_path_factory, pieces):
+    often, once = (Follower(tmp_path_factory.mktemp("log")) for _ in range(2))
+    for piece in pieces:
+        for follower in (often, once):
+            if piece is None:
+                follower.display("figure")
+            else:
+                follower.write(piece)
+        often.look()
+    assert often.finish() == once.finish()

@@ -1,0 +1,42 @@
+"""TensorFlow's chatter is told from what a user must see. The lines are real ones of 2.21 and 2.16."""
+
+import pytest
+
+from tfmagic.noise import is_noise
+
+CHATTER = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    "I0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN custom operations are on. You may see",
+    "I0000 00:00:1795263132.426632   21339 cudart_stub.cc:31] Could not find cuda drivers on your machine",
+    "To enable the following instructions: AVX2 AVX512F AVX512_VNNI FMA, in other operations, rebuild",
+    "E0000 00:00:1795263138.809366   21339 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error",
+    "I0000 00:00:1795263129.712874   20724 coordination_service.cc:502] Waiting for 1/2 tasks to connect.",
+    "/job:worker/replica:0/task:0",
+    "I0000 00:00:1795263130.448638   20707 generator_dataset_op.cc:213] Memory patch applied",
+    "W0000 00:00:1795263130.458728   20707 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized because",
+    "2024-05-01 10:00:00.123456: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.",
+    "2024-05-01 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:9261] Unable to register cuDNN",
+]
+NEWS = [
+    "",
+    "epoch 1: loss 0.3",
+    "Traceback (most recent call last):",
+    "I am worker-0",
+    "WARNING: my own",
+    "W0000 00:00:1795263130.458728   20707 op_kernel.cc:1857] OP_REQUIRES failed at transpose_op.cc:157",
+    "E0000 00:00:1795263130.458728   20707 out_of_memory.cc:1] OOM",
+    "2024-05-01 10:00:00.123456: W tensorflow/core/framework/op_kernel.cc:1839] OP_REQUIRES failed",
+    "To enable it, set x",
+    "/job:worker/replica:0/task:0 said this",
+    "2024-05-01 10:00:00 my own log line",
+]
+
+
+@pytest.mark.parametrize("line", CHATTER)
+def test_chatter_is_noise(line):
+    assert is_noise(line)
+
+
+@pytest.mark.parametrize("line", NEWS)
+def test_news_is_not(line):
+    assert not is_noise(line)

@@ -1,0 +1,231 @@
+"""What stays in the notebook of a cell: html without script or style sheet, text, both bounded."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import pytest
+
+from tfmagic.events import Displayed
+from tfmagic.records import (
+    CellRecord,
+    ErrorRecord,
+    TaskRecord,
+    append_display,
+    append_record,
+    read_displays,
+    read_records,
+)
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+from tfmagic.views import embedding, static
+from tfmagic.views.values import fold_values
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+class Balanced(HTMLParser):
+    """Fails where html does not close what it opens, or runs anything."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        assert tag not in ("script", "style", "iframe", "svg")
+        assert not any(name.startswith("on") for name, _ in attrs)
+        assert not any("var(" in (value or "") for _, value in attrs), "the sanitizer drops variables"
+        self.tags.append(tag)
+        if tag not in ("img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+class Kept:
+    """A cell on disk."""
+
+    def __init__(self, folder, **logs):
+        self.run = Run(folder)
+        self.tasks = []
+        for name, data in logs.items():
+            task = TaskId(*_split(name))
+            self.run.log_path(task).write_bytes(data)
+            self.tasks.append(TaskRecord(task.name, "done", seconds=0.5, start=0, end=len(data)))
+
+    def change(self, place, **facts):
+        from dataclasses import replace
+
+        self.tasks[place] = replace(self.tasks[place], **facts)
+
+    def display(self, place, offset, data, **content):
+        task = TaskId(*_split(self.tasks[place].task.replace("-", "_")))
+        bundle = json.dumps({"data": data, "metadata": {}, **content}).encode()
+        append_display(self.run, Displayed(task, 1, 1, offset, bundle), 1 << 30)
+
+    def render(self, verdict="done", **how):
+        record = CellRecord(1, "default", "2 workers", tuple(self.tasks), 7, "x", time.time(), 1.5, verdict)
+        return static.render(record, self.run, **how)
+
+
+def _split(name):
+    kind, _, index = name.partition("_")
+    return kind, int(index)
+
+
+def words(html):
+    return re.sub(r"<[^>]+>", " ", html)
+
+
+def test_the_text_is_the_prefixed_lines(tmp_path):
+    form = Kept(tmp_path, worker_0=b"a\nb\n", worker_1=b"c").render()
+    assert form.text.splitlines() == ["[worker-0]:    a", "[worker-0]:    b", "[worker-1]:    c"]
+
+
+def test_the_html_has_a_panel_for_each_task_that_said_something(tmp_path):
+    form = Kept(tmp_path, worker_0=b"hello\n", worker_1=b"").render()
+    assert Balanced(form.html).tags.count("details") == 1
+    assert "<details open" in form.html and "worker-0" in form.html
+    assert "2 of 2 done" in words(form.html) and "1.50 s" in form.html
+
+
+def test_a_silent_cell_is_one_line(tmp_path):
+    form = Kept(tmp_path, worker_0=b"", worker_1=b"").render()
+    assert form.text == "" and "<details" not in form.html
+
+
+def test_the_failing_task_is_open_and_has_its_traceback(tmp_path):
+    kept = Kept(tmp_path, **{f"worker_{n}": b"x\n" for n in range(6)})
+    kept.change(3, state="failed", error=ErrorRecord("ValueError", "<b>bad", 2, "Traceback ..."))
+    html = kept.render("failed").html
+    Balanced(html)
+    assert html.count("<details open") == 1
+    assert "&lt;b&gt;bad" in html and "line 2 of the cell" in html and "1 failed" in words(html)
+
+
+def test_markup_in_output_is_text(tmp_path):
+    form = Kept(tmp_path, worker_0=b"<script>alert(1)</script></details>\x1b[31mred\x1b[0m\n").render()
+    Balanced(form.html)
+    assert "&lt;script&gt;" in form.html and "color:#" in form.html
+    assert form.text == "[worker-0]:    <script>alert(1)</script></details>red"
+
+
+def test_html_and_text_together_stay_below_the_limit(tmp_path):
+    lines = b"".join(b"<&>%064d\n" % n for n in range(200_000))
+    for limit in (20_000, 200_000):
+        form = Kept(tmp_path, worker_0=lines, worker_1=lines, ps_0=b"short\n").render(limit_bytes=limit)
+        assert limit / 3 < len(form.html.encode()) + len(form.text.encode()) < limit
+        Balanced(form.html)
+        assert f"<&>{0:064d}" in form.text and f"<&>{199_999:064d}" in form.text
+        assert "left out here; the whole: " in form.text and str(tmp_path) in form.html
+        assert "[ps-0]:        short" in form.text
+
+
+def test_a_thousand_failing_tasks_stay_below_the_limit(tmp_path):
+    kept = Kept(tmp_path, **{f"worker_{n}": b"x" * 300 + b"\n" for n in range(1000)})
+    for place in range(0, 1000, 2):
+        kept.change(place, state="failed", error=ErrorRecord("ValueError", "bad" * 50, 2, "Traceback" * 500))
+    form = kept.render("failed")
+    assert len(form.html.encode()) + len(form.text.encode()) < 200_000
+    assert "more tasks had output" in form.html and "500 failed" in words(form.html)
+
+
+def test_wide_characters_count_in_bytes(tmp_path):
+    form = Kept(tmp_path, worker_0="日本語の行\n".encode() * 50_000).render(limit_bytes=50_000)
+    assert len(form.html.encode()) + len(form.text.encode()) < 50_000
+
+
+def test_chatter_is_folded_unless_switched_off(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"I0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN\nmine\n")
+    assert "TensorFlow start-up: 1 line" in kept.render().html
+    off = kept.render(fold_noise=False)
+    assert "TensorFlow start-up" not in off.html and "oneDNN" in off.html and "oneDNN" in off.text
+
+
+def test_a_figure_stands_where_it_happened_and_an_equal_one_is_kept_once(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"before\nafter\n", worker_1=b"")
+    for place, offset in ((0, 7), (1, 0)):
+        kept.display(place, offset, {"image/png": PNG, "text/plain": "<Figure>"})
+    form = kept.render()
+    Balanced(form.html)
+    assert form.html.index("before") < form.html.index("data:image/png") < form.html.index("after")
+    assert form.html.count("data:image/png") == 1 and "equal to that of worker-0" in form.html
+    assert form.text.splitlines()[1] == "[worker-0]:    <Figure>"
+
+
+def test_a_figure_that_does_not_fit_is_named(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"line\n")
+    kept.display(0, 5, {"image/png": "A" * 500_000, "text/plain": "<Figure>"})
+    form = kept.render()
+    assert len(form.html) < 10_000 and "too large for a saved cell" in form.html
+    assert "data:image/png" in kept.render(limit_bytes=2_000_000).html
+
+
+def test_what_html_cannot_hold_is_shown_apart(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"")
+    kept.display(0, 0, {"application/vnd.plotly.v1+json": {"data": []}, "text/plain": "plot"})
+    kept.display(0, 0, {"text/html": "<script>1</script>", "text/plain": "bokeh"})
+    form = kept.render()
+    assert [item.data["text/plain"] for item in form.apart] == ["plot", "bokeh"]
+    Balanced(form.html)
+
+
+def test_equal_values_are_one_row(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"", worker_1=b"", worker_2=b"")
+    for place, value in enumerate(("1", "2", "1")):
+        kept.display(place, 0, {"text/plain": value}, value=True)
+    form = kept.render()
+    assert form.text.splitlines() == ["[worker-0]:    1", "[worker-2]:    1", "[worker-1]:    2"]
+    assert re.search(r"worker-0, worker-2</td>", form.html)
+
+
+def test_values_that_differ_in_order_only_are_folded_per_place():
+    bundle = ({"text/plain": "1"}, {})
+    rows = fold_values({"worker-0": [bundle, bundle], "worker-1": [bundle]})
+    assert [row.tasks for row in rows] == [("worker-0", "worker-1"), ("worker-0",)]
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    ["</div>", "<div>", "<b><i></b></i>", "<script>1</script>", "<p onclick='x'>a</p>", "<iframe></iframe>"],
+)
+def test_html_that_could_break_out_or_run_stands_apart(fragment):
+    assert embedding.as_html({"text/html": fragment}, {}) is None
+
+
+@pytest.mark.parametrize(
+    "fragment", ["<table><tr><td>1</td></tr></table>", "<p>a<br>b</p>", "plain", "<img src='x'/>"]
+)
+def test_harmless_html_stands_in_place(fragment):
+    assert embedding.as_html({"text/html": fragment}, {}) == fragment
+
+
+def test_a_drawing_is_an_image_that_runs_nothing():
+    made = embedding.as_html({"image/svg+xml": "<svg><script>1</script></svg>"}, {})
+    assert made.startswith('<img src="data:image/svg+xml;base64,')
+
+
+def test_records_and_displays_survive_a_crash_in_mid_line(tmp_path):
+    run, task = Run(tmp_path), TaskId("worker", 0)
+    for verdict in ("", "done"):
+        append_record(
+            run, CellRecord(1, "default", "2 workers", (TaskRecord("worker-0", "done"),), verdict=verdict)
+        )
+    append_display(run, Displayed(task, 1, 1, 5, b'{"data": {}}'), 1000)
+    for path in tmp_path.iterdir():
+        with path.open("a") as file:
+            file.write('{"cell": 2, "torn')
+    (record,) = read_records(run)
+    assert record.verdict == "done" and record.tasks[0].state == "done"
+    assert [d.offset for d in read_displays(run, task, 1)] == [5]
+
+
+def test_displays_are_kept_up_to_a_limit(tmp_path):
+    run, task = Run(tmp_path), TaskId("worker", 0)
+    for _ in range(10):
+        append_display(run, Displayed(task, 1, 1, 0, b'{"data": {}}'), 200)
+    assert 0 < len(read_displays(run, task, 1)) < 5

@@ -1,0 +1,95 @@
+"""A cell or call that is to run, runs, or has run: begun once, shown by a view, settled once.
+
+    Cluster makes it ──→ start ──→ (the supervisor runs it, the view shows it) ──→ settle: results, or raise
+
+Whoever waits for it is in `tfmagic.execution`, or nobody is: then it goes on by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tfmagic.errors import TfmagicError
+from tfmagic.events import CellRequested
+from tfmagic.outcomes import CellResult
+from tfmagic.spec import TaskId
+from tfmagic.states import CellState
+from tfmagic.supervisor import CellRun, Supervisor
+from tfmagic.views import View
+
+Settle = Callable[[CellRun, CellState], CellResult]
+
+
+class Job:
+    """See the module.
+
+    Args:
+        make_view: What shows it, made when it starts.
+        settle: Turns its outcome into results, or raises what the tasks raised.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        request: CellRequested,
+        make_view: Callable[[CellRun], View],
+        settle: Settle,
+    ):
+        self.supervisor, self.request = supervisor, request
+        self._make_view, self._settle = make_view, settle
+        self._run: CellRun | None = None
+        self._view: View | None = None
+        self._is_shown = False
+        self.presses: Any = None  # what takes Ctrl-C meanwhile: see `tfmagic.execution`
+
+    @property
+    def number(self) -> int:
+        """Of its cell."""
+        return next(iter(self.request.commands.values())).cell
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        return tuple(self.request.commands)
+
+    @property
+    def run(self) -> CellRun:
+        """The cell under way. Raises `RuntimeError` before the start."""
+        if self._run is None:
+            raise RuntimeError("the cell has not been started")
+        return self._run
+
+    @property
+    def view(self) -> View:
+        if self._view is None:
+            raise RuntimeError("the cell has not been started")
+        return self._view
+
+    @property
+    def outcome(self) -> CellState | None:
+        """How it ended, as soon as it has."""
+        return None if self._run is None else self._run.outcome
+
+    def start(self) -> None:
+        """Hand it to the supervisor, and show it."""
+        self._run = self.supervisor.run_cell(self.request)
+        self._view = self._make_view(self._run)
+
+    def show_end(self) -> None:
+        """Let the view show how it ended. Does nothing a second time."""
+        if not self._is_shown:
+            self._is_shown = True
+            self.view.finish(self.run.outcome)
+
+    def settle(self) -> CellResult:
+        """The results of a cell that has ended.
+
+        Raises:
+            BaseException: What the tasks raised.
+            TfmagicError: The cluster was stopped meanwhile.
+        """
+        __tracebackhide__ = True
+        outcome = self.run.outcome
+        if outcome is None:
+            raise TfmagicError("the cluster was stopped while the cell ran") from self.supervisor.crashed
+        return self._settle(self.run, outcome)

@@ -1,0 +1,36 @@
+"""Which lines are TensorFlow's own chatter, so that views can dim and fold them. The disk keeps every byte.
+
+The forms were collected from TensorFlow 2.21 (absl's log format) and 2.16 (dated lines). Information is
+chatter whoever logs it; of warnings and errors only those that every start on a healthy machine without a
+GPU brings. Anything else stays as prominent as the user's own lines.
+"""
+
+from __future__ import annotations
+
+import re
+
+_INFORMATION = r"I0000 00:00:\d+\.\d+ +\d+ [\w.]+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: I [\w./]+:\d+\] "
+_HARMLESS_SOURCES = (
+    # who warns or complains at each start without a GPU, or at each first epoch
+    "cuda_platform|cudart_stub|cuda_executor|cuda_dnn|cuda_fft|cuda_blas|cuda_driver|cuda_diagnostics|"
+    "computation_placer|gpu_device|port|cpu_feature_guard|dso_loader|"
+    r"coordination_service\w*|grpc_server_lib|local_rendezvous"
+)
+_HARMLESS = (
+    rf"[WE]0000 00:00:\d+\.\d+ +\d+ (?:{_HARMLESS_SOURCES})\.(?:cc|h):\d+\] |"
+    rf"\d{{4}}-\d\d-\d\d [\d:.]+: [WE] [\w./]+/(?:{_HARMLESS_SOURCES})\.(?:cc|h):\d+\] |"
+    r"W0000 .{0,60}\] Input of GeneratorDatasetOp::Dataset will not be optimized"
+)
+_BY_ITSELF = (
+    r"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR|"
+    r"To enable the following instructions: |"
+    r"/job:\w+/(?:replica:\d+/)?task:\d+$|"  # the list below "Example stragglers:"
+    r"TF-TRT Warning: Could not find TensorRT"
+)
+_NOISE = re.compile(f"(?:{_INFORMATION}|{_HARMLESS}|{_BY_ITSELF})")
+_STARTS = frozenset("IWE0123456789/T")  # most lines are told by their first character
+
+
+def is_noise(text: str) -> bool:
+    """Whether this line, without colours, is TensorFlow's chatter."""
+    return text[:1] in _STARTS and _NOISE.match(text) is not None

@@ -1,0 +1,102 @@
+"""What is going on in each task, in words: from the cluster's state, for panel and record alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tfmagic import barriers
+from tfmagic.deaths import describe_end
+from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
+from tfmagic.records import CellRecord, ErrorRecord, TaskRecord
+from tfmagic.spec import TaskId
+from tfmagic.states import CellState, ClusterState, Outcome, Phase
+from tfmagic.views import Stage
+
+Texts = Callable[[CellState], Mapping[str, str]]
+
+
+def describe_cell(stage: Stage, cell: CellState | None, now: float) -> CellRecord:
+    """The cell as it is now; `cell` is None where the cluster was stopped and nobody knows its outcome."""
+    state = stage.state()
+    known = cell or state.cells.get(stage.run.request.cell)
+    tasks = tuple(describe_task(stage, state, known, task) for task in stage.starts)
+    if cell is None and stage.run.done.is_set():
+        tasks = tuple(replace(t, state="stopped", note="") if t.end is None else t for t in tasks)
+    return CellRecord(
+        cell=stage.run.request.cell,
+        cluster=stage.cluster,
+        shape=stage.shape,
+        tasks=tasks,
+        prompt=stage.prompt,
+        source=stage.source,
+        started=time.time() - (now - stage.run.requested_at),
+        elapsed_s=now - stage.run.requested_at,
+        verdict=_verdict(cell) if stage.run.done.is_set() else "",
+    )
+
+
+def describe_task(stage: Stage, state: ClusterState, cell: CellState | None, task: TaskId) -> TaskRecord:
+    """One task's part of it."""
+    start = stage.starts[task]
+    outcome = cell.outcomes.get(task) if cell is not None else None
+    if cell is None or outcome is None:
+        word, note = _live_state(stage, state, cell, task)
+        return TaskRecord(task.name, word, note, start=start)
+    word, note, error = _ended_state(cell, task, outcome)
+    seconds = getattr(outcome, "seconds", None)
+    if seconds is None and task in cell.ended_at:
+        seconds = max(cell.ended_at[task] - cell.started, 0.0)
+    end = getattr(outcome, "log_end", None)
+    return TaskRecord(task.name, word, note, seconds, start, end, error)
+
+
+def _live_state(stage: Stage, state: ClusterState, cell: CellState | None, task: TaskId) -> tuple[str, str]:
+    phase = state.tasks[task].phase
+    if phase in (Phase.PLANNED, Phase.STARTING, Phase.ENDING):
+        return "starting", "a new process" if state.tasks[task].attempt > 1 else ""
+    if cell is None or not cell.sent:
+        return "ready", "queued"
+    if place := barriers.where_waits(state, task):
+        return "waiting", place
+    if any(wanted.task == task for wanted in stage.run.inputs):
+        return "waiting", "for your input"
+    return "running", ""
+
+
+def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[str, str, ErrorRecord | None]:
+    match outcome:
+        case CellReturned():
+            return "done", "", None
+        case CellRaised(interrupted=True):
+            return "stopped", "interrupted", None
+        case CellRaised(error=error):
+            return "failed", "", ErrorRecord(error.type_name, error.message, error.line)
+        case TaskExited() | TaskLost():
+            if task in cell.replaced:
+                return "stopped", "killed: nothing else reached it", None
+            return "died", "", ErrorRecord("TaskDied", f"{task} {describe_end(outcome)}")
+
+
+def _verdict(cell: CellState | None) -> str:
+    if cell is None:
+        return "stopped"
+    if cell.presses:
+        return "interrupted"
+    if cell.timed_out:
+        return "timed out"
+    return "done" if all(isinstance(o, CellReturned) for o in cell.outcomes.values()) else "failed"
+
+
+def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
+    """The record with each failure's text in full."""
+    tasks = tuple(
+        replace(task, error=replace(task.error, text=texts.get(task.task, ""))) if task.error else task
+        for task in record.tasks
+    )
+    return replace(record, tasks=tasks)
+
+
+def count_done(record: CellRecord) -> int:
+    return sum(task.end is not None or task.seconds is not None for task in record.tasks)

@@ -1,0 +1,183 @@
+"""The panel: one display for a whole cell, live while it runs, static html and text when it has ended.
+
+    state, resources ─┐
+    feeds (rows) ─────┴→ Board.look() → what changed → LiveDisplay.send(message)      ten times a second
+    outcome → CellRecord → static form → replaces the live display, and stays
+
+A cell that is over in a tenth of a second never becomes a live display. What the page asks for comes in
+between by `LiveDisplay.requests`; what must not wait (interrupt, kill, stop) is done where it arrives.
+`HtmlView` does without a widget: the static form, drawn anew once a second, or only at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tfmagic.records import CellRecord, append_record
+from tfmagic.states import CellState
+from tfmagic.views import Stage, static
+from tfmagic.views.board import Board
+from tfmagic.views.facts import describe_cell, with_texts
+
+_SHOW_AFTER_S = 0.1  # cells that are over by then need no live display
+_KEYFRAMES_S = (0.0, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # until the page has said hello
+_DRAFT_BYTES = 30_000
+
+
+class LiveDisplay(Protocol):
+    """Something that shows the cell while it runs."""
+
+    def open(self, board: Board) -> Mapping[str, Any]:
+        """What is to be put on the page."""
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """What changed."""
+
+    def requests(self) -> list[Mapping[str, Any]]:
+        """What the page has asked for since the last call."""
+
+    def end(self, replay: Callable[[], Mapping[str, Any]]) -> None:
+        """The cell is over; `replay` gives a snapshot for pages that come later."""
+
+
+class Publisher(Protocol):
+    """Puts a bundle on the page, or in the place of the one with the same id."""
+
+    def __call__(self, data: Mapping[str, Any], *, display_id: str, update: bool = False) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How output is shown: see the settings of the same names in `tfmagic.config`."""
+
+    fold_noise: bool = True
+    fold_equal: bool = True
+    saved_bytes: int = static.LIMIT_BYTES
+
+
+class _Ending:
+    """Puts a cell's static form in its place, and notes the cell in the run folder."""
+
+    def __init__(self, stage: Stage, publish: Publisher, look: Look, place: str):
+        self._stage, self._publish, self._look = stage, publish, look
+        self._display_id = place or f"tfmagic-{stage.folder}-{stage.run.request.cell}"
+        self._is_shown, self._is_noted = bool(place), False
+
+    def begin(self) -> None:
+        """Note that the cell runs, so that it can be found when the kernel dies."""
+        if not self._is_noted:
+            self._is_noted = True
+            append_record(self._stage.folder, describe_cell(self._stage, None, time.monotonic()))
+
+    def show(self, data: Mapping[str, Any]) -> None:
+        self._publish(data, display_id=self._display_id, update=self._is_shown)
+        self._is_shown = True
+
+    def show_again(self, data: Mapping[str, Any]) -> None:
+        """The same at another place of the page; both are replaced at the end."""
+        self._publish(data, display_id=self._display_id)
+
+    def record(self, cell: CellState | None, open_names: tuple[str, ...]) -> CellRecord:
+        record = describe_cell(self._stage, cell, time.monotonic())
+        if cell is not None:
+            record = with_texts(record, self._stage.texts(cell))
+        return static.with_open(record, open_names)
+
+    def draw(self, record: CellRecord, limit_bytes: int | None = None) -> static.StaticForm:
+        limit = self._look.saved_bytes if limit_bytes is None else limit_bytes
+        form = static.render(record, self._stage.folder, limit_bytes=limit, fold_noise=self._look.fold_noise)
+        self.show({"text/html": form.html, "text/plain": form.text})
+        return form
+
+    def finish(self, record: CellRecord) -> None:
+        append_record(self._stage.folder, record)
+        for item in self.draw(record).apart:
+            self._publish(item.data, display_id=f"{self._display_id}-{item.key}")
+
+
+class PanelView:
+    """A live widget, then the static form."""
+
+    interval_s = 0.1
+
+    def __init__(
+        self, stage: Stage, publish: Publisher, live: Callable[[], LiveDisplay], look: Look, place: str = ""
+    ):
+        self._stage = stage
+        self._ending = _Ending(stage, publish, look, place)
+        self._live = live()
+        self._board = Board(stage, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
+        self._is_live = self._greeted = False
+        self._keyframes = 0
+
+    def update(self) -> None:
+        """Show what is new."""
+        self._ending.begin()
+        age_s = time.monotonic() - self._stage.run.requested_at
+        if not self._is_live:
+            if age_s < _SHOW_AFTER_S:
+                return
+            self._is_live = True
+            self._ending.show(self._live.open(self._board))
+        self._answer()
+        due = self._keyframes < len(_KEYFRAMES_S) and age_s >= _KEYFRAMES_S[self._keyframes]
+        if due and not self._greeted:
+            self._keyframes += 1
+            self._live.send(self._board.snapshot())
+        elif message := self._board.look():
+            self._live.send(message)
+
+    def finish(self, cell: CellState | None) -> None:
+        """Replace the live display by what stays."""
+        stage = self._stage
+        record = self._ending.record(cell, self._board.open_names)
+        if self._is_live:
+            self._answer()
+            record = static.with_open(record, self._board.open_names)
+            self._live.send(self._board.look(record))
+        self._board.close()
+        self._ending.finish(record)
+        if self._is_live:
+            self._live.end(lambda: Board.replay(record, stage))
+
+    def show_again(self) -> None:
+        """Put the same display on the page once more; both are live, and both end as the static form."""
+        bundle = self._live.open(self._board)
+        (self._ending.show_again if self._is_live else self._ending.show)(bundle)
+        self._is_live = True
+
+    def _answer(self) -> None:
+        for request in self._live.requests():
+            if request.get("kind") == "hello":
+                self._greeted = True
+                self._live.send(self._board.greet())
+            else:
+                with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # of a foreign page
+                    self._board.obey(request, self._live.send)
+
+
+class HtmlView:
+    """The static form: drawn anew every `refresh_s` seconds, or only at the end."""
+
+    interval_s = 0.1
+
+    def __init__(
+        self, stage: Stage, publish: Publisher, refresh_s: float | None, look: Look, place: str = ""
+    ):
+        self._stage, self._refresh_s = stage, refresh_s
+        self._ending = _Ending(stage, publish, look, place)
+        self._due = 0.0
+
+    def update(self) -> None:
+        self._ending.begin()
+        self._stage.run.displays.clear()  # they are on disk
+        if self._refresh_s is not None and time.monotonic() >= self._due:
+            self._ending.draw(self._ending.record(None, ()), _DRAFT_BYTES)
+            self._due = time.monotonic() + self._refresh_s
+
+    def finish(self, cell: CellState | None) -> None:
+        self._ending.finish(self._ending.record(cell, ()))

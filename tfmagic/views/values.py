@@ -1,0 +1,39 @@
+"""The last value of each task, equal ones folded: task → value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Bundle = tuple[dict[str, Any], dict[str, Any]]  # data and metadata by mime type
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRow:
+    """A value and the tasks that have it."""
+
+    tasks: tuple[str, ...]
+    data: dict[str, Any]
+    metadata: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return str(self.data.get("text/plain", ""))
+
+    def encode(self) -> Any:
+        return {"tasks": list(self.tasks), "data": self.data, "metadata": self.metadata}
+
+
+def fold_values(values: Mapping[str, Sequence[Bundle]]) -> list[ValueRow]:
+    """A row for each different value, in the order of the tasks."""
+    rows: list[ValueRow] = []
+    for task, shown in values.items():
+        for data, metadata in shown:
+            for place, row in enumerate(rows):
+                if row.data == data and task not in row.tasks:
+                    rows[place] = ValueRow((*row.tasks, task), data, metadata)
+                    break
+            else:
+                rows.append(ValueRow((task,), data, metadata))
+    return rows
