@@ -195,6 +195,12 @@ def test_of_a_long_log_that_is_over_the_beginning_and_the_end_are_read(tmp_path)
     assert gap + 70 * len(rows) == path.stat().st_size
 
 
+def test_a_very_long_line_is_cut_for_the_page(tmp_path):
+    follower = Follower(tmp_path)
+    follower.write(b"x" * 50_000 + b"\nnext\n")
+    assert follower.finish() == ["x" * 10_000 + " … (+40000 characters)", "next"]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=30), st.just(None)), max_size=12))
 def test_looks_at_any_moment_show_the_same_as_one_at_the_end(tmp_path_factory, pieces):

@@ -652,4 +652,4 @@ def test_where_a_task_waits_can_be_told():
     h = started(A, B)
     h.run(A, B)
     h.happen(reached(A, "barrier 1", (A, B)))
-    assert (where_waits(h.state, A), where_waits(h.state, B)) == ("at barrier 1", "")
+    assert (where_waits(h.state, A), where_waits(h.state, B)) == ("for worker-1 at barrier 1", "")

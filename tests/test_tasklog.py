@@ -141,9 +141,9 @@ def test_a_long_line_is_cut_however_it_is_read(tmp_path):
     data = b"short\n" + b"x" * 3_000_000 + b"\nafter\n"
     path, reader = reader_of(tmp_path, data)
     lines = read_all(reader, 1 << 16).splitlines()
-    assert [len(line) for line in lines] == [20, 15 + 10_000 + len(" … (+2990000 characters)"), 20]
-    _, reader = reader_of(tmp_path, b"x" * 10_000 + b"\n" + "é".encode() * 5001 + b"\n")
-    assert read_all(reader) == "".join(f"[worker-0]:    {c}\n" for c in ("x" * 10_000, "é" * 5001))
+    assert [len(line) for line in lines] == [20, 15 + 200_000 + len(" … (+2800000 characters)"), 20]
+    _, reader = reader_of(tmp_path, b"x" * 200_000 + b"\n" + "é".encode() * 100_001 + b"\n")
+    assert read_all(reader) == "".join(f"[worker-0]:    {c}\n" for c in ("x" * 200_000, "é" * 100_001))
 
 
 def test_tail_and_missing_files(tmp_path):

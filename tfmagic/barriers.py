@@ -9,6 +9,7 @@ from tfmagic.events import BarrierReached, CellRaised, CellReturned, TaskExited,
 from tfmagic.spec import TaskId
 from tfmagic.states import Action, AnswerBarrier, CellState, ClusterState, WaitingAt
 
+_NAMED = 3  # tasks that are named of those that are waited for
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
 
 
@@ -39,8 +40,14 @@ def next_deadline(state: ClusterState) -> float | None:
 
 
 def where_waits(state: ClusterState, task: TaskId) -> str:
-    """The barrier at which the task waits, for people; "" when it waits at none."""
-    return next((f"at {name}" for (_, name), waiting in state.barriers.items() if task in waiting), "")
+    """For whom the task waits at a barrier, for people; "" when it waits at none."""
+    for (_, name), waiting in state.barriers.items():
+        if task in waiting:
+            missing = sorted(set(waiting[task].reached.members) - set(waiting))
+            whom = ", ".join(t.name for t in missing[:_NAMED]) or "the others"
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            return f"for {whom}{more} at {name}"
+    return ""
 
 
 def forget_task(state: ClusterState, task: TaskId) -> ClusterState:

@@ -10,7 +10,7 @@ from wcwidth import wcwidth
 
 from tfmagic.styles import Row, plain_text
 
-LIMIT_COLUMNS = 10_000  # what stands further right is only counted
+LIMIT_COLUMNS = 200_000  # what stands further right is only counted
 _MARKS = 64  # combining marks on one character; the next ones get columns of their own
 _RUNS = 32  # a row with more changes of style is kept as cells
 _SHOWS_ON_BLANKS = re.compile("[gurs]")  # background, underline, reversed, strike

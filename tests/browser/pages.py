@@ -124,6 +124,8 @@ class NotebookPage:
 
     def __init__(self, page: Any, server: Server, path: str):
         self.page, self.server, self.path = page, server, path
+        self.at = 1  # the cell that a test is about
+        self.flag: Path | None = None  # what ends it
         self.console: list[str] = []
         self.received_bytes = 0
         self.largest_message = 0
@@ -191,6 +193,11 @@ class NotebookPage:
     def output(self, index: int) -> Any:
         """The outputs of a cell, as a locator."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-Cell-outputArea")
+
+    @property
+    def shown(self) -> Any:
+        """The outputs of the cell that the test is about."""
+        return self.output(self.at)
 
     def save(self) -> nbformat.NotebookNode:
         """Save the notebook; what is on disk then."""

@@ -14,6 +14,7 @@ from pages import ARGUMENTS, NotebookPage, Server, chromium, write_notebook
 from playwright.sync_api import expect, sync_playwright
 
 LOAD = "%load_ext tfmagic\n%tfcluster start --workers 2"
+expect.set_options(timeout=30_000)  # a busy machine takes its time; what holds is seen at once
 # runs until the flag file is there: tests wait for what they see, never for a time
 UNTIL = """%%tfcluster
 import os, time
@@ -42,7 +43,7 @@ def lab(tmp_path_factory):
     server.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_notebook(browser):
     """A function that writes a notebook of these cells and opens it on a server."""
     contexts = []
@@ -63,42 +64,70 @@ def flag(tmp_path):
     return tmp_path / "go"
 
 
+@pytest.fixture(scope="module")
+def shared(open_notebook, lab, tmp_path_factory):
+    """A notebook with two workers whose cells each run until their flag is touched."""
+    folder = tmp_path_factory.mktemp("flags")
+    flags = [folder / f"go-{n}" for n in range(20)]
+    cells = [UNTIL.format(flag=str(flag)) for flag in flags]
+    book = open_notebook(lab, "shared.ipynb", LOAD + "\nimport tfmagic", *cells)
+    book.run(0)
+    book.flags = iter(enumerate(flags, 1))
+    return book
+
+
 @pytest.fixture
-def running(open_notebook, lab, flag, request):
-    """A notebook whose second cell runs on two workers until `flag` is touched."""
+def running(shared):
+    """The shared notebook, whose cell `at` has begun on two workers; it ends when `flag` is touched."""
+    shared.at, shared.flag = next(shared.flags)
+    _begin(shared)
+    yield shared
+    shared.flag.touch()
+    shared.wait_until_ended(shared.at)
+
+
+@pytest.fixture
+def alone(open_notebook, lab, flag, request):
+    """As `running`, in a notebook of its own."""
     name = re.sub(r"\W", "_", request.node.name) + ".ipynb"
     book = open_notebook(lab, name, LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)), "1 + 1")
     book.run(0)
-    book.start(1)
-    expect(book.output(1).get_by_text("begun on worker-0")).to_be_visible()
+    book.at, book.flag = 1, flag
+    _begin(book)
     yield book
     flag.touch()
 
 
-def button(book, name, exact=True):
-    return book.output(1).get_by_role("button", name=name, exact=exact)
+def _begin(book):
+    book.start(book.at)
+    expect(book.shown.get_by_text("begun on worker-0")).to_be_visible()
+
+
+def button(book, name):
+    return book.shown.get_by_role("button", name=name, exact=True)
 
 
 def panel(book, task):
-    return book.output(1).locator(f"details.tfm-task[data-task='{task}']")
+    name = book.page.locator("summary").get_by_text(task, exact=True)
+    return book.shown.locator("details.tfm-task").filter(has=name)
 
 
-def error_of(book, index=1):
+def error_of(book):
     """The name of the error that the cell ended with, in the notebook's own model."""
-    book.wait_until_ended(index)
-    outputs = book.save().cells[index].outputs
+    book.wait_until_ended(book.at)
+    outputs = book.save().cells[book.at].outputs
     return next((o.ename for o in outputs if o.output_type == "error"), "")
 
 
-def test_output_streams_and_progress_moves_in_place(running, flag):
-    log = running.output(1).get_by_role("log", name="Output of worker-1")
+def test_output_streams_and_progress_moves_in_place(running):
+    log = running.shown.get_by_role("log", name="Output of worker-1")
     expect(log.get_by_text(re.compile(r"^step \d+$"))).to_have_count(1)
     before = log.get_by_text(re.compile(r"^step \d+$")).inner_text()
     wait_until(lambda: log.get_by_text(re.compile(r"^step \d+$")).inner_text() != before)
-    assert running.is_running(1)
-    flag.touch()
-    running.wait_until_ended(1)
-    expect(running.output(1).get_by_text("2 of 2 done")).to_be_visible()
+    assert running.is_running(running.at)
+    running.flag.touch()
+    running.wait_until_ended(running.at)
+    expect(running.shown.get_by_text("2 of 2 done")).to_be_visible()
 
 
 def test_the_row_of_a_task_says_where_it_is_and_what_it_uses(running):
@@ -113,38 +142,38 @@ def test_the_row_of_a_task_says_where_it_is_and_what_it_uses(running):
 def test_a_closed_panel_shows_its_last_line(running):
     head = panel(running, "worker-0").locator("summary").first
     head.click()
-    expect(running.output(1).get_by_role("log", name="Output of worker-0")).not_to_be_visible()
+    expect(running.shown.get_by_role("log", name="Output of worker-0")).not_to_be_visible()
     expect(head).to_contain_text(re.compile(r"step \d+"))
     head.press("Enter")  # by the keyboard
-    expect(running.output(1).get_by_role("log", name="Output of worker-0")).to_be_visible()
+    expect(running.shown.get_by_role("log", name="Output of worker-0")).to_be_visible()
 
 
-def test_interrupt_ends_the_cell_while_it_runs(running):
-    button(running, "Interrupt").click()
-    assert error_of(running) == "KeyboardInterrupt"
-    running.run(2)
-    expect(running.output(2)).to_contain_text("2")
+def test_interrupt_ends_the_cell_while_it_runs(alone):
+    button(alone, "Interrupt").click()
+    assert error_of(alone) == "KeyboardInterrupt"
+    alone.run(2)
+    expect(alone.output(2)).to_contain_text("2")
 
 
-def test_interrupt_of_one_task(running, flag):
+def test_interrupt_of_one_task(running):
     button(running, "Interrupt worker-1").click()
     expect(panel(running, "worker-1").locator("summary").first).to_contain_text("interrupted")
     assert error_of(running) == "KeyboardInterrupt"
 
 
-def test_kill_of_a_task_opens_its_panel_with_the_reason(running):
-    panel(running, "worker-1").locator("summary").first.click()
-    panel(running, "worker-1").locator("summary").first.click()
-    button(running, "Kill worker-1").click()
-    assert error_of(running) == "TaskDied"
-    expect(running.output(1).locator("details[open]", has_text="SIGKILL").first).to_be_visible()
+def test_kill_of_a_task_opens_its_panel_with_the_reason(alone):
+    panel(alone, "worker-1").locator("summary").first.click()
+    panel(alone, "worker-1").locator("summary").first.click()
+    button(alone, "Kill worker-1").click()
+    assert error_of(alone) == "TaskDied"
+    expect(alone.shown.locator("details[open]", has_text="SIGKILL").first).to_be_visible()
 
 
 def test_stacks_of_a_running_task(running):
     button(running, "Stacks of worker-0").click()
     stack = panel(running, "worker-0").locator("pre", has_text=re.compile(r"Cell In\[\d+\]"))
     expect(stack).to_be_visible()
-    assert running.is_running(1)
+    assert running.is_running(running.at)
 
 
 def test_the_whole_log_opens_in_a_tab_of_its_own(running):
@@ -154,19 +183,19 @@ def test_the_whole_log_opens_in_a_tab_of_its_own(running):
     expect(opened.value.locator("body")).to_contain_text("worker-0.log")
 
 
-def test_stop_ends_the_cluster(running):
-    button(running, "Stop").click()
-    assert error_of(running) == "TfmagicError"
-    expect(running.output(1).get_by_text("cluster was stopped while the cell ran")).to_be_visible()
+def test_stop_ends_the_cluster(alone):
+    button(alone, "Stop").click()
+    assert error_of(alone) == "TfmagicError"
+    expect(alone.shown.get_by_text("cluster was stopped while the cell ran")).to_be_visible()
 
 
-def test_a_page_that_is_loaded_anew_in_mid_run_has_panel_and_buttons_back(running, flag):
-    running.save()
-    running.open()
-    log = running.output(1).get_by_role("log", name="Output of worker-0")
+def test_a_page_that_is_loaded_anew_in_mid_run_has_panel_and_buttons_back(alone):
+    alone.save()
+    alone.open()
+    log = alone.shown.get_by_role("log", name="Output of worker-0")
     expect(log.get_by_text("begun on worker-0")).to_be_visible()
-    flag.touch()
-    expect(running.output(1).get_by_text("2 of 2 done")).to_be_visible()
+    alone.flag.touch()
+    expect(alone.shown.get_by_text("2 of 2 done")).to_be_visible()
     expect(log.get_by_text("ended")).to_be_visible()
 
 
@@ -237,10 +266,10 @@ def test_noise_is_folded_and_opens(open_notebook, lab):
     expect(folded.get_by_text(re.compile("cuda|CPU|oneDNN")).first).to_be_visible()
 
 
-def test_merged_lines_are_folded_and_filtered(running, flag):
-    running.output(1).get_by_role("switch", name="Merged").click()
-    flag.touch()
-    running.wait_until_ended(1)
+def test_merged_lines_are_folded_and_filtered(running):
+    running.shown.get_by_role("switch", name="Merged").click()
+    running.flag.touch()
+    running.wait_until_ended(running.at)
 
 
 def test_figures_and_values_in_place(open_notebook, lab, flag):
@@ -262,25 +291,26 @@ def test_figures_and_values_in_place(open_notebook, lab, flag):
     expect(row).to_contain_text("42")
 
 
-def test_the_saved_notebook_reads_untrusted_and_converted(running, flag, open_notebook, lab, browser):
-    flag.touch()
-    running.wait_until_ended(1)
-    saved = running.save()
+def test_the_saved_notebook_reads_untrusted_and_converted(alone, lab, browser):
+    alone.flag.touch()
+    alone.wait_until_ended(alone.at)
+    saved = alone.save()
     (shown,) = [o for o in saved.cells[1].outputs if o.output_type == "display_data"]
     assert "<details" in shown.data["text/html"]
     assert "[worker-0]:    begun on worker-0" in shown.data["text/plain"]
     assert "application/vnd.jupyter.widget-view+json" not in shown.data
     path = lab.folder / "untrusted.ipynb"
+    saved.metadata["changed"] = "by somebody else, so that the signature does not fit"
     nbformat.write(saved, path)
-    running.path = path.name
-    running.open(with_kernel=False)
-    assert not running.page.evaluate(
+    alone.path = path.name
+    alone.open(with_kernel=False)
+    assert not alone.page.evaluate(
         "() => window.jupyterapp.shell.currentWidget.content.widgets[1].model.trusted"
     )
-    expect(running.output(1).get_by_text("begun on worker-0")).to_be_visible()
-    head = running.output(1).locator("summary", has_text="worker-0")
+    expect(alone.shown.get_by_text("begun on worker-0")).to_be_visible()
+    head = alone.shown.locator("summary", has_text="worker-0")
     head.click()
-    expect(running.output(1).get_by_text("begun on worker-0")).not_to_be_visible()
+    expect(alone.shown.get_by_text("begun on worker-0")).not_to_be_visible()
     converted = subprocess.run(
         [sys.executable, "-m", "nbconvert", "--to", "html", "--stdout", path],
         capture_output=True,
@@ -324,15 +354,15 @@ def test_a_detached_cell_stays_live_while_others_run(open_notebook, lab, flag):
     )
     book.run(0)
     book.run(1)
-    expect(book.output(1).get_by_text("goes on")).to_be_visible()
+    expect(book.output(1).get_by_role("log").get_by_text("goes on")).to_be_visible()
     book.run(2)
     expect(book.output(2).get_by_text("meanwhile")).to_be_visible()
     book.run(3)
     expect(book.output(3)).to_contain_text("queued: it begins when")
     flag.touch()
     book.run(4)
-    expect(book.output(1).get_by_text("over", exact=True)).to_be_visible()
-    expect(book.output(3).get_by_text("queued", exact=True)).to_be_visible()
+    expect(book.output(1).locator("pre")).to_have_text("goes on\nover")
+    expect(book.output(3).locator("pre")).to_have_text("queued")
     book.run(5)
     expect(book.output(5)).to_contain_text("'worker-0': 7")
 

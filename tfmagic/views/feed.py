@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from tfmagic.events import Displayed
+from tfmagic.lines import cut
 from tfmagic.noise import is_noise
 from tfmagic.runs import file_size
 from tfmagic.screen import Row, Screen, plain_text
 
 _WHOLE_BYTES = 1 << 21
 _HEAD_BYTES = 1 << 18
+_ROW_CHARACTERS = 10_000  # a longer line is read from the log, not from a page
 _KEPT_DISPLAY_BYTES = 8 << 20
 
 
@@ -342,4 +344,9 @@ def read_items(
 
 
 def _row_item(row: Row) -> RowItem:
-    return RowItem(row, is_noise(plain_text(row)))
+    text = plain_text(row)
+    if len(text) > _ROW_CHARACTERS:
+        kept = cut(row, _ROW_CHARACTERS)[0]
+        more = ("d", f" … (+{len(text) - len(plain_text(kept))} characters)")
+        row = [*([("", kept)] if isinstance(kept, str) else kept), more]
+    return RowItem(row, is_noise(text))

@@ -2,13 +2,12 @@
 //
 //   messages --> Task (facts, items) --> marked as changed --> Panel.flush(), once a frame --> page
 //
-// Ten messages in a frame cost as much as one, and a log that nobody can see has data, but no elements.
-// Whatever a task wrote comes onto the page as textContent, never as html.
+// A log that nobody can see has no elements. What a task wrote becomes textContent, never html.
 
-const FRAME_ROWS = 1000; // made in one frame; the others wait for the next, so that the page never stalls
+const FRAME_ROWS = 240; // made in one frame, the newest first; in a flood most are never made
 const FOLD_WINDOW = 200; // merged rows among which equal ones of several tasks are found
 const GROUP_ABOVE = 8; // more tasks than that are grouped by type
-const OPEN_FAILED = 4; // so many failures open by themselves where tasks are grouped
+const QUIET = "data-lm-suppress-shortcuts";
 const STATES = ["failed", "died", "stalled", "waiting", "running", "starting", "ready", "stopped", "done"];
 const hasEnded = (state) => /^(failed|died|stopped|done)$/.test(state);
 
@@ -21,6 +20,8 @@ function h(spec, attributes = {}, ...children) {
 	const element = document.createElementNS(`http://www.w3.org/${space}`, tag);
 	if (names) element.className = names.replace(/\S+/g, "tfm-$&");
 	for (const key in attributes) element.setAttribute(key, attributes[key]);
+	// Lab's "d d" would delete the cell: for ":focus" it looks no further than at the element itself.
+	if (/summary|button|input/.test(tag) || "tabindex" in attributes) element.setAttribute(QUIET, "true");
 	element.append(...children);
 	return element;
 }
@@ -40,11 +41,11 @@ function addSpans(owner, names) {
 	for (const name of names.split(" ")) owner[name] = h("span." + name);
 }
 
-function fold(title, ...children) {
-	return h("details.fold", {}, h("summary", {}, title), ...children);
+function fold(title, text) {
+	return h("details.fold", {}, h("summary", {}, title), ...(text ? [h("pre", { tabindex: 0 }, text)] : []));
 }
 
-/** Writes only what differs, and into the text node that is there: a selection in it stays. */
+/** Writes only what differs, and keeps the text node: a selection stays. */
 function setText(element, text) {
 	const node = element.firstChild;
 	if (node?.nodeType !== 3 || node.nextSibling) element.textContent = text;
@@ -59,10 +60,9 @@ function bytesText(bytes) {
 }
 
 function timeText(seconds, isExact) {
-	if (seconds < 60) return `${isExact ? seconds.toFixed(seconds < 10 ? 2 : 1) : Math.floor(seconds)} s`;
-	const two = (number) => String(Math.floor(number) % 60).padStart(2, "0");
-	const minutes = seconds / 60;
-	return `${minutes < 60 ? Math.floor(minutes) : `${Math.floor(minutes / 60)}:${two(minutes)}`}:${two(seconds)}`;
+	if (seconds < 60) return `${seconds.toFixed(isExact ? (seconds < 10 ? 2 : 1) : 0)} s`;
+	const two = (number) => String(Math.floor(number % 60)).padStart(2, "0");
+	return `${Math.floor(seconds / 3600)}:${two(seconds / 60)}:${two(seconds)}`.replace(/^0:0?/, "");
 }
 
 const lineCount = (count) => `${count} line${count === 1 ? "" : "s"}`;
@@ -90,8 +90,7 @@ function styled([style, text]) {
 	}
 	let { f, g } = colours;
 	if (span.classList.contains("tfm-r")) [f, g] = [g || "var(--tfm-bg)", f || "var(--tfm-fg)"];
-	span.style.color = f;
-	span.style.backgroundColor = g;
+	Object.assign(span.style, { color: f, backgroundColor: g });
 	return span;
 }
 
@@ -102,7 +101,7 @@ function fillRow(element, raw) {
 	else element.replaceChildren(...row.map(styled));
 }
 
-/** A predicate from what stands in the filter box: null without a filter, undefined for a broken one. */
+/** A predicate: null without a filter, undefined for a broken one. */
 function filterOf(query) {
 	const pattern = /^\/(.+)\/i?$/.exec(query)?.[1];
 	try {
@@ -115,13 +114,12 @@ function filterOf(query) {
 
 // ---- rich displays ----
 
-const BY_HAND = ["text/html", "image/svg+xml", "image/png", "image/jpeg", "image/gif", "text/plain"];
-
-/** Something with a `node` and perhaps a `dispose`, drawn; `place` is where it will be. */
+/** Gives {node, dispose?}; `place` is where it will be. */
 async function draw(rendermime, data, metadata, place) {
-	const byHand = BY_HAND.find((mime) => mime in data);
+	const known = ["text/html", "image/svg+xml", "image/png", "image/jpeg", "image/gif", "text/plain"];
+	const byHand = known.find((mime) => mime in data);
 	const mime = rendermime?.preferredMimeType(data, "ensure");
-	// "ensure" leaves out what could run scripts: an svg would become its text. As an <img> it is harmless.
+	// "ensure" leaves out svg, which could run scripts; as an <img> it is harmless.
 	if (mime && !(mime === "text/plain" && byHand?.startsWith("image/"))) {
 		try {
 			const renderer = rendermime.createRenderer(mime);
@@ -137,7 +135,7 @@ async function draw(rendermime, data, metadata, place) {
 	if (!byHand?.startsWith("image/")) return { node: h("div.row", {}, text) };
 	const content = byHand.includes("svg") ? `,${encodeURIComponent(text)}` : `;base64,${text.trim()}`;
 	const node = h("img", { src: `data:${byHand}${content}`, alt: String(data["text/plain"] ?? "").slice(0, 200) });
-	for (const side of ["width", "height"]) if (metadata[byHand]?.[side]) node[side] = metadata[byHand][side];
+	if (metadata[byHand]?.width) node.width = metadata[byHand].width;
 	await node.decode().catch(() => {});
 	return { node };
 }
@@ -174,21 +172,22 @@ class Display {
 	}
 }
 
-// ---- a log: items, and the elements of those that are on the page ----
+// ---- logs ----
 
 class Log {
-	/** Items are {no, raw, node, hit, display?}; those without a node are the last ones. */
+	items = []; // {no, raw, node?, hit?, display?}
+	gone = []; // items that have left, with elements that have not
+	changed = new Set();
+	dirty = true;
+	stick = true;
+
 	constructor(label, { row_limit, fold_noise, log_hint }, rendermime) {
 		Object.assign(this, { limit: row_limit, foldNoise: fold_noise, rendermime });
-		this.items = [];
-		this.gone = []; // items that have left, with elements that have not
-		this.changed = new Set();
-		this.dirty = this.stick = true;
 		this.older = h("div.row remark", { title: log_hint, hidden: "" }, "older lines are in the log");
 		this.lines = h("div.lines");
 		const attributes = { role: "log", "aria-live": "off", tabindex: 0, "aria-label": label };
 		const box = (this.box = h("div.log", attributes, this.older, this.lines));
-		const jump = button("↓ jump to end", "Go to the last line and stay there", () => {
+		const jump = button("↓ jump to end", "Follow the output", () => {
 			this.follow(true);
 			box.focus({ preventScroll: true }); // the button is about to vanish
 		});
@@ -199,13 +198,12 @@ class Log {
 			if (!box.clientHeight) return; // hidden just now
 			jump.hidden = this.stick = box.scrollHeight - box.scrollTop - box.clientHeight < 12;
 		});
-		box.addEventListener("keydown", (event) => event.stopPropagation());
-		new ResizeObserver(() => this.follow()).observe(this.lines); // an image came, or the panel was opened
+		new ResizeObserver(() => this.follow()).observe(this.lines); // an image came, for example
 	}
 
 	follow(isForced) {
-		const selection = getSelection();
-		const isSelecting = !selection.isCollapsed && this.box.contains(selection.anchorNode);
+		const { isCollapsed, anchorNode } = getSelection();
+		const isSelecting = !isCollapsed && this.box.contains(anchorNode);
 		if (isForced || (this.stick && !isSelecting)) this.box.scrollTop = 1e9;
 	}
 
@@ -215,18 +213,18 @@ class Log {
 	}
 
 	drop(from, count = Infinity) {
-		const dropped = this.items.splice(from, count);
-		for (const item of dropped) this.changed.delete(item);
-		this.gone.push(...dropped.filter((item) => item.node));
+		this.gone.push(...this.items.splice(from, count).filter((item) => item.node));
 		this.dirty = true;
 	}
 
 	push(item) {
 		this.items.push(item);
 		this.dirty = true;
-		if (this.items.length <= this.limit) return;
-		this.drop(0, 1);
-		this.isTrimmed = true;
+	}
+
+	trim() {
+		const surplus = this.items.length - this.limit;
+		if (surplus > 0) this.drop(0, surplus);
 	}
 
 	touch(item) {
@@ -234,7 +232,7 @@ class Log {
 		this.dirty = true;
 	}
 
-	/** Returns how many elements were made. */
+	/** Make at most `budget` elements: of the last items that have none. */
 	render(budget, matches) {
 		const groups = new Set();
 		for (const { node, display } of this.gone) {
@@ -243,53 +241,49 @@ class Log {
 			node.remove();
 		}
 		this.gone = [];
-		for (const item of this.changed) {
-			this.fill(item);
-			this.match(item, matches);
-		}
+		for (const item of this.changed) if (item.node.isConnected) this.fill(item, matches);
 		this.changed.clear();
 		const { items } = this;
-		let from = items.length;
-		while (from && !items[from - 1].node) from--;
-		const to = Math.min(items.length, from + budget);
+		const to = items.findLastIndex((item) => !item.node) + 1;
+		const from = Math.max(items.findLastIndex((item, place) => place < to && item.node) + 1, to - budget);
+		const next = items[to]?.node;
 		const fragment = document.createDocumentFragment();
 		for (let place = from; place < to; place++) {
 			const item = items[place];
 			const kind = kindOf(item.raw);
 			if (kind === "d") item.display = new Display();
 			item.node = item.display?.el ?? h("div.row" + { row: "", n: " dim", gap: " remark", x: " remark" }[kind]);
-			this.fill(item);
-			this.match(item, matches);
+			this.fill(item, matches);
 			if (kind === "n" && this.foldNoise) {
-				let group = items[place - 1]?.node.parentNode; // of the line before, if that is noise, too
+				let group = items[place - 1]?.node?.parentNode; // of the line before, if that is noise, too
 				if (group?.nodeName !== "DETAILS") fragment.append((group = h("details.noise", {}, h("summary"))));
 				group.append(item.node);
 				groups.add(group);
 			} else fragment.append(item.node);
 		}
-		this.lines.append(fragment);
+		this.lines.insertBefore(fragment, next?.closest(".tfm-noise") ?? next ?? null);
 		for (const group of groups) {
 			const size = group.childElementCount - 1;
 			if (size) setText(group.firstChild, `TensorFlow start-up: ${lineCount(size)}`);
 			else group.remove();
 		}
-		this.older.hidden = !this.isTrimmed;
-		this.dirty = to < items.length;
-		return to - from;
+		this.older.hidden = !(items[0]?.no > 0);
+		this.dirty = items.some((item) => !item.node);
 	}
 
-	fill({ node, raw, display }) {
-		if (display) display.show(this.rendermime, raw.d, raw.m);
-		else fillRow(node, raw);
+	fill(item, matches) {
+		if (item.display) item.display.show(this.rendermime, item.raw.d, item.raw.m);
+		else this.fillRow(item);
+		this.match(item, matches);
 	}
 
-	prefix() {
-		return "";
+	fillRow({ node, raw }) {
+		fillRow(node, raw);
 	}
 
 	match(item, matches) {
 		const text = textOf(item.raw);
-		item.hit = text !== null && (!matches || matches(this.prefix(item) + text));
+		item.hit = text !== null && (!matches || matches(prefixOf(item) + text));
 		item.node.hidden = !!matches && !item.hit;
 	}
 
@@ -303,7 +297,9 @@ class Log {
 	}
 }
 
-/** All tasks' rows in one, each with its task before it; equal ones of several tasks are one. */
+const prefixOf = ({ task, names }) => (names ? `[${task.name}]:`.padEnd(14) + " " : "");
+
+/** All tasks' rows, prefixed; equal ones of several tasks are one. */
 class MergedLog extends Log {
 	constructor(setup) {
 		super("Output of all tasks, merged", setup);
@@ -317,7 +313,6 @@ class MergedLog extends Log {
 		this.drop(0);
 		this.next = 0;
 		this.recent = new Map(); // text → the last item with it
-		this.isTrimmed = false;
 	}
 
 	add(task, raw) {
@@ -344,15 +339,11 @@ class MergedLog extends Log {
 		return item;
 	}
 
-	prefix({ task }) {
-		return `[${task.name}]:`.padEnd(14) + " ";
-	}
-
-	fill(item) {
+	fillRow(item) {
 		const { node, raw, task, names } = item;
 		const content = h("span");
 		fillRow(content, raw);
-		node.replaceChildren(h(`span.prefix c${task.number % 6}`, {}, this.prefix(item)), content);
+		node.replaceChildren(h(`span.prefix c${task.number % 6}`, {}, prefixOf(item)), content);
 		if (names.size > 1) node.append(h("span.times", { title: [...names].join(", ") }, `×${names.size}`));
 	}
 }
@@ -360,10 +351,12 @@ class MergedLog extends Log {
 // ---- a task ----
 
 class Task {
+	facts = { state: "…" };
+	samples = [];
+	isChanged = true;
+
 	constructor(panel, { name, type }, number) {
 		Object.assign(this, { panel, name, type, number });
-		this.facts = { state: "…" };
-		this.samples = [];
 		this.log = new Log(`Output of ${name}`, panel.setup, panel.rendermime);
 		addSpans(this, "state line source note last cpu memory");
 		this.path = h("path");
@@ -373,20 +366,20 @@ class Task {
 		this.body = h("div.body");
 		this.el = h("details.task", {}, head, this.body);
 		this.el.open = panel.setup.open.includes(number);
-		this.el.addEventListener("toggle", () => panel.onToggle(this));
-		this.isChanged = true;
+		this.el.addEventListener("toggle", () => panel.sendWish(this));
 	}
 
-	/** What is only seen when open is made when it is first opened: 64 closed tasks are cheap. */
+	/** When it is first opened: 64 closed tasks are cheap. */
 	makeBody() {
 		if (this.body.firstChild) return;
 		const { panel, number, name } = this;
 		const ask = (kind) => (element) => panel.ask({ kind, task: number }, element);
+		const tool = (label, title, act, aria = label) => button(label, title, act, `${aria} ${name}`);
 		this.tools = [
-			button("Interrupt", "Interrupt this task, as Ctrl-C", ask("interrupt"), `Interrupt ${name}`),
-			button("Kill", "End this task's process", ask("kill"), `Kill ${name}`),
-			button("Stacks", "Where each of its threads is now", ask("stacks"), `Stacks of ${name}`),
-			button("Open log", "The whole log in a window", () => panel.openLog(this), `Open log of ${name}`),
+			tool("Interrupt", "As Ctrl-C", ask("interrupt")),
+			tool("Kill", "End this process", ask("kill")),
+			tool("Stacks", "Where each thread is now", ask("stacks"), "Stacks of"),
+			tool("Open log", "All of it, in a window", () => panel.openLog(this), "Open log of"),
 		];
 		this.written = h("span.written");
 		this.error = h("div.error", { hidden: "" });
@@ -405,7 +398,8 @@ class Task {
 		const { cpu, state } = this.facts;
 		const samples = (this.samples = cpu == null || hasEnded(state) ? [] : [...this.samples.slice(-59), cpu]);
 		const top = Math.max(100, ...samples);
-		const points = samples.map((value, i) => `${61 - samples.length + i} ${15 - (14 * value) / top}`);
+		const step = 60 / Math.max(samples.length - 1, 12);
+		const points = samples.map((value, i) => `${60 - (samples.length - 1 - i) * step} ${15 - (14 * value) / top}`);
 		this.path.setAttribute("d", points.length > 1 ? `M${points.join("L")}` : "");
 	}
 
@@ -418,11 +412,11 @@ class Task {
 		raws.forEach((raw, pos) => {
 			const old = items[place++];
 			if (old?.no === base + pos && this.change(old, raw)) return;
-			log.drop(place - 1);
+			if (old) log.drop(place - 1);
 			log.push({ no: base + pos, raw, at, pos, task: this });
 		});
 		log.drop(place);
-		log.isTrimmed = items.length > 0 && items[0].no > 0;
+		log.trim();
 	}
 
 	/** Whether the item could become this. */
@@ -435,6 +429,7 @@ class Task {
 		return true;
 	}
 
+	/** Displays that the cell has updated in place. */
 	replace(raws) {
 		for (const key in raws) {
 			const item = this.log.items[this.log.place(+key)];
@@ -442,7 +437,7 @@ class Task {
 		}
 	}
 
-	/** A snapshot. Older rows stay where it goes on with them: the kernel repeats it until a page has answered. */
+	/** A snapshot. Older rows stay where it goes on with them: the kernel may repeat it. */
 	reset(rows, at) {
 		const { log } = this;
 		const old = rows && log.items[log.place(rows.base)];
@@ -463,7 +458,7 @@ class Task {
 		const time = seconds == null ? "" : timeText(seconds, true);
 		setTexts(this, {
 			state,
-			line: hasLine ? `${where ? `${where} ` : ""}line ${line}` : "",
+			line: hasLine ? `${where || ""} line ${line}`.trim() : "",
 			source: (hasLine && source) || "",
 			note: note || "",
 			last: words.slice(0, 300), // more is never seen, and a long line costs
@@ -477,54 +472,47 @@ class Task {
 		this.makeBody();
 		const { state, bytes, error } = this.facts;
 		const { over } = this.panel.head;
-		const disabled = [hasEnded(state), state === "died", state === "died", false];
-		this.tools.forEach((tool, i) => (tool.disabled = over || disabled[i])); // afterwards nobody would answer
+		for (const tool of this.tools) tool.disabled = over;
+		this.tools[0].disabled = over || hasEnded(state);
 		setText(this.written, bytes ? `${bytesText(bytes)} written` : "");
-		if (isSame(error ?? null, this.errorShown ?? null)) return;
+		if (isSame(error, this.errorShown)) return;
 		this.errorShown = error;
 		this.error.hidden = !error;
 		if (!error) return;
 		const { type, message, line, text } = error;
 		const parts = [h("div.message", {}, h("b", {}, type), message && `: ${message}`)];
 		if (line) parts.push(h("span.at", {}, `line ${line} of the cell`));
-		if (text) parts.push(fold("Traceback", h("pre", { tabindex: 0 }, text)));
+		if (text) parts.push(fold("Traceback", text));
 		this.error.replaceChildren(...parts);
 	}
 
-	/** A fold below the log, in the place of the one before. */
-	addFold(key, title, ...children) {
+	addFold(key, title, text) {
 		this.makeBody();
 		this[key]?.remove();
-		this[key] = fold(title, ...children);
+		this[key] = fold(title, text);
 		this[key].open = true;
 		this.body.append(this[key]);
 		return this[key];
 	}
 }
 
-// ---- the whole log, in a window or in place ----
+// ---- a whole log, in a window or in place ----
 
-/** Gives a function that takes the parts, one after another; `root` is an element in any document. */
+/** Gives a function that takes the parts; `root` may be in another document. */
 function showLog(root) {
-	const make = (tag, text) => {
-		const element = root.ownerDocument.createElement(tag);
-		element.textContent = text;
-		return element;
-	};
-	const facts = make("p", "waiting for the kernel…");
-	const pre = make("pre", "");
+	const facts = h("p", {}, "waiting for the kernel…");
+	const pre = h("pre", { tabindex: 0 });
 	let rest = "";
 	root.append(facts, pre);
 	return ({ path, text, part, parts, skipped_bytes: skipped }) => {
 		facts.textContent = path + (skipped ? ` — the first ${bytesText(skipped)} are left out` : "");
 		const lines = (rest + text).split("\n");
 		rest = part + 1 < parts ? lines.pop() : "";
-		// Blocks that are laid out only when they come into view: megabytes in one would freeze the browser.
+		// Blocks are laid out when they come into view: megabytes in one would freeze the browser.
 		while (lines.length) {
 			const some = lines.splice(0, 400);
-			const block = make("div", some.join("\n"));
-			block.style.cssText = `content-visibility:auto;contain-intrinsic-size:auto ${some.length * 1.5}em`;
-			pre.append(block);
+			const style = `content-visibility:auto;contain-intrinsic-size:auto ${some.length * 1.5}em`;
+			pre.append(h("div", { style }, some.join("\n")));
 		}
 	};
 }
@@ -535,29 +523,35 @@ const WINDOW_STYLE = `:root { color-scheme: light dark } body { margin: 16px; fo
 // ---- the panel ----
 
 class Panel {
+	messages = 0;
+	opened = 0;
+	ticks = 0;
+	isMerged = false;
+	news = [];
+	values = [];
+	takers = {}; // request for a log: what takes its parts
+	request = Math.floor(Math.random() * 1e9); // other views of this model ask, too
+	since = performance.now();
+
 	constructor(model, el) {
 		this.model = model;
 		this.rendermime = model.widget_manager?.rendermime;
 		const setup = (this.setup = model.get("setup"));
-		this.head = { elapsed: 0, done: 0, total: setup.tasks.length, over: false };
-		this.matches = null;
-		this.messages = this.opened = this.ticks = 0;
-		this.isMerged = false;
-		this.news = [];
-		this.values = [];
-		this.takers = {}; // request for a log: what takes its parts
-		this.request = Math.floor(Math.random() * 1e9); // other views of this model ask, too
+		this.head = { done: 0, total: setup.tasks.length, over: false };
 		this.merged = new MergedLog(setup);
 		const tasks = (this.tasks = setup.tasks.map((spec, number) => new Task(this, spec, number)));
 		this.logs = [this.merged, ...tasks.map((task) => task.log)];
 		this.wished = this.wish(); // the kernel begins with it
-		this.waiting = h("div.waiting", { hidden: "" }, "waiting for the kernel… (it answers when it is free)");
+		this.waiting = h("div.waiting", { hidden: "" }, "waiting for the kernel…");
 		this.valuesBox = h("div.values");
 		this.live = h("div.sr", { "aria-live": "polite" });
-		this.root = h("div.root", { "data-lm-suppress-shortcuts": "true" }, this.makeHeader(), this.waiting,
+		this.root = h("div.root", { [QUIET]: "true" }, this.makeHeader(), this.waiting,
 			...this.makeLists(), this.merged.el, this.valuesBox, this.live);
-		const longest = Math.max(...tasks.map((task) => task.name.length));
-		this.root.style.setProperty("--tfm-name", `${longest + 1}ch`);
+		this.root.style.setProperty("--tfm-name", `${Math.max(...tasks.map((task) => task.name.length)) + 1}ch`);
+		this.root.addEventListener("keydown", (event) => event.stopPropagation());
+		this.root.addEventListener("mousedown", (event) => {
+			if (event.target.closest("summary, button")) event.preventDefault(); // Lab keeps the focus
+		});
 		el.append(this.root);
 		this.onMessage = (message) => message?.kind === "update" && this.receive(message);
 		model.on("msg:custom", this.onMessage);
@@ -572,15 +566,12 @@ class Panel {
 		addSpans(this, "icon elapsed done counts words found");
 		const attributes = { type: "search", placeholder: "Filter", title: "Text, or /regular expression/" };
 		this.query = h("input.query", { ...attributes, "aria-label": "Filter lines" });
-		this.query.addEventListener("keydown", (event) => event.stopPropagation()); // "d d" deletes a cell, elsewhere
 		this.query.addEventListener("input", () => {
 			clearTimeout(this.filterTimer);
 			this.filterTimer = setTimeout(() => this.filter(), 100);
 		});
 		this.switch = button("merged", "All tasks' lines in one stream", () => this.merge(), "Merged");
-		this.switch.className = "tfm-switch";
-		this.switch.role = "switch";
-		this.switch.ariaChecked = "false";
+		Object.assign(this.switch, { className: "tfm-switch", role: "switch", ariaChecked: "false" });
 		const ask = (kind) => (element) => this.ask({ kind }, element);
 		this.buttons = [
 			button("Interrupt", "Interrupt every task, as Ctrl-C", ask("interrupt")),
@@ -588,9 +579,9 @@ class Panel {
 		];
 		this.bar = h("div");
 		this.icon.ariaHidden = "true";
-		const facts = [this.icon, h("b.cluster", {}, cluster), h("span.shape", {}, shape), this.elapsed, this.done];
 		return h("div.header", { role: "group", "aria-label": `Cell ${cell} on cluster ${cluster}` },
-			h("div.facts", {}, ...facts, this.counts, this.words),
+			h("div.facts", {}, this.icon, h("b.cluster", {}, cluster), h("span.shape", {}, shape), this.elapsed, this.done,
+				this.counts, this.words),
 			h("div.tools", {}, this.found, this.query, this.switch, ...this.buttons), h("div.bar", {}, this.bar));
 	}
 
@@ -608,8 +599,6 @@ class Panel {
 		return elements(this.groups);
 	}
 
-	// -- from the kernel --
-
 	receive({ reset, head, tasks = {}, rows = {}, replaced, values, stacks, log }) {
 		const at = ++this.messages;
 		this.waiting.hidden = true;
@@ -617,23 +606,22 @@ class Panel {
 		if (reset) this.reset(tasks, rows, at);
 		for (const key in tasks) this.tasks[key]?.update(tasks[key]);
 		if (!reset) for (const key in rows) this.tasks[key]?.patch(rows[key], at);
-		for (const key in replaced) this.tasks[key]?.replace(replaced[key]); // displays that the cell updated, by number
+		for (const key in replaced) this.tasks[key]?.replace(replaced[key]);
 		if (values) this.showValues(values);
 		for (const key in stacks) {
 			const title = `Stacks at ${new Date().toLocaleTimeString("en-GB")}`;
-			this.tasks[key]?.addFold("stacks", title, h("pre", { tabindex: 0 }, stacks[key]));
+			this.tasks[key]?.addFold("stacks", title, stacks[key]);
 		}
 		if (log) this.takers[log.request]?.(log);
 		this.schedule();
 	}
 
 	receiveHead(head) {
-		const wasOver = this.head.over;
 		Object.assign(this.head, head);
 		if ("elapsed" in head) this.since = performance.now() - head.elapsed * 1000;
-		if (!head.over || wasOver) return;
-		clearInterval(this.timer);
-		for (const task of this.tasks) task.isChanged = true; // their buttons
+		if (!this.head.over || !this.timer) return;
+		this.timer = clearInterval(this.timer);
+		for (const task of this.tasks) task.isChanged = true;
 		if (this.messages > 1) this.news.push(`Cell ${this.setup.cell} is over: ${this.head.verdict}`);
 	}
 
@@ -650,7 +638,7 @@ class Panel {
 		for (const display of this.values) display.dispose();
 		this.values = values.map(() => new Display());
 		const rows = values.map(({ tasks, data, metadata }, place) => {
-			const names = tasks.length > 2 && tasks.length === this.tasks.length ? "all tasks" : tasks.join(", ");
+			const names = tasks.length > 2 && !this.tasks[tasks.length] ? "all tasks" : tasks.join(", ");
 			this.values[place].show(this.rendermime, data, metadata);
 			return h("div.value", {}, h("span.label", {}, names), this.values[place].el);
 		});
@@ -661,30 +649,25 @@ class Panel {
 		const { state, error } = task.facts;
 		if (state !== "failed" && state !== "died") return;
 		if (before !== "…") this.news.push(`${task.name} ${state}${error ? `: ${error.type}: ${error.message}` : ""}`);
-		if (task.wasOpened || (this.groups.length && this.opened >= OPEN_FAILED)) return;
-		task.wasOpened = task.el.open = true; // its toggle event does what else must be done
+		if (task.wasOpened || (this.groups.length && this.opened > 3)) return;
+		task.wasOpened = task.el.open = true;
 		this.opened++;
 	}
 
-	// -- from the user --
-
 	ask(message, element) {
 		this.model.send(message);
-		element.animate({ opacity: [0.3, 1] }, 500); // the kernel may take its time: the click was seen
-	}
-
-	onToggle(task) {
-		task.isChanged = true;
-		this.sendWish();
-		this.schedule();
+		element.animate({ opacity: [0.3, 1] }, 500); // the click was seen
 	}
 
 	wish() {
-		const open = this.tasks.filter((task) => task.el.open);
-		return { kind: "watch", tasks: open.map((task) => task.number), merged: this.isMerged };
+		const tasks = this.tasks.filter((task) => task.el.open).map((task) => task.number);
+		return { kind: "watch", tasks, merged: this.isMerged };
 	}
 
-	sendWish() {
+	/** After a change of what can be seen. */
+	sendWish(task = {}) {
+		task.isChanged = true;
+		this.schedule();
 		clearTimeout(this.wishTimer);
 		this.wishTimer = setTimeout(() => {
 			const wish = this.wish();
@@ -698,13 +681,11 @@ class Panel {
 		this.root.classList.toggle("tfm-merged", this.isMerged);
 		this.merged.el.hidden = !this.isMerged;
 		this.sendWish();
-		this.schedule();
 	}
 
 	filter() {
-		const matches = filterOf(this.query.value.trim());
-		this.query.ariaInvalid = matches === undefined;
-		this.matches = matches ?? null;
+		this.matches = filterOf(this.query.value.trim());
+		this.query.ariaInvalid = this.matches === undefined;
 		for (const log of this.logs) log.filter(this.matches);
 		this.schedule();
 	}
@@ -713,15 +694,12 @@ class Panel {
 		const page = window.open("", "_blank")?.document;
 		if (page) {
 			page.title = task.name;
-			page.head.append(page.createElement("style"));
-			page.head.lastChild.textContent = WINDOW_STYLE;
+			page.head.append(h("style", {}, WINDOW_STYLE));
 		}
 		const root = page?.body ?? task.addFold("wholeLog", `Log of ${task.name}`);
 		this.takers[++this.request] = showLog(root);
 		this.model.send({ kind: "log", task: task.number, request: this.request });
 	}
-
-	// -- onto the page --
 
 	schedule() {
 		this.frame ??= requestAnimationFrame(() => this.flush());
@@ -731,14 +709,13 @@ class Panel {
 		this.frame = undefined;
 		for (const task of this.tasks) if (task.isChanged) task.paint();
 		if (this.isMerged) this.mergeFinished();
-		let budget = FRAME_ROWS;
 		const written = this.seenLogs().filter((log) => log.dirty);
-		for (const log of written) budget -= log.render(Math.max(budget, 0), this.matches);
+		for (const log of written) log.render(Math.ceil(FRAME_ROWS / written.length), this.matches);
 		this.paintHead();
 		if (this.news.length > 4) this.news.splice(3, Infinity, `And ${this.news.length - 3} more`);
 		if (this.news.length) setText(this.live, this.news.splice(0).join(". "));
 		for (const log of written) log.follow(); // after all writing: one layout serves all
-		if (written.some((log) => log.dirty)) this.schedule();
+		if (written.some((log) => log.dirty)) setTimeout(() => this.schedule(), 50);
 	}
 
 	seenLogs() {
@@ -750,6 +727,7 @@ class Panel {
 		const found = this.tasks.flatMap(({ log }) => log.items.slice(0, end).filter((item) => !item.merged));
 		found.sort((a, b) => a.at - b.at || a.pos - b.pos); // as they came, in turn
 		for (const item of found) item.merged = this.merged.add(item.task, item.raw);
+		this.merged.trim();
 	}
 
 	paintHead() {
@@ -766,10 +744,8 @@ class Panel {
 		this.bar.style.width = `${over ? 100 : (100 * done) / Math.max(total, 1)}%`;
 		for (const element of this.buttons) element.disabled = over;
 		const badges = countStates(this.tasks).filter(({ state }) => state !== "done");
-		if (!isSame(badges, this.badges)) {
-			const made = badges.map(({ state, text }) => h("span.state", { "data-state": state }, text));
-			this.counts.replaceChildren(...made);
-			this.badges = badges;
+		if (this.counts.textContent !== badges.map(({ text }) => text).join("")) {
+			this.counts.replaceChildren(...badges.map(({ state, text }) => h("span.state", { "data-state": state }, text)));
 		}
 		for (const { tasks, counts } of this.groups) {
 			setText(counts, countStates(tasks).map(({ text }) => text).join(", "));
@@ -784,7 +760,7 @@ class Panel {
 
 	paintElapsed() {
 		const { over, elapsed } = this.head;
-		setText(this.elapsed, timeText(over || !this.since ? elapsed : (performance.now() - this.since) / 1000, over));
+		setText(this.elapsed, timeText(over ? elapsed : Math.floor((performance.now() - this.since) / 1000), over));
 	}
 
 	tick() {
@@ -804,8 +780,8 @@ class Panel {
 }
 
 function countStates(tasks) {
-	const some = STATES.map((state) => ({ state, count: tasks.filter(({ facts }) => facts.state === state).length }));
-	return some.filter(({ count }) => count).map(({ state, count }) => ({ state, text: `${count} ${state}` }));
+	const count = (state) => tasks.filter(({ facts }) => facts.state === state).length;
+	return STATES.filter(count).map((state) => ({ state, text: `${count(state)} ${state}` }));
 }
 
 export default {
