@@ -54,7 +54,7 @@ def measure(sizes: Sizes) -> list[Row]:
         growth_mib = _peak_growth_mib(book, sizes.flood_lines)
         for _ in range(sizes.print_rounds):
             for view in ("text", "quiet"):
-                rates["plain"].append(_plain(lines))
+                rates["plain"].append(plain_rate(lines))
                 own, wall = _ours(book, lines, view)
                 rates[view].append(own)
                 if view == "text":
@@ -85,7 +85,7 @@ def _ours(book: Notebook, lines: int, view: str) -> tuple[float, float]:
     return TASKS * lines / own_s, TASKS * lines / wall_s
 
 
-def _plain(lines: int) -> float:
+def plain_rate(lines: int) -> float:
     """The same of plain scripts, in files of the same file system as our logs."""
     with tempfile.TemporaryDirectory(dir=os.environ["TFMAGIC_STATE_DIR"]) as folder:
         logs = [Path(folder) / f"plain-{n}.log" for n in range(TASKS)]

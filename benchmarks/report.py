@@ -21,6 +21,7 @@ class Sizes:
     print_rounds: int = 7
     print_lines: int = 300_000  # a task; about a second of plain printing on two cores
     flood_lines: int = 2_500_000  # a task; 10 million lines together
+    page_lines: int = 1_000_000  # a task
     array_rounds: int = 7
     deaths: int = 3
     training_rounds: int = 3
@@ -35,6 +36,7 @@ QUICK = Sizes(
     print_rounds=3,
     print_lines=100_000,
     flood_lines=500_000,
+    page_lines=250_000,
     array_rounds=3,
     deaths=2,
     training_rounds=3,

@@ -37,7 +37,7 @@ from tfmagic.options import (
 from tfmagic.outcomes import CellResult
 from tfmagic.sources import prepare_cell
 from tfmagic.spec import select
-from tfmagic.views.choice import choose_view, publisher
+from tfmagic.views.choice import check_view, choose_view, publisher
 from tfmagic.views.progress import StartProgress
 
 Steps = Generator[Job, CellResult, None]
@@ -93,6 +93,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
     def _cell_steps(self, options: CellOptions, body: str) -> Steps:
         """The cell, up to each job that must have ended before it goes on."""
         __tracebackhide__ = True
+        check_view(options.view, self.shell)
         cell = prepare_cell(body, self.shell)
         if options.detach:
             self._detach(options, cell)

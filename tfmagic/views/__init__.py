@@ -20,7 +20,8 @@ from tfmagic.supervisor import CellRun, Supervisor
 class View(Protocol):
     """Called by the waiting thread: `update` every `interval_s`, `finish` once."""
 
-    interval_s: float
+    @property
+    def interval_s(self) -> float: ...
 
     def update(self) -> None: ...
 

@@ -27,14 +27,14 @@ from tfmagic.screen import Screen, plain_text
 from tfmagic.spec import TaskId, parse_task
 from tfmagic.views import Stage
 from tfmagic.views.facts import count_done, describe_cell, with_texts
-from tfmagic.views.feed import Pace, Patch, TaskFeed, read_items
+from tfmagic.views.feed import GapItem, Pace, Patch, TaskFeed, read_items
 from tfmagic.views.values import fold_values
 
 _SAMPLE_S = 1.0
 _OPEN_TASKS = 4  # so many tasks are open from the start, more are closed
 _ROW_LIMIT = 2000  # rows a task that the page keeps, and that are kept for one that is loaded anew
 _KEYFRAME_ROWS = 200
-_FLOOD_ROWS = 240  # of all tasks together at one look: 170 kB/s of 70-byte lines
+_FLOOD_ROWS = 96  # of all tasks together at one look; nobody reads more, and the page needs a core to draw it
 _STACKS_S = 2.0
 _LOG_BYTES = 4 << 20
 _LOG_PART_CHARACTERS = 1 << 19
@@ -63,6 +63,7 @@ class Board:
         self._sample_at = 0.0
         self._dumps: dict[TaskId, tuple[int, float, int]] = {}
         self._texts: Mapping[str, str] = {}
+        self.is_flooded = False  # whether a task wrote more than was shown at the last look
 
     # -- what the page gets --
 
@@ -222,7 +223,7 @@ class Board:
                 for task, start in self._stage.starts.items()
             }
         ends = {} if record is None else {t.task: t.end for t in record.tasks}
-        patches = {}
+        patches: dict[TaskId, Patch] = {}
         for task, feed in self._feeds.items():
             is_over = record is not None
             until = ends.get(task.name)
@@ -231,6 +232,7 @@ class Board:
             patch = feed.pull(self._displays[task], until)
             if patch is not None:
                 patches[task] = patch
+        self.is_flooded = any(isinstance(i, GapItem) for p in patches.values() for i in p.items)
         return patches
 
     def _describe(self) -> CellRecord:

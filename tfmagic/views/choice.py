@@ -19,21 +19,26 @@ _REFRESH_S = 1.0  # of html without a widget: the scroll position is lost each t
 Choice = Callable[[Stage], View] | Literal["quiet"]
 
 
+def check_view(name: str, shell: Any) -> None:
+    """Refuse a view that this front end cannot show.
+
+    Raises:
+        UsageError: Says which one it can.
+    """
+    if name in ("widget", "html") and not hasattr(shell, "kernel"):
+        raise UsageError(f"--view {name} needs a notebook; use --view text here, or leave it out")
+
+
 def choose_view(name: str, shell: Any, place: str = "") -> Choice:
     """The view for a cell of this shell.
 
     Args:
         name: auto, widget, html, text or quiet.
         place: The id of a display whose place a panel takes.
-
-    Raises:
-        UsageError: This front end cannot show it.
     """
     if name == "quiet":
         return "quiet"
     is_notebook = hasattr(shell, "kernel")
-    if name in ("widget", "html") and not is_notebook:
-        raise UsageError(f"--view {name} needs a notebook; use --view text here, or leave it out")
     if name == "text" or not is_notebook:
         return lambda stage: _text_view(stage, shell)
     if name == "html":

@@ -23,6 +23,7 @@ from tfmagic.views import Stage, static
 from tfmagic.views.board import Board
 from tfmagic.views.facts import describe_cell, with_texts
 
+_LOOK_S, _FLOOD_LOOK_S = 0.1, 0.3
 _SHOW_AFTER_S = 0.1  # cells that are over by then need no live display
 _KEYFRAMES_S = (0.0, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # until the page has said hello
 _DRAFT_BYTES = 30_000
@@ -102,8 +103,6 @@ class _Ending:
 class PanelView:
     """A live widget, then the static form."""
 
-    interval_s = 0.1
-
     def __init__(
         self, stage: Stage, publish: Publisher, live: Callable[[], LiveDisplay], look: Look, place: str = ""
     ):
@@ -113,6 +112,11 @@ class PanelView:
         self._board = Board(stage, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
         self._is_live = self._greeted = False
         self._keyframes = 0
+
+    @property
+    def interval_s(self) -> float:
+        """Between two looks. In a flood nobody reads, and the tasks want the cores."""
+        return _FLOOD_LOOK_S if self._board.is_flooded else _LOOK_S
 
     def update(self) -> None:
         """Show what is new."""

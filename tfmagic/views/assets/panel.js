@@ -198,7 +198,7 @@ class Log {
 			if (!box.clientHeight) return; // hidden just now
 			jump.hidden = this.stick = box.scrollHeight - box.scrollTop - box.clientHeight < 12;
 		});
-		new ResizeObserver(() => this.follow()).observe(this.lines); // an image came, for example
+		new ResizeObserver(() => this.follow()).observe(this.lines); // an image came
 	}
 
 	follow(isForced) {
@@ -393,7 +393,7 @@ class Task {
 		this.isChanged = true;
 	}
 
-	/** Once a second: the kernel sends what has changed, a curve needs what has not, too. */
+	/** Once a second: the kernel sends only what has changed. */
 	sample() {
 		const { cpu, state } = this.facts;
 		const samples = (this.samples = cpu == null || hasEnded(state) ? [] : [...this.samples.slice(-59), cpu]);
@@ -723,7 +723,7 @@ class Panel {
 	}
 
 	mergeFinished() {
-		const end = this.head.over ? undefined : -1; // a task's last item may still change
+		const end = this.head.over ? undefined : -1; // the last one may still change
 		const found = this.tasks.flatMap(({ log }) => log.items.slice(0, end).filter((item) => !item.merged));
 		found.sort((a, b) => a.at - b.at || a.pos - b.pos); // as they came, in turn
 		for (const item of found) item.merged = this.merged.add(item.task, item.raw);

@@ -1,0 +1,52 @@
+"""What a past run leaves behind: shown again from disk, by the same kernel, by another one, in mid-run."""
+
+import os
+import signal
+
+from kernels import Kernel, said
+
+
+def html_of(outputs):
+    return next(c["data"]["text/html"] for kind, c in outputs if "text/html" in c.get("data", {}))
+
+
+def test_a_cell_is_shown_again_also_by_another_kernel(kernel):
+    kernel.run("%load_ext tfmagic")
+    kernel.run(
+        "%%tfcluster --workers 2\nimport matplotlib.pyplot as plt\nprint('a line')\nplt.plot([1, 2]); plt.show()\n"
+        "raise ValueError('bad')"
+    )
+    kernel.run("%%tfcluster\nprint('another cell')\n42")
+    again = kernel.run("%tfcluster attach")
+    assert "[worker-0]:    another cell" in said(again) and "[worker-1]:    42" in said(again)
+    assert "worker-0, worker-1" in html_of(again)
+    pid = int(kernel.text("import os; print(os.getpid())"))
+    os.kill(pid, signal.SIGKILL)
+    other = Kernel()
+    try:
+        other.run("%load_ext tfmagic")
+        first = other.run("%tfcluster attach --cell 2")
+        assert "[worker-1]:    a line" in said(first)
+        assert "data:image/png" in html_of(first) and "ValueError" in html_of(first)
+        assert "another cell" in said(other.run("%tfcluster attach"))
+        assert "[2] failed, [3] done" in other.text("%tfcluster attach --all")
+        assert "[worker-1]:    another cell" in other.text("%tfcluster logs worker-1 --tail 1")
+        assert "has no record of cell 99" in other.text("%tfcluster attach --cell 99")
+    finally:
+        other.close()
+
+
+def test_a_cell_whose_kernel_died_in_mid_run_is_shown_as_far_as_it_got(kernel):
+    kernel.run("%load_ext tfmagic")
+    cell = kernel.start(
+        "%%tfcluster --workers 1\nimport time\nprint('so far')\nwhile True: time.sleep(0.01)", stdin=True
+    )
+    kernel.outputs(cell, until=lambda o: "widget-view" in str(o[1].get("data", "")))
+    os.kill(kernel.manager.provisioner.pid, signal.SIGKILL)
+    other = Kernel()
+    try:
+        other.run("%load_ext tfmagic")
+        shown = said(other.run("%tfcluster attach"))
+        assert "had not ended when its kernel was last seen" in shown and "[worker-0]:    so far" in shown
+    finally:
+        other.close()

@@ -1,0 +1,102 @@
+"""Cells that nobody waits for, in a plain shell: queues, waits, and what they bind and raise."""
+
+import pytest
+from conftest import wait_until
+from IPython.core.error import UsageError
+
+from tfmagic.errors import TaskTimeoutError, TfmagicError
+
+LOOP = "import os, time\nwhile not os.path.exists({flag!r}):\n    time.sleep(0.005)\n"
+
+
+@pytest.fixture
+def flag(tmp_path):
+    return tmp_path / "go"
+
+
+def loop(flag):
+    return LOOP.format(flag=str(flag))
+
+
+def test_a_detached_cell_returns_at_once_and_is_waited_for(notebook, flag):
+    assert "over" not in notebook.run(
+        f"%%tfcluster --workers 2 --detach --out found --pull n\n{loop(flag)}n = 3\nprint('over')\n7"
+    )
+    assert "found" not in notebook.ns
+    flag.touch()
+    shown = notebook.run("%tfcluster wait")
+    assert "[worker-0]:    over" in shown and "[worker-1]:    over" in shown
+    assert dict(notebook.ns["found"]) == {"worker-0": 7, "worker-1": 7}
+    assert notebook.ns["n"] == {"worker-0": 3, "worker-1": 3}
+    assert notebook.run("%tfcluster wait") == ""
+
+
+def test_other_tasks_run_cells_meanwhile_and_the_same_ones_queue_them(notebook, flag):
+    notebook.run(f"%%tfcluster --workers 2 --detach --on worker-0\n{loop(flag)}first = 1")
+    assert "[worker-1]:    meanwhile" in notebook.run("%%tfcluster --on worker-1\nprint('meanwhile')")
+    notebook.run("%%tfcluster --detach --on worker-0\nsecond = first + 1")
+    flag.touch()
+    assert "2 and 1" in notebook.run("%%tfcluster --on worker-0\nprint(second, 'and', first)")
+    assert notebook.run("%tfcluster wait") == ""
+
+
+def test_output_of_a_queued_cell_is_its_own(notebook, flag):
+    notebook.run(f"%%tfcluster --workers 1 --detach\n{loop(flag)}print('of the first')")
+    notebook.run("%%tfcluster --detach --out second\nprint('of the second')")
+    flag.touch()
+    shown = notebook.run("%tfcluster wait")
+    assert shown.count("of the first") == shown.count("of the second") == 1
+    assert notebook.ns["second"].output["worker-0"] == "of the second\n"
+
+
+def test_a_name_that_a_detached_cell_assigns_is_not_overwritten_by_the_notebooks(notebook, flag):
+    notebook.ns["x"] = "the notebook's"
+    notebook.run(f"%%tfcluster --workers 1 --detach\n{loop(flag)}x = 'the task\\'s'")
+    notebook.run("%%tfcluster --detach --out seen\nx")
+    flag.touch()
+    notebook.run("%tfcluster wait")
+    assert notebook.ns["seen"]["worker-0"] == "the task's"
+
+
+def test_wait_raises_what_the_cell_raised_and_the_next_wait_has_the_others(notebook):
+    notebook.run("%%tfcluster --workers 1 --detach\nraise ValueError('first')")
+    notebook.run("%%tfcluster --detach --out second\nprint('fine')\n1")
+    with pytest.raises(ValueError, match="first"):
+        notebook.run("%tfcluster wait")
+    assert "fine" in notebook.run("%tfcluster wait")
+    assert notebook.ns["second"]["worker-0"] == 1
+
+
+def test_a_wait_that_ends_too_early_says_who_still_runs_and_where(notebook, flag):
+    notebook.run(f"%%tfcluster --workers 2 --detach\nif 1:\n    pass\n{loop(flag)}print('over')")
+    job = notebook.magics.detached.running()[0]
+    wait_until(lambda: len(job.run.lines) == 2)
+    with pytest.raises(
+        TaskTimeoutError, match=r"still runs on worker-0 \(line [56]\), worker-1 \(line [56]\)"
+    ):
+        notebook.run("%tfcluster wait --timeout 0.1")
+    flag.touch()
+    assert "over" in notebook.run("%tfcluster wait")
+
+
+def test_interrupt_ends_a_detached_cell(notebook, flag):
+    notebook.run(f"%%tfcluster --workers 1 --detach\n{loop(flag)}")
+    notebook.run("%tfcluster interrupt")
+    with pytest.raises(KeyboardInterrupt):
+        notebook.run("%tfcluster wait")
+
+
+def test_the_end_of_the_cluster_ends_a_detached_cell(notebook, flag):
+    notebook.run(f"%%tfcluster --workers 1 --detach\n{loop(flag)}")
+    notebook.run("%tfcluster stop")
+    with pytest.raises(TfmagicError, match="stopped while the cell ran"):
+        notebook.run("%tfcluster wait")
+
+
+def test_what_makes_no_sense_is_refused(notebook):
+    for line in ("--detach --fresh", "--detach --compare workers=1,2", "--view widget", "--view html"):
+        with pytest.raises(UsageError):
+            notebook.run(f"%%tfcluster {line}\npass")
+    assert not any(cluster.running for cluster in notebook.magics.clusters.values())
+    with pytest.raises(UsageError, match="there is no run 'nope'"):
+        notebook.run("%tfcluster attach nope")
