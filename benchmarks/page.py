@@ -20,7 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "browser"))
 
 _LOAD = "%load_ext tfmagic\n%tfcluster start --workers 4"
 _FLOOD = "%%tfcluster --out printed\nfor _ in range({lines}):\n    print({line!r})\nprint('the end')"
-_MEMORY = "import psutil\nbefore = psutil.Process().memory_info().rss\nopen('/proc/self/clear_refs', 'w').write('5')"
+_MEMORY = """import psutil
+before = psutil.Process().memory_info().rss
+open('/proc/self/clear_refs', 'w').write('5')"""
 _CHECK = (
     "peak = next(int(l.split()[1]) * 1024 for l in open('/proc/self/status') if l.startswith('VmHWM'))\n"
     "run = get_ipython().magics_manager.registry['TFClusterMagics'].clusters['default'].run_folder\n"
@@ -33,7 +35,8 @@ _WATCH = """() => {
   requestAnimationFrame(look);
   const panel = window.jupyterapp.shell.currentWidget.content.widgets[2];
   const ended = () => /\\[\\d+\\]/.test(panel.inputArea.promptNode.innerText);
-  const shown = () => panel.outputArea.node.innerText.includes('the end') && !panel.outputArea.node.querySelector('.tfm-root');
+  const output = panel.outputArea.node;
+  const shown = () => output.innerText.includes('the end') && !output.querySelector('.tfm-root');
   window.times = {};
   const timer = setInterval(() => {
     if (ended() && !window.times.ended) window.times.ended = performance.now();

@@ -19,7 +19,7 @@ FLOORS = [
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "memory", "hints", "rendering"},
-    {"magic", "commands", "completion", "decorator", "awaiting", "detached"},
+    {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor"},
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic import runs
+from tfmagic import doctor, runs
 from tfmagic.capture import format_bytes
 from tfmagic.config import TFCluster
 from tfmagic.options import LineOptions
@@ -57,6 +57,8 @@ def run_line(magics: TFClusterMagics, options: LineOptions) -> None:
             magics.detached.wait(_known_name(magics, options), options.timeout_s)
         case "attach":
             _attach(magics, options)
+        case "doctor":
+            _doctor(magics)
         case "push":
             _push(magics, options)
         case "pull":
@@ -99,6 +101,13 @@ def _attach(magics: TFClusterMagics, options: LineOptions) -> None:
     display({"text/html": form.html, "text/plain": form.text}, raw=True)
     for item in form.apart:
         display(item.data, metadata=item.metadata, raw=True)
+
+
+def _doctor(magics: TFClusterMagics) -> None:
+    for finding in doctor.examine(magics.shell, TFCluster.instance().state_dir):
+        print(f"{'✕' if finding.advice else '✓'} {finding.what}")
+        if finding.advice:
+            print(f"    {finding.advice}")
 
 
 def _find_run(magics: TFClusterMagics, options: LineOptions, base: Path) -> Run:

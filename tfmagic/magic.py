@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -292,6 +293,9 @@ def unload(shell: Any) -> None:
     if magics is None:
         raise TfmagicError("tfmagic is not loaded; load it with %load_ext tfmagic")
     magics.stop_all()
+    widgets = sys.modules.get("tfmagic.views.widget")
+    if widgets is not None:
+        widgets.close_all()
     completion.remove(shell)
     awaiting.remove(shell)
     launching.close_all()

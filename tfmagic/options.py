@@ -284,6 +284,7 @@ COMMANDS = {
     "push": "send notebook variables:  push A,B [--on SELECTOR]",
     "wait": "wait for the cells that were started with --detach",
     "attach": "show a cell of a past run again, from disk:  attach [RUN] [--cell N]",
+    "doctor": "look at this environment: what will get in the way, and the line that mends it",
     "pull": "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]",
 }
 

@@ -98,10 +98,7 @@ def create_run(base: Path, cluster: str, facts: Mapping[str, object]) -> Run:
         path.touch(mode=0o600)
         path.write_text(json.dumps(meta))
     except OSError as error:
-        raise LaunchError(
-            f"the state folder {base} cannot be written ({error.strerror or error}); nothing was "
-            "started. Free or repair it, or set TFMAGIC_STATE_DIR to a folder that can."
-        ) from error
+        raise _unwritable(base, error) from error
     return Run(folder)
 
 
@@ -114,6 +111,28 @@ def _make_unique(runs: Path, name: str) -> Path:
             continue
         return folder
     raise FileExistsError(f"too many runs called {name}")
+
+
+def check_writable(base: Path) -> None:
+    """Refuse a state folder that cannot be written.
+
+    Raises:
+        LaunchError: It cannot, and why.
+    """
+    try:
+        (base / "runs").mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = base / "runs" / f".probe-{os.getpid()}"
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(base, error) from error
+
+
+def _unwritable(base: Path, error: OSError) -> LaunchError:
+    return LaunchError(
+        f"the state folder {base} cannot be written ({error.strerror or error}); nothing was "
+        "started. Free or repair it, or set TFMAGIC_STATE_DIR to a folder that can."
+    )
 
 
 def find_runs(base: Path) -> list[Run]:

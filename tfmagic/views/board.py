@@ -288,8 +288,16 @@ class Board:
             "queued": "queued: it begins when the cells before it on these tasks have ended"
             if queued
             else "",
-            "message": "",
+            "message": self._what_goes_on(),
         }
+
+    def _what_goes_on(self) -> str:
+        """A sentence about all tasks, where there is something to say."""
+        cell = self._stage.state().cells.get(self._stage.run.request.cell)
+        if cell is None or cell.ladder is None:
+            return ""
+        ending = [task.name for task in cell.waiting_for if task in cell.ladder.tasks]
+        return f"{cell.ladder.reason}: ending {', '.join(ending[:3])}" if ending else ""
 
     def _new_values(self) -> list[Any]:
         count = sum(len(feed.values) for feed in self._feeds.values())

@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 
 from tfmagic.config import TFCluster
 from tfmagic.views import Stage, View
-from tfmagic.views.panel import HtmlView, Look, PanelView, Publisher
+from tfmagic.views.panel import HtmlView, LiveDisplay, Look, PanelView, Publisher
 from tfmagic.views.text import TextView
 
 _REFRESH_S = 1.0  # of html without a widget: the scroll position is lost each time
@@ -60,10 +60,13 @@ def publisher(shell: Any) -> Publisher:
 
 
 def _widget_view(stage: Stage, shell: Any, place: str) -> View:
-    from tfmagic.views.widget import WidgetDisplay  # ipywidgets costs a terminal 0.2 s
+    return PanelView(stage, publisher(shell), _make_widget, _look(), place)
 
-    publish = publisher(shell)
-    return PanelView(stage, publish, WidgetDisplay, _look(), place)
+
+def _make_widget() -> LiveDisplay:
+    from tfmagic.views.widget import WidgetDisplay  # ipywidgets costs 0.2 s, which a quick cell need not pay
+
+    return WidgetDisplay()
 
 
 def _text_view(stage: Stage, shell: Any) -> View:

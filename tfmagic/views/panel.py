@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -43,6 +44,22 @@ class LiveDisplay(Protocol):
 
     def end(self, replay: Callable[[], Mapping[str, Any]]) -> None:
         """The cell is over; `replay` gives a snapshot for pages that come later."""
+
+
+class _Nobody:
+    """Before anything is shown."""
+
+    def open(self, board: Board) -> Mapping[str, Any]:
+        return {}
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        pass
+
+    def requests(self) -> list[Mapping[str, Any]]:
+        return []
+
+    def end(self, replay: Callable[[], Mapping[str, Any]]) -> None:
+        pass
 
 
 class Publisher(Protocol):
@@ -96,7 +113,13 @@ class _Ending:
 
     def finish(self, record: CellRecord) -> None:
         append_record(self._stage.folder, record)
-        for item in self.draw(record).apart:
+        try:
+            form = self.draw(record)
+        except Exception:  # a picture that cannot be drawn must not cost the cell its outcome
+            where = f"what the tasks wrote is in {self._stage.folder.folder}"
+            self.show({"text/plain": f"tfmagic could not draw this cell; {where}\n{traceback.format_exc()}"})
+            return
+        for item in form.apart:
             self._publish(item.data, display_id=f"{self._display_id}-{item.key}")
 
 
@@ -108,7 +131,8 @@ class PanelView:
     ):
         self._stage = stage
         self._ending = _Ending(stage, publish, look, place)
-        self._live = live()
+        self._make_live = live
+        self._live: LiveDisplay = _Nobody()
         self._board = Board(stage, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
         self._is_live = self._greeted = False
         self._keyframes = 0
@@ -125,8 +149,7 @@ class PanelView:
         if not self._is_live:
             if age_s < _SHOW_AFTER_S:
                 return
-            self._is_live = True
-            self._ending.show(self._live.open(self._board))
+            self._open(self._ending.show)
         self._answer()
         due = self._keyframes < len(_KEYFRAMES_S) and age_s >= _KEYFRAMES_S[self._keyframes]
         if due and not self._greeted:
@@ -150,9 +173,12 @@ class PanelView:
 
     def show_again(self) -> None:
         """Put the same display on the page once more; both are live, and both end as the static form."""
-        bundle = self._live.open(self._board)
-        (self._ending.show_again if self._is_live else self._ending.show)(bundle)
-        self._is_live = True
+        self._open(self._ending.show_again if self._is_live else self._ending.show)
+
+    def _open(self, show: Callable[[Mapping[str, Any]], None]) -> None:
+        if not self._is_live:
+            self._is_live, self._live = True, self._make_live()
+        show(self._live.open(self._board))
 
     def _answer(self) -> None:
         for request in self._live.requests():
