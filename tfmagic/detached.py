@@ -7,6 +7,7 @@ In a notebook each is followed on the event loop: its panel stays live, and when
 from __future__ import annotations
 
 import time
+import traceback
 from typing import Any
 
 from tfmagic import awaiting, execution
@@ -97,8 +98,12 @@ class DetachedJobs:
         import asyncio
 
         async def follow() -> None:
-            await execution.wait_async(found.job, None)
-            found.settle(self._shell.user_ns)
+            try:
+                await execution.wait_async(found.job, None)
+            except Exception:  # of what shows it: the cell itself goes on, and can be waited for
+                traceback.print_exc()
+            else:
+                found.settle(self._shell.user_ns)
 
         task = asyncio.get_running_loop().create_task(follow(), name=f"tfmagic-cell-{found.job.number}")
         self._followers.add(task)

@@ -72,7 +72,7 @@ class Board:
         """What the page must know before anything else."""
         stage = self._stage
         return {
-            "cell": stage.run.request.cell,
+            "cell": stage.prompt or stage.run.request.cell,
             "cluster": stage.cluster,
             "shape": stage.shape,
             "tasks": [{"name": t.name, "type": t.type, "index": t.index} for t in self.tasks],
