@@ -47,7 +47,7 @@ def _take(page: Any, server: Any, theme: str) -> None:
     cells = _code_cells(book)
     training = cells["model, epoch_seconds = train()"]
     _show(book, training)
-    book.output(training).locator(".tfm-row", has_text="epoch").first.wait_for(timeout=180_000)
+    book.output(training).locator(".tfm-row", has_text="epoch  8").first.wait_for(timeout=180_000)
     _shoot(page, f"training-{theme}")
     book.wait_until_ended(training, 300)
     _show(book, training)
