@@ -140,18 +140,24 @@ class NotebookPage:
 
         socket_.on("framereceived", count)
 
-    def open(self, with_kernel: bool = True) -> None:
-        """Load the page, also again."""
+    def open(self, kernel: str = "idle") -> None:
+        """Load the page, also again.
+
+        Args:
+            kernel: Wait until it is idle, so that the page has asked it for its widgets before a cell
+                blocks it; until it is connected; or not at all ("").
+        """
         where = f"lab/tree/{self.path}?reset" if self.server.app == "lab" else f"notebooks/{self.path}"
         self.page.goto(f"{self.server.url}/{where}", wait_until="domcontentloaded")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
         self.page.wait_for_function(
             "() => window.jupyterapp?.shell?.currentWidget?.content?.widgets", timeout=60_000
         )
-        if with_kernel:
+        if kernel:
             self.page.wait_for_function(
-                "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel"
-                "?.connectionStatus === 'connected'",
+                "wanted => { const k = window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel;"
+                " return k?.connectionStatus === 'connected' && (wanted === 'connected' || k.status === wanted) }",
+                arg=kernel,
                 timeout=60_000,
             )
 

@@ -191,7 +191,7 @@ def test_stop_ends_the_cluster(alone):
 
 def test_a_page_that_is_loaded_anew_in_mid_run_has_panel_and_buttons_back(alone):
     alone.save()
-    alone.open()
+    alone.open(kernel="connected")
     log = alone.shown.get_by_role("log", name="Output of worker-0")
     expect(log.get_by_text("begun on worker-0")).to_be_visible()
     alone.flag.touch()
@@ -303,7 +303,7 @@ def test_the_saved_notebook_reads_untrusted_and_converted(alone, lab, browser):
     saved.metadata["changed"] = "by somebody else, so that the signature does not fit"
     nbformat.write(saved, path)
     alone.path = path.name
-    alone.open(with_kernel=False)
+    alone.open(kernel="")
     assert not alone.page.evaluate(
         "() => window.jupyterapp.shell.currentWidget.content.widgets[1].model.trusted"
     )

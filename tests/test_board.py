@@ -1,0 +1,221 @@
+"""What the page of a live panel is told: what has changed and no more; everything to one that knows nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import wait_until
+
+from tfmagic.events import (
+    CellRaised,
+    CellRequested,
+    CellReturned,
+    Displayed,
+    PackedError,
+    RunCell,
+    StopRequested,
+    TaskReady,
+    TaskStarted,
+)
+from tfmagic.lifecycle import apply, decide, new_state
+from tfmagic.resources import Sampler
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+from tfmagic.states import Policy
+from tfmagic.supervisor import CellRun
+from tfmagic.task.places import find_line
+from tfmagic.views import Stage
+from tfmagic.views.board import Board
+from tfmagic.views.facts import describe_cell
+
+A, B = TaskId("worker", 0), TaskId("worker", 1)
+
+
+class Supervisor:
+    """A state that the test changes by events, and what was asked of it."""
+
+    def __init__(self, *tasks):
+        self.state, self.asked = new_state(tasks), []
+
+    def happen(self, *events):
+        for event in events:
+            self.state = apply(self.state, event, 0.0)
+        self.state = decide(self.state, Policy(), 0.0).state
+
+    def interrupt(self, tasks=(), cell=0):
+        self.asked.append((tasks, cell))
+
+    def ask(self, event):
+        self.asked.append(event)
+
+
+class Theatre:
+    """A cell on some workers, its logs, and the board that shows it."""
+
+    def __init__(self, folder, *tasks, **how):
+        self.run = Run(folder)
+        self.supervisor = Supervisor(*tasks)
+        self.supervisor.happen()
+        for task in tasks:
+            self.run.log_path(task).touch()
+            self.supervisor.happen(TaskStarted(task, 1, 0, False), TaskReady(task, 1, 0, "host"))
+        request = CellRequested(1, {task: RunCell(cell=1, tasks=tasks) for task in tasks})
+        self.cell = CellRun(request, dict.fromkeys(tasks, 0))
+        self.supervisor.happen(request)
+        texts = lambda cell: {"worker-0": "Traceback of it"}  # noqa: E731
+        self.stage = Stage("default", "2 workers", self.run, self.cell, self.supervisor, texts, "", "", 7)
+        self.board = Board(self.stage, **how)
+        self.sent = []
+
+    def write(self, task, text):
+        with self.run.log_path(task).open("a") as file:
+            file.write(text)
+
+    def look(self):
+        return {**self.board.look(), **self.board.look()}  # the second shows what was there at the first
+
+
+@pytest.fixture
+def theatre(tmp_path):
+    made = Theatre(tmp_path, A, B)
+    yield made
+    made.board.close()
+
+
+def test_the_setup_names_the_tasks_and_those_that_are_open(theatre):
+    setup = theatre.board.setup
+    assert [t["name"] for t in setup["tasks"]] == ["worker-0", "worker-1"]
+    assert setup["cell"] == 7 and setup["open"] == [0, 1]
+    json.dumps(setup)
+
+
+def test_a_look_says_what_has_changed_and_the_next_one_nothing(theatre):
+    first = theatre.board.look()
+    assert first["tasks"]["0"]["state"] == "running" and first["head"]["total"] == 2
+    assert theatre.board.look() == {}
+    theatre.write(A, "one\ntwo")
+    message = theatre.look()
+    assert message["rows"] == {"0": {"base": 0, "items": ["one", "two"]}}
+    assert set(message["tasks"]) == {"0"} and message["tasks"]["0"]["last"] == "two"
+    theatre.write(A, " more\n")
+    assert theatre.look()["rows"] == {"0": {"base": 1, "items": ["two more"]}}
+
+
+def test_a_snapshot_has_everything_and_takes_nothing_from_later_looks(theatre):
+    theatre.write(A, "one\n")
+    theatre.look()
+    shot = theatre.board.greet()
+    assert shot["reset"] and shot["rows"]["0"]["items"] == ["one"] and "state" in shot["tasks"]["1"]
+    theatre.write(A, "two\n")
+    assert theatre.look()["rows"]["0"] == {"base": 1, "items": ["two"]}
+
+
+def test_rows_go_out_for_watched_tasks_only_and_in_full_when_a_panel_opens(tmp_path):
+    tasks = [TaskId("worker", n) for n in range(6)]
+    theatre = Theatre(tmp_path, *tasks)
+    theatre.write(tasks[3], "quiet\n")
+    message = theatre.look()
+    assert "rows" not in message and message["tasks"]["3"]["last"] == "quiet"
+    theatre.board.obey({"kind": "watch", "tasks": [3], "merged": False}, theatre.sent.append)
+    assert theatre.sent[-1]["rows"] == {"3": {"base": 0, "items": ["quiet"]}}
+    assert theatre.board.open_names == ("worker-3",)
+    theatre.board.obey({"kind": "watch", "tasks": [3], "merged": True}, theatre.sent.append)
+    assert set(theatre.sent[-1]["rows"]) == {"0", "1", "2", "4", "5"}
+    theatre.board.close()
+
+
+def test_an_updated_display_is_replaced_where_it_is(theatre):
+    for n, (text, update) in enumerate((("one", False), ("two", True))):
+        content = {"data": {"text/plain": text}, "transient": {"display_id": "x"}, "update": update}
+        theatre.cell.displays.append(Displayed(A, 1, 1, n * 5, json.dumps(content).encode()))
+        theatre.write(A, "line\n")
+        message = theatre.look()
+    assert message["replaced"]["0"]["0"]["d"] == {"text/plain": "two"}
+
+
+def test_equal_values_are_folded(theatre):
+    for task in (A, B):
+        content = {"data": {"text/plain": "42"}, "value": True}
+        theatre.cell.displays.append(Displayed(task, 1, 1, 0, json.dumps(content).encode()))
+    (row,) = theatre.look()["values"]
+    assert row["tasks"] == ["worker-0", "worker-1"]
+
+
+def test_a_failure_is_told_with_its_text(theatre):
+    error = PackedError("ValueError", "bad", "", None, "", line=3)
+    theatre.supervisor.happen(CellRaised(A, 1, 1, 0.5, 0, error))
+    facts = theatre.look() or theatre.board.snapshot()
+    told = facts["tasks"]["0"]
+    shot = theatre.board.snapshot()["tasks"]["0"]
+    assert shot["state"] == "failed" and shot["error"]["text"] == "Traceback of it"
+    assert told.get("state", "failed") == "failed"
+
+
+def test_the_end_is_told_with_the_verdict(theatre):
+    for task in (A, B):
+        theatre.supervisor.state = apply(theatre.supervisor.state, CellReturned(task, 1, 1, 0.5, 0), 0.0)
+    outcome = theatre.supervisor.state.cells[1]
+    theatre.cell.finish(outcome)
+    message = theatre.board.look(describe_cell(theatre.stage, outcome, 1.0))
+    assert message["head"]["over"] and message["head"]["verdict"] == "done" and message["head"]["done"] == 2
+
+
+def test_buttons_reach_the_supervisor_and_foreign_requests_nothing(theatre):
+    for request in ({"kind": "interrupt"}, {"kind": "interrupt", "task": 1}, {"kind": "stop"}):
+        assert theatre.board.act(request)
+    assert theatre.supervisor.asked == [((), 1), ((B,), 1), StopRequested()]
+    assert not theatre.board.act({"kind": "hello"})
+    for request in ({}, {"kind": "watch"}, {"kind": "stacks", "task": 9}):
+        with pytest.raises((KeyError, IndexError)):
+            theatre.board.obey(request, theatre.sent.append)
+
+
+def test_the_log_goes_out_in_parts_with_its_path(theatre):
+    theatre.write(A, "x" * 99 + "\n")
+    theatre.write(A, "bar 1\rbar 2\n" * 10_000)
+    theatre.board.obey({"kind": "log", "task": 0, "request": 5}, theatre.sent.append)
+    parts = [message["log"] for message in theatre.sent]
+    text = "".join(part["text"] for part in parts)
+    assert text.count("bar 2") == 10_000 and "bar 1" not in text and text.startswith("x" * 99)
+    assert parts[0]["path"].endswith("worker-0.log") and parts[0]["request"] == 5
+
+
+def test_a_snapshot_from_disk_is_that_of_the_end(theatre):
+    theatre.write(A, "one\n")
+    for task in (A, B):
+        end = theatre.run.log_path(task).stat().st_size
+        theatre.supervisor.state = apply(theatre.supervisor.state, CellReturned(task, 1, 1, 0.5, end), 0.0)
+    outcome = theatre.supervisor.state.cells[1]
+    theatre.cell.finish(outcome)
+    shot = Board.replay(describe_cell(theatre.stage, outcome, 1.0), theatre.stage)
+    assert shot["reset"] and shot["head"]["over"] and shot["rows"]["0"]["items"] == ["one"]
+    json.dumps(shot)
+
+
+def test_a_busy_process_and_a_stopped_one_are_told_apart():
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    sampler = Sampler()
+    try:
+        sampler.sample({A: process.pid})
+        wait_until(lambda: (sampler.sample({A: process.pid})[A].cpu_percent or 0) > 20)
+        usage = sampler.sample({A: process.pid})[A]
+        assert usage.memory_bytes > 1 << 20 and not usage.paused
+        os.kill(process.pid, signal.SIGSTOP)
+        wait_until(lambda: sampler.sample({A: process.pid})[A].paused)
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: sampler.sample({A: process.pid})[A].memory_bytes is None)
+    assert sampler.sample({A: 0}) == {}
+
+
+def test_the_line_of_a_cell_is_that_of_its_innermost_frame():
+    code = compile("def f():\n    return look()\n\nplace = f()", "<tfcluster-1>", "exec")
+    names = {"look": lambda: find_line(sys._getframe(), "<tfcluster-1>")}
+    exec(code, names)
+    assert names["place"] == ("<tfcluster-1>", 2)
+    assert find_line(sys._getframe(), "<tfcluster-2>") is None
+    assert find_line(None, "") is None
