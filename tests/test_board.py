@@ -190,7 +190,7 @@ def test_a_snapshot_from_disk_is_that_of_the_end(theatre):
         theatre.supervisor.state = apply(theatre.supervisor.state, CellReturned(task, 1, 1, 0.5, end), 0.0)
     outcome = theatre.supervisor.state.cells[1]
     theatre.cell.finish(outcome)
-    shot = Board.replay(describe_cell(theatre.stage, outcome, 1.0), theatre.stage)
+    shot = Board.replay(describe_cell(theatre.stage, outcome, 1.0), theatre.run)
     assert shot["reset"] and shot["head"]["over"] and shot["rows"]["0"]["items"] == ["one"]
     json.dumps(shot)
 

@@ -282,8 +282,6 @@ class Cluster:
                 show_value=cell.show,
             )
             commands = self._commands(template, options.on, wanted, options.push)
-            if detached:
-                self._payloads.expect(commands, self._attempts(commands))
             return self._begin(commands, options, detached)
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: str | None = "all", **more: Any) -> None:
@@ -456,8 +454,11 @@ class Cluster:
         request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
         view = functools.partial(self._make_view, command, options)
         settle = functools.partial(self._settle, command, options)
-        job = self._under_way[command.cell] = Job(self._require_running(), request, view, settle)
+        job = Job(self._require_running(), request, view, settle)
         (job.start if detached else functools.partial(execution.begin, job))()
+        self._under_way[command.cell] = job
+        if detached:
+            self._payloads.expect(commands, self._attempts(commands))
         return job
 
     def _note_ended(self) -> None:

@@ -7,7 +7,6 @@ In a notebook each is followed on the event loop: its panel stays live, and when
 from __future__ import annotations
 
 import time
-import traceback
 from typing import Any
 
 from tfmagic import awaiting, execution
@@ -98,12 +97,10 @@ class DetachedJobs:
         import asyncio
 
         async def follow() -> None:
-            try:
-                await execution.wait_async(found.job, None)
-            except Exception:  # of what shows it: the cell itself goes on, and can be waited for
-                traceback.print_exc()
-            else:
-                found.settle(self._shell.user_ns)
+            await execution.follow(found.job)
+            found.settle(self._shell.user_ns)
+            if found.error is None and found in self._jobs:  # nothing is left to wait for
+                self._jobs.remove(found)
 
         task = asyncio.get_running_loop().create_task(follow(), name=f"tfmagic-cell-{found.job.number}")
         self._followers.add(task)

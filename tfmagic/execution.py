@@ -34,6 +34,8 @@ def begin(job: Job) -> None:
         presses.begin()
     except BaseException:
         presses.give_back()
+        if job.has_started:  # nobody would see it
+            job.supervisor.interrupt(cell=job.number)
         raise
 
 
@@ -61,14 +63,25 @@ async def finish_async(job: Job) -> CellResult:
         await _wait_async(job, job.presses)
     finally:
         job.presses.give_back()
-    return job.settle()
+    return _settle_async(job)
+
+
+def _settle_async(job: Job) -> CellResult:
+    """As `Job.settle`; StopIteration, which no coroutine may raise, becomes the cause of another error."""
+    __tracebackhide__ = True
+    try:
+        return job.settle()
+    except StopIteration as error:
+        told = RuntimeError(f"the cell raised StopIteration({', '.join(map(repr, error.args))})")
+        told.__notes__ = list(getattr(error, "__notes__", ()))
+        raise told from error
 
 
 def wait(job: Job, timeout_s: float | None = None) -> bool:
     """Show a job that was started until it ends; False when the time has passed. Ctrl-C leaves it alone."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while not job.run.done.wait(job.view.interval_s):
-        job.view.update()
+        job.update()
         _answer_inputs(job)
         if deadline is not None and time.monotonic() >= deadline:
             return False
@@ -81,11 +94,16 @@ async def wait_async(job: Job, timeout_s: float | None = None) -> bool:
     return await _wait_async(job, None, timeout_s)
 
 
+async def follow(job: Job) -> None:
+    """Show a job that nobody waits for to its end; what it asks is answered by who waits."""
+    await _wait_async(job, None, answers=False)
+
+
 def _wait(job: Job) -> None:
-    run, view = job.run, job.view
+    run = job.run
     try:
-        while not run.done.wait(view.interval_s):
-            view.update()
+        while not run.done.wait(job.view.interval_s):
+            job.update()
             _answer_inputs(job)
     except BaseException:  # whatever the front end does to a view: no cell runs on unseen
         job.supervisor.interrupt(cell=job.number)
@@ -94,7 +112,9 @@ def _wait(job: Job) -> None:
     job.show_end()
 
 
-async def _wait_async(job: Job, presses: _Presses | None, timeout_s: float | None = None) -> bool:
+async def _wait_async(
+    job: Job, presses: _Presses | None, timeout_s: float | None = None, answers: bool = True
+) -> bool:
     import asyncio  # costs a tenth of a second that a plain script need not pay
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -105,14 +125,16 @@ async def _wait_async(job: Job, presses: _Presses | None, timeout_s: float | Non
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), job.view.interval_s)
                 break
-            job.view.update()
-            _answer_inputs(job)
+            job.update()
+            if answers:
+                _answer_inputs(job)
             if deadline is not None and time.monotonic() >= deadline:
                 return False
     except BaseException:  # as above; and somebody may cancel what is awaited
         if presses is not None:
             job.supervisor.interrupt(cell=job.number)
             job.run.done.wait()
+            job.show_end()
         raise
     job.show_end()
     return True
@@ -125,7 +147,7 @@ def _call_soon(loop: Any, function: Callable[[], object]) -> None:
 
 def _answer_inputs(job: Job) -> None:
     if job.run.inputs:
-        job.view.update()  # twice: a look shows what was there at the look before
+        job.update()  # twice: a look shows what was there at the look before
         _answer(job.run.inputs.popleft(), job.run, job.supervisor)
 
 

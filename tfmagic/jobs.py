@@ -7,6 +7,7 @@ Whoever waits for it is in `tfmagic.execution`, or nobody is: then it goes on by
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from tfmagic.spec import TaskId
 from tfmagic.states import CellState
 from tfmagic.supervisor import CellRun, Supervisor
 from tfmagic.views import View
+from tfmagic.views.text import QuietView
 
 Settle = Callable[[CellRun, CellState], CellResult]
 
@@ -75,11 +77,31 @@ class Job:
         self._run = self.supervisor.run_cell(self.request)
         self._view = self._make_view(self._run)
 
+    @property
+    def has_started(self) -> bool:
+        return self._run is not None
+
+    def update(self) -> None:
+        """Let the view show what is new."""
+        try:
+            self.view.update()
+        except Exception:  # a display that fails must not cost the cell its results
+            self._give_up_view()
+
     def show_end(self) -> None:
         """Let the view show how it ended. Does nothing a second time."""
-        if not self._is_shown:
-            self._is_shown = True
+        if self._is_shown:
+            return
+        self._is_shown = True
+        try:
             self.view.finish(self.run.outcome)
+        except Exception:  # as above
+            self._give_up_view()
+
+    def _give_up_view(self) -> None:
+        """Say what went wrong, once, and show nothing more; the logs have everything."""
+        traceback.print_exc()
+        self._view = QuietView(self.run.displays)
 
     def settle(self) -> CellResult:
         """The results of a cell that has ended.

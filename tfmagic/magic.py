@@ -246,19 +246,25 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
 def _drive(steps: Steps) -> None:
     """Block for each job."""
     __tracebackhide__ = True
-    with contextlib.suppress(StopIteration):
-        job = next(steps)
-        while True:
-            job = steps.send(execution.finish(job))
+    job = next(steps, None)
+    while job is not None:
+        result = execution.finish(job)  # a cell may raise StopIteration: that is no end of the steps
+        try:
+            job = steps.send(result)
+        except StopIteration:
+            return
 
 
 async def _drive_async(steps: Steps) -> None:
     """Await each job."""
     __tracebackhide__ = True
-    with contextlib.suppress(StopIteration):
-        job = next(steps)
-        while True:
-            job = steps.send(await execution.finish_async(job))
+    job = next(steps, None)
+    while job is not None:
+        result = await execution.finish_async(job)
+        try:
+            job = steps.send(result)
+        except StopIteration:
+            return
 
 
 def _tell(error: BaseException) -> BaseException | None:

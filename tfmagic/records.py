@@ -110,7 +110,10 @@ def append_display(run: Run, shown: Displayed, max_bytes: int) -> None:
 def read_displays(run: Run, task: TaskId, cell: int) -> list[Displayed]:
     """What the task displayed in that cell, in order."""
     found = []
+    head = json.dumps({"cell": cell, "offset": 0}).partition(' "offset"')[0]
     for line in _lines(displays_path(run, task)):
+        if not line.startswith(head):  # of another cell: not worth reading
+            continue
         with contextlib.suppress(ValueError, TypeError, KeyError):
             content = json.loads(line)
             if content["cell"] == cell:

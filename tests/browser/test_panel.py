@@ -19,6 +19,7 @@ expect.set_options(timeout=30_000)  # a busy machine takes its time; what holds 
 UNTIL = """%%tfcluster
 import os, time
 print("begun on", tfmagic.current_task().name)
+print("the same everywhere")
 step = 0
 while not os.path.exists({flag!r}):
     step += 1
@@ -268,8 +269,21 @@ def test_noise_is_folded_and_opens(open_notebook, lab):
 
 def test_merged_lines_are_folded_and_filtered(running):
     running.shown.get_by_role("switch", name="Merged").click()
-    running.flag.touch()
-    running.wait_until_ended(running.at)
+    merged = running.shown.get_by_role("log", name="Output of all tasks, merged")
+    folded = merged.locator(".tfm-row", has_text="the same everywhere")
+    expect(folded).to_have_count(1)
+    expect(folded).to_contain_text("×2")
+    expect(merged.locator(".tfm-row", has_text="begun on")).to_have_count(2)
+    expect(merged.get_by_text("begun on worker-1")).to_be_visible()
+    search = running.shown.get_by_role("searchbox", name="Filter lines")
+    search.fill("/on worker-[0-5]$/")
+    expect(folded).not_to_be_visible()
+    search.fill("EVERYWHERE")
+    expect(folded).to_be_visible()
+    expect(merged.get_by_text("begun on worker-1")).not_to_be_visible()
+    search.press("Escape")
+    search.fill("dd")  # two keys that would delete the cell, were they the notebook's
+    assert running.is_running(running.at)
 
 
 def test_figures_and_values_in_place(open_notebook, lab, flag):

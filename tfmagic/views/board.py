@@ -22,7 +22,7 @@ from tfmagic import rendering, stacks
 from tfmagic.events import Displayed, StopRequested
 from tfmagic.records import CellRecord, TaskRecord
 from tfmagic.resources import Sampler, Usage
-from tfmagic.runs import file_size
+from tfmagic.runs import Run, file_size
 from tfmagic.screen import Screen, plain_text
 from tfmagic.spec import TaskId, parse_task
 from tfmagic.views import Stage
@@ -35,6 +35,7 @@ _OPEN_TASKS = 4  # so many tasks are open from the start, more are closed
 _ROW_LIMIT = 2000  # rows a task that the page keeps, and that are kept for one that is loaded anew
 _KEYFRAME_ROWS = 200
 _FLOOD_ROWS = 96  # of all tasks together at one look; nobody reads more, and the page needs a core to draw it
+_LOOK_BYTES, _FLOOD_BYTES = 1 << 16, 1 << 15  # a server drops what exceeds 1 MB/s
 _STACKS_S = 2.0
 _LOG_BYTES = 4 << 20
 _LOG_PART_CHARACTERS = 1 << 19
@@ -184,11 +185,11 @@ class Board:
             feed.close()
 
     @staticmethod
-    def replay(record: CellRecord, stage: Stage) -> dict[str, Any]:
+    def replay(record: CellRecord, folder: Run) -> dict[str, Any]:
         """A snapshot of a cell that has ended, from disk."""
         tasks, rows = {}, {}
         for number, part in enumerate(record.tasks):
-            path = stage.folder.log_path(parse_task(part.task))
+            path = folder.log_path(parse_task(part.task))
             end = file_size(path) if part.end is None else part.end
             start = max(part.start, end - _MEGABYTE)
             items, _ = read_items(path, start, end, deque())
@@ -217,7 +218,12 @@ class Board:
             if shown.task in self._displays:
                 self._displays[shown.task].append(shown)
         if not self._feeds and self._stage.has_begun():
-            pace = Pace(flood_rows=max(_FLOOD_ROWS // len(self.tasks), 4))
+            count = len(self.tasks)
+            pace = Pace(
+                max(_LOOK_BYTES // count, 4096),
+                max(_FLOOD_BYTES // count, 2048),
+                max(_FLOOD_ROWS // count, 4),
+            )
             self._feeds = {
                 task: TaskFeed(self._stage.folder.log_path(task), start, _ROW_LIMIT, pace)
                 for task, start in self._stage.starts.items()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import html
+import math
+import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
@@ -27,8 +29,10 @@ _VOID = {
 }
 _ACTIVE = {
     *("script", "iframe", "object", "embed", "form", "base", "meta", "link", "frame", "frameset"),
-    *("html", "head", "body"),
+    *("html", "head", "body", "style", "title", "textarea", "plaintext", "xmp", "noscript", "svg", "math"),
 }
+_SCOPED_STYLE = re.compile(r"<style scoped>.*?</style>", re.DOTALL)  # pandas', which sanitizers drop anyway
+_SCRIPT_ADDRESS = re.compile(r"(javascript|vbscript):|data:text/html", re.IGNORECASE)
 
 
 def as_html(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
@@ -40,7 +44,7 @@ def as_html(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
         code = base64.b64encode(str(data["image/svg+xml"]).encode()).decode()
         return _image(f"data:image/svg+xml;base64,{code}", data, metadata.get("image/svg+xml"))
     if "text/html" in data:
-        fragment = str(data["text/html"])
+        fragment = _SCOPED_STYLE.sub("", str(data["text/html"]))
         return fragment if is_harmless(fragment) else None
     if set(data) <= {"text/plain", "text/markdown", "text/latex"} and "text/latex" not in data:
         text = str(data.get("text/plain") or data.get("text/markdown") or "")
@@ -61,16 +65,18 @@ def is_harmless(fragment: str) -> bool:
     """Whether the fragment closes what it opens, and runs nothing."""
     reader = _Reader()
     reader.feed(fragment)
+    is_whole = "<" not in reader.rawdata  # else it ends in the middle of a tag, and swallows what follows
     reader.close()
-    return reader.harmless and not reader.open
+    return is_whole and reader.harmless and not reader.open
 
 
 def _image(source: str, data: Mapping[str, Any], size: Any) -> str:
     words = html.escape(str(data.get("text/plain", "")), quote=True)
+    source = html.escape(source, quote=True)
     limits = "".join(
         f' {side}="{int(size[side])}"'
         for side in ("width", "height")
-        if isinstance(size, Mapping) and isinstance(size.get(side), int | float)
+        if isinstance(size, Mapping) and isinstance(size.get(side), int | float) and math.isfinite(size[side])
     )
     return f'<img src="{source}" alt="{words}"{limits} style="max-width:100%;background:#fff">'
 
@@ -82,14 +88,13 @@ class _Reader(HTMLParser):
         self.harmless = True
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _ACTIVE or any(name.startswith("on") for name, _ in attrs):
+        if tag in _ACTIVE or any(map(_is_active, attrs)):
             self.harmless = False
         elif tag not in _VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _ACTIVE:
-            self.harmless = False
+        self.handle_starttag(tag, attrs)  # <div/> leaves a div open, whatever it looks like
 
     def handle_endtag(self, tag: str) -> None:
         if tag in _VOID:
@@ -100,3 +105,17 @@ class _Reader(HTMLParser):
     def handle_comment(self, data: str) -> None:
         if "[if" in data:
             self.harmless = False
+
+    def handle_decl(self, decl: str) -> None:
+        self.harmless = False
+
+    def handle_pi(self, data: str) -> None:
+        self.harmless = False
+
+    def unknown_decl(self, data: str) -> None:
+        self.harmless = False
+
+
+def _is_active(attribute: tuple[str, str | None]) -> bool:
+    name, value = attribute
+    return name.startswith("on") or bool(_SCRIPT_ADDRESS.match("".join((value or "").split())))

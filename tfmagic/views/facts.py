@@ -19,6 +19,7 @@ Texts = Callable[[CellState], Mapping[str, str]]
 
 def describe_cell(stage: Stage, cell: CellState | None, now: float) -> CellRecord:
     """The cell as it is now; `cell` is None where the cluster was stopped and nobody knows its outcome."""
+    cell = cell or stage.run.outcome
     state = stage.state()
     known = cell or state.cells.get(stage.run.request.cell)
     tasks = tuple(describe_task(stage, state, known, task) for task in stage.starts)
@@ -56,11 +57,13 @@ def _live_state(stage: Stage, state: ClusterState, cell: CellState | None, task:
     phase = state.tasks[task].phase
     if phase in (Phase.PLANNED, Phase.STARTING, Phase.ENDING):
         return "starting", "a new process" if state.tasks[task].attempt > 1 else ""
-    if cell is None or not cell.sent:
+    if cell is None:  # it has ended at this very moment
+        return "running", ""
+    if not cell.sent:
         return "ready", "queued"
     if place := barriers.where_waits(state, task):
         return "waiting", place
-    if any(wanted.task == task for wanted in stage.run.inputs):
+    if any(wanted.task == task for wanted in tuple(stage.run.inputs)):
         return "waiting", "for your input"
     return "running", ""
 
@@ -72,11 +75,19 @@ def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[str, 
         case CellRaised(interrupted=True):
             return "stopped", "interrupted", None
         case CellRaised(error=error):
-            return "failed", "", ErrorRecord(error.type_name, error.message, error.line)
+            return (
+                "failed",
+                "",
+                ErrorRecord(_encodable(error.type_name), _encodable(error.message), error.line),
+            )
         case TaskExited() | TaskLost():
             if task in cell.replaced:
                 return "stopped", "killed: nothing else reached it", None
             return "died", "", ErrorRecord("TaskDied", f"{task} {describe_end(outcome)}")
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _verdict(cell: CellState | None) -> str:
@@ -92,7 +103,9 @@ def _verdict(cell: CellState | None) -> str:
 def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
     """The record with each failure's text in full."""
     tasks = tuple(
-        replace(task, error=replace(task.error, text=texts.get(task.task, ""))) if task.error else task
+        replace(task, error=replace(task.error, text=_encodable(texts.get(task.task, ""))))
+        if task.error
+        else task
         for task in record.tasks
     )
     return replace(record, tasks=tasks)

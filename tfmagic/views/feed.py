@@ -116,6 +116,7 @@ class TaskFeed:
         self._offset = self._seen = start
         self._screen = Screen()
         self._segment = 0  # the number of the first item of the present screen
+        self._floor = 0  # items below that number are no rows of the present screen
         self._items: list[Item] = []
         self._first = 0  # the number of the first item that is kept
         self._by_id: dict[str, int] = {}
@@ -158,16 +159,14 @@ class TaskFeed:
         end, self._seen = self._seen, file_size(self._path)
         if until is not None:
             end = until
-        base = self._first + len(self._items)
+        base = before = self._first + len(self._items)
         replaced: dict[int, Item] = {}
-        changed = False
         while displays and displays[0].offset <= end:
             shown = displays.popleft()
             base = min(base, self._read_to(shown.offset))
             base = min(base, self._place(shown, replaced))
-            changed = True
         base = min(base, self._read_to(end))
-        if base == self._first + len(self._items) and not changed:
+        if base == before == self._first + len(self._items) and not replaced:
             return None
         self._trim()
         base = max(base, self._first)
@@ -204,7 +203,7 @@ class TaskFeed:
         gap, self._offset = target + cut - self._offset, target + cut
         base = self._end_segment()
         self._append([GapItem(gap)])
-        self._segment = self._first + len(self._items)
+        self._segment = self._floor = self._first + len(self._items)
         return base
 
     def _take(self, at_most: int | None = None) -> int:
@@ -213,6 +212,8 @@ class TaskFeed:
         if rows and self._screen.ends_clean:
             rows.pop()  # the empty line that nothing was written to yet
         base = self._segment + start
+        if base < self._floor:  # the cursor went up to rows that were never items
+            rows, base = rows[self._floor - base :], self._floor
         made: list[Item] = [_row_item(row) for row in rows]
         if at_most is not None and len(made) > at_most:
             lost = sum(len(plain_text(item.row)) + 1 for item in made[:-at_most] if isinstance(item, RowItem))
@@ -221,6 +222,7 @@ class TaskFeed:
             self._append(made)
             # the screen counts rows that are no items: so many more items it is taken to have
             self._segment -= len(rows) - len(made)
+            self._floor = base + 1  # behind the gap
             return base
         if base - self._first == len(self._items) and not made:
             return base
@@ -233,14 +235,14 @@ class TaskFeed:
         self._screen.finish()
         base = self._take()
         self._screen = Screen()
-        self._segment = self._first + len(self._items)
+        self._segment = self._floor = self._first + len(self._items)
         return base
 
     # -- displays --
 
     def _place(self, shown: Displayed, replaced: dict[int, Item]) -> int:
         """Put a display where it happened; the number of the first item that changed."""
-        content = json.loads(shown.bundle)
+        content = _read_bundle(shown.bundle)
         end = self._first + len(self._items)
         if content.get("clear"):
             if content.get("wait"):
@@ -260,9 +262,9 @@ class TaskFeed:
         if content.get("update") and (number := self._by_id.get(name)) is not None:
             if number >= self._first:
                 old = self._items[number - self._first]
-                assert isinstance(old, DisplayItem)
-                item = DisplayItem(data, metadata, old.key)
-                self._items[number - self._first] = replaced[number] = item
+                if isinstance(old, DisplayItem):  # else it has become a remark: too old to be kept
+                    item = DisplayItem(data, metadata, old.key)
+                    self._items[number - self._first] = replaced[number] = item
             return base
         base = min(base, self._end_segment())
         self._count += 1
@@ -270,7 +272,7 @@ class TaskFeed:
         self._display_bytes += len(shown.bundle)
         if name:
             self._by_id[name] = self._first + len(self._items) - 1
-        self._segment = self._first + len(self._items)
+        self._segment = self._floor = self._first + len(self._items)
         return base
 
     def _clear(self) -> int:
@@ -278,7 +280,7 @@ class TaskFeed:
         self._cut(self._first)
         self._by_id.clear()
         self._screen = Screen()
-        self._segment = self._first
+        self._segment = self._floor = self._first
         return self._first
 
     # -- the items --
@@ -341,6 +343,18 @@ def read_items(
         return feed.snapshot().items, feed.values
     finally:
         feed.close()
+
+
+def _read_bundle(bundle: bytes) -> dict[str, Any]:
+    """What a task displayed, as text that can be encoded, and dicts where there should be some."""
+    if b"\\ud" in bundle:  # half a character pair: json bears it, nothing behind it does
+        text = json.dumps(json.loads(bundle), ensure_ascii=False)
+        bundle = text.encode("utf-8", "replace")
+    content: dict[str, Any] = json.loads(bundle)
+    for name in ("data", "metadata"):
+        if not isinstance(content.get(name), dict):
+            content[name] = {}
+    return content
 
 
 def _row_item(row: Row) -> RowItem:

@@ -216,8 +216,9 @@ def error_html(error: ErrorRecord | None) -> str:
             f'<pre style="margin:0;white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}">'
             f"{_esc(_short(error.text, 6000))}</pre></details>"
         )
+    kind = _esc(_short(error.type, 200))
     return (
-        f'<div style="{style}"><span style="{_MONO};white-space:pre-wrap"><b>{_esc(error.type)}</b>: '
+        f'<div style="{style}"><span style="{_MONO};white-space:pre-wrap"><b>{kind}</b>: '
         f"{message}</span>{where}{trace}</div>"
     )
 

@@ -26,7 +26,7 @@ from tfmagic.views.facts import describe_cell, with_texts
 
 _LOOK_S, _FLOOD_LOOK_S = 0.1, 0.3
 _SHOW_AFTER_S = 0.1  # cells that are over by then need no live display
-_KEYFRAMES_S = (0.0, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # until the page has said hello
+_KEYFRAME_S, _KEYFRAME_LIMIT_S = 0.15, 16.0  # snapshots until the page has said hello, ever more rarely
 _DRAFT_BYTES = 30_000
 
 
@@ -135,7 +135,7 @@ class PanelView:
         self._live: LiveDisplay = _Nobody()
         self._board = Board(stage, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
         self._is_live = self._greeted = False
-        self._keyframes = 0
+        self._keyframe_at, self._keyframe_s = 0.0, _KEYFRAME_S
 
     @property
     def interval_s(self) -> float:
@@ -151,9 +151,9 @@ class PanelView:
                 return
             self._open(self._ending.show)
         self._answer()
-        due = self._keyframes < len(_KEYFRAMES_S) and age_s >= _KEYFRAMES_S[self._keyframes]
-        if due and not self._greeted:
-            self._keyframes += 1
+        if not self._greeted and time.monotonic() >= self._keyframe_at:
+            self._keyframe_s = min(2 * self._keyframe_s, _KEYFRAME_LIMIT_S)
+            self._keyframe_at = time.monotonic() + self._keyframe_s
             self._live.send(self._board.snapshot())
         elif message := self._board.look():
             self._live.send(message)
@@ -162,14 +162,17 @@ class PanelView:
         """Replace the live display by what stays."""
         stage = self._stage
         record = self._ending.record(cell, self._board.open_names)
+        try:
+            if self._is_live:
+                self._answer()
+                record = static.with_open(record, self._board.open_names)
+                self._live.send(self._board.look(record))
+        finally:
+            self._board.close()
+            self._ending.finish(record)
         if self._is_live:
-            self._answer()
-            record = static.with_open(record, self._board.open_names)
-            self._live.send(self._board.look(record))
-        self._board.close()
-        self._ending.finish(record)
-        if self._is_live:
-            self._live.end(lambda: Board.replay(record, stage))
+            folder = stage.folder  # and nothing else: a page may ask much later
+            self._live.end(lambda: Board.replay(record, folder))
 
     def show_again(self) -> None:
         """Put the same display on the page once more; both are live, and both end as the static form."""

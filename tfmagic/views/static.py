@@ -24,6 +24,7 @@ LIMIT_BYTES = 200_000
 _TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its marks
 _DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at the most
 _MARKS_BYTES = 1000  # what the html of a task costs beside its lines
+_DISPLAY_MARKS_BYTES = 300  # and of a display, with the beginning of the text behind it
 _ERRORS_SHARE = 0.4  # of the html is for failures with their tracebacks; else without
 _OPEN_TASKS = 4  # so many and fewer are open
 
@@ -101,14 +102,14 @@ def _fit_displays(parts: Sequence[_Part], room_bytes: int) -> list[DisplayItem]:
                 part.items[place] = RemarkItem(f"[{embedding.name_of(item.data)}: shown below]")
             elif first := seen.get(made):
                 part.items[place] = RemarkItem(f"[{embedding.name_of(item.data)}: equal to that of {first}]")
-            elif len(made) > room_bytes:
-                size = format_bytes(len(made))
+            elif len(made.encode()) > room_bytes:
+                size = format_bytes(len(made.encode()))
                 part.items[place] = RemarkItem(
                     f"[{embedding.name_of(item.data)} of {size}: too large for a saved cell; "
                     "%tfcluster attach --full shows it]"
                 )
             else:
-                room_bytes -= len(made)
+                room_bytes -= len(made.encode()) + _DISPLAY_MARKS_BYTES
                 seen[made] = part.record.task
     return apart
 

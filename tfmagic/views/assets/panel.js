@@ -555,10 +555,17 @@ class Panel {
 		el.append(this.root);
 		this.onMessage = (message) => message?.kind === "update" && this.receive(message);
 		model.on("msg:custom", this.onMessage);
-		model.send({ kind: "hello" });
+		this.sayHello(4);
 		this.timer = setInterval(() => this.tick(), 250);
 		setTimeout(() => (this.waiting.hidden = this.messages > 0), 1500);
 		this.schedule();
+	}
+
+	/** Ask for a snapshot; again each second until one has come, since a kernel may be busy or a message be lost. */
+	sayHello(times) {
+		if (this.messages || !times || (times < 4 && !this.root.isConnected)) return;
+		this.model.send({ kind: "hello" });
+		setTimeout(() => this.sayHello(times - 1), 1000);
 	}
 
 	makeHeader() {
