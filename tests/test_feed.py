@@ -140,6 +140,39 @@ def test_clear_output_empties_the_log_at_once_or_when_something_follows(tmp_path
     assert follower.finish() == ["newest"]
 
 
+def test_an_update_of_a_display_that_became_too_old_changes_nothing(tmp_path):
+    follower = Follower(tmp_path)
+    for n in range(3):
+        follower.display("x" * (4 << 20), transient={"display_id": f"a{n}"})
+        follower.look()
+        follower.look()
+    follower.display("new", transient={"display_id": "a0"}, update=True)
+    assert "new" not in "".join(follower.finish())
+
+
+def test_rows_that_vanish_without_others_are_told(tmp_path):
+    follower = Follower(tmp_path)
+    follower.write(b"one\ntwo\nthree")
+    follower.look()
+    follower.look()
+    follower.write(b"\x1b[2A\r\x1b[J")
+    assert follower.finish() in ([], [""])
+
+
+def test_the_cursor_does_not_reach_over_a_gap_or_a_display(tmp_path):
+    follower = Follower(tmp_path, pace=Pace(look_bytes=1000, flood_bytes=500, flood_rows=3))
+    follower.write(b"before\n")
+    follower.display("figure")
+    follower.look()
+    follower.look()
+    follower.write(b"x\n" * 5000)
+    follower.look()
+    follower.look()
+    follower.write(b"\x1b[40Aup\n")
+    shown = follower.finish()
+    assert shown[:2] == ["before", "<figure>"] and "gap" in shown
+
+
 def test_values_are_no_items(tmp_path):
     follower = Follower(tmp_path)
     follower.display("42", value=True)

@@ -229,3 +229,39 @@ def test_displays_are_kept_up_to_a_limit(tmp_path):
     for _ in range(10):
         append_display(run, Displayed(task, 1, 1, 0, b'{"data": {}}'), 200)
     assert 0 < len(read_displays(run, task, 1)) < 5
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "<img src=x onerror=alert(1) />",
+        "<a href='java script:alert(1)'>x</a>",
+        "<style>body{display:none}</style>",
+        "<div",
+        "<p>a</p><!x",
+        "<?php <div>",
+        "<div/>",
+    ],
+)
+def test_html_that_swallows_what_follows_or_hides_a_script_stands_apart(fragment):
+    assert embedding.as_html({"text/html": fragment}, {}) is None
+
+
+def test_an_images_data_does_not_leave_its_attribute():
+    made = embedding.as_html(
+        {"image/png": 'x" onerror="alert(1)', "text/plain": '"'}, {"image/png": {"width": float("nan")}}
+    )
+    Balanced(made)
+
+
+def test_a_pandas_table_stands_in_place():
+    import pandas
+
+    made = embedding.as_html({"text/html": pandas.DataFrame({"a": [1]})._repr_html_()}, {})
+    assert "<table" in made and "<style" not in made
+
+
+def test_half_characters_are_shown_as_such(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"")
+    kept.display(0, 0, {"text/plain": "\ud800"})
+    assert "?" in kept.render().text

@@ -375,8 +375,8 @@ def test_a_detached_cell_stays_live_while_others_run(open_notebook, lab, flag):
     expect(book.output(3)).to_contain_text("queued: it begins when")
     flag.touch()
     book.run(4)
-    expect(book.output(1).locator("pre")).to_have_text("goes on\nover")
-    expect(book.output(3).locator("pre")).to_have_text("queued")
+    expect(book.output(1).locator("details pre")).to_have_text("goes on\nover")
+    expect(book.output(3).locator("details pre")).to_have_text("queued")
     book.run(5)
     expect(book.output(5)).to_contain_text("'worker-0': 7")
 

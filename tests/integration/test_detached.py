@@ -93,6 +93,22 @@ def test_the_end_of_the_cluster_ends_a_detached_cell(notebook, flag):
         notebook.run("%tfcluster wait")
 
 
+def test_stop_iteration_is_an_error_as_any_other(notebook):
+    with pytest.raises(StopIteration):
+        notebook.run("%%tfcluster --workers 1 --out found\nnext(iter([]))")
+    assert "found" not in notebook.ns
+
+
+def test_a_display_that_fails_costs_no_results(notebook, monkeypatch, capsys):
+    def fail(self, cell):
+        raise OSError("no display")
+
+    monkeypatch.setattr("tfmagic.views.text.TextView.finish", fail)
+    notebook.run("%%tfcluster --workers 1 --out found\n7")
+    assert notebook.ns["found"]["worker-0"] == 7
+    assert "no display" in capsys.readouterr().err
+
+
 def test_what_makes_no_sense_is_refused(notebook):
     for line in ("--detach --fresh", "--detach --compare workers=1,2", "--view widget", "--view html"):
         with pytest.raises(UsageError):
