@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfmagic import rendering
 from tfmagic.events import AnswerInput, InputAnswered, InputWanted
 from tfmagic.jobs import Job
 from tfmagic.outcomes import CellResult
@@ -74,7 +75,7 @@ def _settle_async(job: Job) -> CellResult:
     except StopIteration as error:
         told = RuntimeError(f"the cell raised StopIteration({', '.join(map(repr, error.args))})")
         told.__notes__ = list(getattr(error, "__notes__", ()))
-        raise told from error
+        raise rendering.dress(told) from error
 
 
 def wait(job: Job, timeout_s: float | None = None) -> bool:
