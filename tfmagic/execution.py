@@ -75,7 +75,7 @@ def _settle_async(job: Job) -> CellResult:
     except StopIteration as error:
         told = RuntimeError(f"the cell raised StopIteration({', '.join(map(repr, error.args))})")
         told.__notes__ = list(getattr(error, "__notes__", ()))
-        raise rendering.dress(told) from error
+        raise rendering.dress(told.with_traceback(error.__traceback__)) from None
 
 
 def wait(job: Job, timeout_s: float | None = None) -> bool:
