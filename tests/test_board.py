@@ -212,6 +212,19 @@ def test_a_busy_process_and_a_stopped_one_are_told_apart():
     assert sampler.sample({A: 0}) == {}
 
 
+def test_a_stopped_task_is_stalled(theatre):
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        theatre.supervisor.happen(TaskStarted(A, 1, process.pid, False))
+        os.kill(process.pid, signal.SIGSTOP)
+        wait_until(lambda: Sampler().sample({A: process.pid})[A].paused)
+        told = theatre.board.look()["tasks"]["0"]
+    finally:
+        process.kill()
+        process.wait()
+    assert told["state"] == "stalled" and "SIGSTOP" in told["note"]
+
+
 def test_the_line_of_a_cell_is_that_of_its_innermost_frame():
     code = compile("def f():\n    return look()\n\nplace = f()", "<tfcluster-1>", "exec")
     names = {"look": lambda: find_line(sys._getframe(), "<tfcluster-1>")}

@@ -219,11 +219,6 @@ class Decision:
     wake_at: float | None
 
 
-def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
-    """A cluster of which no process runs yet."""
-    return ClusterState({task: TaskState() for task in tasks})
-
-
 # ---- small helpers ------------------------------------------------------------------------------
 
 
