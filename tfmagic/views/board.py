@@ -272,6 +272,8 @@ class Board:
         if usage.paused and part.end is None and part.state in ("running", "waiting"):
             facts["state"], facts["note"] = "stalled", "its process is stopped (SIGSTOP)"
         file, line = self._stage.run.lines.get(task, ("", 0))
+        if part.error is not None and part.error.line:  # where it failed, not where it was seen last
+            file, line = self._stage.filename, part.error.line
         facts["line"] = line
         facts["where"] = "" if file in ("", self._stage.filename) else os.path.basename(file)
         facts["source"] = linecache.getline(file, line).strip()[:200] if line else ""

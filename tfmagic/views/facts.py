@@ -112,4 +112,4 @@ def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
 
 
 def count_done(record: CellRecord) -> int:
-    return sum(task.end is not None or task.seconds is not None for task in record.tasks)
+    return sum(task.state == "done" for task in record.tasks)
