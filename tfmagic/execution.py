@@ -101,16 +101,12 @@ async def follow(job: Job) -> None:
 
 
 def _wait(job: Job) -> None:
-    run = job.run
     try:
-        while not run.done.wait(job.view.interval_s):
-            job.update()
-            _answer_inputs(job)
+        wait(job)
     except BaseException:  # whatever the front end does to a view: no cell runs on unseen
         job.supervisor.interrupt(cell=job.number)
-        run.done.wait()
+        job.run.done.wait()
         raise
-    job.show_end()
 
 
 async def _wait_async(
