@@ -55,10 +55,11 @@ class Board:
         self._displays: dict[TaskId, deque[Displayed]] = {task: deque() for task in self.tasks}
         is_small = len(self.tasks) <= _OPEN_TASKS
         self._watched = set(self.tasks) if is_small else set()
-        self._opened: set[TaskId] = set()  # by the user
+        self._opened: set[TaskId] = set()  # as the page said last
         self._sent: dict[TaskId, dict[str, Any]] = {task: {} for task in self.tasks}
         self._head: dict[str, Any] = {}
         self._values = 0
+        self._greeted = False  # whether a page has asked: then it gets all rows that are kept
         self._sampler = Sampler()
         self._usage: dict[TaskId, Usage] = {}
         self._sample_at = 0.0
@@ -85,7 +86,7 @@ class Board:
 
     @property
     def open_names(self) -> tuple[str, ...]:
-        """The tasks whose panels the user has opened."""
+        """The tasks whose panels stood open on the page, as it said last."""
         return tuple(sorted(task.name for task in self._opened))
 
     def look(self, record: CellRecord | None = None) -> dict[str, Any]:
@@ -135,8 +136,6 @@ class Board:
             "rows": rows,
             "values": self._encode_values(),
         }
-
-    _greeted = False
 
     def greet(self) -> dict[str, Any]:
         """The answer to a page that has just been loaded."""

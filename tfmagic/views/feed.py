@@ -5,7 +5,7 @@
 
 A feed reads at most some hundred kilobytes at a look, however much was written: what it jumps over is one
 gap item that says how many bytes; they are in the log. Items below a patch's base never change, except for
-a display that the cell updates in place.
+a display that the cell updates in place, and for old displays whose bulk is not kept for later snapshots.
 """
 
 from __future__ import annotations
