@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from conftest import wait_until
+from histories import observed, reached
 
 from tfmagic.events import (
     CellRaised,
@@ -26,7 +27,7 @@ from tfmagic.runs import Run
 from tfmagic.spec import TaskId
 from tfmagic.states import Policy
 from tfmagic.supervisor import CellRun
-from tfmagic.task.places import find_line
+from tfmagic.task.places import find_frame
 from tfmagic.views import Stage
 from tfmagic.views.board import Board
 from tfmagic.views.facts import describe_cell
@@ -39,6 +40,10 @@ class Supervisor:
 
     def __init__(self, *tasks):
         self.state, self.asked = new_state(tasks), []
+        self.usage, self.warning = {}, ""
+
+    def policy(self):
+        return Policy()
 
     def happen(self, *events):
         for event in events:
@@ -212,23 +217,24 @@ def test_a_busy_process_and_a_stopped_one_are_told_apart():
     assert sampler.sample({A: 0}) == {}
 
 
-def test_a_stopped_task_is_stalled(theatre):
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        theatre.supervisor.happen(TaskStarted(A, 1, process.pid, False))
-        os.kill(process.pid, signal.SIGSTOP)
-        wait_until(lambda: Sampler().sample({A: process.pid})[A].paused)
-        told = theatre.board.look()["tasks"]["0"]
-    finally:
-        process.kill()
-        process.wait()
+def test_a_stopped_task_is_stalled_and_the_head_says_who_waits(theatre):
+    theatre.supervisor.happen(reached(B, "barrier 1", (A, B)), observed({A: 1.0, B: 1.0}, stopped=(A,)))
+    message = theatre.board.look()
+    told = message["tasks"]["0"]
     assert told["state"] == "stalled" and "SIGSTOP" in told["note"]
+    assert message["tasks"]["1"]["state"] == "waiting"
+    assert message["head"]["message"] == "worker-1 waits at barrier 1; worker-0 is stopped"
+
+
+def test_memory_that_runs_out_is_said_in_the_head(theatre):
+    theatre.supervisor.warning = "memory is nearly used up"
+    assert theatre.board.look()["head"]["message"] == "memory is nearly used up"
 
 
 def test_the_line_of_a_cell_is_that_of_its_innermost_frame():
     code = compile("def f():\n    return look()\n\nplace = f()", "<tfcluster-1>", "exec")
-    names = {"look": lambda: find_line(sys._getframe(), "<tfcluster-1>")}
+    names = {"look": lambda: find_frame(sys._getframe(), "<tfcluster-1>").f_lineno}
     exec(code, names)
-    assert names["place"] == ("<tfcluster-1>", 2)
-    assert find_line(sys._getframe(), "<tfcluster-2>") is None
-    assert find_line(None, "") is None
+    assert names["place"] == 2
+    assert find_frame(sys._getframe(), "<tfcluster-2>") is None
+    assert find_frame(None, "") is None

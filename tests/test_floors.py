@@ -13,12 +13,12 @@ PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
     {"spec", "events", "errors"},
     {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
-    | {"screen", "lines", "styles", "noise", "records", "resources"},
+    | {"screen", "lines", "styles", "noise", "records", "resources", "memory"},
     {"backends", "task"},
-    {"states", "barriers", "lifecycle", "supervisor"},
+    {"states", "barriers", "lifecycle", "stalls", "respawns", "supervisor"},
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
-    | {"execution", "deaths", "memory", "hints", "rendering"},
+    | {"execution", "deaths", "hints", "life", "faults", "rendering"},
     {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor"},
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
@@ -51,7 +51,7 @@ def test_imports_go_strictly_downward(path):
         assert {here, other} != {"backends", "task"}, "backends and the task program meet on the wire only"
 
 
-@pytest.mark.parametrize("name", ["lifecycle", "states", "barriers"])
+@pytest.mark.parametrize("name", ["lifecycle", "states", "barriers", "stalls", "respawns"])
 def test_the_lifecycle_is_pure(name):
     tree = ast.parse((PACKAGE / f"{name}.py").read_text())
     names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}

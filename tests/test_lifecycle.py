@@ -1,24 +1,18 @@
 """Histories: events and clock ticks in, actions and outcome out. No process, no sleep."""
 
 import pytest
+from histories import A, B, C, D, History, raised, reached, returned, started
 
 from tfmagic.barriers import where_waits
 from tfmagic.events import (
-    BarrierReached,
-    CellRaised,
-    CellRequested,
     CellReturned,
     InterruptPressed,
     LaunchRequested,
-    PackedError,
-    RunCell,
     StopRequested,
     TaskExited,
     TaskReady,
     TaskStarted,
 )
-from tfmagic.lifecycle import apply, decide, new_state
-from tfmagic.spec import TaskId
 from tfmagic.states import (
     SIGKILL,
     SIGUSR1,
@@ -34,64 +28,6 @@ from tfmagic.states import (
     Signal,
     needed_before,
 )
-
-A, B, C, D = (TaskId("worker", i) for i in range(4))
-
-
-class History:
-    """Feeds events at given times and keeps every action in order."""
-
-    def __init__(self, *tasks, policy=None):
-        self.policy = policy or Policy()
-        self.state = new_state(tasks)
-        self.tasks, self.now, self.actions, self.wake_at = tasks, 0.0, [], None
-        self.tick()
-
-    def tick(self, now=None):
-        """Let time pass to `now`; the actions that it brought."""
-        self.now = self.now if now is None else now
-        decision = decide(self.state, self.policy, self.now)
-        self.state, self.wake_at = decision.state, decision.wake_at
-        self.actions += decision.actions
-        return list(decision.actions)
-
-    def happen(self, *events, now=None):
-        self.now = self.now if now is None else now
-        for event in events:
-            self.state = apply(self.state, event, self.now)
-        return self.tick()
-
-    def ready(self):
-        for task in self.tasks:
-            attempt = self.state.tasks[task].attempt
-            self.happen(TaskStarted(task, attempt, 100 + task.index, False))
-            self.happen(TaskReady(task, attempt, 100 + task.index, "host"))
-        self.actions.clear()
-        return self
-
-    def run(self, *tasks, cell=1, now=None, **how):
-        commands = {t: RunCell(cell=cell, tasks=tasks) for t in tasks}
-        return self.happen(CellRequested(cell, commands, **how), now=now)
-
-    def phase(self, task):
-        return self.state.tasks[task].phase
-
-
-def returned(task, attempt=1, cell=1):
-    return CellReturned(task, attempt, cell, 0.1, 0)
-
-
-def raised(task, kind="ValueError", interrupted=False, attempt=1, message="bad", at=0.0, cell=1):
-    error = PackedError(kind, message, "", None, task.name, ((kind, message),))
-    return CellRaised(task, attempt, cell, 0.1, 0, error, interrupted, raised_at=at)
-
-
-def reached(task, barrier, members, timeout_s=None, cell=1):
-    return BarrierReached(task, 1, barrier, members, timeout_s, cell)
-
-
-def started(*tasks, policy=None):
-    return History(*tasks, policy=policy).ready()
 
 
 def test_every_task_is_launched_once():
@@ -161,7 +97,8 @@ def test_a_dead_task_stays_dead_without_a_policy():
 
 def test_auto_restart_counts():
     h = started(A, policy=Policy(auto_restart=1))
-    assert h.happen(TaskExited(A, 1, 1)) == [Launch(A, 2)]
+    assert h.happen(TaskExited(A, 1, 1)) == [] and h.wake_at == 0.1
+    assert h.tick(0.1) == [Launch(A, 2)]
     h.happen(TaskStarted(A, 2, 101, False), TaskReady(A, 2, 101, "host"))
     assert h.happen(TaskExited(A, 2, 1)) == []
     assert h.phase(A) is Phase.DEAD

@@ -74,7 +74,7 @@ def test_an_unknown_command_lists_those_there_are():
 @pytest.mark.parametrize(
     ("line", "word", "expected"),
     [
-        ("%tfcluster st", "st", {"start", "status", "stop"}),
+        ("%tfcluster st", "st", {"start", "status", "stop", "stacks"}),
         ("%tfcluster start --wo", "--wo", {"--workers"}),
         ("%%tfcluster --ke", "--ke", {"--keep-going", "--keras"}),
         ("%%tfcluster --on wor", "wor", {"worker"}),

@@ -7,38 +7,33 @@ run / run_cell ── capture ──→ RunCell for each task ──→ supervis
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from tfmagic import environment, execution, failures, outcomes, rendering, runs, stacks, startup
+from tfmagic import environment, execution, failures, outcomes, runs, stacks, startup
 from tfmagic.backends import launching
-from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Cell, Options, ViewName
-from tfmagic.config import TFCluster, policy_of
-from tfmagic.deaths import MemoryWatch, died_error
-from tfmagic.errors import BackendError, ClusterSpecError, LaunchError, TfmagicError
-from tfmagic.events import CellRequested, RunCell, TaskBoot
-from tfmagic.failures import Scene
+from tfmagic.config import TFCluster
+from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
+from tfmagic.events import RunCell
+from tfmagic.faults import Fault, FaultLab, draw_plan
 from tfmagic.jobs import Job
+from tfmagic.life import ClusterLife
 from tfmagic.makes import Make
 from tfmagic.outcomes import CellResult
-from tfmagic.payloads import Payloads
+from tfmagic.resources import Usage
+from tfmagic.respawns import must_rejoin
 from tfmagic.results import TaskResults
 from tfmagic.runs import Run
 from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
 from tfmagic.startup import Progress
-from tfmagic.states import CellState, Phase
-from tfmagic.status import status_row
-from tfmagic.supervisor import CellRun, Supervisor
+from tfmagic.status import own_rows, status_row
 from tfmagic.tasklog import tail_lines
-from tfmagic.views import Stage, View, has_begun
-from tfmagic.views.text import QuietView, TextView
 
 T = TypeVar("T")
 
@@ -97,13 +92,8 @@ class Cluster:
         self.name = name
         self._make = Make(dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate)
         self._namespace = namespace
-        self._supervisor: Supervisor | None = None
-        self._run: Run | None = None
-        self._spec: ClusterSpec | None = None
-        self._watch: MemoryWatch | None = None
-        self._last: tuple[CellState, Scene] | None = None
-        self._under_way: dict[int, Job] = {}
-        self._payloads = Payloads()
+        self._life: ClusterLife | None = None  # the present one, or the last
+        self._faults: FaultLab | None = None
         self._lock = threading.RLock()
 
     # -- life --
@@ -122,21 +112,19 @@ class Cluster:
     @property
     def running(self) -> bool:
         """Whether it has been started and not stopped."""
-        return self._supervisor is not None and self._supervisor.thread.is_alive()
+        return self._life is not None and self._life.running
 
     @property
     def spec(self) -> ClusterSpec:
         """The shape with its addresses. Raises `TfmagicError` while it does not run."""
-        self._require_running()
-        assert self._spec is not None
-        return self._spec
+        return self._running_life().spec
 
     @property
     def run_folder(self) -> Run:
         """Where the logs of the present or last life are."""
-        if self._run is None:
+        if self._life is None:
             raise TfmagicError(f"cluster {self.name!r} has never been started")
-        return self._run
+        return self._life.run
 
     def setting(self, name: str) -> Any:
         """A setting as given to this cluster, else as configured."""
@@ -161,12 +149,12 @@ class Cluster:
                 self._make.environ(task, self.shape)  # a shape that asks for too many GPUs starts nothing
             base = runs.state_dir(self.setting("state_dir"))
             runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))
-            self._run = runs.create_run(base, self.name, {"shape": str(self.shape)})
+            run = runs.create_run(base, self.name, {"shape": str(self.shape)})
+            life = ClusterLife(self.name, self.shape, self._make, self.setting, self._main, run)
+            self._life, self._faults = life, FaultLab(life.supervisor, self.name)
             try:
-                self._launch(flavour)
-                supervisor = self._require_running()
                 timeout_s = self.setting("start_timeout_s")
-                startup.wait_until_ready(supervisor, dict.fromkeys(self.tasks, 0), timeout_s, progress)
+                startup.wait_until_ready(life.supervisor, dict.fromkeys(self.tasks, 0), timeout_s, progress)
             except BaseException:
                 self.stop()
                 raise
@@ -174,9 +162,10 @@ class Cluster:
 
     def stop(self) -> None:
         """End every task. Its logs stay on disk. Does nothing if it does not run."""
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is not None:
-            supervisor.close()
+        if self._faults is not None:
+            self._faults.close()
+        if self._life is not None:
+            self._life.supervisor.close()
 
     def restart(self, *tasks: str, progress: Progress | None = None) -> Cluster:
         """Give the named tasks, or all, new processes at the same addresses, and wait for them.
@@ -188,13 +177,34 @@ class Cluster:
         __tracebackhide__ = True
         if not self.running and not tasks:
             return self.start(progress)
-        supervisor = self._require_running()
         with self._lock:
-            chosen = select(",".join(tasks), self.tasks) if tasks else self.tasks
-            attempts = self._attempts(chosen)
-            supervisor.relaunch(chosen)
-            startup.wait_until_ready(supervisor, attempts, self.setting("start_timeout_s"), progress)
+            self._relaunch(select(",".join(tasks), self.tasks) if tasks else self.tasks, progress)
         return self
+
+    def revive(self, *tasks: str) -> tuple[str, ...]:
+        """Bring dead tasks back, while the others keep their Python state; the names of those that came.
+
+        Where a collective strategy had been made, all tasks get new addresses, and those that live leave
+        their old cluster: their variables stay, a new strategy works. Each such leave keeps some memory,
+        so that it is counted, and warned of near ten.
+
+        Args:
+            *tasks: Selectors; by default every task that is dead. A live one that is named is killed first.
+
+        Raises:
+            ClusterSpecError: There is no such task.
+            LaunchError: A task did not come back.
+            RuntimeError: A task holds something of TensorFlow's that would not survive it.
+        """
+        __tracebackhide__ = True
+        with self._lock:
+            life = self._running_life()
+            chosen = select(",".join(tasks), self.tasks) if tasks else life.dead_tasks()
+            if chosen:
+                self._relaunch(chosen)
+            if must_rejoin(life.supervisor.state):
+                life.rejoin()
+        return tuple(task.name for task in chosen)
 
     # -- running --
 
@@ -227,11 +237,8 @@ class Cluster:
         options = Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
         with self._lock:
             self.start()
-            self._note_ended()
-            attempts = self._targets(on)
-            limit = self.setting("max_capture_bytes")
-            commands = self._payloads.call_commands((fn, args, kwargs), self._main(), attempts, limit)
-            job = self._begin(commands, options)
+            life = self._running_life()
+            job = life.begin(life.call_commands((fn, args, kwargs), on), options)
         result = execution.finish(job)
         outcomes.require_values(result.results)
         return result.results
@@ -281,8 +288,8 @@ class Cluster:
                 want_value=options.want_value,
                 show_value=cell.show,
             )
-            commands = self._commands(template, options.on, wanted, options.push)
-            return self._begin(commands, options, detached)
+            life = self._running_life()
+            return life.begin(life.commands(template, options.on, wanted, options.push), options, detached)
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: str | None = "all", **more: Any) -> None:
         """Bind variables on the tasks.
@@ -294,8 +301,9 @@ class Cluster:
         bound = {**(values or {}), **more}
         with self._lock:
             self.start()
-            commands = self._commands(RunCell(cell=0), on, (), tuple(bound), bound)
-            job = self._begin(commands, Options(view="quiet"))
+            life = self._running_life()
+            commands = life.commands(RunCell(cell=0), on, (), tuple(bound), bound)
+            job = life.begin(commands, Options(view="quiet"))
         execution.finish(job)
 
     def pull(self, *names: str, on: str | None = None) -> dict[str, dict[str, Any]]:
@@ -307,9 +315,9 @@ class Cluster:
         """
         __tracebackhide__ = True
         with self._lock:
-            self._require_running()
-            commands = self._commands(RunCell(cell=0, pull=names), on, (), ())
-            job = self._begin(commands, Options(view="quiet", pull=names))
+            life = self._running_life()
+            commands = life.commands(RunCell(cell=0, pull=names), on, (), ())
+            job = life.begin(commands, Options(view="quiet", pull=names))
         return execution.finish(job).pulled
 
     # -- faults and looks --
@@ -320,13 +328,14 @@ class Cluster:
         Raises:
             ClusterSpecError: There is no such task.
         """
-        supervisor = self._require_running()
+        supervisor = self._running_life().supervisor
         supervisor.interrupt(select(",".join(tasks), self.tasks) if tasks else ())
 
     def errors(self, *tasks: str) -> dict[str, str]:
         """Every failure of the last cell in full, as text by task name; the root cause first."""
         chosen = {t.name for t in select(",".join(tasks or ("all",)), self.tasks)}
-        texts = failures.full_texts(*self._last) if self._last else {}
+        last = None if self._life is None else self._life.last
+        texts = failures.full_texts(*last) if last else {}
         return {name: text for name, text in texts.items() if name in chosen}
 
     def debug(self, task: str) -> None:
@@ -341,159 +350,145 @@ class Cluster:
         if len(chosen) != 1:
             raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
         with self._lock:
-            commands = self._commands(RunCell(cell=0, debug=True), task, (), ())
-            job = self._begin(commands, Options())
+            life = self._running_life()
+            job = life.begin(life.commands(RunCell(cell=0, debug=True), task, (), ()), Options())
         execution.finish(job)
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """Signal task processes: a crash, on purpose.
+        """Signal task processes: a crash, on purpose. Selectors, as everywhere.
 
         Raises:
             ClusterSpecError: There is no such task.
         """
-        supervisor = self._require_running()
-        chosen = select(",".join(tasks), self.tasks)
-        for task in chosen:
-            if pid := supervisor.state.tasks[task].pid:
-                os.kill(pid, signal_number)
-        if signal_number == signal.SIGKILL:
-            killed = self._attempts(chosen)
-            supervisor.wait_for(
-                lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in killed.items()), 5
-            )
+        self._lab().signal(self._select(tasks), signal_number)
+
+    def pause(self, *tasks: str) -> None:
+        """Stop task processes (SIGSTOP): a hang, on purpose. Raises as `kill`."""
+        self._lab().signal(self._select(tasks), signal.SIGSTOP)
+
+    def resume(self, *tasks: str) -> None:
+        """Let paused task processes go on (SIGCONT). Raises as `kill`."""
+        self._lab().signal(self._select(tasks), signal.SIGCONT)
+
+    def preempt(self, *tasks: str) -> None:
+        """Ask task processes to end (SIGTERM), as a cloud does before it takes a machine away.
+
+        TensorFlow's PreemptionCheckpointHandler catches it: all tasks save at one step. Raises as `kill`.
+        """
+        self._lab().signal(self._select(tasks), signal.SIGTERM)
+
+    def slow(self, task: str, factor: float) -> None:
+        """Make tasks `factor` times slower, from 1 (not at all) to 100, until it is called with 1.
+
+        Raises:
+            ClusterSpecError: There is no such task.
+            ValueError: There is no such factor.
+        """
+        self._lab().slow(self._select((task,)), factor)
+
+    def flood(self, task: str, size_bytes: int) -> None:
+        """Let tasks write so many bytes to their error stream, below Python.
+
+        Raises:
+            ClusterSpecError: There is no such task.
+            ValueError: The size is negative.
+        """
+        self._lab().flood(self._select((task,)), size_bytes)
+
+    def fault_after(
+        self, kind: str, tasks: Sequence[str], after_s: float, amount: float = 0
+    ) -> tuple[str, ...]:
+        """Let one fault come later, while cells run: see `tfmagic.faults.Fault`. The tasks that it will hit.
+
+        Raises:
+            ClusterSpecError: There is no such task.
+        """
+        lab, chosen = self._lab(), self._select(tasks)
+        lab.unleash([Fault(after_s, kind, task, amount) for task in chosen])
+        return tuple(task.name for task in chosen)
+
+    def chaos(
+        self,
+        seed: int = 0,
+        seconds: float = 30.0,
+        every_s: float = 3.0,
+        kinds: Sequence[str] | None = None,
+        on: str = "all",
+    ) -> tuple[Fault, ...]:
+        """Let faults come at random in the background, and return what will happen and when.
+
+        The same seed gives the same faults. What is killed stays dead unless the cluster restarts it.
+
+        Raises:
+            ClusterSpecError: There is no such task.
+            ValueError: There is no such kind of fault, or a time is not above 0.
+        """
+        lab, tasks = self._lab(), self._select((on,))
+        plan = draw_plan(seed, tasks, seconds, every_s, *([] if kinds is None else [kinds]))
+        lab.calm()
+        lab.unleash(plan)
+        return plan
+
+    def calm(self) -> None:
+        """End the chaos: what is paused or slowed goes on."""
+        self._lab().calm()
 
     def stacks(self, *tasks: str) -> dict[str, str]:
         """The Python stacks of every thread, by task name; also of a task that is stuck in C++."""
-        supervisor = self._require_running()
-        chosen = select(",".join(tasks or ("all",)), self.tasks)
+        supervisor = self._running_life().supervisor
+        chosen = self._select(tasks or ("all",))
         return stacks.take_stacks(self.run_folder, {t: supervisor.state.tasks[t].pid for t in chosen})
+
+    def grouped_stacks(self, *tasks: str) -> str:
+        """`stacks` as people read them: of the user's code, equal ones once, and what is waited for there."""
+        taken, state = self.stacks(*tasks), self._running_life().supervisor.state
+        chosen = {task.name for task in self._select(tasks or ("all",))}
+        silent = sorted(chosen - set(taken))
+        why = [f"{', '.join(silent)}: no answer; the process is stopped, or has ended"] if silent else []
+        return "\n".join([text for text in (stacks.name_groups(taken, state), *why) if text])
 
     def status(self) -> list[dict[str, Any]]:
         """A row for each task; see `tfmagic.status.status_row`."""
-        tasks, addresses = self._require_running().state.tasks, self.spec.addresses
-        return [status_row(task, tasks[task], addresses[task]) for task in self.tasks]
+        life = self._running_life()
+        supervisor, addresses = life.supervisor, life.spec.addresses
+        state, policy = supervisor.state, supervisor.policy()
+        return [
+            status_row(t, state, supervisor.usage.get(t, Usage()), addresses[t], policy, life.run)
+            for t in self.tasks
+        ]
+
+    def own_share(self) -> list[dict[str, Any]]:
+        """What the kernel and its launcher use: process, pid, cpu_percent (lately), memory_bytes (unique)."""
+        return own_rows(self._running_life().supervisor)
 
     def logs(self, *tasks: str, tail: int = 20) -> dict[str, list[str]]:
         """The last lines of tasks' logs, by task name; also of a cluster that was stopped."""
         chosen = select(",".join(tasks or ("all",)), self.tasks)
         return {t.name: tail_lines(self.run_folder.log_path(t), tail) for t in chosen}
 
-    # -- inside: starting --
+    # -- inside --
 
-    def _launch(self, flavour: launching.Flavour) -> None:
-        assert self._run is not None
-        backend = LocalBackend(flavour, self._run)
-        try:
-            self._spec = ClusterSpec(self.shape, backend.allocate(self.tasks))
-        except OSError as error:
-            backend.close()
-            raise LaunchError(f"no port could be reserved for every task: {error}") from error
-        self._payloads, self._watch, self._last = Payloads(), MemoryWatch.begin(), None
-        self._under_way.clear()
-        self._supervisor = Supervisor(
-            backend,
-            self.tasks,
-            functools.partial(policy_of, self.setting, self._make.auto_restart),
-            self._boot,
-            self._run,
-            self.setting("max_log_bytes"),
-            name=self.name,
-        )
-        self._supervisor.start()
-
-    def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
-        assert self._spec is not None and self._run is not None
-        heartbeat_s = self.setting("heartbeat_timeout_s")
-        return self._make.boot(task, attempt, self.name, self._spec, self._run, heartbeat_s)
-
-    # -- inside: running --
-
-    def _require_running(self) -> Supervisor:
-        if self._supervisor is None or not self._supervisor.thread.is_alive():
+    def _running_life(self) -> ClusterLife:
+        if self._life is None or not self._life.running:
             raise TfmagicError(
                 f"cluster {self.name!r} does not run; start it with %tfcluster start or Cluster.start()"
             )
-        return self._supervisor
+        return self._life
+
+    def _lab(self) -> FaultLab:
+        self._running_life()
+        assert self._faults is not None  # made with the life
+        return self._faults
+
+    def _select(self, tasks: Iterable[str]) -> tuple[TaskId, ...]:
+        return select(",".join(tasks), self.tasks)
+
+    def _relaunch(self, tasks: tuple[TaskId, ...], progress: Progress | None = None) -> None:
+        __tracebackhide__ = True
+        life = self._running_life()
+        attempts = life.attempts(tasks)
+        life.supervisor.relaunch(tasks)
+        startup.wait_until_ready(life.supervisor, attempts, self.setting("start_timeout_s"), progress)
 
     def _main(self) -> dict[str, Any]:
         return sys.modules["__main__"].__dict__ if self._namespace is None else self._namespace
-
-    def _attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
-        state = self._require_running().state
-        return {task: state.tasks[task].attempt for task in tasks}
-
-    def _targets(self, on: str | None) -> dict[TaskId, int]:
-        """The present attempt of each task that runs a cell; raises `TaskDied` if one is dead."""
-        __tracebackhide__ = True
-        tasks = self.shape.cell_tasks if on is None else select(on, self.tasks)
-        state = self._require_running().state
-        for task in tasks:
-            seen = state.tasks[task]
-            if seen.phase is Phase.DEAD and seen.end is not None:
-                raise died_error(task, seen.end, self.run_folder, self._watch)
-        return self._attempts(tasks)
-
-    def _commands(
-        self,
-        template: RunCell,
-        on: str | None,
-        wanted: Iterable[str],
-        pushed: tuple[str, ...],
-        values: Any = None,
-    ) -> dict[TaskId, RunCell]:
-        __tracebackhide__ = True
-        main, limit = self._main(), self.setting("max_capture_bytes")
-        self._note_ended()
-        attempts = self._targets(on)
-        namespace = main if values is None else values
-        return self._payloads.cell_commands(template, wanted, pushed, namespace, main, attempts, limit)
-
-    def _begin(self, commands: Mapping[TaskId, RunCell], options: Options, detached: bool = False) -> Job:
-        """Start it, under the lock: cells begin in the order in which they were packed."""
-        command = next(iter(commands.values()))
-        request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
-        view = functools.partial(self._make_view, command, options)
-        settle = functools.partial(self._settle, command, options)
-        job = Job(self._require_running(), request, view, settle)
-        (job.start if detached else functools.partial(execution.begin, job))()
-        self._under_way[command.cell] = job
-        if detached:
-            self._payloads.expect(commands, self._attempts(commands))
-        return job
-
-    def _note_ended(self) -> None:
-        """What the cells that have ended meanwhile have assigned is the tasks' own."""
-        for job in list(self._under_way.values()):
-            outcome = job.outcome
-            if outcome is not None:
-                self._payloads.note(outcome)
-                del self._under_way[job.number]
-
-    def _settle(self, command: RunCell, options: Options, run: CellRun, outcome: CellState) -> CellResult:
-        """Unpack what the tasks returned, or raise what they raised."""
-        __tracebackhide__ = True
-        with self._lock:
-            self._note_ended()
-        outcomes.warn_of_lost_output(outcome, self.run_folder)
-        scene = self._scene(run, stacks.read_grouped(self.run_folder, run.dumps))
-        if command.source or command.call:
-            self._last = (outcome, scene)
-        error = failures.build_error(outcome, scene)
-        if error is not None:
-            raise rendering.dress(error)
-        return outcomes.unpack_outcome(outcome, run.starts, options.pull, self._main(), self.run_folder)
-
-    def _scene(self, run: CellRun, stacks_text: str = "") -> Scene:
-        main = self._main()
-        return Scene(main, self.run_folder, self._watch, stacks_text, rendering.shown_name, run.starts)
-
-    def _make_view(self, command: RunCell, options: Options, run: CellRun) -> View:
-        if options.view == "quiet":
-            return QuietView(run.displays)
-        if not callable(options.view):
-            begun = functools.partial(has_begun, run, self._require_running())
-            return TextView(self.run_folder, run.starts.items(), run.displays, has_begun=begun)
-        texts = functools.partial(failures.full_texts, scene=self._scene(run))
-        supervisor, prompt = self._require_running(), rendering.prompt_of(command.filename)
-        made = (self.name, str(self.shape), self.run_folder, run, supervisor, texts)
-        return options.view(Stage(*made, command.source, command.filename, prompt))

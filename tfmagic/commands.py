@@ -7,9 +7,9 @@ import json
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.display import display
@@ -51,6 +51,14 @@ def run_line(magics: TFClusterMagics, options: LineOptions) -> None:
             _errors(magics, options)
         case "interrupt":
             magics.running(options.cluster).interrupt(*options.words)
+        case "stacks":
+            print(magics.running(options.cluster).grouped_stacks(*options.words))
+        case "revive":
+            _revive(magics, options)
+        case "chaos":
+            _chaos(magics, options)
+        case "kill" | "pause" | "resume" | "preempt" | "slow" | "flood":
+            _fault(magics, options)
         case "debug":
             magics.running(options.cluster).debug(options.words[0])
         case "wait":
@@ -171,12 +179,62 @@ def _restart(magics: TFClusterMagics, options: LineOptions) -> None:
     print(f"tfmagic: cluster {name}: new processes for {', '.join(t.name for t in words)}")
 
 
+def _revive(magics: TFClusterMagics, options: LineOptions) -> None:
+    __tracebackhide__ = True
+    revived = magics.running(options.cluster).revive(*options.words)
+    print(f"tfmagic: cluster {options.cluster}: {', '.join(revived) or 'no task was dead, none'} came back")
+
+
+def _fault(magics: TFClusterMagics, options: LineOptions) -> None:
+    __tracebackhide__ = True
+    cluster, fault = magics.running(options.cluster), options.fault
+    assert fault is not None  # the parser of these commands makes one
+    if fault.after_s is not None:
+        amount = fault.signal_number if options.command == "kill" else fault.amount
+        named = cluster.fault_after(options.command, options.words, fault.after_s, amount)
+        print(f"tfmagic: in {fault.after_s:g} s: {options.command} {', '.join(named)}")
+        return
+    match options.command:
+        case "kill":
+            cluster.kill(*options.words, signal_number=fault.signal_number)
+        case "pause":
+            cluster.pause(*options.words)
+        case "resume":
+            cluster.resume(*options.words)
+        case "preempt":
+            cluster.preempt(*options.words)
+        case "slow":
+            cluster.slow(",".join(options.words), fault.amount)
+        case "flood":
+            cluster.flood(",".join(options.words), int(fault.amount))
+
+
+def _chaos(magics: TFClusterMagics, options: LineOptions) -> None:
+    __tracebackhide__ = True
+    cluster, fault = magics.running(options.cluster), options.fault
+    assert fault is not None
+    if fault.stop:
+        cluster.calm()
+        return
+    try:
+        plan = cluster.chaos(fault.seed, fault.seconds, fault.every_s, fault.kinds, options.on or "all")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    print(f"tfmagic: chaos with seed {fault.seed}, {len(plan)} faults; %tfcluster chaos --stop ends it")
+    for step in plan:
+        print(f"  {step}")
+
+
 def _status(magics: TFClusterMagics, options: LineOptions) -> None:
-    rows = magics.running(options.cluster).status()
+    cluster = magics.running(options.cluster)
+    rows = cluster.status()
     if options.json:
         print(json.dumps(rows))
         return
-    header = ("task", "state", "pid", "host", "uptime", "CPU %", "memory", "address")
+    header = (
+        "task", "state", "pid", "host", "uptime", "CPU %", "memory", "shared", "threads", "files", "does",
+        "address",
+    )  # fmt: skip
     table = [
         (
             row["task"],
@@ -185,12 +243,31 @@ def _status(magics: TFClusterMagics, options: LineOptions) -> None:
             row["host"] or "-",
             "-" if row["uptime_s"] is None else f"{row['uptime_s']:.0f} s",
             "-" if row["cpu_percent"] is None else f"{row['cpu_percent']:.0f}",
-            "-" if row["memory_bytes"] is None else format_bytes(row["memory_bytes"]),
+            _bytes_or_dash(row["memory_bytes"]),
+            _bytes_or_dash(row["shared_bytes"]),
+            str(row["threads"] or "-"),
+            str(row["open_files"] or "-"),
+            _what_it_does(row),
             row["address"],
         )
         for row in rows
     ]
+    for own in cluster.own_share():
+        percent = "-" if own["cpu_percent"] is None else f"{own['cpu_percent']:.0f}"
+        memory = _bytes_or_dash(own["memory_bytes"])
+        table.append((own["process"], "", str(own["pid"]), "", "", percent, memory, "", "", "", "", ""))
     display(table_bundle(header, table), raw=True)
+
+
+def _bytes_or_dash(size: int | None) -> str:
+    return "-" if size is None else format_bytes(size)
+
+
+def _what_it_does(row: Mapping[str, Any]) -> str:
+    if row["doing"] == row["state"] and row["line"] is None:
+        return ""
+    where = f" at line {row['line']}" if row["line"] else ""
+    return f"{row['doing']}{where}{': ' if row['note'] else ''}{row['note']}"
 
 
 def _logs(magics: TFClusterMagics, options: LineOptions) -> None:

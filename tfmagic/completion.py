@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfmagic.clusters import Cluster
-from tfmagic.options import COMMANDS, VIEWS, cell_parser, line_parser
+from tfmagic.options import COMMANDS, TAKES_TASKS, VIEWS, cell_parser, line_parser
 from tfmagic.spec import TASK_TYPES
 
 _KEYS = ("%tfcluster", "%%tfcluster")
@@ -37,7 +37,7 @@ def complete(line: str, word: str, clusters: Mapping[str, Cluster]) -> list[str]
         options = list(COMMANDS)
     elif words[1] in COMMANDS:
         options = list(line_parser(words[1])._option_string_actions)
-        if words[1] in ("restart", "logs", "errors", "interrupt", "debug"):
+        if words[1] in TAKES_TASKS:
             options += _task_names(clusters)
     else:
         options = []

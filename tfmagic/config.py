@@ -27,6 +27,15 @@ class TFCluster(SingletonConfigurable):
     abort_grace_s = Float(
         0.8, help="Seconds between that abort and SIGKILL, after which the task is started anew."
     ).tag(config=True)
+    stall_s = Float(
+        10.0, help="Seconds without any sign of progress after which a task is called stalled."
+    ).tag(config=True)
+    restart_delay_s = Float(
+        0.1, help="Seconds before a dead task is restarted by --auto-restart; doubles each time, up to 30."
+    ).tag(config=True)
+    dependence_on_chief = Bool(False, help="When the chief's process ends, the others end with it.").tag(
+        config=True
+    )
     start_timeout_s = Float(
         120.0, help="Seconds for every task to be ready, the import of TensorFlow included."
     ).tag(config=True)
@@ -59,4 +68,7 @@ def policy_of(setting: Callable[[str], Any], auto_restart: int) -> Policy:
         cancel_grace_s=setting("cancel_grace_s"),
         abort_grace_s=setting("abort_grace_s"),
         auto_restart=auto_restart,
+        restart_delay_s=setting("restart_delay_s"),
+        dependence_on_chief=setting("dependence_on_chief"),
+        stall_s=setting("stall_s"),
     )

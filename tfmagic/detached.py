@@ -112,8 +112,9 @@ def _still_runs(found: DetachedJob) -> TaskTimeoutError:
     waiting = found.job.tasks if state is None else state.waiting_for
     places = []
     for task in waiting:
-        _, line = found.job.run.lines.get(task, ("", 0))
-        places.append(f"{task} (line {line})" if line else task.name)
+        mark = None if state is None else state.marks.get(task)
+        place = None if mark is None else mark.place
+        places.append(task.name if place is None else f"{task} (line {place.line})")
     return TaskTimeoutError(
         f"the detached cell still runs on {', '.join(places)}; it goes on. Wait again, or end it with  "
         "%tfcluster interrupt"

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
+from tfmagic import memory
 from tfmagic.capture import format_bytes
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.spec import ClusterShape, TaskId
@@ -97,7 +96,7 @@ def check_memory(shape: ClusterShape, task_bytes: int, launcher_running: bool) -
     Raises:
         LaunchError: Says what is needed, what is free, and how many tasks would fit.
     """
-    free = min(psutil.virtual_memory().available, _cgroup_free_bytes())
+    free = memory.free_bytes()
     base = 0 if launcher_running else _LAUNCHER_BYTES
     needed = base + len(shape.tasks) * task_bytes
     if needed > free:
@@ -106,13 +105,3 @@ def check_memory(shape: ClusterShape, task_bytes: int, launcher_running: bool) -
             f"a cluster of {shape} needs about {format_bytes(needed)} of memory before it computes "
             f"anything, and {format_bytes(free)} are free; nothing was started. Up to {fits} tasks fit."
         )
-
-
-def _cgroup_free_bytes() -> float:
-    """What the control group of this process still allows (cgroup v2), or infinity."""
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text()
-        return float("inf") if limit == "max" else int(limit) - int(used)
-    except (OSError, ValueError):
-        return float("inf")

@@ -10,10 +10,13 @@ runs from the moment when it was sent. That saves a third of the messages of an 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfmagic.spec import TaskId
+
+FIRST_STRATEGY = "first strategy"  # where tasks meet that have made no collective strategy before
 
 
 class Handle:
@@ -84,7 +87,8 @@ class RunCell:
     first, one after the other; `sources` the (file name, text) of the notebook cells that their code
     is from; `call` is a packed (function, args, kwargs) that is used instead of `source`; `pull` names
     to send back; `tasks` are those that run the cell together. With `debug` the task opens a debugger
-    on its last failure instead.
+    on its last failure instead; with `tf_config` it leaves the cluster that it knew for this one, and
+    returns how often it has done so in its process.
     """
 
     cell: int
@@ -98,6 +102,7 @@ class RunCell:
     show_value: bool = True
     tasks: tuple[TaskId, ...] = ()
     debug: bool = False
+    tf_config: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +161,13 @@ class CloseLog:
     limit_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class WriteFlood:
+    """Write this much to the error stream below Python, as native code that runs wild does."""
+
+    size_bytes: int
+
+
 Command = (
     TaskBoot
     | RunCell
@@ -166,7 +178,18 @@ Command = (
     | ReleaseBarrier
     | BreakBarrier
     | CloseLog
+    | WriteFlood
 )
+
+
+class Wait(enum.Enum):
+    """What a call waits for that does not return: known from the frames of the thread that made it."""
+
+    NONE = ""
+    COLLECTIVE = "a collective"
+    RPC = "a remote call"
+    DATASET = "its data set"
+    PEERS = "its peers to start"
 
 
 # ---- events of a task ---------------------------------------------------------------------------
@@ -198,13 +221,19 @@ class Displayed:
 
 @dataclass(frozen=True, slots=True)
 class LineReached:
-    """The cell is at this line of this file now, as seen at a look; most lines are never seen."""
+    """The cell is at this line of this file now, as seen at a look; most lines are never seen.
+
+    `inside` is set when it has been in one and the same call for a while: what was called, as
+    ``time.sleep`` or ``all_reduce``; `wait` is then the kind of wait, where it is a known one.
+    """
 
     task: TaskId
     attempt: int
     cell: int
     filename: str
     line: int
+    inside: str = ""
+    wait: Wait = Wait.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +339,25 @@ class TaskLost:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What shows from outside whether a task makes progress.
+
+    `cpu_s` is None where it could not be read; `stopped` as by SIGSTOP, or by a debugger.
+    """
+
+    cpu_s: float | None
+    log_bytes: int
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TasksObserved:
+    """A look at task processes from outside, now and then; not always at every one."""
+
+    signs: Mapping[TaskId, Sign]
+
+
 # ---- what the user asks for ---------------------------------------------------------------------
 
 
@@ -350,6 +398,22 @@ class InputAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalAsked:
+    """The user, or a fault on purpose, wants the task's present process to get this signal."""
+
+    task: TaskId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class FloodAsked:
+    """The user wants this task to write so much, to see what happens."""
+
+    task: TaskId
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """End every task."""
 
@@ -365,10 +429,13 @@ Event = (
     | TaskStarted
     | TaskExited
     | TaskLost
+    | TasksObserved
     | LaunchRequested
     | CellRequested
     | InterruptPressed
     | InputAnswered
+    | SignalAsked
+    | FloodAsked
     | StopRequested
 )
 

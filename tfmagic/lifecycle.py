@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from tfmagic import barriers
+from tfmagic import barriers, respawns, stalls
 from tfmagic.events import (
     BarrierReached,
     CellRaised,
@@ -28,15 +28,18 @@ from tfmagic.events import (
     CellReturned,
     Displayed,
     Event,
+    FloodAsked,
     InputAnswered,
     InputWanted,
     InterruptPressed,
     LaunchRequested,
     LineReached,
+    SignalAsked,
     StopRequested,
     TaskExited,
     TaskLost,
     TaskReady,
+    TasksObserved,
     TaskStarted,
 )
 from tfmagic.spec import TaskId
@@ -54,7 +57,6 @@ from tfmagic.states import (
     FinishCell,
     Interrupt,
     Ladder,
-    Launch,
     Outcome,
     Phase,
     Policy,
@@ -101,12 +103,16 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
         case BarrierReached(task, attempt):
             if state.tasks[task].attempt != attempt:
                 return state
-            return barriers.arrive(state, event, now)
+            return barriers.arrive(respawns.note_strategy(state, event), event, now)
         case CellReturned(task) | CellRaised(task):
             return _apply_outcome(state, event, now)
         case TaskExited(task) | TaskLost(task):
             return _apply_end(state, event, now)
+        case TasksObserved():
+            return stalls.observe(state, event, now)
         case Displayed() | LineReached() | InputWanted() | InputAnswered():
+            return stalls.hear(state, event, now)
+        case SignalAsked() | FloodAsked():
             return state
         case _:
             assert_never(event)
@@ -174,7 +180,7 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
     if old.attempt != event.attempt:
         return state
     phase = Phase.STOPPED if state.stopping else Phase.PLANNED if old.replace else Phase.DEAD
-    state = with_task(state, task, phase=phase, pid=0, end=event, replace=False)
+    state = with_task(state, task, phase=phase, pid=0, end=event, ended_at=now, replace=False)
     state = barriers.forget_task(state, task)
     for cell in state.cells.values():
         if cell.sent and task in cell.waiting_for:
@@ -190,32 +196,16 @@ def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
     if state.stopping:
         return Decision((), state, None)
     actions: list[Action] = []
-    times: list[float | None] = []
-    state = _decide_processes(state, policy, actions)
+    state, due = respawns.decide_processes(state, policy, now, actions)
+    times = [due]
     for cell in state.cells.values():  # an earlier one that finishes now frees its tasks for the later ones
         state, wake_at = _decide_cell(state, cell, policy, now, actions)
         times.append(wake_at)
+    if state.observed_at == now:
+        state = stalls.count_stalls(state, policy, now)
     state = barriers.decide_barriers(state, now, actions)
     times.append(barriers.next_deadline(state))
     return Decision(tuple(actions), state, min((t for t in times if t is not None), default=None))
-
-
-def _decide_processes(state: ClusterState, policy: Policy, actions: list[Action]) -> ClusterState:
-    for task, seen in state.tasks.items():
-        if seen.phase is Phase.PLANNED:
-            state = _launch(state, task, actions)
-        elif seen.phase is Phase.DEAD and seen.host and seen.restarts < policy.auto_restart:
-            state = _launch(state, task, actions, restarts=seen.restarts + 1)
-        elif seen.replace and seen.phase is not Phase.ENDING:
-            actions.append(Signal(task, SIGKILL))
-            state = with_task(state, task, phase=Phase.ENDING)
-    return state
-
-
-def _launch(state: ClusterState, task: TaskId, actions: list[Action], **changes: object) -> ClusterState:
-    attempt = state.tasks[task].attempt + 1
-    actions.append(Launch(task, attempt))
-    return with_task(state, task, phase=Phase.STARTING, attempt=attempt, host="", **changes)
 
 
 def _decide_cell(

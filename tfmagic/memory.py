@@ -8,12 +8,16 @@ belong together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
 
+from tfmagic.capture import format_bytes
+
 _CGROUPS = Path("/sys/fs/cgroup")
+_LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+_LOW_SHARE, _LOW_BYTES = 0.05, 1 << 30  # below both, the system begins to look for somebody to kill
 
 
 def limit_bytes(cgroups: Path = _CGROUPS) -> int:
@@ -27,6 +31,33 @@ def limit_bytes(cgroups: Path = _CGROUPS) -> int:
     return min(found)
 
 
+def free_bytes(cgroups: Path = _CGROUPS) -> int:
+    """The memory that they may still take: of the machine, or of what its container has left."""
+    found = [psutil.virtual_memory().available]
+    for folder in _folders(cgroups):
+        for limit, used in _LIMITS:
+            allowed, taken = _read(folder / limit).strip(), _read(folder / used).strip()
+            if allowed.isdigit() and taken.isdigit():
+                # the page cache counts as used there, and is given back when somebody needs it
+                found.append(int(allowed) - int(taken) + _cache_bytes(folder))
+    return max(min(found), 0)
+
+
+def shortage(uses: Mapping[str, int | None], cgroups: Path = _CGROUPS) -> str:
+    """A warning before the memory is used up, with who has most of it; "" while there is enough.
+
+    Args:
+        uses: What each task uses, in bytes, by name.
+    """
+    free, limit = free_bytes(cgroups), limit_bytes(cgroups)
+    if free > min(_LOW_SHARE * limit, _LOW_BYTES):
+        return ""
+    known = {name: used for name, used in uses.items() if used}
+    most = max(known, key=lambda name: known[name], default="")
+    whose = f"; {most} has most of it, {format_bytes(known[most])}" if most else ""
+    return f"memory is nearly used up: {format_bytes(free)} of {format_bytes(limit)} are left{whose}"
+
+
 def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat")) -> int:
     """How many processes the kernel has killed for want of memory; only its growth means something."""
     texts = [_read(vmstat)]
@@ -34,6 +65,14 @@ def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat"
         texts += [_read(folder / "memory.events"), _read(folder / "memory.oom_control")]
     lines = (line.split() for text in texts for line in text.splitlines())
     return sum(int(words[1]) for words in lines if len(words) == 2 and words[0] == "oom_kill")
+
+
+def _cache_bytes(folder: Path) -> int:
+    for line in _read(folder / "memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file") and value.isdigit():
+            return int(value)
+    return 0
 
 
 def _folders(cgroups: Path) -> Iterator[Path]:

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import shlex
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from tfmagic.faults import KINDS
+
 DEFAULT_NAME = "default"
+TAKES_TASKS = (
+    "restart", "logs", "errors", "interrupt", "debug", "stacks", "revive",
+    "kill", "pause", "resume", "preempt", "slow", "flood",
+)  # fmt: skip
+FAULTS = ("kill", "pause", "resume", "preempt", "slow", "flood", "chaos")
 VIEWS = ("auto", "widget", "html", "text", "quiet")
 
 
@@ -107,6 +116,20 @@ class CellOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultOptions:
+    """What a line of the fault lab says beside its tasks; see `tfmagic.faults`."""
+
+    amount: float = 0
+    signal_number: int = signal.SIGKILL
+    after_s: float | None = None
+    seed: int = 0
+    seconds: float = 0
+    every_s: float = 0
+    kinds: tuple[str, ...] | None = None
+    stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LineOptions:
     """A parsed ``%tfcluster`` line."""
 
@@ -123,6 +146,7 @@ class LineOptions:
     timeout_s: float | None = None
     cell: int | None = None
     full: bool = False
+    fault: FaultOptions | None = None
 
 
 def _count(text: str) -> int:
@@ -143,6 +167,34 @@ def _seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"a time limit cannot be {text} s; use more than 0")
     return value
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a factor; write 1 to 100") from None
+    if not 1 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"a task can be 1 to 100 times slower, not {text} times")
+    return value
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG]?)(i?)B?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes; write 1000000, 200MB or 1GiB")
+    base = 1024 if found[3] else 1000
+    return int(float(found[1]) * base ** " kMG".index(found[2] or " "))
+
+
+def _signal(text: str) -> int:
+    name = text.upper().removeprefix("SIG")
+    try:
+        return int(signal.Signals(int(text)) if text.isdigit() else signal.Signals[f"SIG{name}"])
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"there is no signal {text!r}; write KILL, TERM, SEGV, ..."
+        ) from None
 
 
 def _name_list(text: str) -> tuple[str, ...]:
@@ -280,6 +332,15 @@ COMMANDS = {
     "logs": "the tasks' output, from disk",
     "errors": "every failure of the last cell in full",
     "interrupt": "interrupt the cell that runs, on every task or only on these",
+    "stacks": "the Python stacks of tasks, also of those that are stuck; equal ones once",
+    "revive": "bring dead tasks back, while the others keep their variables",
+    "kill": "a crash: kill tasks, or signal them (--signal TERM)",
+    "pause": "a hang: stop tasks (SIGSTOP) until resume",
+    "resume": "let paused tasks go on",
+    "preempt": "ask tasks to end (SIGTERM), as a cloud does",
+    "slow": "make tasks slower:  slow TASK FACTOR ; with 1 as they were",
+    "flood": "let tasks write to their error stream:  flood TASK BYTES , as 200MB",
+    "chaos": "let faults come at random in the background (--stop ends it)",
     "debug": "pdb in a task, on its last failure, with live frames",
     "push": "send notebook variables:  push A,B [--on SELECTOR]",
     "wait": "wait for the cells that were started with --detach",
@@ -304,8 +365,10 @@ def line_parser(command: str) -> _Parser:
         _add_shape(parser)
     if command == "debug":
         parser.add_argument("words", nargs=1, metavar="TASK", help="the task")
-    if command in ("restart", "logs", "errors", "interrupt"):
+    if command in ("restart", "logs", "errors", "interrupt", "stacks", "revive"):
         parser.add_argument("words", nargs="*", metavar="TASK", help="tasks, by selector")
+    if command in FAULTS:
+        _add_fault(parser, command)
     if command in ("push", "pull"):
         parser.add_argument("words", type=_name_list, metavar="A,B", help="variable names")
         parser.add_argument("--on", metavar="SELECTOR", help="which tasks")
@@ -325,6 +388,29 @@ def line_parser(command: str) -> _Parser:
         parser.add_argument("--grep", metavar="RE", help="only lines that match")
         parser.add_argument("--path", action="store_true", help="where the files are")
     return parser
+
+
+def _add_fault(parser: _Parser, command: str) -> None:
+    if command == "chaos":
+        parser.add_argument(
+            "--seed", type=_count, default=0, metavar="N", help="the same one, the same faults"
+        )
+        parser.add_argument("--seconds", type=_seconds, default=30.0, metavar="S", help="how long (30)")
+        parser.add_argument(
+            "--every", type=_seconds, default=3.0, metavar="S", help="mean time between two (3)"
+        )
+        parser.add_argument("--faults", type=_name_list, metavar="A,B", help=f"of {', '.join(KINDS)}")
+        parser.add_argument("--on", metavar="SELECTOR", help="tasks that they may hit")
+        parser.add_argument("--stop", action="store_true", help="end it")
+        return
+    parser.add_argument("words", nargs="+", metavar="TASK", help="tasks, by selector")
+    if command == "slow":
+        parser.add_argument("amount", type=_factor, metavar="FACTOR", help="1 to 100")
+    if command == "flood":
+        parser.add_argument("amount", type=_bytes, metavar="BYTES", help="such as 1000000, 200MB, 1GB")
+    if command == "kill":
+        parser.add_argument("--signal", type=_signal, default=signal.SIGKILL, metavar="S", help="KILL")
+    parser.add_argument("--after", type=_seconds, metavar="S", help="in so many seconds; returns at once")
 
 
 def overview() -> str:
@@ -364,4 +450,18 @@ def parse_line(line: str) -> LineOptions:
         timeout_s=getattr(found, "timeout", None),
         cell=getattr(found, "cell", None),
         full=getattr(found, "full", False),
+        fault=_fault_of(command, found) if command in FAULTS else None,
+    )
+
+
+def _fault_of(command: str, found: argparse.Namespace) -> FaultOptions:
+    return FaultOptions(
+        amount=getattr(found, "amount", 0),
+        signal_number=getattr(found, "signal", signal.SIGKILL),
+        after_s=getattr(found, "after", None),
+        seed=getattr(found, "seed", 0),
+        seconds=getattr(found, "seconds", 0),
+        every_s=getattr(found, "every", 0),
+        kinds=getattr(found, "faults", None),
+        stop=getattr(found, "stop", False),
     )

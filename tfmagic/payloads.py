@@ -26,6 +26,7 @@ class Payloads:
 
     def __init__(self) -> None:
         self._names: dict[TaskId, tuple[int, TaskNames]] = {}
+        self.numbers = _cell_numbers
 
     def names_of(self, attempts: Mapping[TaskId, int]) -> dict[TaskId, TaskNames]:
         """What each task has; a new process has nothing."""

@@ -1,82 +1,122 @@
-"""How much of the machine each task uses, sampled cheaply: what it costs is bounded however many there are.
+"""How much of the machine processes use, sampled cheaply: what that costs is bounded however many there are.
 
-Called by a view, now and then, on its own thread. Reading a task's CPU time is one small file; its unique
-memory (what would be free if it ended) makes the system walk its pages, some milliseconds for a process
-with TensorFlow in it, so that only a few tasks are weighed at each sample, in turn.
+Called by the supervisor, now and then, on its own thread. Reading a process' CPU time is one small file; its
+unique memory (what would be free if it ended) makes the system walk its pages, some 10 ms for a process
+with TensorFlow in it. So processes are weighed in turn, as far as a share of one core allows.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import psutil
 
-from tfmagic.spec import TaskId
+K = TypeVar("K", bound=Hashable)
 
+_SHARE = 0.007  # of one core, for all looks together
+_CREDIT_S = 0.3  # on top of it, so that a new cluster's tasks are weighed soon
 _WEIGHED_AT_ONCE = 2
+_LOOKED_AT_ONCE = 128
 _MIN_INTERVAL_S = 0.2  # a shorter one measures the clock tick (10 ms) more than the task
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a task process uses.
+    """What a process uses.
 
     Attributes:
-        cpu_percent: Of one core, since the sample before; None in the first.
-        memory_bytes: Unique to the process; None where it was not weighed yet.
+        cpu_percent: Of one core, since the look before; None in the first.
+        cpu_s: Since its start; a fork's own time only.
+        memory_bytes: Unique to the process; it, and the next three, are None until it has been weighed.
+        shared_bytes: What others use too.
+        threads, open_files: How many.
         paused: Whether it is stopped (SIGSTOP, or a debugger).
     """
 
     cpu_percent: float | None = None
+    cpu_s: float | None = None
     memory_bytes: int | None = None
+    shared_bytes: int | None = None
+    threads: int | None = None
+    open_files: int | None = None
     paused: bool = False
 
 
-class Sampler:
-    """Remembers what it needs between samples. One for each view."""
+class Sampler(Generic[K]):
+    """Remembers what it needs between looks. `usage` has the last look at each process."""
 
     def __init__(self) -> None:
-        self._processes: dict[TaskId, psutil.Process] = {}
-        self._cpu: dict[TaskId, tuple[float, float]] = {}
-        self._usage: dict[TaskId, Usage] = {}
+        self.usage: dict[K, Usage] = {}
+        self._processes: dict[K, psutil.Process] = {}
+        self._cpu: dict[K, tuple[float, float]] = {}
         self._turn = itertools.count()
+        self._started = time.monotonic()
+        self._spent_s = 0.0
 
-    def sample(self, pids: Mapping[TaskId, int]) -> dict[TaskId, Usage]:
-        """The usage of each task that has a process."""
-        alive = {task: pid for task, pid in pids.items() if pid}
-        weighed = self._next_to_weigh(list(alive))
-        self._usage = {task: self._look_at(task, pid, task in weighed) for task, pid in alive.items()}
-        return self._usage
+    def sample(self, pids: Mapping[K, int]) -> dict[K, Usage]:
+        """Look at the processes: at all of them, or at as many as are looked at in one turn."""
+        began = time.thread_time()
+        alive = {key: pid for key, pid in pids.items() if pid}
+        for gone in set(self.usage) - set(alive):
+            self.usage.pop(gone)
+            self._processes.pop(gone, None)
+        looked_at = self._next_ones(list(alive), _LOOKED_AT_ONCE)
+        weighed = self._next_to_weigh(looked_at)
+        for key in looked_at:
+            self.usage[key] = self._look_at(key, alive[key], key in weighed)
+        self._spent_s += time.thread_time() - began
+        return dict(self.usage)
 
-    def _next_to_weigh(self, tasks: list[TaskId]) -> set[TaskId]:
-        if not tasks:
+    def _next_ones(self, keys: list[K], count: int) -> list[K]:
+        if len(keys) <= count:
+            return keys
+        start = next(self._turn) * count
+        return [keys[(start + i) % len(keys)] for i in range(count)]
+
+    def _next_to_weigh(self, keys: list[K]) -> set[K]:
+        if self._spent_s > _CREDIT_S + _SHARE * (time.monotonic() - self._started):
             return set()
-        new = [task for task in tasks if self._usage.get(task, Usage()).memory_bytes is None]
-        turn = [tasks[next(self._turn) % len(tasks)] for _ in range(_WEIGHED_AT_ONCE)]
-        return set((new + turn)[:_WEIGHED_AT_ONCE])
+        new = [key for key in keys if self.usage.get(key, Usage()).memory_bytes is None]
+        return set((new or self._next_ones(keys, _WEIGHED_AT_ONCE))[:_WEIGHED_AT_ONCE])
 
-    def _look_at(self, task: TaskId, pid: int, weigh: bool) -> Usage:
-        before = self._usage.get(task, Usage())
+    def _look_at(self, key: K, pid: int, weigh: bool) -> Usage:
+        before = self.usage.get(key, Usage())
         try:
-            process = self._processes.get(task)
+            process = self._processes.get(key)
             if process is None or process.pid != pid:
-                process = self._processes[task] = psutil.Process(pid)
-                self._cpu.pop(task, None)
+                process = self._processes[key] = psutil.Process(pid)
+                self._cpu.pop(key, None)
                 before = Usage()
-            memory = process.memory_full_info().uss if weigh else before.memory_bytes
-            paused = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-            return Usage(self._cpu_percent(task, process, before), memory, paused)
+            with process.oneshot():
+                times = process.cpu_times()
+                paused = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+            cpu_s = times.user + times.system
+            percent = self._cpu_percent(key, cpu_s, before)
+            seen = replace(before, cpu_percent=percent, cpu_s=cpu_s, paused=paused)
+            return weigh_process(process, seen) if weigh else seen
         except psutil.Error:
             return Usage()  # it ended while we looked: its end is told by others
 
-    def _cpu_percent(self, task: TaskId, process: psutil.Process, before: Usage) -> float | None:
-        times, now = process.cpu_times(), time.monotonic()
-        used = times.user + times.system
-        last = self._cpu.get(task)
+    def _cpu_percent(self, key: K, cpu_s: float, before: Usage) -> float | None:
+        now = time.monotonic()
+        last = self._cpu.get(key)
         if last is not None and now - last[1] < _MIN_INTERVAL_S:
             return before.cpu_percent
-        self._cpu[task] = (used, now)
-        return None if last is None else max(100 * (used - last[0]) / (now - last[1]), 0.0)
+        self._cpu[key] = (cpu_s, now)
+        return None if last is None else max(100 * (cpu_s - last[0]) / (now - last[1]), 0.0)
+
+
+def weigh_process(process: psutil.Process, seen: Usage) -> Usage:
+    """`seen` with what is dear to find out. Raises `psutil.Error` where the process has ended."""
+    memory = process.memory_full_info()
+    return replace(
+        seen,
+        memory_bytes=memory.uss,
+        shared_bytes=max(memory.rss - memory.uss, 0),
+        threads=process.num_threads(),
+        open_files=process.num_fds(),
+    )

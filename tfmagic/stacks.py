@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterable, Mapping
 
 from tfmagic import rendering
+from tfmagic.events import Wait
 from tfmagic.runs import Run, attempt_mark, file_size
 from tfmagic.spec import TaskId
+from tfmagic.states import ClusterState
 
 _WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
 _LOOK_S = 0.02
@@ -62,14 +64,30 @@ def fatal_stack(run: Run, task: TaskId, attempt: int) -> str:
     return _user_frames(text.split("\n\n")[0]) if found and fatal and current else ""
 
 
-def group_stacks(stacks: Mapping[str, str]) -> str:
-    """Stacks by task, equal ones once; of the user's threads, from the innermost call to the cell."""
+def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = None) -> str:
+    """Stacks by task, equal ones once; of the user's threads, from the innermost call to the cell.
+
+    Args:
+        notes: What stands above a task's stack.
+    """
     grouped: dict[str, list[str]] = {}
     for name, text in stacks.items():
         threads = [_user_frames(block).splitlines() for block in text.split("\n\n")]
         lines = [line for frames in threads for line in _without_depths(frames)]
-        grouped.setdefault("\n".join(lines) or "  (between cells)", []).append(name)
+        note = (notes or {}).get(name, "")
+        grouped.setdefault(note + ("\n".join(lines) or "  (between cells)"), []).append(name)
     return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
+
+
+def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
+    """`group_stacks`, under the cells' own names, with what each task waits for, where that is known."""
+    waits = {}
+    for cell in state.cells.values():
+        for task in cell.waiting_for:
+            mark = cell.marks.get(task)
+            if mark is not None and mark.place is not None and mark.place.wait is not Wait.NONE:
+                waits[task.name] = f"  waits in {mark.place.inside}: {mark.place.wait.value}\n"
+    return rendering.name_cells(group_stacks(stacks, waits))
 
 
 def read_grouped(run: Run, dumps: Mapping[TaskId, int]) -> str:

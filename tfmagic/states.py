@@ -1,6 +1,6 @@
 """What the supervisor knows, may decide and may do, as plain frozen data.
 
-`tfmagic.lifecycle` and `tfmagic.barriers` are the functions over it.
+`tfmagic.lifecycle`, `tfmagic.respawns`, `tfmagic.barriers` and `tfmagic.stalls` are the functions over it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tfmagic.events import (
     CellRaised,
     CellRequested,
     CellReturned,
+    LineReached,
     RunCell,
     TaskExited,
     TaskLost,
@@ -42,7 +43,12 @@ ALIVE = (Phase.STARTING, Phase.READY, Phase.RUNNING, Phase.ENDING)
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """One task: its present process and how its last one ended."""
+    """One task: its present process and how its last one ended.
+
+    `replace`: its end is ours, it gets a new process. `restarts` counts those that the policy gave it,
+    `stalls` how often it was found to be stalled. `joined` are the attempts of the tasks with which its
+    process has made a collective strategy: TensorFlow lets no other process of theirs in.
+    """
 
     phase: Phase = Phase.PLANNED
     attempt: int = 0
@@ -50,8 +56,11 @@ class TaskState:
     host: str = ""
     fresh: bool = False
     end: TaskExited | TaskLost | None = None
-    replace: bool = False  # its end is ours: give it a new process
+    ended_at: float = 0.0
+    replace: bool = False
     restarts: int = 0
+    stalls: int = 0
+    joined: Mapping[TaskId, int] = field(default_factory=dict)
 
 
 Outcome = CellReturned | CellRaised | TaskExited | TaskLost
@@ -79,6 +88,23 @@ class WaitingAt:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """When a task gave its last sign of progress in a cell, and what had been seen of it then.
+
+    `place` is where in the source it was seen last, `stopped` whether its process is stopped, `asks` whether
+    it waits for the user to type.
+    """
+
+    at: float
+    cpu_s: float | None = None
+    log_bytes: int = -1
+    seen_cpu_s: float | None = None  # at the look before, however little it was
+    stopped: bool = False
+    asks: bool = False
+    place: LineReached | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CellState:
     """A cell under way, or as it was when it finished.
 
@@ -101,6 +127,8 @@ class CellState:
     ladder: Ladder | None = None
     replaced: tuple[TaskId, ...] = ()
     queued: bool = False
+    marks: Mapping[TaskId, Mark] = field(default_factory=dict)
+    stalled: tuple[TaskId, ...] = ()
 
     @property
     def number(self) -> int:
@@ -124,6 +152,7 @@ class ClusterState:
     cells: Mapping[int, CellState] = field(default_factory=dict)
     barriers: Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]] = field(default_factory=dict)
     stopping: bool = False
+    observed_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +164,9 @@ class Policy:
     cancel_grace_s: float = 0.5
     abort_grace_s: float = 0.8
     auto_restart: int = 0
+    restart_delay_s: float = 0.1
+    dependence_on_chief: bool = False
+    stall_s: float = 10.0
 
 
 # ---- actions ------------------------------------------------------------------------------------

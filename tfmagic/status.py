@@ -1,38 +1,178 @@
-"""A row of facts about each task, for people and programs."""
+"""Rows of facts about each task, for people, for programs, and in ``status.json`` of the run folder."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import psutil
 
-from tfmagic.spec import TaskId
-from tfmagic.states import TaskState
+from tfmagic import stalls
+from tfmagic.resources import Usage, weigh_process
+from tfmagic.runs import Run, file_size
+from tfmagic.spec import ClusterShape, TaskId
+from tfmagic.states import CellState, ClusterState, Phase, Policy
+from tfmagic.supervisor import Supervisor
+
+_SCHEMA = 1
+_WRITE_S = 2.0  # while a cell runs; the supervisor's own looks are rarer else
 
 
-def status_row(task: TaskId, seen: TaskState, address: str) -> dict[str, Any]:
-    """task, state, pid, host, uptime_s, cpu_percent (since its start), memory_bytes (its own), address."""
-    row: dict[str, Any] = {
+class Reporter:
+    """Writes ``status.json`` for whoever looks from outside. Called by the supervisor, on its thread.
+
+    Beside and renamed: a reader never sees half a file. A full disk costs the report, nothing else.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        shape: ClusterShape,
+        run: Run,
+        addresses: Callable[[], Mapping[TaskId, str]],
+        policy: Callable[[], Policy],
+    ):
+        self._cluster, self._shape, self._run = cluster, str(shape), run
+        self._addresses, self._policy = addresses, policy
+        self._next_write = 0.0
+        self._phases: list[tuple[int, bool]] = []
+
+    def report(self, supervisor: Supervisor) -> None:
+        """Write what is known, if that is due."""
+        state, usage, now = supervisor.state, supervisor.usage, time.monotonic()
+        phases = [(seen.attempt, seen.phase is Phase.DEAD) for seen in state.tasks.values()]
+        if now < self._next_write and phases == self._phases and not state.stopping:
+            return
+        self._next_write, self._phases = now + _WRITE_S, phases
+        addresses, policy = self._addresses(), self._policy()
+        content = {
+            "schema": _SCHEMA,
+            "written": time.time(),
+            "cluster": self._cluster,
+            "shape": self._shape,
+            "ended": state.stopping,
+            **{row.pop("process"): row for row in own_rows(supervisor)},
+            "tasks": [
+                status_row(
+                    task, state, usage.get(task, Usage()), addresses[task], policy, self._run, is_live=False
+                )
+                for task in state.tasks
+            ],
+            "cells": {
+                "running": sum(cell.sent for cell in state.cells.values()),
+                "queued": sum(not cell.sent for cell in state.cells.values()),
+                "ended": supervisor.cells_ended,
+            },
+        }
+        _write_beside(self._run, json.dumps(content))
+
+
+def status_row(
+    task: TaskId,
+    state: ClusterState,
+    usage: Usage,
+    address: str,
+    policy: Policy,
+    run: Run,
+    is_live: bool = True,
+) -> dict[str, Any]:
+    """What is known of a task.
+
+    Args:
+        usage: As the supervisor has seen it last.
+        is_live: Whether to look at the process now, which costs some milliseconds.
+
+    Returns:
+        task, state (a `Phase`), pid, host, uptime_s, cpu_percent (of one core, lately), cpu_s, memory_bytes
+        (unique), shared_bytes, threads, open_files, restarts, stalls, log_bytes, address, doing (running,
+        waiting, stalled, or the state between cells), line (of the cell) and note; None where not known.
+    """
+    seen = state.tasks[task]
+    uptime_s = None
+    if not seen.pid:
+        usage = Usage()
+    elif is_live:
+        usage, uptime_s = _look(seen.pid, usage)
+    else:
+        uptime_s = _uptime(seen.pid)
+    doing, line, note = _what_it_does(task, state, policy)
+    return {
         "task": task.name,
         "state": seen.phase.value,
         "pid": seen.pid or None,
         "host": seen.host,
-        "uptime_s": None,
-        "cpu_percent": None,
-        "memory_bytes": None,
+        "uptime_s": uptime_s,
+        "cpu_percent": None if usage.cpu_percent is None else round(usage.cpu_percent, 1),
+        "cpu_s": usage.cpu_s,
+        "memory_bytes": usage.memory_bytes,
+        "shared_bytes": usage.shared_bytes,
+        "threads": usage.threads,
+        "open_files": usage.open_files,
+        "restarts": seen.attempt - 1,
+        "stalls": seen.stalls,
+        "log_bytes": file_size(run.log_path(task)),
         "address": address,
-        "restarts": seen.restarts,
+        "doing": doing,
+        "line": line,
+        "note": note,
     }
-    if not seen.pid:
-        return row
+
+
+def own_rows(supervisor: Supervisor) -> list[dict[str, Any]]:
+    """What the kernel and its launcher use themselves: process, pid, cpu_percent, memory_bytes."""
+    rows = []
+    for name, pid in supervisor.own_pids().items():
+        usage = supervisor.usage.get(name, Usage())
+        percent = None if usage.cpu_percent is None else round(usage.cpu_percent, 1)
+        rows.append({"process": name, "pid": pid, "cpu_percent": percent, "memory_bytes": usage.memory_bytes})
+    return rows
+
+
+def _look(pid: int, usage: Usage) -> tuple[Usage, float | None]:
+    """What the process uses now; its CPU share is that of the last look, or since its start."""
     try:
-        process = psutil.Process(seen.pid)
-        uptime = max(time.time() - process.create_time(), 1e-3)
-        times = process.cpu_times()
-        row["uptime_s"] = round(uptime, 1)
-        row["cpu_percent"] = round(100 * (times.user + times.system) / uptime, 1)
-        row["memory_bytes"] = process.memory_full_info().uss
+        process = psutil.Process(pid)
+        usage = weigh_process(process, usage)
+        uptime_s = max(time.time() - process.create_time(), 1e-3)
+        if usage.cpu_percent is None:
+            times = process.cpu_times()
+            used = times.user + times.system
+            usage = replace(usage, cpu_percent=100 * used / uptime_s, cpu_s=used)
+        return usage, round(uptime_s, 1)
     except psutil.Error:
-        pass  # it ended while we looked: the next look says so
-    return row
+        return usage, None  # it ended while we looked: the next look says so
+
+
+def _uptime(pid: int) -> float | None:
+    try:
+        return round(max(time.time() - psutil.Process(pid).create_time(), 1e-3), 1)
+    except psutil.Error:
+        return None
+
+
+def _what_it_does(task: TaskId, state: ClusterState, policy: Policy) -> tuple[str, int | None, str]:
+    cell = _cell_of(task, state)
+    if cell is None:
+        return state.tasks[task].phase.value, None, ""
+    standing = stalls.describe(state, cell, policy, time.monotonic())[task]
+    mark = cell.marks.get(task)
+    line = None if mark is None or mark.place is None else mark.place.line
+    return standing.word, line, standing.note
+
+
+def _cell_of(task: TaskId, state: ClusterState) -> CellState | None:
+    return next((c for c in state.cells.values() if c.sent and task in c.waiting_for), None)
+
+
+def _write_beside(run: Run, text: str) -> None:
+    path = run.folder / "status.json"
+    with contextlib.suppress(OSError):
+        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "w") as file:
+            file.write(text)
+        os.replace(f"{path}.new", path)

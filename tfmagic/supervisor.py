@@ -10,13 +10,14 @@ the user's, prints nothing and displays nothing. Readers take `state`, which is 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import assert_never
 
-from tfmagic import lifecycle, records
+from tfmagic import lifecycle, memory, records
 from tfmagic.backends import Backend
 from tfmagic.events import (
     AbortCollectives,
@@ -26,16 +27,25 @@ from tfmagic.events import (
     CloseLog,
     Displayed,
     Event,
+    FloodAsked,
     InputAnswered,
     InputWanted,
     InterruptCell,
     InterruptPressed,
     LaunchRequested,
-    LineReached,
     ReleaseBarrier,
+    Sign,
+    SignalAsked,
     StopRequested,
     TaskBoot,
+    TaskExited,
+    TaskLost,
+    TaskReady,
+    TasksObserved,
+    TaskStarted,
+    WriteFlood,
 )
+from tfmagic.resources import Sampler, Usage
 from tfmagic.runs import Run, file_size
 from tfmagic.spec import TaskId
 from tfmagic.states import (
@@ -54,22 +64,23 @@ from tfmagic.states import (
     Signal,
 )
 
-_HOUSEKEEPING_S = 0.5  # how often the logs' sizes are looked at while a cell runs
+_LOOK_S = 0.5  # between two looks at the processes and logs while a cell runs; the first comes after it
+_IDLE_LOOK_S = 5.0  # the same between cells
+_OBSERVED = (TasksObserved, TaskStarted, TaskReady, TaskExited, TaskLost)
 
 
 class CellRun:
     """A cell under way: `done` is set when `outcome` is there, or None when the cluster was stopped.
 
     `displays` and `inputs` grow meanwhile; whoever waits for the cell takes from them. `starts` says where
-    in its log a task's part of the cell begins, `lines` where in the source it is: (file name, line);
-    `dumps` where in its file the stacks begin for which a task was asked last.
+    in its log a task's part of the cell begins, `dumps` where in its file the stacks begin for which a task
+    was asked last.
     """
 
     def __init__(self, request: CellRequested, starts: Mapping[TaskId, int]):
         self.request = request
         self.requested_at = time.monotonic()
         self.starts = dict(starts)
-        self.lines: dict[TaskId, tuple[str, int]] = {}
         self.done = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
         self.outcome: CellState | None = None
@@ -94,8 +105,13 @@ class CellRun:
 class Supervisor:
     """Owns the state of one cluster and the thread that changes it.
 
+    `usage` is what the processes used at the last look, by task, or by name for the kernel and its launcher;
+    `warning` what somebody should know of the machine's memory; `slowed` the tasks whose process is stopped
+    and continued on purpose, `cells_ended` how many cells have.
+
     Args:
         boot: Makes the boot message of a task's attempt.
+        observer: Called on the loop's thread after a look at the processes, and when one begins or ends.
     """
 
     def __init__(
@@ -106,6 +122,7 @@ class Supervisor:
         boot: Callable[[TaskId, int], TaskBoot],
         run: Run,
         max_log_bytes: int,
+        observer: Callable[[Supervisor], object] = lambda supervisor: None,
         name: str = "default",
     ):
         self.backend, self.policy, self.boot, self.run = backend, policy, boot, run
@@ -117,7 +134,13 @@ class Supervisor:
         self._cells: dict[int, CellRun] = {}  # the unfinished ones, by number
         self._ended = False
         self._closed_logs: set[TaskId] = set()
-        self._next_look = 0.0
+        self.usage: Mapping[Hashable, Usage] = {}
+        self.warning = ""
+        self.slowed: set[TaskId] = set()
+        self.cells_ended = 0
+        self._observer = observer
+        self._sampler: Sampler[Hashable] = Sampler()
+        self._last_look = time.monotonic()
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
 
     def start(self) -> None:
@@ -169,23 +192,49 @@ class Supervisor:
                 events = list(self.backend.poll(self._poll_timeout(wake_at)))
                 while self._mailbox:
                     events.append(self._mailbox.popleft())
+                if time.monotonic() >= self._look_at():
+                    events.append(self._look())
                 wake_at = self._decide(events)
-                self._bound_logs()
+                if any(isinstance(event, _OBSERVED) for event in events):
+                    self._observer(self)
         except BaseException as error:  # a bug here must not leave anybody waiting
             self.crashed = error
         finally:
             self.backend.close()
+            self._observer(self)
             self._ended = True
             for run in list(self._cells.values()):
                 run.finish(None)
             with self.changed:
                 self.changed.notify_all()
 
-    def _poll_timeout(self, wake_at: float | None) -> float | None:
-        times = [] if wake_at is None else [wake_at]
-        if self._cells:
-            times.append(self._next_look)
-        return max(min(times) - time.monotonic(), 0) if times else None
+    def _poll_timeout(self, wake_at: float | None) -> float:
+        due = self._look_at() if wake_at is None else min(self._look_at(), wake_at)
+        return max(due - time.monotonic(), 0)
+
+    def _look_at(self) -> float:
+        """When the next look is due: short cells are not kept waiting for one."""
+        idle = self._last_look + _IDLE_LOOK_S
+        begun = min((run.requested_at for run in list(self._cells.values())), default=None)
+        return idle if begun is None else min(max(self._last_look, begun) + _LOOK_S, idle)
+
+    def _look(self) -> TasksObserved:
+        """Look at the processes and their logs from outside."""
+        self._last_look = time.monotonic()
+        pids: dict[Hashable, int] = {task: seen.pid for task, seen in self.state.tasks.items()}
+        pids.update(self.own_pids())
+        self.usage = self._sampler.sample(pids)
+        seen = {task: self.usage.get(task, Usage()) for task in self.state.tasks}
+        signs = {
+            task: Sign(use.cpu_s, self._watch_log(task), use.paused and task not in self.slowed)
+            for task, use in seen.items()
+        }
+        self.warning = memory.shortage({task.name: use.memory_bytes for task, use in seen.items()})
+        return TasksObserved(signs)
+
+    def own_pids(self) -> dict[str, int]:
+        """The processes that are no tasks: this kernel, and what the backend needs."""
+        return {"kernel": os.getpid(), **self.backend.own_pids()}
 
     def _decide(self, events: list[Event]) -> float | None:
         """Fold events, act, and say when time alone calls for another look."""
@@ -211,12 +260,14 @@ class Supervisor:
             case Displayed() if event.cell in self._cells:
                 records.append_display(self.run, event, self._max_log_bytes)
                 self._cells[event.cell].displays.append(event)
-            case LineReached(task, _, cell, file, line) if cell in self._cells:
-                self._cells[cell].lines[task] = (file, line)
             case InputWanted() if event.cell in self._cells:
                 self._cells[event.cell].inputs.append(event)
             case InputAnswered(task, answer):
                 self.backend.send(task, answer)
+            case SignalAsked(task, number):
+                self.backend.signal(task, number)
+            case FloodAsked(task, size_bytes):
+                self.backend.send(task, WriteFlood(size_bytes))
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -241,20 +292,15 @@ class Supervisor:
                 answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier)
                 self.backend.send(task, answer)
             case FinishCell(cell):
+                self.cells_ended += 1
                 self._cells.pop(cell.number).finish(cell)
             case _:
                 assert_never(action)
 
-    def _bound_logs(self) -> None:
-        """Tell a task whose log has reached its limit to stop keeping it."""
-        now = time.monotonic()
-        if not self._cells or now < self._next_look:
-            return
-        self._next_look = now + _HOUSEKEEPING_S
-        for task in self.state.tasks:
-            path = self.run.log_path(task)
-            if task in self._closed_logs or not path.exists():
-                continue
-            if path.stat().st_size >= self._max_log_bytes:
-                self._closed_logs.add(task)
-                self.backend.send(task, CloseLog(self._max_log_bytes))
+    def _watch_log(self, task: TaskId) -> int:
+        """The length of the task's log; one that has reached its limit is kept no longer."""
+        size = file_size(self.run.log_path(task))
+        if size >= self._max_log_bytes and task not in self._closed_logs:
+            self._closed_logs.add(task)
+            self.backend.send(task, CloseLog(self._max_log_bytes))
+        return size

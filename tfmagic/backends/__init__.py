@@ -17,7 +17,10 @@ class Backend(Protocol):
     """What the supervisor needs of a backend."""
 
     def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
-        """An address (``host:port``) for each task, held until `close`. Called once, first."""
+        """An address (``host:port``) for each task, held until the next call or `close`. Called first.
+
+        Other threads may call it too.
+        """
 
     def launch(self, boot: TaskBoot) -> None:
         """Start a process, without waiting. Its last event is one `TaskExited` or `TaskLost`."""
@@ -30,6 +33,9 @@ class Backend(Protocol):
 
     def poll(self, timeout_s: float | None) -> Sequence[Event]:
         """Wait for events, for `wake`, or for the time."""
+
+    def own_pids(self) -> Mapping[str, int]:
+        """The processes on this machine that the backend itself needs, by what they are."""
 
     def wake(self) -> None:
         """Make `poll` return; callable from any thread."""

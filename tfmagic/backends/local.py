@@ -78,7 +78,9 @@ class LocalBackend:
         self._selector.register(self._wake, selectors.EVENT_READ, "wake")
 
     def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
-        self._ports = HeldPorts(tasks)
+        ports, self._ports = self._ports, HeldPorts(tasks)
+        if ports is not None:
+            ports.close()
         return self._ports.addresses
 
     def launch(self, boot: TaskBoot) -> None:
@@ -133,6 +135,9 @@ class LocalBackend:
         events += self._unreported
         self._unreported = []
         return events
+
+    def own_pids(self) -> Mapping[str, int]:
+        return {"launcher": self.launcher.process.pid} if self._session is not None else {}
 
     def wake(self) -> None:
         if not self._closed:

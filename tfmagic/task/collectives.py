@@ -15,6 +15,8 @@ Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
 - A task with a new process beside others whose TensorFlow knows its former one is never let in, and says
   nothing. So: a first strategy and a further one meet at different places, which is told at once.
 - The coordination service notices a dead peer after 10 s. So: 3 s, unless the user said otherwise.
+- A process that is told a new cluster with new ports, and resets its context, makes strategies there:
+  its variables stay. The old server cannot be stopped: 97 idle threads, 41 MiB and 3 descriptors each.
 - Once a collective was aborted or cancelled, every later one of this process fails, and an interrupt
   between two of them may leave the tasks one apart. A new strategy on all of them mends both. So: the
   next cell is told, unless it makes one.
@@ -31,7 +33,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from tfmagic.events import TaskBoot
+from tfmagic.events import FIRST_STRATEGY, TaskBoot
 from tfmagic.spec import TaskId
 
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
@@ -56,6 +58,7 @@ _DISTRIBUTE = "/tensorflow/python/distribute/"
 Meet = Callable[[str, tuple[TaskId, ...]], None]
 
 _stopped = ""  # why the collectives of this process cannot go on
+_resets = 0  # how often this process has left a cluster
 
 
 def install(boot: TaskBoot, meet: Meet) -> None:
@@ -73,7 +76,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
 
     def configure_collective_ops(self: Any, *args: Any, **kwargs: Any) -> None:
         if self._collective_leader is None and self._context_handle is not None:
-            self = _reset_context(context)
+            self = _reset_context(context, "Collective ops must be configured at program startup: ")
         configure_collectives(self, *args, **kwargs)
 
     def configure_coordination_service(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -87,7 +90,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
         if len(members) < 2 or boot.task not in members:
             enable_collectives(self, server_def)
         elif self._context_handle is None:
-            meet("first strategy", members)
+            meet(FIRST_STRATEGY, members)
             if boot.task != boot.leader:
                 _wait_for_port(_address(server_def, boot.leader), boot.leader.name)
             enable_collectives(self, server_def)
@@ -112,6 +115,24 @@ def abort_collectives(message: str) -> None:
     if current is not None:
         current.abort_collective_ops(_UNAVAILABLE, message)
         _stopped = message
+
+
+def leave_cluster() -> int:
+    """Forget the peers of this process' strategies; how often it has done so.
+
+    Variables, tensors and whatever else is Python's stays.
+
+    Raises:
+        RuntimeError: Something lives that would not survive it.
+    """
+    global _stopped, _resets
+    if _context_with_collectives() is not None:
+        from tensorflow.python.eager import context
+
+        _reset_context(context, "it cannot meet new processes of its peers: ")
+        _resets += 1
+        _stopped = "the tasks have new addresses"
+    return _resets
 
 
 def note_cancel() -> None:
@@ -166,7 +187,7 @@ def start_server(boot: TaskBoot) -> Any:
     )
 
 
-def _reset_context(context: Any) -> Any:
+def _reset_context(context: Any, why: str) -> Any:
     """Replace TensorFlow's context by a new one with the same settings.
 
     Raises:
@@ -175,9 +196,9 @@ def _reset_context(context: Any) -> Any:
     lost = _objects_of_old_context()
     if lost:
         raise RuntimeError(
-            "Collective ops must be configured at program startup: this task has already run "
-            f"TensorFlow ops, and its {', '.join(lost)} would be lost if tfmagic started the context "
-            "anew. Create the strategy in the first cell, after:  %tfcluster restart"
+            f"{why}this task has already run TensorFlow ops, and its {', '.join(lost)} would be lost if "
+            "tfmagic started the context anew. Create the strategy in the first cell, after:  "
+            "%tfcluster restart"
         )
     old = context._context
     settings = {name: getattr(old, name) for name in _SETTINGS_KEPT if hasattr(old, name)}

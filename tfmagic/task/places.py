@@ -1,15 +1,70 @@
-"""Where in the user's source a running cell is."""
+"""Where in the user's source a running cell is, and in which call it has been for a while.
+
+Used by the side thread, which looks at the frames of the main thread and of those that work for it. It
+keeps no frame: a frame that somebody holds keeps the user's variables alive.
+"""
 
 from __future__ import annotations
 
+import linecache
 import os
+import sys
+import threading
+import time
 from types import FrameType
+from typing import Any
+
+from tfmagic.events import LineReached, RunCell, TaskBoot, Wait
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_STILL_S = 1.0  # in one and the same call: worth a word
+_EXECUTE = "/tensorflow/python/eager/execute.py"
+_WAITS = (  # TensorFlow 2.21: a file of it, and a function there, in which a task waits
+    ("/tensorflow/python/data/ops/iterator_ops.py", "", Wait.DATASET),
+    ("/tensorflow/python/eager/context.py", "ensure_initialized", Wait.PEERS),
+    ("/tensorflow/python/distribute/coordinator/", "", Wait.RPC),
+)
+_REPLICA_THREADS = "/tensorflow/python/distribute/mirrored_run.py"
+_OP_WAITS = (("Collective", Wait.COLLECTIVE), ("Iterator", Wait.DATASET), ("Remote", Wait.RPC))
+_COLLECTIVES = (  # in the words of tf.distribute
+    ("CollectiveReduceScatter", "reduce_scatter"),
+    ("CollectiveReduce", "all_reduce"),
+    ("CollectiveGather", "all_gather"),
+    ("CollectiveBcast", "broadcast"),
+    ("CollectiveAllToAll", "all_to_all"),
+)
 
 
-def find_line(frame: FrameType | None, cell_file: str) -> tuple[str, int] | None:
-    """The file and line of the innermost frame of the cell; of a call, of its outermost frame.
+class Lookout:
+    """Remembers what the kernel was told last. One for each task, used by its side thread."""
+
+    def __init__(self, boot: TaskBoot):
+        self._boot = boot
+        self._told: tuple[int, str, int, str] = (0, "", 0, "")
+        self._still: tuple[int, int, float] = (0, 0, 0.0)
+        self._inside: tuple[str, Wait] | None = None
+
+    def look(self, cell: RunCell) -> LineReached | None:
+        """Where the cell is, if that is not what was said last."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        found = find_frame(frame, cell.filename)
+        if frame is None or found is None:
+            return None
+        now, at = time.monotonic(), (id(frame), frame.f_lasti)
+        if self._still[:2] != at:
+            self._still, self._inside = (*at, now), None
+        elif self._inside is None and now - self._still[2] >= _STILL_S:
+            self._inside = name_wait(frame, found)
+        inside, wait = self._inside or ("", Wait.NONE)
+        place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside)
+        if place == self._told:
+            return None
+        self._told = place
+        return LineReached(self._boot.task, self._boot.attempt, *place, wait)
+
+
+def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
+    """The innermost frame of the cell; of a call, its outermost frame.
 
     Args:
         frame: The innermost frame of the thread that runs it.
@@ -19,11 +74,91 @@ def find_line(frame: FrameType | None, cell_file: str) -> tuple[str, int] | None
     while frame is not None:
         name = frame.f_code.co_filename
         if cell_file and name == cell_file:
-            return name, frame.f_lineno
+            return frame
         if name.startswith((_OURS, "<frozen")):
             if outermost is not None:
                 break  # below it is how it was called
         else:
-            outermost = (name, frame.f_lineno)
+            outermost = frame
         frame = frame.f_back
     return None if cell_file else outermost
+
+
+def name_wait(frame: FrameType, users: FrameType) -> tuple[str, Wait]:
+    """What the thread is in, in the field's words where they are known, else what the user called.
+
+    Args:
+        frame: The innermost frame of the thread.
+        users: The one of the user's source.
+    """
+    called = called_in(users)
+    step: FrameType | None = frame
+    while step is not None and step is not users:
+        file = step.f_code.co_filename
+        if file.endswith(_EXECUTE):
+            return _name_op(step, called)
+        if file.endswith(_REPLICA_THREADS):
+            return _name_replicas(called)
+        for part, function, wait in _WAITS:
+            if part in file and function in ("", step.f_code.co_name):
+                return called, wait
+        step = step.f_back
+    return called, Wait.NONE
+
+
+def called_in(frame: FrameType) -> str:
+    """The call at which the frame is, as it is written: ``time.sleep``; "" where that is not known."""
+    positions = list(frame.f_code.co_positions())
+    index = frame.f_lasti // 2
+    line, end_line, start, end = positions[index] if index < len(positions) else (None,) * 4
+    if line is None or line != end_line or start is None or end is None:
+        return ""
+    text = linecache.getline(frame.f_code.co_filename, line).encode()[start:end].decode("utf-8", "replace")
+    name, bracket, _ = text.partition("(")
+    return name.strip()[:60] if bracket and name.isascii() else ""
+
+
+def _name_op(frame: FrameType, called: str) -> tuple[str, Wait]:
+    """The op, or the tf.function, that `frame` of execute.py waits for."""
+    name = frame.f_locals.get("op_name")
+    name = name.decode() if isinstance(name, bytes) else str(name or "")
+    ops = [name, *_ops_of_function(name)]
+    for start, wait in _OP_WAITS:
+        for op in ops:
+            if op.startswith(start):
+                return (_collective_name(op) if wait is Wait.COLLECTIVE else called), wait
+    return called, Wait.NONE
+
+
+def _name_replicas(called: str) -> tuple[str, Wait]:
+    """A strategy's eager `run` waits for threads of its own, which make the collectives."""
+    for frame in sys._current_frames().values():
+        if frame.f_code.co_filename.endswith(_EXECUTE):
+            found = _name_op(frame, called)
+            if found[1] is not Wait.NONE:
+                return found
+    return called, Wait.NONE
+
+
+def _collective_name(op: str) -> str:
+    return next((name for start, name in _COLLECTIVES if op.startswith(start)), op)
+
+
+def _ops_of_function(name: str) -> list[str]:
+    """The kinds of ops in a tf.function and in those that it calls; [] where it is none."""
+    module = sys.modules.get("tensorflow.python.eager.context")
+    current: Any = module and module._context
+    if current is None or not current._initialized:
+        return []
+    ops: list[str] = []
+    names: list[str] = [name]
+    seen: set[str] = set()
+    while names and len(seen) < 200:
+        name = names.pop()
+        if name in seen or not current.has_function(name):
+            continue
+        seen.add(name)
+        for node in current.get_function_def(name).node_def:
+            ops.append(node.op)
+            names += [attr.func.name for attr in node.attr.values() if attr.HasField("func")]
+    return ops

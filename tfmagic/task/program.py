@@ -37,17 +37,18 @@ from tfmagic.events import (
     CloseLog,
     Displayed,
     InterruptCell,
-    LineReached,
     Packed,
     PackedError,
     ReleaseBarrier,
     RunCell,
     TaskBoot,
     TaskReady,
+    WriteFlood,
 )
 from tfmagic.runs import attempt_mark
 from tfmagic.spec import TaskId
-from tfmagic.task import collectives, debugger, places, scopes, streams, waits
+from tfmagic.task import collectives, debugger, scopes, streams, waits
+from tfmagic.task.places import Lookout
 from tfmagic.task.shell import CellRunner, encode_bundle
 from tfmagic.task.waiting import Barriers, Keyboard
 from tfmagic.task.waits import StuckWatch
@@ -114,7 +115,7 @@ class TaskProgram:
         self.interrupted_cell = self.interrupting = self.sending = 0  # numbers of cells, which begin at 1
         self.last_error: BaseException | None = None
         self.ended_cell = self.expected_cell = 0
-        self.told_line: tuple[int, str, int] = (0, "", 0)
+        self.lookout = Lookout(boot)
         self.release: tuple[AbortCollectives, StuckWatch] | None = None  # to be done when this task is stuck
         self.bound = False
         self.received: dict[str, Any] = {}
@@ -165,7 +166,8 @@ class TaskProgram:
                     self._obey(command)
                 if ready.poll(_WATCH_MS if urgent else _LINE_MS):
                     continue
-                self._tell_line()
+                if self.running and (place := self.lookout.look(self.cell)) is not None:
+                    self.channel.send(place)
                 if urgent:
                     self._look_after()
         except (EOFError, OSError):
@@ -201,6 +203,10 @@ class TaskProgram:
                     f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
                     "(TFCluster.max_log_bytes); what follows is not kept]\n"
                 )
+            case WriteFlood(size_bytes):
+                threading.Thread(
+                    target=streams.flood, args=(size_bytes,), name="tfmagic-flood", daemon=True
+                ).start()
 
     def _interrupt(self, cell: int) -> None:
         """Interrupt this cell and what it started; one that has not begun yet will not."""
@@ -216,15 +222,6 @@ class TaskProgram:
 
     def _is_busy(self) -> bool:
         return self.ended_cell < self.expected_cell
-
-    def _tell_line(self) -> None:
-        """Tell the kernel which line the cell is at, if that is another one than it was."""
-        cell = self.cell
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        place = places.find_line(frame, cell.filename) if self.running else None
-        if place is not None and self.told_line != (cell.cell, *place):
-            self.told_line = (cell.cell, *place)
-            self.channel.send(LineReached(self.boot.task, self.boot.attempt, cell.cell, *place))
 
     def _look_after(self) -> None:
         """See to it that an interrupt arrives, and that nobody waits for a peer that has failed."""
@@ -246,7 +243,7 @@ class TaskProgram:
     def _install_context(self) -> None:
         import json
 
-        config = json.loads(self.boot.tf_config)
+        config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
         me = context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
         context.install(me, lambda timeout: self._meet("barrier", self.cell.tasks, timeout))
@@ -302,6 +299,8 @@ class TaskProgram:
             self.bound = True
             if cell.debug:
                 self._debug()
+            elif cell.tf_config:
+                value = self._rejoin(cell.tf_config)
             else:
                 value = self._call(cell.call) if cell.call is not None else self._execute(cell)
         except BaseException as raised:  # whatever user code raises is the result
@@ -328,6 +327,13 @@ class TaskProgram:
                 "The frames are kept until the next cell."
             )
         debugger.look_at(self.last_error)
+
+    def _rejoin(self, tf_config: str) -> int:
+        """Leave the cluster that this process knew for this one. How often it has done so."""
+        resets = collectives.leave_cluster()
+        os.environ["TF_CONFIG"] = tf_config
+        self._install_context()
+        return resets
 
     def _bind(self, packed: Packed) -> None:
         names = pickling.loads(packed, self.runner.namespace)

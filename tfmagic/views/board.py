@@ -21,16 +21,22 @@ from typing import Any
 from tfmagic import rendering, stacks
 from tfmagic.events import Displayed, StopRequested
 from tfmagic.records import CellRecord, TaskRecord
-from tfmagic.resources import Sampler, Usage
+from tfmagic.resources import Usage
 from tfmagic.runs import Run, file_size
 from tfmagic.screen import Screen, plain_text
 from tfmagic.spec import TaskId, parse_task
 from tfmagic.views import Stage
-from tfmagic.views.facts import count_done, describe_cell, with_texts
+from tfmagic.views.facts import (
+    count_done,
+    describe_cell,
+    find_ending,
+    find_news,
+    find_place,
+    with_texts,
+)
 from tfmagic.views.feed import GapItem, Pace, Patch, TaskFeed, read_items
 from tfmagic.views.values import fold_values
 
-_SAMPLE_S = 1.0
 _OPEN_TASKS = 4  # so many tasks are open from the start, more are closed
 _ROW_LIMIT = 2000  # rows a task that the page keeps, and that are kept for one that is loaded anew
 _KEYFRAME_ROWS = 200
@@ -60,9 +66,6 @@ class Board:
         self._head: dict[str, Any] = {}
         self._values = 0
         self._greeted = False  # whether a page has asked: then it gets all rows that are kept
-        self._sampler = Sampler()
-        self._usage: dict[TaskId, Usage] = {}
-        self._sample_at = 0.0
         self._dumps: dict[TaskId, tuple[int, float, int]] = {}
         self._texts: Mapping[str, str] = {}
         self.is_flooded = False  # whether a task wrote more than was shown at the last look
@@ -250,11 +253,6 @@ class Board:
         return record
 
     def _changed_tasks(self, record: CellRecord) -> dict[str, dict[str, Any]]:
-        now = time.monotonic()
-        if now >= self._sample_at and not record.verdict:
-            self._sample_at = now + _SAMPLE_S
-            state = self._stage.state()
-            self._usage = self._sampler.sample({task: state.tasks[task].pid for task in self.tasks})
         changed = {}
         for number, (task, part) in enumerate(zip(self.tasks, record.tasks, strict=True)):
             facts = self._describe_task(task, part)
@@ -267,10 +265,8 @@ class Board:
 
     def _describe_task(self, task: TaskId, part: TaskRecord) -> dict[str, Any]:
         facts = _describe_ended(part)
-        usage = self._usage.get(task, Usage())
-        if usage.paused and part.end is None and part.state in ("running", "waiting"):
-            facts["state"], facts["note"] = "stalled", "its process is stopped (SIGSTOP)"
-        file, line = self._stage.run.lines.get(task, ("", 0))
+        usage = self._stage.supervisor.usage.get(task, Usage())
+        file, line = find_place(self._stage, task)
         if part.error is not None and part.error.line:  # where it failed, not where it was seen last
             file, line = self._stage.filename, part.error.line
         facts["line"] = line
@@ -295,16 +291,8 @@ class Board:
             "queued": "queued: it begins when the cells before it on these tasks have ended"
             if queued
             else "",
-            "message": self._what_goes_on(),
+            "message": "" if record.verdict else find_ending(self._stage) or find_news(self._stage),
         }
-
-    def _what_goes_on(self) -> str:
-        """A sentence about all tasks, where there is something to say."""
-        cell = self._stage.state().cells.get(self._stage.run.request.cell)
-        if cell is None or cell.ladder is None:
-            return ""
-        ending = [task.name for task in cell.waiting_for if task in cell.ladder.tasks]
-        return f"{cell.ladder.reason}: ending {', '.join(ending[:3])}" if ending else ""
 
     def _new_values(self) -> list[Any]:
         count = sum(len(feed.values) for feed in self._feeds.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from IPython.core.error import UsageError
 
 from tfmagic.config import TFCluster
 from tfmagic.views import Stage, View
+from tfmagic.views.facts import find_news
 from tfmagic.views.panel import HtmlView, LiveDisplay, Look, PanelView, Publisher
 from tfmagic.views.text import TextView
 
@@ -85,6 +87,7 @@ def _text_view(stage: Stage, shell: Any) -> View:
         show_rich=show_rich if is_notebook else None,
         terminal=is_terminal,
         has_begun=stage.has_begun,
+        news=functools.partial(find_news, stage),
     )
 
 

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tfmagic import barriers
+from tfmagic import stalls
 from tfmagic.deaths import describe_end
 from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.spec import TaskId
+from tfmagic.stalls import Standing
 from tfmagic.states import CellState, ClusterState, Outcome, Phase
 from tfmagic.views import Stage
 
@@ -22,7 +23,8 @@ def describe_cell(stage: Stage, cell: CellState | None, now: float) -> CellRecor
     cell = cell or stage.run.outcome
     state = stage.state()
     known = cell or state.cells.get(stage.run.request.cell)
-    tasks = tuple(describe_task(stage, state, known, task) for task in stage.starts)
+    standings = {} if known is None else stalls.describe(state, known, stage.supervisor.policy(), now)
+    tasks = tuple(_describe_task(state, known, task, standings, stage.starts[task]) for task in stage.starts)
     if cell is None and stage.run.done.is_set():
         tasks = tuple(replace(t, state="stopped", note="") if t.end is None else t for t in tasks)
     return CellRecord(
@@ -38,12 +40,43 @@ def describe_cell(stage: Stage, cell: CellState | None, now: float) -> CellRecor
     )
 
 
-def describe_task(stage: Stage, state: ClusterState, cell: CellState | None, task: TaskId) -> TaskRecord:
+def find_place(stage: Stage, task: TaskId) -> tuple[str, int]:
+    """The file and line of its source at which the task was seen last in the cell; ("", 0) if never."""
+    cell = stage.run.outcome or stage.state().cells.get(stage.run.request.cell)
+    mark = None if cell is None else cell.marks.get(task)
+    return ("", 0) if mark is None or mark.place is None else (mark.place.filename, mark.place.line)
+
+
+def find_news(stage: Stage) -> str:
+    """What somebody should know of all tasks now, in a sentence: who waits for whom, memory that runs out."""
+    state = stage.state()
+    cell = state.cells.get(stage.run.request.cell)
+    if cell is None:
+        return ""
+    waits = stalls.explain(state, cell, stage.supervisor.policy(), time.monotonic())
+    return "; ".join(text for text in (waits, stage.supervisor.warning) if text)
+
+
+def find_ending(stage: Stage) -> str:
+    """Which tasks are being brought to an end, and why; "" when none is."""
+    cell = stage.state().cells.get(stage.run.request.cell)
+    if cell is None or cell.ladder is None:
+        return ""
+    ending = [task.name for task in cell.waiting_for if task in cell.ladder.tasks]
+    return f"{cell.ladder.reason}: ending {', '.join(ending[:3])}" if ending else ""
+
+
+def _describe_task(
+    state: ClusterState,
+    cell: CellState | None,
+    task: TaskId,
+    standings: Mapping[TaskId, Standing],
+    start: int,
+) -> TaskRecord:
     """One task's part of it."""
-    start = stage.starts[task]
     outcome = cell.outcomes.get(task) if cell is not None else None
     if cell is None or outcome is None:
-        word, note = _live_state(stage, state, cell, task)
+        word, note = _live_state(state, cell, task, standings.get(task, Standing()))
         return TaskRecord(task.name, word, note, start=start)
     word, note, error = _ended_state(cell, task, outcome)
     seconds = getattr(outcome, "seconds", None)
@@ -53,7 +86,9 @@ def describe_task(stage: Stage, state: ClusterState, cell: CellState | None, tas
     return TaskRecord(task.name, word, note, seconds, start, end, error)
 
 
-def _live_state(stage: Stage, state: ClusterState, cell: CellState | None, task: TaskId) -> tuple[str, str]:
+def _live_state(
+    state: ClusterState, cell: CellState | None, task: TaskId, standing: Standing
+) -> tuple[str, str]:
     phase = state.tasks[task].phase
     if phase in (Phase.PLANNED, Phase.STARTING, Phase.ENDING):
         return "starting", "a new process" if state.tasks[task].attempt > 1 else ""
@@ -61,11 +96,7 @@ def _live_state(stage: Stage, state: ClusterState, cell: CellState | None, task:
         return "running", ""
     if not cell.sent:
         return "ready", "queued"
-    if place := barriers.where_waits(state, task):
-        return "waiting", place
-    if any(wanted.task == task for wanted in tuple(stage.run.inputs)):
-        return "waiting", "for your input"
-    return "running", ""
+    return standing.word, standing.note
 
 
 def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[str, str, ErrorRecord | None]:

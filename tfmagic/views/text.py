@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -31,6 +32,7 @@ from tfmagic.tasklog import LogReader, prefix
 _LIVE_BYTES = 1 << 18  # a task and a look; 5 MB/s a task is more than anybody reads
 _CATCH_UP_BYTES = 1 << 20
 _LIVE_LINES = 8
+_NEWS_S = 0.5
 _COLOURS = (36, 33, 35, 32, 94, 91)
 _COLOUR_OF_TYPE = {"worker": 0, "ps": 3, "evaluator": 4, "chief": 5}  # of the first task of a type
 
@@ -100,6 +102,7 @@ class TextView:
         displays: Where rich displays arrive.
         show_rich: Publishes a bundle (data, metadata, transient, update) that is more than text, where
             the front end can; None prints its text form.
+        news: What somebody should know beside the output, as it is now; printed when it has changed.
         has_begun: Whether the cell has been sent: until then, others write to the tasks' logs.
         terminal: Whether what is written moves the cursor of a terminal; with colours, unless NO_COLOR
             is set.
@@ -116,6 +119,7 @@ class TextView:
         show_rich: ShowRich | None = None,
         terminal: bool = False,
         has_begun: Callable[[], bool] = lambda: True,
+        news: Callable[[], str] = lambda: "",
     ):
         self._run, self._tasks, self._has_begun = run, tasks, has_begun
         self._readers: dict[TaskId, LogReader] = {}
@@ -124,6 +128,7 @@ class TextView:
         self._waiting: dict[TaskId, deque[Displayed]] = {}
         self._look = _Look(terminal and not os.environ.get("NO_COLOR"))
         self._live = _LiveLines() if terminal else None
+        self._news, self._told, self._next_news = news, "", 0.0
         self._above: list[str] = []  # to be written above the live lines
 
     def update(self) -> None:
@@ -140,6 +145,7 @@ class TextView:
             self._show(task, reader, _LIVE_BYTES, end)
             if reader.offset == end:  # in a flood, the end of a piece is no line to look at
                 resting.append(task)
+        self._tell_news()
         self._draw(self._live_lines(resting))
         self._flush()
 
@@ -167,6 +173,15 @@ class TextView:
         for task, start in self._tasks:
             self._readers[task] = LogReader(self._run.log_path(task), task, start)
             self._seen[task], self._waiting[task] = start, deque()
+
+    def _tell_news(self) -> None:
+        if time.monotonic() < self._next_news:
+            return
+        self._next_news = time.monotonic() + _NEWS_S
+        news = self._news()
+        if news and news != self._told:
+            self._emit(f"tfmagic: {news}\n")
+        self._told = news
 
     def _sort_displays(self) -> None:
         while self._incoming:

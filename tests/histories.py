@@ -1,0 +1,87 @@
+"""What happens to a cluster, as a list of events and times, and what is done about it. No process, no clock."""
+
+from tfmagic.events import (
+    BarrierReached,
+    CellRaised,
+    CellRequested,
+    CellReturned,
+    LineReached,
+    PackedError,
+    RunCell,
+    Sign,
+    TaskReady,
+    TasksObserved,
+    TaskStarted,
+    Wait,
+)
+from tfmagic.lifecycle import apply, decide, new_state
+from tfmagic.spec import TaskId
+from tfmagic.states import Policy
+
+A, B, C, D = (TaskId("worker", i) for i in range(4))
+
+
+class History:
+    """Feeds events at given times and keeps every action in order."""
+
+    def __init__(self, *tasks, policy=None):
+        self.policy = policy or Policy()
+        self.state = new_state(tasks)
+        self.tasks, self.now, self.actions, self.wake_at = tasks, 0.0, [], None
+        self.tick()
+
+    def tick(self, now=None):
+        """Let time pass to `now`; the actions that it brought."""
+        self.now = self.now if now is None else now
+        decision = decide(self.state, self.policy, self.now)
+        self.state, self.wake_at = decision.state, decision.wake_at
+        self.actions += decision.actions
+        return list(decision.actions)
+
+    def happen(self, *events, now=None):
+        self.now = self.now if now is None else now
+        for event in events:
+            self.state = apply(self.state, event, self.now)
+        return self.tick()
+
+    def ready(self):
+        for task in self.tasks:
+            attempt = self.state.tasks[task].attempt
+            self.happen(TaskStarted(task, attempt, 100 + task.index, False))
+            self.happen(TaskReady(task, attempt, 100 + task.index, "host"))
+        self.actions.clear()
+        return self
+
+    def run(self, *tasks, cell=1, now=None, **how):
+        commands = {t: RunCell(cell=cell, tasks=tasks) for t in tasks}
+        return self.happen(CellRequested(cell, commands, **how), now=now)
+
+    def phase(self, task):
+        return self.state.tasks[task].phase
+
+
+def returned(task, attempt=1, cell=1):
+    return CellReturned(task, attempt, cell, 0.1, 0)
+
+
+def raised(task, kind="ValueError", interrupted=False, attempt=1, message="bad", at=0.0, cell=1):
+    error = PackedError(kind, message, "", None, task.name, ((kind, message),))
+    return CellRaised(task, attempt, cell, 0.1, 0, error, interrupted, raised_at=at)
+
+
+def reached(task, barrier, members, timeout_s=None, cell=1):
+    return BarrierReached(task, 1, barrier, members, timeout_s, cell)
+
+
+def started(*tasks, policy=None):
+    return History(*tasks, policy=policy).ready()
+
+
+def at_line(task, line, inside="", wait=Wait.NONE, cell=1, attempt=1, filename=""):
+    return LineReached(task, attempt, cell, filename, line, inside, wait)
+
+
+def observed(cpu_s, log_bytes=None, stopped=()):
+    """A look at tasks: their CPU seconds, the lengths of their logs, and those that are stopped."""
+    logs = log_bytes or {}
+    return TasksObserved({t: Sign(s, logs.get(t, 0), t in stopped) for t, s in cpu_s.items()})

@@ -1,0 +1,215 @@
+"""One life of a cluster, from its start to its stop: what exists only in between, and the cells that it runs.
+
+    commands ── packed for each task ──→ begin ──→ Job ──→ supervisor ──→ settle: results, or the root failure
+
+`Cluster` is its only user. Under its lock: cells begin in the order in which they were packed.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tfmagic import execution, failures, outcomes, rendering, stacks
+from tfmagic.backends.local import LocalBackend
+from tfmagic.cells import Options
+from tfmagic.config import policy_of
+from tfmagic.deaths import MemoryWatch, died_error
+from tfmagic.errors import LaunchError
+from tfmagic.events import CellRequested, RunCell, TaskBoot
+from tfmagic.failures import Scene
+from tfmagic.jobs import Job
+from tfmagic.makes import Make
+from tfmagic.outcomes import CellResult
+from tfmagic.payloads import Payloads
+from tfmagic.respawns import must_rejoin
+from tfmagic.runs import Run
+from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
+from tfmagic.states import ALIVE, CellState, Phase
+from tfmagic.status import Reporter
+from tfmagic.supervisor import CellRun, Supervisor
+from tfmagic.views import Stage, View
+from tfmagic.views.facts import find_news
+from tfmagic.views.text import QuietView, TextView
+
+_MANY_RESETS = 8  # a process was measured to bear about ten: 97 threads and 41 MiB each
+
+
+class ClusterLife:
+    """See the module.
+
+    Args:
+        setting: The value of a setting of `TFCluster` for this cluster.
+        main: The ``__main__`` whose functions and variables travel by name.
+
+    Raises:
+        LaunchError: It could not be started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: ClusterShape,
+        make: Make,
+        setting: Callable[[str], Any],
+        main: Callable[[], dict[str, Any]],
+        run: Run,
+    ):
+        self.name, self.shape, self.run = name, shape, run
+        self.tasks = shape.tasks
+        self._make, self._setting, self._main = make, setting, main
+        self._watch = MemoryWatch.begin()
+        self._payloads = Payloads()
+        self._under_way: dict[int, Job] = {}
+        self.last: tuple[CellState, Scene] | None = None
+        backend = LocalBackend(make.flavour, run)
+        try:
+            self.spec = ClusterSpec(shape, backend.allocate(self.tasks))
+        except OSError as error:
+            backend.close()
+            raise LaunchError(f"no port could be reserved for every task: {error}") from error
+        policy = functools.partial(policy_of, setting, make.auto_restart)
+        self.supervisor = Supervisor(
+            backend,
+            self.tasks,
+            policy,
+            self._boot,
+            run,
+            setting("max_log_bytes"),
+            Reporter(name, shape, run, lambda: self.spec.addresses, policy).report,
+            name=name,
+        )
+        self.supervisor.start()
+
+    @property
+    def running(self) -> bool:
+        return self.supervisor.thread.is_alive()
+
+    def attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+        """The present attempt of each."""
+        state = self.supervisor.state
+        return {task: state.tasks[task].attempt for task in tasks}
+
+    def targets(self, on: str | None) -> dict[TaskId, int]:
+        """The present attempt of each task that runs a cell; raises `TaskDied` if one is dead."""
+        __tracebackhide__ = True
+        tasks = self.shape.cell_tasks if on is None else select(on, self.tasks)
+        state = self.supervisor.state
+        for task in tasks:
+            seen = state.tasks[task]
+            if seen.phase is Phase.DEAD and seen.end is not None:
+                raise died_error(task, seen.end, self.run, self._watch)
+        return self.attempts(tasks)
+
+    def dead_tasks(self) -> tuple[TaskId, ...]:
+        """Those whose process has ended, and that have no other."""
+        tasks = self.supervisor.state.tasks
+        return tuple(task for task, seen in tasks.items() if seen.phase is Phase.DEAD)
+
+    # -- cells --
+
+    def commands(
+        self,
+        template: RunCell,
+        on: str | None,
+        wanted: Iterable[str],
+        pushed: tuple[str, ...],
+        values: Mapping[str, Any] | None = None,
+    ) -> dict[TaskId, RunCell]:
+        """`template` for each task, with the variables that it lacks; `values` instead of the notebook's."""
+        __tracebackhide__ = True
+        main, limit = self._main(), self._setting("max_capture_bytes")
+        self._note_ended()
+        attempts = self.targets(on)
+        namespace = main if values is None else values
+        return self._payloads.cell_commands(template, wanted, pushed, namespace, main, attempts, limit)
+
+    def call_commands(self, call: Any, on: str | None) -> dict[TaskId, RunCell]:
+        """Commands that call (function, args, kwargs)."""
+        __tracebackhide__ = True
+        self._note_ended()
+        attempts = self.targets(on)
+        return self._payloads.call_commands(call, self._main(), attempts, self._setting("max_capture_bytes"))
+
+    def begin(self, commands: Mapping[TaskId, RunCell], options: Options, detached: bool = False) -> Job:
+        """Start it. A cell of the user's finds a cluster in which all tasks can meet."""
+        __tracebackhide__ = True
+        command = next(iter(commands.values()))
+        if (command.source or command.call) and must_rejoin(self.supervisor.state):
+            self.rejoin()
+        request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
+        view = functools.partial(self._make_view, command, options)
+        settle = functools.partial(self._settle, command, options)
+        job = Job(self.supervisor, request, view, settle)
+        (job.start if detached else functools.partial(execution.begin, job))()
+        self._under_way[command.cell] = job
+        if detached:
+            self._payloads.expect(commands, self.attempts(commands))
+        return job
+
+    def rejoin(self) -> None:
+        """New addresses for all: those alive forget the former processes of their peers, and keep the rest.
+
+        Raises:
+            RuntimeError: A task holds something that would not survive it; the message names it.
+        """
+        __tracebackhide__ = True
+        state = self.supervisor.state
+        alive = {task: seen.attempt for task, seen in state.tasks.items() if seen.phase in ALIVE}
+        self.spec = ClusterSpec(self.shape, self.supervisor.backend.allocate(self.tasks))
+        number = next(self._payloads.numbers)
+        commands = {
+            task: RunCell(cell=number, want_value=True, tf_config=self.spec.tf_config(task)) for task in alive
+        }
+        options = Options(view="quiet", want_value=True)
+        resets = execution.finish(self.begin(commands, options)).results
+        often = [name for name, count in resets.items() if (count or 0) >= _MANY_RESETS]
+        if often:
+            most = max(resets[name] for name in often)
+            print(
+                f"tfmagic: {', '.join(often)} got new peers {most} times in the same process, each of which "
+                "keeps 97 idle threads and 41 MiB; near ten, take new processes:  %tfcluster restart",
+                file=sys.stderr,
+            )
+
+    def _note_ended(self) -> None:
+        """What the cells that have ended meanwhile have assigned is the tasks' own."""
+        for job in list(self._under_way.values()):
+            outcome = job.outcome
+            if outcome is not None:
+                self._payloads.note(outcome)
+                del self._under_way[job.number]
+
+    def _settle(self, command: RunCell, options: Options, run: CellRun, outcome: CellState) -> CellResult:
+        """Unpack what the tasks returned, or raise what they raised."""
+        __tracebackhide__ = True
+        self._note_ended()
+        outcomes.warn_of_lost_output(outcome, self.run)
+        scene = self._scene(run, stacks.read_grouped(self.run, run.dumps))
+        if command.source or command.call:
+            self.last = (outcome, scene)
+        error = failures.build_error(outcome, scene)
+        if error is not None:
+            raise rendering.dress(error)
+        return outcomes.unpack_outcome(outcome, run.starts, options.pull, self._main(), self.run)
+
+    def _scene(self, run: CellRun, stacks_text: str = "") -> Scene:
+        return Scene(self._main(), self.run, self._watch, stacks_text, rendering.shown_name, run.starts)
+
+    def _make_view(self, command: RunCell, options: Options, run: CellRun) -> View:
+        if options.view == "quiet":
+            return QuietView(run.displays)
+        texts = functools.partial(failures.full_texts, scene=self._scene(run))
+        prompt = rendering.prompt_of(command.filename)
+        made = (self.name, str(self.shape), self.run, run, self.supervisor, texts)
+        stage = Stage(*made, command.source, command.filename, prompt)
+        if callable(options.view):
+            return options.view(stage)
+        news = functools.partial(find_news, stage)
+        return TextView(self.run, stage.starts.items(), run.displays, has_begun=stage.has_begun, news=news)
+
+    def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
+        heartbeat_s = self._setting("heartbeat_timeout_s")
+        return self._make.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
