@@ -34,6 +34,7 @@ from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
 from tfmagic.startup import Progress
 from tfmagic.status import own_rows, status_row
 from tfmagic.tasklog import tail_lines
+from tfmagic.views.facts import tell_news
 
 T = TypeVar("T")
 
@@ -438,6 +439,12 @@ class Cluster:
         supervisor = self._running_life().supervisor
         chosen = self._select(tasks or ("all",))
         return stacks.take_stacks(self.run_folder, {t: supervisor.state.tasks[t].pid for t in chosen})
+
+    def news(self) -> str:
+        """What somebody should know of the cells that run: who waits for whom, who is dead; "" if nothing."""
+        supervisor = self._running_life().supervisor
+        cells = supervisor.state.cells.values()
+        return "\n".join(filter(None, (tell_news(supervisor, cell) for cell in cells)))
 
     def grouped_stacks(self, *tasks: str) -> str:
         """`stacks` as people read them: of the user's code, equal ones once, and what is waited for there."""

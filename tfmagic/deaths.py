@@ -98,8 +98,8 @@ def died_error(
     if tail:
         lines += [f"Its last {len(tail)} lines of output:", *(f"    {line}" for line in tail)]
     lines.append(
-        f"Go on with:  %tfcluster restart {task}   which keeps the other tasks' variables; a strategy of "
-        "theirs needs new processes for all:  %tfcluster restart"
+        "Go on with:  %tfcluster revive   which brings it back and keeps the other tasks' variables (make "
+        "strategies anew), or with new processes for all:  %tfcluster restart"
     )
     return TaskDied("\n".join(lines), task.name, getattr(end, "exit_code", None))
 

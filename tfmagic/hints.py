@@ -66,7 +66,8 @@ HINTS = (
         r"at different places: .*(first strategy \d+.* at further|further strategy \d+.* at first) strategy|"
         r"Collective ops is aborted by: .*failed to connect to all addresses",
         "A task of this strategy died or was restarted alone, and the others still speak to its former "
-        "process. Give new ones to all of them: %tfcluster restart",
+        "process. %tfcluster revive gives all of them new addresses and keeps their variables: then make the "
+        "strategy anew. %tfcluster restart gives new processes to all",
     ),
     _hint(
         r"^BrokenBarrierError: (first|further) strategy \d+: .*(has ended the cell|does not run this cell)|"

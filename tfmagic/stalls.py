@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from tfmagic import barriers
 from tfmagic.events import (
+    FIRST_STRATEGY,
     CellReturned,
     Displayed,
     InputAnswered,
@@ -58,9 +59,8 @@ def observe(state: ClusterState, event: TasksObserved, now: float) -> ClusterSta
 
 def _fold_sign(mark: Mark, sign: Sign, now: float) -> Mark:
     seen = replace(mark, stopped=sign.stopped, seen_cpu_s=sign.cpu_s)
-    if mark.cpu_s is None:  # the first look: from here on differences count
-        return replace(seen, cpu_s=sign.cpu_s, log_bytes=sign.log_bytes)
-    if sign.log_bytes != mark.log_bytes or _computes(mark, sign, now):
+    is_first = mark.log_bytes < 0  # from here on differences count
+    if is_first or sign.log_bytes != mark.log_bytes or _computes(mark, sign, now):
         return replace(seen, at=now, cpu_s=sign.cpu_s, log_bytes=sign.log_bytes)
     return seen
 
@@ -144,9 +144,11 @@ def describe(state: ClusterState, cell: CellState, policy: Policy, now: float) -
     may_come = [task for task in cell.waiting_for if task not in waits]
     for task in waits:
         standing = found[task]
-        if may_come:
+        if may_come and not standing.rest.startswith("at "):  # a barrier's note has it already
             whom = _names(may_come)
-            found[task] = replace(standing, note=f"{standing.note} for {whom}" if standing.note else "")
+            found[task] = replace(standing, note=f"{standing.note} for {whom}".strip())
+        elif may_come:
+            continue
         elif standing.still_s >= policy.stall_s:  # all wait, each in a place of its own, or have ended
             found[task] = replace(standing, word="stalled", note=f"{standing.note}: nobody can come")
     return found
@@ -177,11 +179,14 @@ def _look_at(state: ClusterState, cell: CellState, task: TaskId, policy: Policy,
     mark = cell.marks.get(task)
     if mark is None or not cell.sent:
         return Standing()
-    still_s = max(now - mark.at, 0.0)
+    # at the last look: nobody knows what has happened since
+    still_s = max((now if state.observed_at is None else state.observed_at) - mark.at, 0.0)
     if mark.stopped:
         return Standing("stalled", "its process is stopped (SIGSTOP)", ("is", "are"), "stopped", still_s)
     if place := barriers.where_waits(state, task):
-        return Standing("waiting", place, ("waits", "wait"), f"at {_barrier_of(state, task)}", still_s)
+        name = _barrier_of(state, task)
+        rest = "for the others to make their strategy" if name.startswith(FIRST_STRATEGY) else f"at {name}"
+        return Standing("waiting", place, ("waits", "wait"), rest, still_s)
     if mark.asks:
         return Standing("waiting", "for your input", ("waits", "wait"), "for your input")
     inside, wait = ("", Wait.NONE) if mark.place is None else (mark.place.inside, mark.place.wait)

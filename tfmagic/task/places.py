@@ -6,6 +6,7 @@ keeps no frame: a frame that somebody holds keeps the user's variables alive.
 
 from __future__ import annotations
 
+import ast
 import linecache
 import os
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 from tfmagic.events import LineReached, RunCell, TaskBoot, Wait
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_NAME_CHARACTERS = 60
 _STILL_S = 1.0  # in one and the same call: worth a word
 _EXECUTE = "/tensorflow/python/eager/execute.py"
 _WAITS = (  # TensorFlow 2.21: a file of it, and a function there, in which a task waits
@@ -24,6 +26,7 @@ _WAITS = (  # TensorFlow 2.21: a file of it, and a function there, in which a ta
     ("/tensorflow/python/eager/context.py", "ensure_initialized", Wait.PEERS),
     ("/tensorflow/python/distribute/coordinator/", "", Wait.RPC),
 )
+_EAGER_OPS = "/tensorflow/python/ops/gen_"  # one function for each op, called past execute.py
 _REPLICA_THREADS = "/tensorflow/python/distribute/mirrored_run.py"
 _OP_WAITS = (("Collective", Wait.COLLECTIVE), ("Iterator", Wait.DATASET), ("Remote", Wait.RPC))
 _COLLECTIVES = (  # in the words of tf.distribute
@@ -95,7 +98,7 @@ def name_wait(frame: FrameType, users: FrameType) -> tuple[str, Wait]:
     step: FrameType | None = frame
     while step is not None and step is not users:
         file = step.f_code.co_filename
-        if file.endswith(_EXECUTE):
+        if _is_op(step):
             return _name_op(step, called)
         if file.endswith(_REPLICA_THREADS):
             return _name_replicas(called)
@@ -111,18 +114,33 @@ def called_in(frame: FrameType) -> str:
     positions = list(frame.f_code.co_positions())
     index = frame.f_lasti // 2
     line, end_line, start, end = positions[index] if index < len(positions) else (None,) * 4
-    if line is None or line != end_line or start is None or end is None:
+    if line is None or end_line is None or start is None or end is None:
         return ""
-    text = linecache.getline(frame.f_code.co_filename, line).encode()[start:end].decode("utf-8", "replace")
-    name, bracket, _ = text.partition("(")
-    return name.strip()[:60] if bracket and name.isascii() else ""
+    lines = [linecache.getline(frame.f_code.co_filename, n).encode() for n in range(line, end_line + 1)]
+    lines[-1] = lines[-1][:end]  # first, since it may be the same line
+    lines[0] = lines[0][start:]
+    try:
+        parsed = ast.parse(b"".join(lines)).body[0]
+    except (SyntaxError, ValueError, IndexError):  # no call, or its source has changed
+        return ""
+    call = parsed.value if isinstance(parsed, ast.Expr) else None
+    return ast.unparse(call.func)[:_NAME_CHARACTERS] if isinstance(call, ast.Call) else ""
+
+
+def _is_op(frame: FrameType) -> bool:
+    """Whether the frame waits for an op of TensorFlow, or for a tf.function."""
+    file = frame.f_code.co_filename
+    return file.endswith(_EXECUTE) or _EAGER_OPS in file
 
 
 def _name_op(frame: FrameType, called: str) -> tuple[str, Wait]:
     """The op, or the tf.function, that `frame` of execute.py waits for."""
-    name = frame.f_locals.get("op_name")
-    name = name.decode() if isinstance(name, bytes) else str(name or "")
-    ops = [name, *_ops_of_function(name)]
+    if _EAGER_OPS in frame.f_code.co_filename:
+        ops = [frame.f_code.co_name.title().replace("_", "")]  # collective_reduce_v2 is CollectiveReduceV2
+    else:
+        name = frame.f_locals.get("op_name")
+        name = name.decode() if isinstance(name, bytes) else str(name or "")
+        ops = [name, *_ops_of_function(name)]
     for start, wait in _OP_WAITS:
         for op in ops:
             if op.startswith(start):
@@ -133,7 +151,7 @@ def _name_op(frame: FrameType, called: str) -> tuple[str, Wait]:
 def _name_replicas(called: str) -> tuple[str, Wait]:
     """A strategy's eager `run` waits for threads of its own, which make the collectives."""
     for frame in sys._current_frames().values():
-        if frame.f_code.co_filename.endswith(_EXECUTE):
+        if _is_op(frame):
             found = _name_op(frame, called)
             if found[1] is not Wait.NONE:
                 return found

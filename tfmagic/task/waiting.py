@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import queue
 import threading
+from collections import Counter
 
 from IPython.core.error import StdinNotImplementedError
 
@@ -25,7 +26,7 @@ class Barriers:
     def __init__(self, boot: TaskBoot, channel: Channel):
         self._boot, self._channel = boot, channel
         self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._count = 0
+        self._counts: Counter[str] = Counter()
 
     def open(self, name: str, reason: str) -> None:
         """Let the waiter go on; with a reason, as broken."""
@@ -33,7 +34,7 @@ class Barriers:
 
     def begin_cell(self) -> None:
         """Count the barriers from one again; answers to those of an earlier cell are for nobody."""
-        self._count = 0
+        self._counts.clear()
         with contextlib.suppress(queue.Empty):
             while True:
                 self._answers.get_nowait()
@@ -44,8 +45,8 @@ class Barriers:
         Raises:
             threading.BrokenBarrierError: One of them ended or failed, or `timeout_s` passed.
         """
-        self._count += 1
-        name = f"{kind} {self._count}"
+        self._counts[kind] += 1
+        name = f"{kind} {self._counts[kind]}"
         boot = self._boot
         self._channel.send(BarrierReached(boot.task, boot.attempt, name, members, timeout_s, cell))
         while True:

@@ -13,6 +13,7 @@ from tfmagic.records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.spec import TaskId
 from tfmagic.stalls import Standing
 from tfmagic.states import CellState, ClusterState, Outcome, Phase
+from tfmagic.supervisor import Supervisor
 from tfmagic.views import Stage
 
 Texts = Callable[[CellState], Mapping[str, str]]
@@ -48,13 +49,21 @@ def find_place(stage: Stage, task: TaskId) -> tuple[str, int]:
 
 
 def find_news(stage: Stage) -> str:
-    """What somebody should know of all tasks now, in a sentence: who waits for whom, memory that runs out."""
-    state = stage.state()
-    cell = state.cells.get(stage.run.request.cell)
-    if cell is None:
-        return ""
-    waits = stalls.explain(state, cell, stage.supervisor.policy(), time.monotonic())
-    return "; ".join(text for text in (waits, stage.supervisor.warning) if text)
+    """What somebody should know of the cell and its cluster now; "" where all goes well."""
+    cell = stage.state().cells.get(stage.run.request.cell)
+    return "" if cell is None else tell_news(stage.supervisor, cell)
+
+
+def tell_news(supervisor: Supervisor, cell: CellState) -> str:
+    """Who waits for whom, which tasks beside the cell's are dead, and whether memory runs out."""
+    state, policy = supervisor.state, supervisor.policy()
+    waits = stalls.explain(state, cell, policy, time.monotonic())
+    dead = [
+        f"{task} {describe_end(seen.end)}; %tfcluster restart {task} brings it back"
+        for task, seen in state.tasks.items()
+        if seen.phase is Phase.DEAD and seen.end is not None and task not in cell.request.commands
+    ]
+    return "; ".join(text for text in (waits, *dead, supervisor.warning) if text)
 
 
 def find_ending(stage: Stage) -> str:

@@ -1,0 +1,200 @@
+"""Real hangs of real tasks: who waits for whom, in one sentence; and what is none."""
+
+import contextlib
+import io
+import os
+import signal
+import time
+
+import pytest
+from conftest import wait_until
+
+from tfmagic.errors import TaskTimeoutError
+
+STEP = """
+import tensorflow as tf, time, tfmagic
+me = tfmagic.current_task().index
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+def reduce():
+    return tf.distribute.get_replica_context().all_reduce("sum", tf.ones(3))
+def gather():
+    return tf.distribute.get_replica_context().all_gather(tf.ones([3]), axis=0)
+step = tf.function(lambda: strategy.run(reduce))
+other = tf.function(lambda: strategy.run(gather))
+step(), other()
+"""
+
+
+@pytest.fixture
+def hang(notebook):
+    """Runs a cell that hangs, and returns what it printed until its time was up."""
+    notebook.run("%config TFCluster.stall_s = 1.5")
+    notebook.run("%tfcluster start --workers 3")
+
+    def run(body, timeout_s=7):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), pytest.raises(TaskTimeoutError):
+            notebook.shell.run_cell_magic("tfcluster", f"--view text --timeout {timeout_s}", body)
+        return out.getvalue()
+
+    yield run
+    notebook.run("%config TFCluster.stall_s = 10.0")
+
+
+@pytest.fixture
+def detached(notebook):
+    """Runs a cell in the background; gives the rows of its tasks by name."""
+    notebook.run("%config TFCluster.stall_s = 1.0")
+    notebook.run("%tfcluster start --workers 2")
+
+    def run(body, options=""):
+        notebook.run(f"%%tfcluster --view quiet --detach {options}\n{body}")
+        cluster = notebook.cluster()
+        return lambda: {row["task"]: row for row in cluster.status()}
+
+    yield run
+    notebook.run("%config TFCluster.stall_s = 10.0")
+
+
+def test_the_others_wait_in_a_collective_for_one_that_sleeps(hang):
+    said = hang(STEP + "if me == 1:\n    time.sleep(60)\nstep()")
+    assert (
+        "tfmagic: worker-0 and worker-2 wait in all_reduce (cell line 15); worker-1 is in time.sleep (line 14)"
+        in said
+    )
+
+
+def test_tasks_at_different_places_wait_for_ever_and_both_are_named(hang):
+    said = hang(STEP + "if me == 1:\n    tfmagic.barrier()\nelse:\n    step()")
+    assert (
+        "tfmagic: worker-0 and worker-2 wait in all_reduce (cell line 16); worker-1 waits at barrier 1 (line 14)"
+        in said
+    )
+
+
+def test_one_that_left_early_will_not_come(hang):
+    said = hang(STEP + "if me != 1:\n    step()")
+    assert "worker-0 and worker-2 wait in all_reduce (cell line 14); worker-1 has ended the cell" in said
+
+
+def test_an_eager_collective_is_known_too(hang):
+    said = hang(STEP + "if me == 1:\n    time.sleep(60)\nstrategy.run(reduce)")
+    assert (
+        "worker-0 and worker-2 wait in all_reduce (cell line 15); worker-1 is in time.sleep (line 14)" in said
+    )
+
+
+def test_peers_that_do_not_make_the_strategy_are_named(hang):
+    said = hang(
+        "import tensorflow as tf, time, tfmagic\n"
+        "if tfmagic.current_task().index == 1:\n    time.sleep(60)\n"
+        "tf.distribute.MultiWorkerMirroredStrategy()"
+    )
+    assert (
+        "worker-0 and worker-2 wait for the others to make their strategy (cell line 5); "
+        "worker-1 is in time.sleep (line 4)" in said
+    )
+
+
+def test_a_barrier_names_those_that_are_missing(hang):
+    said = hang(
+        "import time, tfmagic\nif tfmagic.current_task().index == 2:\n    time.sleep(60)\ntfmagic.barrier()"
+    )
+    assert "worker-0 and worker-1 wait at barrier 1 (cell line 5); worker-2 is in time.sleep (line 4)" in said
+
+
+def test_a_paused_task_is_told_at_once(detached, notebook):
+    rows = detached("while True: pass")
+    wait_until(lambda: rows()["worker-1"]["line"] == 2)
+    notebook.run("%tfcluster pause worker-1")
+    wait_until(lambda: rows()["worker-1"]["doing"] == "stalled")
+    assert "SIGSTOP" in rows()["worker-1"]["note"] and rows()["worker-0"]["doing"] == "running"
+    assert "worker-1: no answer; the process is stopped" in notebook.run("%tfcluster stacks")
+    notebook.run("%tfcluster resume worker-1")
+    wait_until(lambda: rows()["worker-1"]["doing"] == "running")
+    assert rows()["worker-1"]["stalls"] == 1
+    notebook.cluster().interrupt()
+
+
+@pytest.mark.parametrize(
+    ("body", "doing", "note"),
+    [
+        (
+            "import tensorflow as tf, time\n"
+            "slow = lambda x: tf.py_function(lambda y: (time.sleep(60), y)[1], [x], tf.int64)\n"
+            "for x in tf.data.Dataset.range(3).map(slow): pass",
+            "waiting",
+            "for its data set",
+        ),
+        (
+            "import tensorflow as tf, time\n"
+            "slow = lambda x: tf.py_function(lambda y: (time.sleep(60), y)[1], [x], tf.int64)\n"
+            "numbers = iter(tf.data.Dataset.range(3).map(slow))\n"
+            "tf.function(lambda: next(numbers))()",
+            "waiting",
+            "for its data set",
+        ),
+        ("import queue\nqueue.Queue().get()", "stalled", "in queue.Queue().get"),
+        ("import os\nos.system('sleep 60')", "stalled", "in os.system"),
+        ("import ctypes\nctypes.PyDLL(None).sleep(30)", "stalled", "no sign of progress"),
+    ],
+)
+def test_what_a_task_is_in_is_named(detached, notebook, body, doing, note):
+    rows = detached(body, "--on worker-0")
+    wait_until(lambda: rows()["worker-0"]["note"] == note and rows()["worker-0"]["doing"] == doing)
+    notebook.run("%tfcluster restart worker-0")  # the quickest way out of native code
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in range(10**9): i * i",
+        "import tensorflow as tf\nx = tf.random.normal([6000, 6000])\nfor _ in range(9): x = x @ x / 100.0",
+        "import time\nfor i in range(40):\n    time.sleep(0.1)\n    print(i)",
+        "import time\nfor i in range(60):\n    time.sleep(0.05)\n    x = i\n    time.sleep(0.05)",
+    ],
+)
+def test_no_false_alarm_for_what_goes_on(notebook, detached, body):
+    rows = detached(body)
+    words: set[str] = set()
+    began = time.monotonic()
+    while time.monotonic() - began < 3.5:  # for as long as three alarms would take
+        words |= {row["doing"] for row in rows().values()}
+    assert "stalled" not in words and "running" in words
+    notebook.cluster().interrupt()
+
+
+def test_stacks_say_what_tasks_wait_for_and_group_equal_ones(notebook):
+    notebook.run("%tfcluster start --workers 3")
+    notebook.run("%%tfcluster --view quiet --detach\n" + STEP + "if me == 1:\n    time.sleep(60)\nstep()")
+    cluster = notebook.cluster()
+    wait_until(lambda: [row["note"] for row in cluster.status()].count("in all_reduce for worker-1") == 2, 40)
+    said = notebook.run("%tfcluster stacks")
+    assert "worker-0, worker-2:\n  waits in all_reduce: a collective" in said
+    assert "line 15" in said and "worker-1:\n" in said and "line 14" in said
+    table = notebook.run("%tfcluster status")
+    assert "waiting at line 15: in all_reduce for worker-1" in table and "launcher" in table
+    cluster.interrupt()
+
+
+def test_a_dead_server_of_a_waiting_coordinator_is_told(notebook):
+    notebook.run("%config TFCluster.stall_s = 1.0")
+    notebook.run("%tfcluster start --workers 1 --ps 1")
+    notebook.run(
+        "%%tfcluster --view quiet --detach\n"
+        "import tensorflow as tf\n"
+        "strategy = tf.distribute.ParameterServerStrategy("
+        "tf.distribute.cluster_resolver.TFConfigClusterResolver())\n"
+        "coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)\n"
+        "@tf.function\n"
+        "def step():\n"
+        "    while tf.constant(True): tf.random.normal([9])\n"
+        "coordinator.schedule(step)\n"
+        "coordinator.join()"
+    )
+    cluster = notebook.cluster()
+    wait_until(lambda: cluster.status()[0]["note"] == "in coordinator.join", 40)
+    os.kill(cluster.status()[1]["pid"], signal.SIGKILL)
+    wait_until(lambda: "worker-0 was ended by SIGKILL" in cluster.news(), 20)
+    notebook.run("%config TFCluster.stall_s = 10.0")
+    cluster.interrupt()
