@@ -17,7 +17,7 @@ from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Options
 from tfmagic.config import policy_of
 from tfmagic.deaths import MemoryWatch, died_error
-from tfmagic.errors import LaunchError
+from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.events import CellRequested, RunCell, TaskBoot
 from tfmagic.failures import Scene
 from tfmagic.jobs import Job
@@ -63,6 +63,7 @@ class ClusterLife:
         self._watch = MemoryWatch.begin()
         self._payloads = Payloads()
         self._under_way: dict[int, Job] = {}
+        self._refused: Mapping[TaskId, int] = {}  # attempts of which one could not be reset
         self.last: tuple[CellState, Scene] | None = None
         backend = LocalBackend(make.flavour, run)
         try:
@@ -137,8 +138,8 @@ class ClusterLife:
         """Start it. A cell of the user's finds a cluster in which all tasks can meet."""
         __tracebackhide__ = True
         command = next(iter(commands.values()))
-        if (command.source or command.call) and must_rejoin(self.supervisor.state):
-            self.rejoin()
+        if command.source or command.call:
+            self._rejoin_if_possible()
         request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
         view = functools.partial(self._make_view, command, options)
         settle = functools.partial(self._settle, command, options)
@@ -149,14 +150,33 @@ class ClusterLife:
             self._payloads.expect(commands, self.attempts(commands))
         return job
 
+    def _rejoin_if_possible(self) -> None:
+        """Before a cell, which may need no strategy at all: what stands in the way is told, once."""
+        state = self.supervisor.state
+        attempts = self.attempts(self.tasks)
+        if not must_rejoin(state) or state.cells or attempts == self._refused:
+            return
+        try:
+            self.rejoin()
+        except RuntimeError as error:
+            self._refused = attempts
+            print(f"tfmagic: {error}", file=sys.stderr)
+
     def rejoin(self) -> None:
         """New addresses for all: those alive forget the former processes of their peers, and keep the rest.
 
         Raises:
             RuntimeError: A task holds something that would not survive it; the message names it.
+            TfmagicError: A cell runs.
         """
         __tracebackhide__ = True
         state = self.supervisor.state
+        busy = sorted({task.name for cell in state.cells.values() for task in cell.waiting_for})
+        if busy:
+            raise TfmagicError(
+                f"a cell runs on {', '.join(busy)}, whose TensorFlow cannot be reset now. Wait for it with  "
+                "%tfcluster wait , or end it with  %tfcluster interrupt"
+            )
         alive = {task: seen.attempt for task, seen in state.tasks.items() if seen.phase in ALIVE}
         self.spec = ClusterSpec(self.shape, self.supervisor.backend.allocate(self.tasks))
         number = next(self._payloads.numbers)

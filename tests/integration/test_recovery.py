@@ -9,7 +9,7 @@ import pytest
 from conftest import wait_until
 
 import tfmagic
-from tfmagic.errors import TaskDied
+from tfmagic.errors import TaskDied, TfmagicError
 
 
 def all_reduce(amount):
@@ -90,7 +90,7 @@ def test_many_revivals_in_one_process_are_warned_of(workers, capfd, monkeypatch)
         assert ("got new peers 2 times" in told) == (number == 2)
 
 
-def test_what_would_not_survive_a_revival_is_named(workers):
+def test_what_would_not_survive_a_revival_is_named(workers, capfd):
     def hold():
         import tensorflow as tf
 
@@ -105,7 +105,21 @@ def test_what_would_not_survive_a_revival_is_named(workers):
     workers.kill("worker-1")
     with pytest.raises(RuntimeError, match="its FIFOQueue would be lost"):
         workers.revive()
-    assert workers.run(remember, on="worker-0", view="quiet")["worker-0"] is True
+    assert workers.run(remember, on="worker-0", view="quiet")["worker-0"] is True  # cells go on without
+    assert "FIFOQueue" in capfd.readouterr().err
+
+
+def test_revive_does_not_wait_for_a_cell_that_runs(workers):
+    workers.run(all_reduce, 1, view="quiet")
+    workers.kill("worker-1")
+    future = workers.submit(time.sleep, 60, on="worker-0")
+    wait_until(lambda: workers.status()[0]["state"] == "running")
+    with pytest.raises(TfmagicError, match="a cell runs on worker-0.*interrupt"):
+        workers.revive()
+    assert workers.run(lambda: 5, on="worker-1", view="quiet")["worker-1"] == 5
+    workers.interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        future.result(30)
 
 
 def test_a_death_between_cells_is_known_at_once_and_the_next_cell_says_so(workers):
