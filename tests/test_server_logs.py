@@ -31,7 +31,9 @@ def test_a_log_is_found_by_run_and_task(base):
     assert read(base, "run-1", "worker-0") == b"hello\n"
 
 
-@pytest.mark.parametrize("run", ["", ".", "..", "run-1/", "./run-1", "../runs/run-1", "run-1\0", "\0", "nope"])
+@pytest.mark.parametrize(
+    "run", ["", ".", "..", "run-1/", "./run-1", "../runs/run-1", "run-1\0", "\0", "nope"]
+)
 def test_only_a_listed_run_is_opened(base, run):
     with pytest.raises(LookupError):
         open_log(base, run, "worker-0")
@@ -41,8 +43,21 @@ def test_only_a_listed_run_is_opened(base, run):
 
 @pytest.mark.parametrize(
     "task",
-    ["", "..", "run", "worker-1", "worker-00", "worker-٠", "Worker-0", "worker-0.log", "../run-1/worker-0"]
-    + ["worker-0\0", "worker-0\n", "/etc/passwd", "worker-" + "9" * 5000],
+    [
+        "",
+        "..",
+        "run",
+        "worker-1",
+        "worker-00",
+        "worker-٠",
+        "Worker-0",
+        "worker-0.log",
+        "../run-1/worker-0",
+        "worker-0\x00",
+        "worker-0\n",
+        "/etc/passwd",
+        "worker-" + "9" * 5000,
+    ],
 )
 def test_only_a_task_with_a_log_is_opened(base, task):
     with pytest.raises(LookupError):

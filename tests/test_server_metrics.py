@@ -23,16 +23,34 @@ from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
 
 DOCS = Path(__file__).parents[1] / "docs"
 TASK = {
-    **{"task": "worker-0", "state": "running", "pid": 42, "host": "h", "uptime_s": 1.5, "cpu_percent": 12.0},
-    **{"cpu_s": 3.25, "memory_bytes": 1000, "shared_bytes": 5000, "threads": 9, "open_files": 30},
-    **{"restarts": 1, "stalls": 2, "log_bytes": 1234, "address": "127.0.0.1:4", "doing": "running"},
-    **{"line": 3, "note": ""},
+    "task": "worker-0",
+    "state": "running",
+    "pid": 42,
+    "host": "h",
+    "uptime_s": 1.5,
+    "cpu_percent": 12.0,
+    "cpu_s": 3.25,
+    "memory_bytes": 1000,
+    "shared_bytes": 5000,
+    "threads": 9,
+    "open_files": 30,
+    "restarts": 1,
+    "stalls": 2,
+    "log_bytes": 1234,
+    "address": "127.0.0.1:4",
+    "doing": "running",
+    "line": 3,
+    "note": "",
 }
 
 
 def status(**changes):
     return {
-        **{"schema": 1, "written": time.time(), "cluster": "default", "shape": "2 workers", "ended": False},
+        "schema": 1,
+        "written": time.time(),
+        "cluster": "default",
+        "shape": "2 workers",
+        "ended": False,
         "kernel": {"pid": os.getpid(), "cpu_percent": 1.5, "memory_bytes": 7000},
         "launcher": {"pid": 2, "cpu_percent": 0.25, "memory_bytes": 8000},
         "tasks": [TASK, {**TASK, "task": "worker-1", "state": "dead", "pid": None, "cpu_percent": None}],
@@ -74,7 +92,9 @@ class Page:
 
     def __call__(self, name, **labels):
         """The value of the only sample of that name that has these labels, or None."""
-        found = [v for (n, has), v in self.values.items() if n == name and labels.items() <= dict(has).items()]
+        found = [
+            v for (n, has), v in self.values.items() if n == name and labels.items() <= dict(has).items()
+        ]
         assert len(found) <= 1
         return found[0] if found else None
 
@@ -258,7 +278,9 @@ def test_pipes_links_and_foreign_folders_are_not_waited_for(tmp_path):
 
 @pytest.mark.parametrize("name", ['a"b', "back\\slash\\n", "two\nlines", "日本 ü", 'x"} 1\ntfmagic_up{a="'])
 def test_a_clusters_name_is_text_whatever_it_holds(tmp_path, name):
-    write_run(tmp_path, f"r-{name}".replace("/", ""), status(), cluster=name, cells=[cell(1, 1, cluster=name)])
+    write_run(
+        tmp_path, f"r-{name}".replace("/", ""), status(), cluster=name, cells=[cell(1, 1, cluster=name)]
+    )
     page = scrape(tmp_path)
     assert page("tfmagic_cluster_up", cluster=name) == 1
     assert page("tfmagic_cell_duration_seconds_count", cluster=name) == 1
