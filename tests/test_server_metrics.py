@@ -125,7 +125,7 @@ def test_a_live_run_is_exported_with_all_its_figures(tmp_path):
     assert page("tfmagic_cluster_up", **here) == 1
     assert page("tfmagic_status_timestamp_seconds", **here) == 2e9
     assert page("tfmagic_task_state", **worker, state="running") == 1
-    assert page("tfmagic_task_state", **worker, state="dead") == 0
+    assert page("tfmagic_task_state", **worker, state="dead") is None
     assert page("tfmagic_task_state", **{**worker, "task": "worker-1"}, state="dead") == 1
     assert page("tfmagic_task_cpu_percent", **worker) == 12
     assert page("tfmagic_task_cpu_percent", **{**worker, "task": "worker-1"}) is None
@@ -352,18 +352,33 @@ def test_a_kernel_that_runs_for_days_is_not_lost_behind_newer_runs(tmp_path):
     assert scrape(tmp_path)("tfmagic_cluster_up", run="20200101-old") == 1
 
 
-def test_a_long_history_is_read_in_bounded_scrapes(tmp_path, monkeypatch):
+def test_what_was_noted_between_scrapes_is_read_in_bounded_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(durations, "_SCRAPE_BYTES", 40_000)
-    monkeypatch.setattr(durations, "_MAX_LINE", 10_000)
+    monkeypatch.setattr(durations, "_MAX_LINE", 50_000)
+    scraper = Scraper(tmp_path)
+    scraper()
     write_run(tmp_path, "r1", status(), cells=[cell(n, 1.0) for n in range(300)])
     folder = write_run(tmp_path, "r2", status(), cells=[cell(1, 1.0)])
     with (folder / "cells.jsonl").open("a") as file:
-        file.write("x" * 25_000 + "\n" + cell(2, 1.0).encode())
-    counts, scraper = [], Scraper(tmp_path)
-    while len(counts) < 20 and counts[-1:] != [302]:
+        file.write(cell(2, 1.0).encode().replace("x = 1", "x" * 45_000, 1))  # long, and one of ours
+        file.write("x" * 125_000 + "\n" + cell(3, 1.0).encode())
+    counts = []
+    while len(counts) < 30 and counts[-1:] != [303]:
         counts.append(scraper()("tfmagic_cell_duration_seconds_count"))
-    assert counts[0] < 300 and counts[-1] == 302
-    assert scraper()("tfmagic_cell_duration_seconds_count") == 302
+    assert counts[0] < 300 and counts[-1] == 303
+    assert scraper()("tfmagic_cell_duration_seconds_count") == 303
+
+
+def test_history_counts_in_the_first_scrape_or_never(tmp_path, monkeypatch):
+    monkeypatch.setattr(durations, "_SCRAPE_BYTES", 10_000)
+    folder = write_run(tmp_path, "r1", status(), cells=[cell(n, 1.0) for n in range(300)])
+    write_run(tmp_path, "r2", status(), cells=[cell(n, 1.0) for n in range(300)])
+    scraper = Scraper(tmp_path)
+    first = scraper()("tfmagic_cell_duration_seconds_count")
+    assert 20 < first < 100
+    assert scraper()("tfmagic_cell_duration_seconds_count") == first
+    append_record(Run(folder), cell(300, 1.0))
+    assert scraper()("tfmagic_cell_duration_seconds_count") == first + 1
 
 
 def test_nothing_is_kept_open_by_a_scrape(tmp_path):

@@ -1,12 +1,15 @@
 """How long cells took: a histogram by cluster and verdict, out of the runs' cells.jsonl.
 
 Each line is read once, in the scrape after it was written, and a cell counts once. The counts outlive
-the folders: a counter that sank when an old run is pruned would be read as a restart of the server.
+the folders: a counter that sank when an old run is pruned would be read as a restart of the server. Of the
+history that the first scrape finds, as much is counted as is read in that scrape, and no more later: it
+would be read as cells that end now.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 import os
 import stat
@@ -21,8 +24,9 @@ BUCKETS_S = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.
 """From a cell that does nothing on warm tasks, 1 ms, to a training of some hours."""
 
 VERDICTS = ("done", "failed", "interrupted", "timed out", "stopped")
-_SCRAPE_BYTES = 2 << 20  # 15 ms of parsing; what is left waits for the next scrape
-_MAX_LINE = 1 << 20
+_SCRAPE_BYTES = 1 << 19  # 1,500 cells, 10 ms of parsing; what is left waits for the next scrape
+_MAX_LINE = 1 << 20  # 100,000 characters of source, and what failed
+_RUNS = b'"verdict": ""'  # of a cell that has begun; within a string JSON has a backslash before the quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +65,23 @@ class CellsFile:
     offset: int = 0
     seen: set[int] = field(default_factory=set)
 
+    def skip_all_but(self, max_bytes: int) -> None:
+        """Begin near the end; the line that is cut is no JSON then."""
+        with contextlib.suppress(OSError):
+            self.offset = max(self.path.stat().st_size - max_bytes, 0)
+
     def read_ended(self, max_bytes: int) -> tuple[list[EndedCell], int]:
         """Cells that have ended since the last call, and how many bytes that took."""
         data = self._read(max_bytes)
+        if len(data) == max_bytes and b"\n" not in data:
+            data = self._read(max(max_bytes, _MAX_LINE))
         whole = data[: data.rfind(b"\n") + 1]
         if not whole and len(data) >= _MAX_LINE:
             whole = data  # no line of ours is that long: go past it, its end is then no JSON
         self.offset += len(whole)
         found = []
         for line in whole.splitlines():
-            cell = _decode(line)
+            cell = None if _RUNS in line else _decode(line)
             if cell and cell.cell not in self.seen:
                 self.seen.add(cell.cell)
                 found.append(cell)
@@ -78,13 +89,11 @@ class CellsFile:
 
     def read_all(self) -> Iterator[EndedCell]:
         """Every cell that has ended, in constant memory."""
-        read = 1
-        while read:
+        before = -1
+        while self.offset > before:  # a line that is not complete yet is the end
             before = self.offset
-            found, read = self.read_ended(_SCRAPE_BYTES)
+            found, _ = self.read_ended(_MAX_LINE)
             yield from found
-            if self.offset == before:  # a line that is not complete yet
-                return
 
     def _read(self, max_bytes: int) -> bytes:
         try:
@@ -110,18 +119,25 @@ class CellDurations:
     def __init__(self) -> None:
         self.histograms: dict[tuple[str, str], Histogram] = {}
         self._files: dict[Path, CellsFile] = {}
+        self._has_begun = False
 
     def update(self, folders: Iterable[Path]) -> None:
         """Read what these runs have noted since the last time, in bounded time."""
         budget = _SCRAPE_BYTES
         for folder in folders:
-            file = self._files.setdefault(folder, CellsFile(folder / "cells.jsonl"))
-            if budget < _MAX_LINE:
-                break
-            found, read = file.read_ended(min(budget, _MAX_LINE))
-            budget -= read
-            for cell in found:
-                self.histograms.setdefault((cell.cluster, cell.verdict), Histogram()).observe(cell.seconds)
+            file = self._files.get(folder)
+            if file is None:
+                file = self._files[folder] = CellsFile(folder / "cells.jsonl")
+                if not self._has_begun:
+                    file.skip_all_but(budget)
+            if budget > 0:
+                found, read = file.read_ended(budget)
+                budget -= read
+                for cell in found:
+                    self.histograms.setdefault((cell.cluster, cell.verdict), Histogram()).observe(
+                        cell.seconds
+                    )
+        self._has_begun = True
         # a run that is only out of sight may come back, and its cells have been counted
         for folder in [folder for folder in self._files if not folder.exists()]:
             del self._files[folder]

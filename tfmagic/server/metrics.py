@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from tfmagic.server.durations import CellDurations
-from tfmagic.server.snapshots import CELL_STATES, STATES, Snapshot, newest_runs, read_snapshot
+from tfmagic.server.snapshots import CELL_STATES, Snapshot, newest_runs, read_snapshot
 
 MAX_RUNS = 50
 DIED_S = 900.0  # a kernel that died with its cluster is told as down that long, so that an alert sees it
@@ -134,8 +134,8 @@ def _add_snapshot(families: dict[str, Family], snapshot: Snapshot) -> None:
 def _add_task(
     families: dict[str, Family], labels: tuple[str, ...], state: str, numbers: Mapping[str, float]
 ) -> None:
-    for known in STATES if state else ():
-        families["tfmagic_task_state"].add_metric((*labels, known), int(known == state))
+    if state:  # not the other six as 0: that would be half of the page
+        families["tfmagic_task_state"].add_metric((*labels, state), 1)
     for key, kind in _MEMORY:
         if key in numbers:
             families["tfmagic_task_memory_bytes"].add_metric((*labels, kind), numbers[key])
