@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tfmagic.records import CellRecord, append_record
 from tfmagic.runs import Run
-from tfmagic.server import _configured_state_dir, durations
+from tfmagic.server import _configured_state_dir, durations, snapshots
 from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -228,6 +228,46 @@ def test_a_bad_status_costs_nobody_else_their_metrics(tmp_path, content):
     page = scrape(tmp_path)
     assert page("tfmagic_task_threads", run="r1", task="worker-0") == 9
     assert page("tfmagic_unreadable_runs") == (1 if isinstance(content, bytes) or not content else 0)
+
+
+def test_only_names_of_tasks_are_exported(tmp_path):
+    write_run(tmp_path, "r1", ODD["a task twice"])
+    tasks = [
+        dict(labels)["task"] for name, labels in scrape(tmp_path).values if name == "tfmagic_task_threads"
+    ]
+    assert tasks == ["worker-0"]
+
+
+def test_a_run_that_is_pruned_while_it_is_looked_at_costs_no_other(tmp_path, monkeypatch):
+    for number in range(6):
+        write_run(tmp_path, f"r{number}", status())
+    is_run, gone = snapshots._is_run, []
+
+    def prune_one(entry):
+        found = is_run(entry)
+        if not gone:
+            gone.append(entry.name)
+            shutil.rmtree(entry.path)
+        return found
+
+    monkeypatch.setattr(snapshots, "_is_run", prune_one)
+    shown = {dict(labels)["run"] for name, labels in scrape(tmp_path).values if name == "tfmagic_cluster_up"}
+    assert shown == {f"r{number}" for number in range(6)} - set(gone)
+
+
+def test_what_nobody_foresaw_costs_one_run_only(tmp_path, monkeypatch):
+    write_run(tmp_path, "r1", status())
+    write_run(tmp_path, "r2", status())
+    read = snapshots.read_snapshot
+
+    def fail_once(folder):
+        if folder.name == "r1":
+            raise RuntimeError("unforeseen")
+        return read(folder)
+
+    monkeypatch.setattr("tfmagic.server.metrics.read_snapshot", fail_once)
+    page = scrape(tmp_path)
+    assert page("tfmagic_cluster_up", run="r2") == 1 and page("tfmagic_unreadable_runs") == 1
 
 
 def test_numbers_that_are_none_are_left_out(tmp_path):

@@ -358,7 +358,7 @@ def test_a_huge_log_costs_the_server_neither_memory_nor_its_loop(server, other_r
     with contextlib.closing(server.open(path)) as idle, contextlib.closing(server.open(path)) as reader:
         waiting = idle.getresponse()  # reads no further
         response = reader.getresponse()
-        total, slowest, highest = 0, 0.0, 0
+        total, slowest, highest, began = 0, 0.0, 0, time.monotonic()
         while piece := response.read(16 * MIB):
             total += len(piece)
             asked = time.monotonic()
@@ -367,7 +367,7 @@ def test_a_huge_log_costs_the_server_neither_memory_nor_its_loop(server, other_r
             highest = max(highest, process.memory_info().rss)
         assert total == 1024 * MIB + 9
         assert waiting.read(5) == b"\0" * 5
-    assert slowest < 1.0  # 0.02 s on an idle machine; with a blocked loop it is as long as the transfer
+    assert slowest < (time.monotonic() - began) / 4  # others are answered in between
     assert highest - before < 64 * MIB
     assert server.get(f"{path}?tail=1").body == b"the end\n"
     assert len(server.get(f"{path}?tail=2").body) == 1024 * MIB + 9

@@ -7,6 +7,7 @@ the expected kind is left out, and nothing here raises for what a file holds.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import os
@@ -88,10 +89,11 @@ def newest_runs(base: Path, limit: int) -> list[Path]:
     try:
         with os.scandir(base / "runs") as entries:
             for entry in entries:
-                if _is_run(entry):
-                    found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+                with contextlib.suppress(FileNotFoundError):  # pruned at this moment
+                    if _is_run(entry):
+                        found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
     except OSError:
-        pass  # no run yet, or a folder that was pruned at this moment
+        pass  # no run yet
     return [Path(path) for _, path in heapq.nlargest(limit, found)]
 
 
