@@ -19,7 +19,7 @@ FLOORS = [
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "hints", "life", "faults", "rendering"},
-    {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor"},
+    {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor", "server"},
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
 
@@ -64,11 +64,26 @@ def test_the_supervisor_unpickles_nothing():
     assert "pickl" not in text.replace("unpickles nothing", "")
 
 
+def test_the_server_extension_reads_run_folders_and_nothing_else():
+    """It is loaded by Jupyter Server, beside everybody's notebooks: no cluster, no kernel, no TensorFlow."""
+    own = [path for path in modules() if room(path) == "server"]
+    allowed = {"server", "runs", "records", "tasklog", "spec", "errors"}
+    assert own and {name for path in own for name in imports_of(path)} <= allowed
+    assert not [p for p in modules() if room(p) != "server" and "server" in imports_of(p)]
+    code = (
+        "import sys, tfmagic.server.metrics, tfmagic.server.handlers; "
+        "print({m.partition('.')[0] for m in sys.modules} "
+        "& {'tensorflow', 'keras', 'ipywidgets', 'numpy', 'dill'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_importing_tfmagic_loads_nothing_heavy():
     code = (
         "import sys, tfmagic; "
         "print({m.partition('.')[0] for m in sys.modules} "
-        "& {'tensorflow', 'keras', 'IPython', 'ipywidgets', 'ray', 'h5py', 'dill', 'numpy'})"
+        "& {'tensorflow', 'keras', 'IPython', 'ipywidgets', 'ray', 'h5py', 'dill', 'numpy', 'jupyter_server'})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
