@@ -11,7 +11,7 @@ import tfmagic
 
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
-    {"spec", "events", "errors"},
+    {"spec", "events", "launches", "errors"},
     {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"},
     {"backends", "task"},

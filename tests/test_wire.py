@@ -10,11 +10,13 @@ import pytest
 from tfmagic.errors import ProtocolError
 from tfmagic.events import (
     CellReturned,
-    ForkTask,
     Handle,
     Packed,
     ReleaseBarrier,
     RunCell,
+)
+from tfmagic.launches import (
+    ForkTask,
 )
 from tfmagic.pickling import dumps, loads, pack
 from tfmagic.spec import TaskId

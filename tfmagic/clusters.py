@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from tfmagic.cells import Cell, Options, ViewName
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.events import RunCell
-from tfmagic.faults import Fault, FaultLab, draw_plan
+from tfmagic.faults import FaultLab
 from tfmagic.jobs import Job
 from tfmagic.life import ClusterLife
 from tfmagic.makes import Make
@@ -355,84 +355,20 @@ class Cluster:
             job = life.begin(life.commands(RunCell(cell=0, debug=True), task, (), ()), Options())
         execution.finish(job)
 
+    @property
+    def faults(self) -> FaultLab:
+        """Crashes, hangs, slowness, preemption, floods and chaos, on purpose."""
+        self._running_life()
+        assert self._faults is not None  # made with the life
+        return self._faults
+
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """Signal task processes: a crash, on purpose. Selectors, as everywhere.
+        """Signal task processes: a crash, on purpose. See `faults` for other ones.
 
         Raises:
             ClusterSpecError: There is no such task.
         """
-        self._lab().signal(self._select(tasks), signal_number)
-
-    def pause(self, *tasks: str) -> None:
-        """Stop task processes (SIGSTOP): a hang, on purpose. Raises as `kill`."""
-        self._lab().signal(self._select(tasks), signal.SIGSTOP)
-
-    def resume(self, *tasks: str) -> None:
-        """Let paused task processes go on (SIGCONT). Raises as `kill`."""
-        self._lab().signal(self._select(tasks), signal.SIGCONT)
-
-    def preempt(self, *tasks: str) -> None:
-        """Ask task processes to end (SIGTERM), as a cloud does before it takes a machine away.
-
-        TensorFlow's PreemptionCheckpointHandler catches it: all tasks save at one step. Raises as `kill`.
-        """
-        self._lab().signal(self._select(tasks), signal.SIGTERM)
-
-    def slow(self, task: str, factor: float) -> None:
-        """Make tasks `factor` times slower, from 1 (not at all) to 100, until it is called with 1.
-
-        Raises:
-            ClusterSpecError: There is no such task.
-            ValueError: There is no such factor.
-        """
-        self._lab().slow(self._select((task,)), factor)
-
-    def flood(self, task: str, size_bytes: int) -> None:
-        """Let tasks write so many bytes to their error stream, below Python.
-
-        Raises:
-            ClusterSpecError: There is no such task.
-            ValueError: The size is negative.
-        """
-        self._lab().flood(self._select((task,)), size_bytes)
-
-    def fault_after(
-        self, kind: str, tasks: Sequence[str], after_s: float, amount: float = 0
-    ) -> tuple[str, ...]:
-        """Let one fault come later, while cells run: see `tfmagic.faults.Fault`. The tasks that it will hit.
-
-        Raises:
-            ClusterSpecError: There is no such task.
-        """
-        lab, chosen = self._lab(), self._select(tasks)
-        lab.unleash([Fault(after_s, kind, task, amount) for task in chosen])
-        return tuple(task.name for task in chosen)
-
-    def chaos(
-        self,
-        seed: int = 0,
-        seconds: float = 30.0,
-        every_s: float = 3.0,
-        kinds: Sequence[str] | None = None,
-        on: str = "all",
-    ) -> tuple[Fault, ...]:
-        """Let faults come at random in the background, and return what will happen and when.
-
-        The same seed gives the same faults. What is killed stays dead unless the cluster restarts it.
-
-        Raises:
-            ClusterSpecError: There is no such task.
-            ValueError: There is no such kind of fault, or a time is not above 0.
-        """
-        lab, tasks = self._lab(), self._select((on,))
-        plan = draw_plan(seed, tasks, seconds, every_s, *([] if kinds is None else [kinds]))
-        lab.calm()
-        lab.unleash(plan)
-        return plan
-
-    def calm(self) -> None:
-        """End the chaos: what is paused or slowed goes on."""
-        self._lab().calm()
+        self.faults.kill(*tasks, signal_number=signal_number)
 
     def stacks(self, *tasks: str) -> dict[str, str]:
         """The Python stacks of every thread, by task name; also of a task that is stuck in C++."""
@@ -481,11 +417,6 @@ class Cluster:
                 f"cluster {self.name!r} does not run; start it with %tfcluster start or Cluster.start()"
             )
         return self._life
-
-    def _lab(self) -> FaultLab:
-        self._running_life()
-        assert self._faults is not None  # made with the life
-        return self._faults
 
     def _select(self, tasks: Iterable[str]) -> tuple[TaskId, ...]:
         return select(",".join(tasks), self.tasks)

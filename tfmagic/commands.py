@@ -17,6 +17,7 @@ from IPython.display import display
 from tfmagic import doctor, runs
 from tfmagic.capture import format_bytes
 from tfmagic.config import TFCluster
+from tfmagic.faults import DEFAULT_KINDS
 from tfmagic.options import LineOptions
 from tfmagic.records import read_records
 from tfmagic.results import table_bundle
@@ -191,22 +192,22 @@ def _fault(magics: TFClusterMagics, options: LineOptions) -> None:
     assert fault is not None  # the parser of these commands makes one
     if fault.after_s is not None:
         amount = fault.signal_number if options.command == "kill" else fault.amount
-        named = cluster.fault_after(options.command, options.words, fault.after_s, amount)
-        print(f"tfmagic: in {fault.after_s:g} s: {options.command} {', '.join(named)}")
+        hit = cluster.faults.later(fault.after_s, options.command, options.words, amount)
+        print(f"tfmagic: in {fault.after_s:g} s: {options.command} {', '.join(map(str, hit))}")
         return
     match options.command:
         case "kill":
-            cluster.kill(*options.words, signal_number=fault.signal_number)
+            cluster.faults.kill(*options.words, signal_number=fault.signal_number)
         case "pause":
-            cluster.pause(*options.words)
+            cluster.faults.pause(*options.words)
         case "resume":
-            cluster.resume(*options.words)
+            cluster.faults.resume(*options.words)
         case "preempt":
-            cluster.preempt(*options.words)
+            cluster.faults.preempt(*options.words)
         case "slow":
-            cluster.slow(",".join(options.words), fault.amount)
+            cluster.faults.slow(",".join(options.words), fault.amount)
         case "flood":
-            cluster.flood(",".join(options.words), int(fault.amount))
+            cluster.faults.flood(",".join(options.words), int(fault.amount))
 
 
 def _chaos(magics: TFClusterMagics, options: LineOptions) -> None:
@@ -214,10 +215,11 @@ def _chaos(magics: TFClusterMagics, options: LineOptions) -> None:
     cluster, fault = magics.running(options.cluster), options.fault
     assert fault is not None
     if fault.stop:
-        cluster.calm()
+        cluster.faults.calm()
         return
     try:
-        plan = cluster.chaos(fault.seed, fault.seconds, fault.every_s, fault.kinds, options.on or "all")
+        kinds = fault.kinds or DEFAULT_KINDS
+        plan = cluster.faults.chaos(fault.seed, fault.seconds, fault.every_s, kinds, options.on or "all")
     except ValueError as error:
         raise UsageError(str(error)) from None
     print(f"tfmagic: chaos with seed {fault.seed}, {len(plan)} faults; %tfcluster chaos --stop ends it")

@@ -7,7 +7,6 @@ faults. Both end with the lab, and leave no process stopped.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import signal
 import threading
@@ -16,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tfmagic.events import FloodAsked, SignalAsked
-from tfmagic.spec import TaskId
+from tfmagic.spec import TaskId, select
 from tfmagic.supervisor import Supervisor
 
 KINDS = ("kill", "pause", "resume", "preempt", "slow", "flood", "interrupt")
 _LASTING = ("pause", "slow")
-_DEFAULT_KINDS = ("kill", "pause", "slow", "flood", "interrupt")
+DEFAULT_KINDS = ("kill", "pause", "slow", "flood", "interrupt")
 _PERIOD_S = 0.05  # of a slowed task: it runs for a part of it; TensorFlow's heartbeats are far longer
 _KILLED_S = 5.0
 
@@ -53,7 +52,7 @@ class Fault:
 
 
 def draw_plan(
-    seed: int, tasks: Sequence[TaskId], seconds: float, every_s: float, kinds: Sequence[str] = _DEFAULT_KINDS
+    seed: int, tasks: Sequence[TaskId], seconds: float, every_s: float, kinds: Sequence[str] = DEFAULT_KINDS
 ) -> tuple[Fault, ...]:
     """Faults at random times; the same seed gives the same ones.
 
@@ -94,49 +93,81 @@ class FaultLab:
         self._brake: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def signal(self, tasks: Iterable[TaskId], number: int) -> None:
-        """Signal the present processes; a SIGKILL is over when this returns."""
-        tasks = tuple(tasks)
+    def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
+        """A crash: signal the present processes. A SIGKILL is over when this returns.
+
+        Args:
+            *tasks: Selectors; a `ClusterSpecError` says that there is no such task, here and below.
+        """
+        chosen = self._select(tasks)
         state = self._supervisor.state
-        attempts = {task: state.tasks[task].attempt for task in tasks if state.tasks[task].pid}
-        for task in tasks:
-            self._supervisor.ask(SignalAsked(task, number))
-        if number == signal.SIGKILL:
+        attempts = {task: state.tasks[task].attempt for task in chosen if state.tasks[task].pid}
+        self._send(chosen, signal_number)
+        if signal_number == signal.SIGKILL:
             self._supervisor.wait_for(
                 lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in attempts.items()),
                 _KILLED_S,
             )
 
-    def slow(self, tasks: Iterable[TaskId], factor: float) -> None:
-        """Let the tasks compute for 1/factor of the time; 1 gives them all of it again.
+    def pause(self, *tasks: str) -> None:
+        """A hang: stop the processes (SIGSTOP)."""
+        self._send(self._select(tasks), signal.SIGSTOP)
+
+    def resume(self, *tasks: str) -> None:
+        """Let paused processes go on (SIGCONT)."""
+        self._send(self._select(tasks), signal.SIGCONT)
+
+    def preempt(self, *tasks: str) -> None:
+        """Ask the processes to end (SIGTERM), as a cloud does before it takes a machine away.
+
+        TensorFlow's PreemptionCheckpointHandler catches it: all tasks save at one step, and leave.
+        """
+        self._send(self._select(tasks), signal.SIGTERM)
+
+    def slow(self, task: str, factor: float) -> None:
+        """Let tasks compute for 1/factor of the time, until this is called with 1.
 
         Raises:
             ValueError: The factor is below 1, or above 100.
         """
-        if not 1 <= factor <= 100:
-            raise ValueError(f"a task can be 1 to 100 times slower, not {factor:g} times")
-        with self._lock:
-            for task in tasks:
-                if factor == 1:
-                    self._slowed.pop(task, None)
-                else:
-                    self._slowed[task] = factor
-            self._supervisor.slowed = set(self._slowed)
-            if self._slowed and (self._brake is None or not self._brake.is_alive()):
-                name = f"tfmagic-brake-{self._name}"
-                self._brake = threading.Thread(target=self._slow_down, name=name, daemon=True)
-                self._brake.start()
+        self._slow(self._select((task,)), factor)
 
-    def flood(self, tasks: Iterable[TaskId], size_bytes: int) -> None:
-        """Let the tasks write that much to their error stream, below Python.
+    def flood(self, task: str, size_bytes: int) -> None:
+        """Let tasks write that much to their error stream, below Python.
 
         Raises:
             ValueError: The size is negative.
         """
         if size_bytes < 0:
             raise ValueError(f"a flood has 0 bytes or more, not {size_bytes}")
-        for task in tasks:
-            self._supervisor.ask(FloodAsked(task, size_bytes))
+        for chosen in self._select((task,)):
+            self._supervisor.ask(FloodAsked(chosen, size_bytes))
+
+    def later(self, after_s: float, kind: str, tasks: Sequence[str], amount: float = 0) -> tuple[TaskId, ...]:
+        """Let a fault come later, while cells run: see `Fault`. The tasks that it will hit."""
+        chosen = self._select(tasks)
+        self.unleash([Fault(after_s, kind, task, amount) for task in chosen])
+        return chosen
+
+    def chaos(
+        self,
+        seed: int = 0,
+        seconds: float = 30.0,
+        every_s: float = 3.0,
+        kinds: Sequence[str] = DEFAULT_KINDS,
+        on: str = "all",
+    ) -> tuple[Fault, ...]:
+        """Let faults come at random in the background, and return what will happen and when.
+
+        The same seed gives the same faults. What is killed stays dead unless the cluster restarts it.
+
+        Raises:
+            ValueError: There is no such kind of fault, or a time is not above 0.
+        """
+        plan = draw_plan(seed, self._select((on,)), seconds, every_s, kinds)
+        self.calm()
+        self.unleash(plan)
+        return plan
 
     def unleash(self, plan: Sequence[Fault]) -> None:
         """Carry out a plan in the background, beside those that are under way."""
@@ -166,6 +197,24 @@ class FaultLab:
             self._brake.join()
 
     # -- inside --
+
+    def _select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
+        return select(",".join(tasks), tuple(self._supervisor.state.tasks))
+
+    def _slow(self, tasks: Iterable[TaskId], factor: float) -> None:
+        if not 1 <= factor <= 100:
+            raise ValueError(f"a task can be 1 to 100 times slower, not {factor:g} times")
+        with self._lock:
+            for task in tasks:
+                if factor == 1:
+                    self._slowed.pop(task, None)
+                else:
+                    self._slowed[task] = factor
+            self._supervisor.slowed = set(self._slowed)
+            if self._slowed and (self._brake is None or not self._brake.is_alive()):
+                name = f"tfmagic-brake-{self._name}"
+                self._brake = threading.Thread(target=self._slow_down, name=name, daemon=True)
+                self._brake.start()
 
     def _slow_down(self) -> None:
         """Stop and continue the slowed tasks; the last signal to each is SIGCONT."""
@@ -205,22 +254,21 @@ class FaultLab:
     def _do(self, fault: Fault | None, task: TaskId) -> None:
         if self._closed.is_set() or not self._supervisor.thread.is_alive():
             return
-        with contextlib.suppress(ValueError):
-            match fault:
-                case None:
-                    self.slow([task], 1)
-                    self._send([task], signal.SIGCONT)
-                case Fault(kind="kill", amount=number):
-                    self._send([task], int(number) or signal.SIGKILL)
-                case Fault(kind="pause"):
-                    self._send([task], signal.SIGSTOP)
-                case Fault(kind="resume"):
-                    self._send([task], signal.SIGCONT)
-                case Fault(kind="preempt"):
-                    self._send([task], signal.SIGTERM)
-                case Fault(kind="slow", amount=factor):
-                    self.slow([task], factor)
-                case Fault(kind="flood", amount=size_bytes):
-                    self.flood([task], int(size_bytes))
-                case Fault(kind="interrupt"):
-                    self._supervisor.interrupt((task,))
+        match fault:
+            case None:
+                self._slow([task], 1)
+                self._send([task], signal.SIGCONT)
+            case Fault(kind="kill", amount=number):
+                self._send([task], int(number) or signal.SIGKILL)
+            case Fault(kind="pause"):
+                self._send([task], signal.SIGSTOP)
+            case Fault(kind="resume"):
+                self._send([task], signal.SIGCONT)
+            case Fault(kind="preempt"):
+                self._send([task], signal.SIGTERM)
+            case Fault(kind="slow", amount=factor):
+                self._slow([task], factor)
+            case Fault(kind="flood", amount=size_bytes):
+                self._supervisor.ask(FloodAsked(task, int(size_bytes)))
+            case Fault(kind="interrupt"):
+                self._supervisor.interrupt((task,))

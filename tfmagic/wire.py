@@ -33,7 +33,7 @@ _MAGIC = b"tfm1"
 _MAX_BODY_BYTES = 1 << 30  # far above any message: what is longer is not ours
 _MAX_HANDLES = 250  # the kernel's SCM_MAX_FD is 253
 _READ_BYTES = 1 << 16
-_OUR_MODULES = ("tfmagic.events", "tfmagic.spec")
+_OUR_MODULES = ("tfmagic.events", "tfmagic.launches", "tfmagic.spec")
 
 
 class _MessagePickler(pickle.Pickler):

@@ -17,7 +17,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfmagic.events import Handle, LauncherFailed, LauncherReady, OpenSession
+from tfmagic.events import (
+    Handle,
+)
+from tfmagic.launches import (
+    LauncherFailed,
+    LauncherReady,
+    OpenSession,
+)
 from tfmagic.wire import Channel, channel_pair
 
 IMPORT_TIME_PREFIXES = (

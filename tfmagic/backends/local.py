@@ -22,14 +22,16 @@ from tfmagic.errors import LaunchError, ProtocolError
 from tfmagic.events import (
     Command,
     Event,
-    ForkTask,
     Handle,
     TaskBoot,
     TaskExited,
-    TaskForked,
     TaskLost,
-    TaskReaped,
     TaskStarted,
+)
+from tfmagic.launches import (
+    ForkTask,
+    TaskForked,
+    TaskReaped,
 )
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId

@@ -31,8 +31,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tfmagic.events import (
-    ForkTask,
     Handle,
+)
+from tfmagic.launches import (
+    ForkTask,
     LauncherFailed,
     LauncherReady,
     OpenSession,
