@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium demo lab test check bench shots clean
+.PHONY: help chaos setup chromium demo lab test check bench shots clean
 
 help:
 	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print what its tasks say"
 	@echo "make lab    open it in JupyterLab"
 	@echo "make test   pass the tests"
 	@echo "make check  lint, format and types"
+	@echo "make chaos  hundreds of random faults, from a seed"
 	@echo "make bench  speed and memory, beside ipyparallel"
 	@echo "make shots  take the screenshots of the docs anew, from the real thing"
 
@@ -36,6 +37,11 @@ chromium:
 
 test: $(STAMP) chromium
 	$(BIN)/python -m pytest
+
+# CHAOS_SEED=7 make chaos CHAOS_STEPS=1000
+chaos: export CHAOS_STEPS ?= 300
+chaos: $(STAMP)
+	$(BIN)/python -m pytest tests/chaos
 
 check: $(STAMP)
 	$(BIN)/ruff check tfmagic tests benchmarks scripts

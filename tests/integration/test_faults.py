@@ -1,0 +1,143 @@
+"""The fault lab on real tasks: crashes, hangs, slowness, floods, preemption, chaos."""
+
+import time
+
+import pytest
+from conftest import wait_until
+from IPython.core.error import UsageError
+
+from tfmagic.errors import TaskDied
+
+COUNT = """
+import time
+end = time.monotonic() + 2.0
+n = 0
+while time.monotonic() < end:
+    n += 1
+n
+"""
+
+
+@pytest.fixture
+def two(notebook):
+    notebook.run("%tfcluster start --workers 2")
+    return notebook
+
+
+def test_a_crash_on_purpose_is_told_as_one(two):
+    two.run("%tfcluster kill worker-1 --signal SEGV")
+    wait_until(lambda: two.cluster().status()[1]["state"] == "dead")
+    with pytest.raises(TaskDied, match="worker-1 was ended by SIGSEGV"):
+        two.run("%%tfcluster --view quiet\n1")
+    assert "worker-1 came back" in two.run("%tfcluster revive")
+    two.run("%tfcluster kill worker-0 worker-1")
+    assert [row["state"] for row in two.cluster().status()] == ["dead", "dead"]
+
+
+def test_a_fault_can_come_while_a_cell_runs(two):
+    assert "in 0.5 s: kill worker-1" in two.run("%tfcluster kill worker-1 --after 0.5")
+    with pytest.raises(TaskDied, match="worker-1 was ended by SIGKILL"):
+        two.run("%%tfcluster --view quiet\nimport time\ntime.sleep(30)")
+
+
+def test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled(two):
+    two.run("%tfcluster slow worker-1 5")
+    two.run(f"%%tfcluster --view quiet --detach --out counts\n{COUNT}")
+    words: set[str] = set()
+    cluster = two.cluster()
+    wait_until(lambda: words.add(cluster.status()[1]["doing"]) or cluster.status()[1]["state"] == "ready")
+    two.run("%tfcluster wait")
+    counts = two.ns["counts"]
+    assert counts["worker-1"] < counts["worker-0"] / 2 and "stalled" not in words
+    two.run("%tfcluster slow worker-1 1")
+    two.run(f"%%tfcluster --view quiet --out counts\n{COUNT}")
+    assert counts["worker-1"] * 1.5 < two.ns["counts"]["worker-1"]
+
+
+def test_a_flood_costs_nothing_but_its_bytes(two):
+    two.run("%tfcluster flood worker-1 20MB")
+    two.run("%%tfcluster --view quiet --out r\n6 * 7")
+    assert two.ns["r"].of("worker") == [42, 42]
+    log = two.cluster().run_folder.log_path(two.cluster().tasks[1])
+    wait_until(lambda: log.stat().st_size >= 20_000_000)
+    assert log.stat().st_size < 20_001_000
+
+
+def test_a_preempted_task_makes_all_save_at_one_step(two, tmp_path):
+    two.ns["folder"] = str(tmp_path)
+    two.run("%tfcluster preempt worker-1 --after 4")
+    two.run(
+        "%%tfcluster --view quiet --out r --timeout 60\\n".replace("\\n", "\n")
+        + """
+import tensorflow as tf, os, tfmagic
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    total = tf.Variable(0.0)
+step_number = tf.Variable(0)
+left = []
+checkpoint = tf.train.Checkpoint(total=total, step=step_number)
+mine = os.path.join(folder, "chief" if tfmagic.current_task().is_chief else "other")
+class Left(Exception): pass
+def leave():
+    raise Left
+handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+    tf.distribute.cluster_resolver.TFConfigClusterResolver(), checkpoint, mine,
+    tf.distribute.experimental.TerminationConfig(exit_fn=leave),
+)
+@tf.function
+def step():
+    strategy.run(lambda: total.assign_add(tf.distribute.get_replica_context().all_reduce("sum", 1.0)))
+def train():
+    import time
+    step()
+    step_number.assign_add(1)
+    time.sleep(0.02)
+try:
+    while True:
+        handler.run(train)
+except Left:
+    pass
+(int(step_number), os.listdir(mine) != [])
+"""
+    )
+    saved = dict(two.ns["r"])
+    steps = {step for step, _ in saved.values()}
+    assert len(steps) == 1 and steps.pop() > 0 and all(has for _, has in saved.values())
+
+
+def test_chaos_comes_and_goes_and_the_cluster_works_afterwards(two):
+    said = two.run("%tfcluster chaos --seed 3 --seconds 3 --every 0.3 --faults pause,slow,flood,interrupt")
+    assert "chaos with seed 3" in said and said.count(" s: ") >= 3
+    began = time.monotonic()
+    while time.monotonic() - began < 3:
+        try:
+            two.run("%%tfcluster --view quiet\nimport tfmagic\nfor _ in range(20): tfmagic.barrier()")
+        except KeyboardInterrupt:
+            continue
+    two.run("%tfcluster chaos --stop")
+    two.run("%%tfcluster --view quiet --out r\n1")
+    assert len(two.ns["r"]) == 2
+
+
+def test_chaos_leaves_no_task_stopped_when_it_is_ended(two):
+    two.run("%tfcluster chaos --seed 1 --seconds 60 --every 0.05 --faults pause,slow")
+    two.run("%tfcluster chaos --stop")
+    two.run("%%tfcluster --view quiet --timeout 20 --out r\n1")
+    assert len(two.ns["r"]) == 2
+
+
+def test_a_stopped_task_dies_with_its_cluster(two):
+    two.run("%tfcluster pause worker-0")
+    pids = [row["pid"] for row in two.cluster().status()]
+    two.run("%tfcluster stop")
+    import psutil
+
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)))
+
+
+def test_faults_of_tasks_that_are_not_there_are_refused(two):
+    for line in ("kill worker-7", "pause chief", "slow ps-0 3", "flood x 1", "preempt worker-9"):
+        with pytest.raises(UsageError, match="worker-0, worker-1|no task|has no"):
+            two.run(f"%tfcluster {line}")
+    with pytest.raises(UsageError, match="there is no fault typo"):
+        two.run("%tfcluster chaos --faults typo")

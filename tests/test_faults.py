@@ -1,0 +1,74 @@
+"""Plans of faults, and what the lines of the fault lab say. No process."""
+
+import pytest
+from IPython.core.error import UsageError
+
+from tfmagic.faults import KINDS, Fault, draw_plan
+from tfmagic.options import parse_line
+from tfmagic.spec import TaskId
+
+A, B = TaskId("worker", 0), TaskId("worker", 1)
+
+
+def test_the_same_seed_gives_the_same_faults_and_another_one_others():
+    plan = draw_plan(7, (A, B), 60, 2, KINDS)
+    assert plan == draw_plan(7, (A, B), 60, 2, KINDS) != draw_plan(8, (A, B), 60, 2, KINDS)
+    assert {fault.task for fault in plan} == {A, B} and {fault.kind for fault in plan} <= set(KINDS)
+    assert all(0 < fault.at_s < 60 for fault in plan)
+    assert [fault.at_s for fault in plan] == sorted(fault.at_s for fault in plan)
+    assert 10 < len(plan) < 70
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"kinds": ("kill", "typo")}, "there is no fault typo; there are kill"),
+        ({"kinds": ()}, "none named"),
+        ({"seconds": 0}, "times above 0"),
+        ({"seconds": float("nan")}, "times above 0"),
+        ({"every_s": -1}, "times above 0"),
+    ],
+)
+def test_a_plan_of_nothing_is_refused(how, said):
+    with pytest.raises(ValueError, match=said):
+        draw_plan(1, (A,), **{"seconds": 10, "every_s": 1, **how})
+
+
+def test_a_fault_reads_as_a_line():
+    assert str(Fault(1.25, "kill", A)) == "1.2 s: kill worker-0"
+    assert str(Fault(2, "slow", B, 3, 5)) == "2.0 s: slow worker-1, 3.0 times slower for 5.0 s"
+    assert str(Fault(2, "flood", B, 5e6)) == "2.0 s: flood worker-1 with 5 MB"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("1000", 1000), ("200MB", 2 * 10**8), ("1.5k", 1500), ("2GiB", 2 << 30)]
+)
+def test_sizes_of_floods(text, size):
+    assert parse_line(f"flood worker-1 {text}").fault.amount == size
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("", 9), ("--signal TERM", 15), ("--signal SIGSEGV", 11), ("--signal 6", 6)]
+)
+def test_signals_of_kills(text, number):
+    assert parse_line(f"kill worker-1 worker-0 {text}").fault.signal_number == number
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("kill", "TASK"),
+        ("kill worker-0 --signal NONE", "there is no signal 'NONE'"),
+        ("kill worker-0 --signal 99", "there is no signal '99'"),
+        ("slow worker-0 0.5", "1 to 100 times slower, not 0.5 times"),
+        ("slow worker-0 fast", "not a factor"),
+        ("slow worker-0 nan", "1 to 100"),
+        ("flood worker-0 lots", "not a number of bytes"),
+        ("flood worker-0 -5", "flood"),
+        ("pause worker-0 --after -1", "more than 0"),
+        ("chaos --seconds x", "not a number of seconds"),
+    ],
+)
+def test_lines_that_make_no_sense_say_what_would(line, said):
+    with pytest.raises(UsageError, match=said):
+        parse_line(line)
