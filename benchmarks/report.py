@@ -24,6 +24,7 @@ class Sizes:
     page_lines: int = 1_000_000  # a task
     array_rounds: int = 7
     deaths: int = 3
+    watch_s: float = 15.0
     training_rounds: int = 3
     training_blocks: int = 12  # of 50 steps
 
@@ -39,6 +40,7 @@ QUICK = Sizes(
     page_lines=250_000,
     array_rounds=3,
     deaths=2,
+    watch_s=6.0,
     training_rounds=3,
     training_blocks=4,
 )

@@ -49,20 +49,19 @@ def observe(state: ClusterState, event: TasksObserved, now: float) -> ClusterSta
         marks = dict(cell.marks)
         for task in cell.waiting_for:
             mark = marks.get(task) or Mark(cell.started)
-            mark = replace(mark, at=min(mark.at + asleep_s, now))
-            if (sign := event.signs.get(task)) is not None:
-                mark = _fold_sign(mark, sign, now)
-            marks[task] = mark
+            if asleep_s:
+                mark = replace(mark, at=min(mark.at + asleep_s, now))
+            sign = event.signs.get(task)
+            marks[task] = mark if sign is None else _fold_sign(mark, sign, now)
         state = with_cell(state, replace(cell, marks=marks))
     return replace(state, observed_at=now)
 
 
 def _fold_sign(mark: Mark, sign: Sign, now: float) -> Mark:
-    seen = replace(mark, stopped=sign.stopped, seen_cpu_s=sign.cpu_s)
     is_first = mark.log_bytes < 0  # from here on differences count
     if is_first or sign.log_bytes != mark.log_bytes or _computes(mark, sign, now):
-        return replace(seen, at=now, cpu_s=sign.cpu_s, log_bytes=sign.log_bytes)
-    return seen
+        return Mark(now, sign.cpu_s, sign.log_bytes, sign.cpu_s, sign.stopped, mark.asks, mark.place)
+    return Mark(mark.at, mark.cpu_s, mark.log_bytes, sign.cpu_s, sign.stopped, mark.asks, mark.place)
 
 
 def _computes(mark: Mark, sign: Sign, now: float) -> bool:

@@ -66,6 +66,7 @@ from tfmagic.states import (
 
 _LOOK_S = 0.5  # between two looks at the processes and logs while a cell runs; the first comes after it
 _IDLE_LOOK_S = 5.0  # the same between cells
+_LOOK_SHARE = 0.04  # of a core: with a thousand tasks, looks are rarer
 _OBSERVED = (TasksObserved, TaskStarted, TaskReady, TaskExited, TaskLost)
 
 
@@ -140,7 +141,7 @@ class Supervisor:
         self.cells_ended = 0
         self._observer = observer
         self._sampler: Sampler[Hashable] = Sampler()
-        self._last_look = time.monotonic()
+        self._last_look, self._look_s = time.monotonic(), _LOOK_S
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
 
     def start(self) -> None:
@@ -216,11 +217,11 @@ class Supervisor:
         """When the next look is due: short cells are not kept waiting for one."""
         idle = self._last_look + _IDLE_LOOK_S
         begun = min((run.requested_at for run in list(self._cells.values())), default=None)
-        return idle if begun is None else min(max(self._last_look, begun) + _LOOK_S, idle)
+        return idle if begun is None else min(max(self._last_look, begun) + self._look_s, idle)
 
     def _look(self) -> TasksObserved:
         """Look at the processes and their logs from outside."""
-        self._last_look = time.monotonic()
+        self._last_look, began = time.monotonic(), time.thread_time()
         pids: dict[Hashable, int] = {task: seen.pid for task, seen in self.state.tasks.items()}
         pids.update(self.own_pids())
         self.usage = self._sampler.sample(pids)
@@ -230,6 +231,7 @@ class Supervisor:
             for task, use in seen.items()
         }
         self.warning = memory.shortage({task.name: use.memory_bytes for task, use in seen.items()})
+        self._look_s = max(_LOOK_S, (time.thread_time() - began) / _LOOK_SHARE)
         return TasksObserved(signs)
 
     def own_pids(self) -> dict[str, int]:

@@ -25,6 +25,7 @@ from tfmagic.views.board import Board
 from tfmagic.views.facts import describe_cell, with_texts
 
 _LOOK_S, _FLOOD_LOOK_S = 0.1, 0.3
+_LOOK_SHARE = 0.06  # of a core, for looking and for what is sent to the page
 _SHOW_AFTER_S = 0.1  # cells that are over by then need no live display
 _KEYFRAME_S, _KEYFRAME_LIMIT_S = 0.15, 16.0  # snapshots until the page has said hello, ever more rarely
 _DRAFT_BYTES = 30_000
@@ -136,14 +137,20 @@ class PanelView:
         self._board = Board(stage, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
         self._is_live = self._greeted = False
         self._keyframe_at, self._keyframe_s = 0.0, _KEYFRAME_S
+        self._look_cost_s = 0.0
 
     @property
     def interval_s(self) -> float:
-        """Between two looks. In a flood nobody reads, and the tasks want the cores."""
-        return _FLOOD_LOOK_S if self._board.is_flooded else _LOOK_S
+        """Between two looks. In a flood nobody reads, and the tasks want the cores; so do many tasks."""
+        return max(_FLOOD_LOOK_S if self._board.is_flooded else _LOOK_S, self._look_cost_s / _LOOK_SHARE)
 
     def update(self) -> None:
         """Show what is new."""
+        began = time.thread_time()
+        self._update()
+        self._look_cost_s = time.thread_time() - began
+
+    def _update(self) -> None:
         self._ending.begin()
         age_s = time.monotonic() - self._stage.run.requested_at
         if not self._is_live:

@@ -1,0 +1,238 @@
+"""What it costs to watch: seconds until a death or a hang is seen, and the share of a core that it takes.
+
+A real cluster for the times. For the share, simulated tasks: a scripted backend whose tasks reach another
+line of the cell and print a line each second, under the real supervisor and the real panel, whose messages
+are encoded and thrown away. Another process writes the logs. The share is the CPU time of this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tfmagic
+from benchmarks.report import Row, Sizes, Target
+from tfmagic.events import CellRequested, CellReturned, LineReached, RunCell, TaskBoot, TaskReady, TaskStarted
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+from tfmagic.states import Policy
+from tfmagic.supervisor import Supervisor
+from tfmagic.views import Stage
+from tfmagic.views.panel import Look, PanelView
+
+_PATIENCE_S = 30.0
+_WRITER = """
+import os, sys, time
+folder, count, end = sys.argv[1], int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
+fds = [os.open(f"{folder}/worker-{i}.log", os.O_WRONLY | os.O_APPEND) for i in range(count)]
+turn = 0
+while time.monotonic() < end:
+    began = time.monotonic()
+    for i, fd in enumerate(fds):
+        os.write(fd, b"epoch %d loss 0.1234 accuracy 0.9876 of task %d\\n" % (turn, i))
+        if i % 50 == 49:
+            time.sleep(max(began + i / count - time.monotonic(), 0))
+    turn += 1
+    time.sleep(max(began + 1 - time.monotonic(), 0))
+"""
+
+
+def measure(sizes: Sizes) -> list[Row]:
+    return [*_detection(sizes), *(_share(count, sizes) for count in (4, 64, 1000)), _sampling(sizes)]
+
+
+# ---- times --------------------------------------------------------------------------------------
+
+
+def _detection(sizes: Sizes) -> list[Row]:
+    deaths, pauses, hangs = [], [], []
+    with tfmagic.Cluster(workers=3, stall_s=2.0) as cluster:
+        supervisor = cluster._running_life().supervisor
+        for _ in range(sizes.deaths):
+            pid = supervisor.state.tasks[cluster.tasks[1]].pid
+            began = time.perf_counter()
+            os.kill(pid, signal.SIGKILL)
+            supervisor.wait_for(lambda s: not s.tasks[cluster.tasks[1]].pid, _PATIENCE_S)
+            deaths.append(1000 * (time.perf_counter() - began))
+            cluster.revive()
+        for _ in range(sizes.deaths):
+            future = cluster.submit(time.sleep, 60)
+            _until(
+                lambda: cluster.status()[1]["line"] is not None or cluster.status()[1]["doing"] == "running"
+            )
+            began = time.perf_counter()
+            cluster.faults.pause("worker-1")
+            _until(lambda: cluster.status()[1]["doing"] == "stalled")
+            pauses.append(1000 * (time.perf_counter() - began))
+            cluster.faults.resume("worker-1")
+            _until(lambda: cluster.status()[0]["doing"] == "stalled")
+            hangs.append(time.perf_counter() - began - 2.0)
+            cluster.interrupt()
+            future.exception()
+    return [
+        _row("death between cells (SIGKILL) to the state", deaths, "ms", 50),
+        _row("SIGSTOP in a cell to 'stalled'", pauses, "ms", 1500),
+        _row("hang to its sentence, beyond stall_s (2 s)", hangs, "s", 3),
+    ]
+
+
+def _until(condition: Callable[[], Any]) -> None:
+    deadline = time.perf_counter() + _PATIENCE_S
+    while not condition():
+        if time.perf_counter() > deadline:
+            raise TimeoutError("what is measured did not happen")
+        time.sleep(0.002)
+
+
+# ---- shares -------------------------------------------------------------------------------------
+
+
+class ScriptedBackend:
+    """Tasks without processes: ready at once; while a cell runs each reaches a line every second."""
+
+    def __init__(self, count: int):
+        self._tasks = [TaskId("worker", i) for i in range(count)]
+        self._unreported: list[Any] = []
+        self._cells: dict[TaskId, int] = {}
+        self._next = 0.0
+        self._place = self._turn = 0
+        self._wake, self._woken = os.pipe()
+        self.ended = False
+
+    def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
+        return {task: f"127.0.0.1:{port}" for port, task in enumerate(tasks, 1024)}
+
+    def launch(self, boot: TaskBoot) -> None:
+        self._unreported += [
+            TaskStarted(boot.task, boot.attempt, 0, False),
+            TaskReady(boot.task, boot.attempt, 0, "nowhere"),
+        ]
+
+    def send(self, task: TaskId, command: Any) -> None:
+        if isinstance(command, RunCell):
+            self._cells[task] = command.cell
+
+    def signal(self, task: TaskId, number: int) -> None:
+        pass
+
+    def poll(self, timeout_s: float | None) -> Sequence[Any]:
+        import select
+
+        events, self._unreported = self._unreported, []
+        if events:
+            return events
+        due = max(self._next - time.monotonic(), 0.0) if self._cells else 1.0
+        if select.select([self._wake], [], [], min(due, 1.0 if timeout_s is None else timeout_s))[0]:
+            os.read(self._wake, 4096)
+        if self.ended:
+            return [CellReturned(task, 1, cell, 1.0, 0) for task, cell in self._cells.items()]
+        return self._reach_lines() if self._cells and time.monotonic() >= self._next else []
+
+    def _reach_lines(self) -> list[Any]:
+        """Of a twentieth of the tasks: they do not all come at the same moment."""
+        self._next = time.monotonic() + 0.05
+        share = max(len(self._tasks) // 20, 1)
+        chosen = self._tasks[self._place : self._place + share] if self._place < len(self._tasks) else []
+        self._place = (self._place + share) % max(len(self._tasks), 20)
+        self._turn += 1
+        return [LineReached(task, 1, self._cells[task], "<cell>", self._turn % 50 + 1) for task in chosen]
+
+    def own_pids(self) -> Mapping[str, int]:
+        return {}
+
+    def wake(self) -> None:
+        os.write(self._woken, b"x")
+
+    def close(self) -> None:
+        os.close(self._wake)
+        os.close(self._woken)
+
+
+class _Encoded:
+    """A live display that encodes what it is sent, as a widget does, and shows it to nobody."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def open(self, board: Any) -> Mapping[str, Any]:
+        return {"text/plain": json.dumps(board.setup)}
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self.bytes += len(json.dumps(message))
+
+    def requests(self) -> list[Mapping[str, Any]]:
+        return [] if self.bytes else [{"kind": "hello"}]
+
+    def end(self, replay: Callable[[], Mapping[str, Any]]) -> None:
+        pass
+
+
+def _share(count: int, sizes: Sizes) -> Row:
+    folder = Path(os.environ["TFMAGIC_STATE_DIR"]) / f"simulated-{count}"
+    folder.mkdir()
+    run, backend = Run(folder), ScriptedBackend(count)
+    tasks = tuple(TaskId("worker", i) for i in range(count))
+    for task in tasks:
+        run.log_path(task).touch()
+    boot = lambda task, attempt: TaskBoot(  # noqa: E731 - only its task and attempt are read
+        task, attempt, "", (), "", {}, "", (), "", tasks[0], 0, False
+    )
+    supervisor = Supervisor(backend, tasks, Policy, boot, run, 1 << 40)
+    supervisor.start()
+    supervisor.wait_for(lambda s: all(seen.host for seen in s.tasks.values()), _PATIENCE_S)
+    command = RunCell(cell=1, source="pass", filename="<cell>", tasks=tasks)
+    cell = supervisor.run_cell(CellRequested(1, dict.fromkeys(tasks, command)))
+    stage = Stage(
+        "simulated", f"{count} workers", run, cell, supervisor, lambda outcome: {}, "pass", "<cell>"
+    )
+    view = PanelView(stage, lambda data, **how: None, _Encoded, Look())
+    seconds = sizes.watch_s
+    writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder), str(count), str(seconds + 1)])
+    _show(view, 1.0)
+    began, used = time.perf_counter(), time.process_time()
+    _show(view, seconds)
+    share = 100 * (time.process_time() - used) / (time.perf_counter() - began)
+    backend.ended = True
+    backend.wake()
+    cell.done.wait(_PATIENCE_S)
+    view.finish(cell.outcome)
+    supervisor.close()
+    writer.wait()
+    target = Target("value", "<=", 20) if count == 1000 else None
+    return Row(f"supervisor and panel, {count} simulated tasks", share, "% core", None, "", target)
+
+
+def _show(view: PanelView, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        view.update()
+        time.sleep(view.interval_s)
+
+
+def _sampling(sizes: Sizes) -> Row:
+    """Reading CPU, memory, threads and files of 16 real tasks, twice a second."""
+    from tfmagic.resources import Sampler
+
+    with tfmagic.Cluster(workers=16) as cluster:
+        pids = {row["task"]: row["pid"] for row in cluster.status()}
+        sampler: Sampler[str] = Sampler()
+        for _ in range(20):
+            sampler.sample(pids)  # the first looks weigh all of them
+        began, used = time.perf_counter(), time.thread_time()
+        while time.perf_counter() - began < sizes.watch_s:
+            sampler.sample(pids)
+            time.sleep(0.5)
+        share = 100 * (time.thread_time() - used) / (time.perf_counter() - began)
+    return Row("looking at 16 tasks with psutil", share, "% core", None, "", Target("value", "<=", 1))
+
+
+def _row(what: str, values: list[float], unit: str, limit: float) -> Row:
+    return Row(what, statistics.median(values), unit, None, "", Target("value", "<=", limit), (values, []))
