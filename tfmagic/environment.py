@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
+from tfmagic import memory
 from tfmagic.capture import format_bytes
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.spec import ClusterShape, TaskId
@@ -91,28 +90,23 @@ def assign_gpus(task: TaskId, shape: ClusterShape, gpus: list[str], per_task: in
     return gpus[place * count : (place + 1) * count]
 
 
+def needed_bytes(shape: ClusterShape, task_bytes: int, launcher_running: bool) -> int:
+    """The memory of a cluster before it computes anything."""
+    return (0 if launcher_running else _LAUNCHER_BYTES) + len(shape.tasks) * task_bytes
+
+
 def check_memory(shape: ClusterShape, task_bytes: int, launcher_running: bool) -> None:
     """Refuse a cluster that this machine cannot hold.
 
     Raises:
         LaunchError: Says what is needed, what is free, and how many tasks would fit.
     """
-    free = min(psutil.virtual_memory().available, _cgroup_free_bytes())
-    base = 0 if launcher_running else _LAUNCHER_BYTES
-    needed = base + len(shape.tasks) * task_bytes
+    free = memory.free_bytes()
+    needed = needed_bytes(shape, task_bytes, launcher_running)
     if needed > free:
-        fits = max((free - base) // task_bytes, 0)
+        base = needed - len(shape.tasks) * task_bytes
+        fits = max((free - base) // max(task_bytes, 1), 0)
         raise LaunchError(
             f"a cluster of {shape} needs about {format_bytes(needed)} of memory before it computes "
             f"anything, and {format_bytes(free)} are free; nothing was started. Up to {fits} tasks fit."
         )
-
-
-def _cgroup_free_bytes() -> float:
-    """What the control group of this process still allows (cgroup v2), or infinity."""
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text()
-        return float("inf") if limit == "max" else int(limit) - int(used)
-    except (OSError, ValueError):
-        return float("inf")
