@@ -9,6 +9,7 @@ start nothing, import nothing of TensorFlow's or Keras', and reach no network bu
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -62,14 +63,15 @@ def troubles(case: Case) -> list[Finding]:
 
 def speak_up(shell: Any, cluster: Cluster) -> None:
     """Say on stderr what will go wrong with a cluster that is about to be started; else nothing."""
-    for finding in troubles(case_of(shell, cluster)):
-        print(f"tfmagic: {finding.what}\n    {finding.advice}", file=sys.stderr)
+    with contextlib.suppress(Exception):  # whatever it is: nothing of this is worth a start
+        for finding in troubles(case_of(shell, cluster)):
+            print(f"tfmagic: {finding.what}\n    {finding.advice}", file=sys.stderr)
 
 
 def _look(check: Check, case: Case) -> Iterator[Finding]:
     """The findings of one check. One that fails on a strange machine costs its findings, and no more."""
     try:
         yield from check(case)
-    except Exception as error:  # whatever it is: a start must not fail for a look at the machine
+    except Exception as error:  # whatever it is, the other checks have their say
         name = check.__name__.replace("_", " ")
         yield Finding(f"{name}: could not be looked at ({error!r})", severity=Severity.NOTE)

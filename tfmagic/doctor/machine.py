@@ -16,6 +16,7 @@ from tfmagic.backends import launching
 from tfmagic.capture import format_bytes
 from tfmagic.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.errors import ClusterSpecError, LaunchError
+from tfmagic.spec import TaskId
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _THREADS = 110  # of a task with a TensorFlow server, of which 97 are gRPC's (measured, 2.21 on 2 cores)
@@ -85,11 +86,12 @@ def _cpu_quota(cgroups: Path) -> float:
 def gpus(case: Case) -> Iterator[Finding]:
     """Which GPUs the tasks will see, and whether this TensorFlow can use them."""
     present, seen = environment.visible_gpus({}), environment.visible_gpus(case.environ)
+    computes = TaskId("worker", 0) if case.shape.workers else TaskId("chief", 0)  # all of them get as many
     try:
-        for task in case.shape.tasks:
-            environment.assign_gpus(task, case.shape, seen, case.make.gpus_per_task)
+        environment.assign_gpus(computes, case.shape, seen, case.make.gpus_per_task)
     except ClusterSpecError as error:
         yield refused(f"GPUs: {len(seen)}", str(error))
+        return
     if not present:
         yield Finding("no GPU: tasks compute on the processor")
         return
@@ -130,7 +132,7 @@ def built_with_cuda() -> bool:
     return True
 
 
-def has_cuda_libraries() -> bool:
+def has_cuda_libraries(cache: Path = Path("/etc/ld.so.cache")) -> bool:
     """Whether the CUDA runtime is here: as wheels, in the loader's cache, or on LD_LIBRARY_PATH."""
     if any((d.metadata["Name"] or "").startswith("nvidia-cuda-runtime") for d in distributions()):
         return True
@@ -138,7 +140,7 @@ def has_cuda_libraries() -> bool:
         if any(Path(folder).glob("libcudart.so*")):
             return True
     try:
-        return b"libcudart.so" in Path("/etc/ld.so.cache").read_bytes()
+        return b"libcudart.so" in cache.read_bytes()
     except OSError:
         return False
 
