@@ -177,7 +177,6 @@ def test_a_configuration_of_keras_that_chooses_nothing_is_silent(tmp_path, monke
 
 def test_a_file_that_hides_a_package_or_a_module_is_named(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "keras", raising=False)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     for name in ("train.py", "test.py", "queue.txt"):
         (tmp_path / name).touch()

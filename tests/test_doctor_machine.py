@@ -238,6 +238,12 @@ def test_ports_that_run_out_are_named():
     assert "no port for each of 100 tasks (Too many open files)" in said
 
 
+def test_more_tasks_than_the_system_has_ports_are_named():
+    assert one(network.loopback(case(workers=10_000))).severity is Severity.FINE
+    found = one(network.loopback(case(workers=70_000)))
+    assert found.told_by_start and "the system hands out" in found.what
+
+
 def test_a_port_that_is_refused_is_told_as_a_start_tells_it(monkeypatch):
     def refuse(*_):
         raise OSError(errno.EADDRINUSE, "Address already in use")

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -194,7 +195,7 @@ def hidden_modules(case: Case) -> Iterator[Finding]:
     loaded those before it was put there; the process that imports TensorFlow loads them anew.
     """
     for name in _IMPORTED_WHOLE:
-        spec = None if name in sys.modules else importlib.util.find_spec(name)
+        spec = PathFinder.find_spec(name)  # asks the path also where the notebook has loaded it
         if spec is not None and spec.origin and not spec.origin.endswith("__init__.py"):
             yield _hides(Path(spec.origin), f"the package {name}")
     stdlib = os.path.dirname(os.__file__)
@@ -205,7 +206,7 @@ def hidden_modules(case: Case) -> Iterator[Finding]:
 
 
 def _hides(path: Path, what: str) -> Finding:
-    mend = f"TensorFlow cannot be imported beside it:  !mv '{path}' '{path.with_stem('my_' + path.stem)}'"
+    mend = f"the process that imports TensorFlow gets this file instead:  !mv '{path}' '{path.with_stem('my_' + path.stem)}'"
     return trouble(f"{path} hides {what}", mend)
 
 
