@@ -10,7 +10,7 @@ from doctoring import NOTEBOOK, TERMINAL, Runner, case, install
 
 from tfmagic import doctor
 from tfmagic.doctor import Severity, settings, software
-from tfmagic.errors import TaskTimeoutError
+from tfmagic.errors import LaunchError, TaskTimeoutError
 from tfmagic.makes import Make
 
 
@@ -188,6 +188,21 @@ def test_a_file_that_hides_a_package_or_a_module_is_named(monkeypatch, tmp_path)
         f"{tmp_path}/keras.py hides the package keras",
         f"{tmp_path}/queue.py hides Python's own module queue",
     }
+
+
+def test_a_start_speaks_of_the_file_that_makes_it_fail_and_its_line_mends_it(
+    notebook, monkeypatch, capsys, tmp_path
+):
+    (tmp_path / "keras.py").write_text("model = 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("TF_DOCTOR_TEST", "1")  # read at import time, as far as anybody knows: a new launcher
+    with pytest.raises(LaunchError):
+        notebook.run("%tfcluster start --workers 1")
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/keras.py hides the package keras" in said
+    subprocess.run(said.partition("!")[2], shell=True, check=True)
+    notebook.run("%tfcluster start --workers 1")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_on_the_path_that_is_not_there_is_no_finding(monkeypatch):

@@ -191,8 +191,9 @@ def _configured_backend(path: Path) -> str:
 def hidden_modules(case: Case) -> Iterator[Finding]:
     """Files of the user's that are imported in place of a package or of a module of Python.
 
-    The notebook's folder is on the import path before Python's own modules. The notebook itself has
-    loaded those before it was put there; the process that imports TensorFlow loads them anew.
+    IPython puts the notebook's folder before the packages, and ``sys.path.insert(0, ...)`` a folder before
+    Python's own modules. What the notebook has loaded by then it keeps; the process that imports TensorFlow
+    loads it anew, by the same path.
     """
     for name in _IMPORTED_WHOLE:
         spec = PathFinder.find_spec(name)  # asks the path also where the notebook has loaded it
@@ -206,8 +207,9 @@ def hidden_modules(case: Case) -> Iterator[Finding]:
 
 
 def _hides(path: Path, what: str) -> Finding:
-    mend = f"the process that imports TensorFlow gets this file instead:  !mv '{path}' '{path.with_stem('my_' + path.stem)}'"
-    return trouble(f"{path} hides {what}", mend)
+    free = path.with_stem(f"my_{path.stem}")
+    why = "the process that imports TensorFlow gets this file instead"
+    return trouble(f"{path} hides {what}", f"{why}:  !mv '{path}' '{free}'")
 
 
 def _modules_in(folder: str) -> set[str]:
