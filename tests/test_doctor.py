@@ -85,7 +85,7 @@ def test_two_tensorflows_at_once_are_noted(only):
 
 
 def test_a_protobuf_that_tensorflow_does_not_work_with_is_trouble(only):
-    wants = ["protobuf<8.0.0,>=6.31.1", "keras>=3.12.0", 'nvidia-x<1; extra == "and-cuda"', "wrapt>=99"]
+    wants = ["protobuf<8.0.0,>=6.31.1", "keras>=3.12.0", 'keras<1; extra == "old"', "wrapt>=99"]
     only({"tensorflow": wants}, tensorflow="2.21.0", protobuf="3.20.3", keras="3.12.0")
     fine, found = software.tensorflow(case())
     assert found.what == "protobuf 3.20.3"
@@ -178,7 +178,7 @@ def test_a_configuration_of_keras_that_chooses_nothing_is_silent(tmp_path, monke
 def test_a_file_that_hides_a_package_or_a_module_is_named(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    for name in ("train.py", "test.py", "queue.txt"):
+    for name in ("train.py", "antigravity.py", "queue.txt"):
         (tmp_path / name).touch()
     assert list(software.hidden_modules(case())) == []
     for name in ("queue.py", "keras.py"):

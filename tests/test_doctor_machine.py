@@ -340,10 +340,17 @@ def test_many_tasks_need_more_room_for_logs(base, monkeypatch):
     assert found.severity is Severity.NOTE and "logs of 8 tasks may take 8.0 GiB" in found.advice
 
 
-def test_a_folder_that_others_can_read_is_named_and_its_line_mends_it(base, monkeypatch):
+def test_little_room_is_noted_also_where_little_is_kept(base, monkeypatch):
+    monkeypatch.setattr(folder, "_free_bytes", lambda _: 500 << 20)
+    found = one(folder.state_folder(case(settings={"max_log_bytes": 1 << 20})))
+    assert found.severity is Severity.NOTE
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
+def test_a_folder_that_others_can_read_is_named_and_its_line_mends_it(base, monkeypatch, mode):
     monkeypatch.setattr(folder, "_free_bytes", lambda _: 50 << 30)
     assert one(folder.state_folder(case())).advice == ""
-    (base / "runs").chmod(0o755)
+    (base / "runs").chmod(mode)
     found = one(folder.state_folder(case()))
     assert found.severity is Severity.NOTE
     subprocess.run(found.advice.partition("!")[2], shell=True, check=True)
