@@ -42,3 +42,30 @@ def test_the_users_environment_wins_over_the_presets_and_env_over_both():
     base = {"MPLBACKEND": "agg", "A": "1"}
     seen = environ(TaskId("worker", 0), base, extra={"A": "2", "TF_NUM_INTRAOP_THREADS": "7"}.items())
     assert (seen["MPLBACKEND"], seen["A"], seen["TF_NUM_INTRAOP_THREADS"]) == ("agg", "2", "7")
+
+
+PROXY = "http://proxy.example:3128"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"http_proxy": PROXY}, "127.0.0.1"),
+        ({"https_proxy": PROXY, "no_proxy": "a.example,b"}, "127.0.0.1,a.example,b"),
+        ({"grpc_proxy": PROXY, "no_proxy": "a", "no_grpc_proxy": "c"}, "127.0.0.1,c"),
+        ({"HTTP_PROXY": PROXY, "all_proxy": PROXY}, None),
+        ({"http_proxy": ""}, None),
+        ({"http_proxy": "socks5://proxy.example"}, None),
+        ({"grpc_proxy": "", "http_proxy": PROXY}, None),
+    ],
+)
+def test_tasks_speak_with_each_other_past_a_proxy(environ, expected):
+    shape = ClusterShape(2)
+    found = task_environ(shape.tasks[0], shape, environ, {}, None, False)
+    assert found.get("no_grpc_proxy") == expected
+    assert {name: found.get(name) for name in environ if name != "no_grpc_proxy"} == {
+        name: value for name, value in environ.items() if name != "no_grpc_proxy"
+    }
+    own = task_environ(shape.tasks[0], shape, environ, {"no_grpc_proxy": "x"}, None, False)
+    assert own["no_grpc_proxy"] == "x"  # who says so means it

@@ -91,7 +91,7 @@ class Cluster:
         if name != os.path.basename(name) or not name or name.startswith("."):
             raise ClusterSpecError(f"{name!r} cannot name a cluster: use letters, digits, - and _")
         self.name = name
-        self._make = Make(dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate)
+        self.make = Make(dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate)
         self._namespace = namespace
         self._life: ClusterLife | None = None  # the present one, or the last
         self._faults: FaultLab | None = None
@@ -144,14 +144,14 @@ class Cluster:
         with self._lock:
             if self.running:
                 return self
-            flavour = self._make.flavour
+            flavour = self.make.flavour
             environment.check_memory(self.shape, self.setting("task_bytes"), launching.is_warm(flavour))
             for task in self.tasks:
-                self._make.environ(task, self.shape)  # a shape that asks for too many GPUs starts nothing
+                self.make.environ(task, self.shape)  # a shape that asks for too many GPUs starts nothing
             base = runs.state_dir(self.setting("state_dir"))
             runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))
             run = runs.create_run(base, self.name, {"shape": str(self.shape)})
-            life = ClusterLife(self.name, self.shape, self._make, self.setting, self._main, run)
+            life = ClusterLife(self.name, self.shape, self.make, self.setting, self._main, run)
             self._life, self._faults = life, FaultLab(life.supervisor, self.name)
             try:
                 timeout_s = self.setting("start_timeout_s")

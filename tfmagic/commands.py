@@ -67,7 +67,7 @@ def run_line(magics: TFClusterMagics, options: LineOptions) -> None:
         case "attach":
             _attach(magics, options)
         case "doctor":
-            _doctor(magics)
+            _doctor(magics, options)
         case "push":
             _push(magics, options)
         case "pull":
@@ -112,11 +112,13 @@ def _attach(magics: TFClusterMagics, options: LineOptions) -> None:
         display(item.data, metadata=item.metadata, raw=True)
 
 
-def _doctor(magics: TFClusterMagics) -> None:
-    for finding in doctor.examine(magics.shell, TFCluster.instance().state_dir):
-        print(f"{'✕' if finding.advice else '✓'} {finding.what}")
-        if finding.advice:
-            print(f"    {finding.advice}")
+def _doctor(magics: TFClusterMagics, options: LineOptions) -> None:
+    """Look at this environment, for a cluster of the given shape or for the one that runs."""
+    cluster = magics.clusters.get(options.cluster)
+    if cluster is None or not cluster.running or options.shape.given:
+        cluster = magics.new_cluster(options.cluster, options.shape)
+    for finding in doctor.examine(doctor.case_of(magics.shell, cluster)):
+        print(finding)
 
 
 def _find_run(magics: TFClusterMagics, options: LineOptions, base: Path) -> Run:

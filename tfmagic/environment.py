@@ -40,7 +40,31 @@ def task_environ(
         forced["CUDA_VISIBLE_DEVICES"] = ",".join(assign_gpus(task, shape, gpus, gpus_per_task))
     if legacy_keras:
         forced["TF_USE_LEGACY_KERAS"] = "1"
-    return {**presets, **base, **forced, **extra}
+    return {**presets, **base, **forced, **_past_proxy({**base, **extra}), **extra}
+
+
+def proxy_variable(environ: Mapping[str, str]) -> str:
+    """The variable that gRPC takes a proxy from, or "".
+
+    Tried with TensorFlow 2.21: the first of these that is set decides, also when it is empty; names in
+    capitals, all_proxy and proxies of another scheme than http are not looked at.
+    """
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        if name in environ:
+            return name if environ[name].startswith("http://") else ""
+    return ""
+
+
+def _past_proxy(environ: Mapping[str, str]) -> dict[str, str]:
+    """What keeps tasks from looking for each other through a proxy, where they would wait for ever.
+
+    Tried likewise: no_grpc_proxy replaces no_proxy for gRPC, and is read by nothing else; an entry is the
+    end of an address, while ``*``, ``localhost`` and NO_PROXY mean nothing.
+    """
+    if not proxy_variable(environ):
+        return {}
+    others = environ.get("no_grpc_proxy", environ.get("no_proxy", ""))
+    return {"no_grpc_proxy": ",".join(filter(None, ("127.0.0.1", others)))}
 
 
 def _threads_per_task(shape: ClusterShape) -> int:
@@ -90,6 +114,11 @@ def assign_gpus(task: TaskId, shape: ClusterShape, gpus: list[str], per_task: in
     return gpus[place * count : (place + 1) * count]
 
 
+def needed_bytes(shape: ClusterShape, task_bytes: int, launcher_running: bool) -> int:
+    """The memory of a cluster before it computes anything."""
+    return (0 if launcher_running else _LAUNCHER_BYTES) + len(shape.tasks) * task_bytes
+
+
 def check_memory(shape: ClusterShape, task_bytes: int, launcher_running: bool) -> None:
     """Refuse a cluster that this machine cannot hold.
 
@@ -97,10 +126,10 @@ def check_memory(shape: ClusterShape, task_bytes: int, launcher_running: bool) -
         LaunchError: Says what is needed, what is free, and how many tasks would fit.
     """
     free = memory.free_bytes()
-    base = 0 if launcher_running else _LAUNCHER_BYTES
-    needed = base + len(shape.tasks) * task_bytes
+    needed = needed_bytes(shape, task_bytes, launcher_running)
     if needed > free:
-        fits = max((free - base) // task_bytes, 0)
+        base = needed - len(shape.tasks) * task_bytes
+        fits = max((free - base) // max(task_bytes, 1), 0)
         raise LaunchError(
             f"a cluster of {shape} needs about {format_bytes(needed)} of memory before it computes "
             f"anything, and {format_bytes(free)} are free; nothing was started. Up to {fits} tasks fit."

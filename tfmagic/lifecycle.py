@@ -147,7 +147,7 @@ def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterStat
         if phase in ALIVE:
             state = with_task(state, task, replace=True)
         else:
-            state = with_task(state, task, phase=Phase.PLANNED)
+            state = with_task(state, task, phase=Phase.PLANNED, not_before=0.0)
     return state
 
 
@@ -180,7 +180,7 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
     if old.attempt != event.attempt:
         return state
     phase = Phase.STOPPED if state.stopping else Phase.PLANNED if old.replace else Phase.DEAD
-    state = with_task(state, task, phase=phase, pid=0, end=event, ended_at=now, replace=False)
+    state = with_task(state, task, phase=phase, pid=0, end=event, not_before=now, replace=False)
     state = barriers.forget_task(state, task)
     for cell in state.cells.values():
         if cell.sent and task in cell.waiting_for:

@@ -20,7 +20,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
-from tfmagic import awaiting, commands, completion, detached, execution, rendering
+from tfmagic import awaiting, commands, completion, detached, doctor, execution, rendering
 from tfmagic.backends import launching
 from tfmagic.cells import Cell, Options
 from tfmagic.clusters import Cluster
@@ -209,6 +209,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         __tracebackhide__ = True
         if cluster.running:
             return ""
+        doctor.speak_up(self.shell, cluster)
         publish = publisher(self.shell) if hasattr(self.shell, "kernel") else None
         progress = StartProgress(cluster.name, str(cluster.shape), publish=publish)
         try:

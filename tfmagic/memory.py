@@ -1,4 +1,4 @@
-"""How much memory there is, and whether the kernel has killed somebody for want of it.
+"""How much memory there is and is free, and whether the kernel has killed somebody for want of it.
 
 Linux counts its out-of-memory kills for the machine (``/proc/vmstat``, oom_kill) and for each control
 group (``memory.events`` in version 2, ``memory.oom_control`` in version 1; see the kernel's admin-guide,
@@ -16,31 +16,30 @@ import psutil
 from tfmagic.capture import format_bytes
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 _LOW_SHARE, _LOW_BYTES = 0.05, 1 << 30  # below both, the system begins to look for somebody to kill
 
 
 def limit_bytes(cgroups: Path = _CGROUPS) -> int:
     """The memory that this process and its tasks may use together: the machine's, or its container's."""
     found = [psutil.virtual_memory().total]
-    for folder in _folders(cgroups):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(folder / name).strip()
-            if text.isdigit():
-                found.append(int(text))
+    for folder in cgroup_folders(cgroups):
+        found += _numbers(folder, "memory.max", "memory.limit_in_bytes")
     return min(found)
 
 
 def free_bytes(cgroups: Path = _CGROUPS) -> int:
-    """The memory that they may still take: of the machine, or of what its container has left."""
+    """The memory that may still be taken: what the machine has left, or its container allows.
+
+    A control group counts the files that it has read, too; those that are not in use make room by
+    themselves ("inactive_file" of ``memory.stat``) and are taken as free.
+    """
     found = [psutil.virtual_memory().available]
-    for folder in _folders(cgroups):
-        for limit, used in _LIMITS:
-            allowed, taken = _read(folder / limit).strip(), _read(folder / used).strip()
-            if allowed.isdigit() and taken.isdigit():
-                # the page cache counts as used there, and is given back when somebody needs it
-                found.append(int(allowed) - int(taken) + _cache_bytes(folder))
-    return max(min(found), 0)
+    for folder in cgroup_folders(cgroups):
+        limits = _numbers(folder, "memory.max", "memory.limit_in_bytes")
+        used = _numbers(folder, "memory.current", "memory.usage_in_bytes")
+        if limits and used:
+            found.append(max(limits[0] - used[0] + _unused_files(folder), 0))
+    return min(found)
 
 
 def shortage(uses: Mapping[str, int | None], cgroups: Path = _CGROUPS) -> str:
@@ -61,33 +60,35 @@ def shortage(uses: Mapping[str, int | None], cgroups: Path = _CGROUPS) -> str:
 def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat")) -> int:
     """How many processes the kernel has killed for want of memory; only its growth means something."""
     texts = [_read(vmstat)]
-    for folder in _folders(cgroups):
+    for folder in cgroup_folders(cgroups):
         texts += [_read(folder / "memory.events"), _read(folder / "memory.oom_control")]
     lines = (line.split() for text in texts for line in text.splitlines())
     return sum(int(words[1]) for words in lines if len(words) == 2 and words[0] == "oom_kill")
 
 
-def _cache_bytes(folder: Path) -> int:
-    for line in _read(folder / "memory.stat").splitlines():
-        name, _, value = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file") and value.isdigit():
-            return int(value)
-    return 0
-
-
-def _folders(cgroups: Path) -> Iterator[Path]:
-    """The folders of this process' control groups, and those that contain them."""
+def cgroup_folders(cgroups: Path = _CGROUPS, controller: str = "memory") -> Iterator[Path]:
+    """The folders of this process' control groups, and those that contain them, the outermost last."""
     seen = set()
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        root = cgroups / "memory" if controllers else cgroups
+        root = cgroups / controller if controllers else cgroups
         folder = root / path.lstrip("/")
         while folder.is_relative_to(root) and folder not in seen:
             seen.add(folder)
             yield folder
             folder = folder.parent
+
+
+def _unused_files(folder: Path) -> int:
+    stat = dict(line.split() for line in _read(folder / "memory.stat").splitlines())
+    return int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
+
+
+def _numbers(folder: Path, *names: str) -> list[int]:
+    """What those files hold that are there and hold a number."""
+    return [int(text) for name in names if (text := _read(folder / name).strip()).isdigit()]
 
 
 def _read(path: Path) -> str:

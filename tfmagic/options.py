@@ -345,7 +345,7 @@ COMMANDS = {
     "push": "send notebook variables:  push A,B [--on SELECTOR]",
     "wait": "wait for the cells that were started with --detach",
     "attach": "show a cell of a past run again, from disk:  attach [RUN] [--cell N]",
-    "doctor": "look at this environment: what will get in the way, and the line that mends it",
+    "doctor": "what will get in the way here, of a cluster of that shape, and the line that mends it",
     "pull": "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]",
 }
 
@@ -361,7 +361,7 @@ def line_parser(command: str) -> _Parser:
     """The parser of one sub-command of ``%tfcluster``."""
     parser = _Parser(f"%tfcluster {command}", description=COMMANDS[command])
     parser.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
-    if command in ("start", "restart"):
+    if command in ("start", "restart", "doctor"):
         _add_shape(parser)
     if command == "debug":
         parser.add_argument("words", nargs=1, metavar="TASK", help="the task")
@@ -435,7 +435,7 @@ def parse_line(line: str) -> LineOptions:
         raise UsageError(f"%tfcluster has no command {command!r}; it has {known}")
     parser = line_parser(command)
     found = parser.read(rest)
-    has_shape = command in ("start", "restart")
+    has_shape = command in ("start", "restart", "doctor")
     return LineOptions(
         command=command,
         cluster=found.cluster,

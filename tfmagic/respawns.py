@@ -33,19 +33,19 @@ def decide_processes(
     """Start and end processes; says when the next one is due."""
     times = []
     for task, seen in state.tasks.items():
-        if seen.phase is Phase.PLANNED:
+        if _may_restart(seen, policy):  # from here on cells wait for it
+            due = seen.not_before + restart_delay(seen, policy)
+            seen = replace(seen, phase=Phase.PLANNED, not_before=due, restarts=seen.restarts + 1)
+            state = replace(state, tasks={**state.tasks, task: seen})
+        if seen.phase is Phase.PLANNED and now < seen.not_before:
+            times.append(seen.not_before)
+        elif seen.phase is Phase.PLANNED:
             state = _launch(state, task, actions)
-        elif _may_restart(seen, policy):
-            due = seen.ended_at + restart_delay(seen, policy)
-            if now >= due:
-                state = _launch(state, task, actions, restarts=seen.restarts + 1)
-            else:
-                times.append(due)
         elif seen.replace and seen.phase is not Phase.ENDING:
             actions.append(Signal(task, SIGKILL))
             state = with_task(state, task, phase=Phase.ENDING)
     if policy.dependence_on_chief:
-        state = _end_with_chief(state, policy, actions)
+        state = _end_with_chief(state, actions)
     return state, min(times, default=None)
 
 
@@ -77,18 +77,16 @@ def _may_restart(seen: TaskState, policy: Policy) -> bool:
     return seen.phase is Phase.DEAD and bool(seen.host) and seen.restarts < policy.auto_restart
 
 
-def _launch(state: ClusterState, task: TaskId, actions: list[Action], **changes: object) -> ClusterState:
+def _launch(state: ClusterState, task: TaskId, actions: list[Action]) -> ClusterState:
     attempt = state.tasks[task].attempt + 1
     actions.append(Launch(task, attempt))
-    return with_task(state, task, phase=Phase.STARTING, attempt=attempt, host="", joined={}, **changes)
+    return with_task(state, task, phase=Phase.STARTING, attempt=attempt, host="", joined={})
 
 
-def _end_with_chief(state: ClusterState, policy: Policy, actions: list[Action]) -> ClusterState:
+def _end_with_chief(state: ClusterState, actions: list[Action]) -> ClusterState:
     """A chief that died for good takes the others along, as in TensorFlow's own runner."""
     chief = next((t for t in state.tasks if t.type == "chief"), None)
     if chief is None or state.tasks[chief].phase is not Phase.DEAD:
-        return state
-    if _may_restart(state.tasks[chief], policy):
         return state
     for task, seen in state.tasks.items():
         if seen.phase in (Phase.STARTING, Phase.READY, Phase.RUNNING):

@@ -191,7 +191,8 @@ def _look_at(state: ClusterState, cell: CellState, task: TaskId, policy: Policy,
     inside, wait = ("", Wait.NONE) if mark.place is None else (mark.place.inside, mark.place.wait)
     match wait:
         case Wait.COLLECTIVE | Wait.RPC:
-            return Standing("waiting", f"in {inside}", ("waits", "wait"), f"in {inside}", still_s)
+            where = f"in {inside or wait.value}"
+            return Standing("waiting", where, ("waits", "wait"), where, still_s)
         case Wait.DATASET:
             return Standing("waiting", "for its data set", ("waits", "wait"), "for the next batch", still_s)
         case Wait.PEERS:

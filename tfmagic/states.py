@@ -45,7 +45,7 @@ ALIVE = (Phase.STARTING, Phase.READY, Phase.RUNNING, Phase.ENDING)
 class TaskState:
     """One task: its present process and how its last one ended.
 
-    `replace`: its end is ours, it gets a new process. `restarts` counts those that the policy gave it,
+    `replace`: its end is ours, it gets a new process, not before the time `not_before`. `restarts` counts those that the policy gave it,
     `stalls` how often it was found to be stalled. `joined` are the attempts of the tasks with which its
     process has made a collective strategy: TensorFlow lets no other process of theirs in.
     """
@@ -56,8 +56,8 @@ class TaskState:
     host: str = ""
     fresh: bool = False
     end: TaskExited | TaskLost | None = None
-    ended_at: float = 0.0
     replace: bool = False
+    not_before: float = 0.0
     restarts: int = 0
     stalls: int = 0
     joined: Mapping[TaskId, int] = field(default_factory=dict)

@@ -335,9 +335,17 @@ def test_an_old_strategy_is_used_after_a_peer_was_restarted_alone(restarted):
         cluster.run(make_step, view="quiet")
 
 
+def hold_queue():
+    import tensorflow as tf
+
+    global queue
+    queue = tf.queue.FIFOQueue(3, tf.float32)
+
+
 def test_a_peer_that_was_restarted_alone_comes_back_with_another_incarnation():
     with tfmagic.Cluster(workers=2) as cluster:
         cluster.run(make_step, view="quiet")
+        cluster.run(hold_queue, on="worker-0", view="quiet")  # else all would get new addresses by themselves
         cluster.restart("worker-1")
         assert "died or was restarted alone" in hint_of(cluster, make_step)  # TensorFlow would wait for ever
         assert "died or was restarted alone" in hint_of(cluster, make_step)

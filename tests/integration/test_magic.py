@@ -215,7 +215,7 @@ def test_a_task_that_dies_is_named_with_its_last_lines_and_the_way_back(notebook
             "tfmagic.barrier()"
         )
     assert caught.value.exit_code == 3 and "last words" in str(caught.value)
-    with pytest.raises(TaskDied, match="%tfcluster restart worker-1"):
+    with pytest.raises(TaskDied, match="%tfcluster revive"):
         notebook.run("%%tfcluster\n1")
     notebook.run("%tfcluster restart worker-1")
     notebook.run("%%tfcluster --out r\n1")

@@ -43,7 +43,7 @@ class Lookout:
 
     def __init__(self, boot: TaskBoot):
         self._boot = boot
-        self._told: tuple[int, str, int, str] = (0, "", 0, "")
+        self._told: tuple[int, str, int, str, Wait] = (0, "", 0, "", Wait.NONE)
         self._still: tuple[int, int, float] = (0, 0, 0.0)
         self._inside: tuple[str, Wait] | None = None
 
@@ -59,11 +59,11 @@ class Lookout:
         elif self._inside is None and now - self._still[2] >= _STILL_S:
             self._inside = name_wait(frame, found)
         inside, wait = self._inside or ("", Wait.NONE)
-        place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside)
+        place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside, wait)
         if place == self._told:
             return None
         self._told = place
-        return LineReached(self._boot.task, self._boot.attempt, *place, wait)
+        return LineReached(self._boot.task, self._boot.attempt, *place)
 
 
 def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
