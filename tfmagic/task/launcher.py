@@ -81,9 +81,10 @@ def _preload() -> str:
     if os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "True", "true"):
         import tf_keras  # noqa: F401 - tf.keras is then this one
     _touch_lazy_modules(tf)
-    from tfmagic.task import autograph, collectives, keras_repair, program, shell  # noqa: F401
+    from tfmagic.task import autograph, collectives, exposure, keras_repair, program, shell  # noqa: F401
 
     shell.make_shell()
+    exposure.install()
     if blas is None:
         del os.environ["OPENBLAS_NUM_THREADS"]
     gc.collect()
