@@ -12,7 +12,20 @@ import tfmagic
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
     {"spec", "events", "errors"},
-    {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
+    {
+        "wire",
+        "pickling",
+        "capture",
+        "names",
+        "tracebacks",
+        "bounded",
+        "copies",
+        "context",
+        "runs",
+        "tasklog",
+        "identity",
+        "leftovers",
+    }
     | {"screen", "lines", "styles", "noise", "records", "resources"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "supervisor"},

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from tfmagic import environment, execution, failures, outcomes, rendering, runs, stacks, startup
+from tfmagic import environment, execution, failures, leftovers, outcomes, rendering, runs, stacks, startup
 from tfmagic.backends import launching
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Cell, Options, ViewName
@@ -160,6 +160,7 @@ class Cluster:
             for task in self.tasks:
                 self._make.environ(task, self.shape)  # a shape that asks for too many GPUs starts nothing
             base = runs.state_dir(self.setting("state_dir"))
+            leftovers.reap(base)
             runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))
             self._run = runs.create_run(base, self.name, {"shape": str(self.shape)})
             try:

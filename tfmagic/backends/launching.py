@@ -1,5 +1,8 @@
 """The kernel's side of its launchers: started once for each flavour, shared by all clusters.
 
+The process that we start is the keeper, whose child is the launcher: see `tfmagic.task.keeper`. It ends
+as the launcher ends.
+
 A launcher is warmed in the background: `warm` returns at once, and sessions that are opened
 meanwhile are served when the import is done. What the import printed lies in a memory file that is
 read only if it failed.
@@ -10,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -17,7 +21,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tfmagic import leftovers
 from tfmagic.events import Handle, LauncherFailed, LauncherReady, OpenSession
+from tfmagic.identity import identify
 from tfmagic.wire import Channel, channel_pair
 
 IMPORT_TIME_PREFIXES = (
@@ -62,11 +68,13 @@ class LauncherProcess:
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
         self.root, theirs = channel_pair()
-        environ = _environ_of(flavour)
+        self.mark = secrets.token_hex(16)
+        environ = {**_environ_of(flavour), leftovers.MARK: self.mark}
         self.import_time = import_time_variables(environ)
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from tfmagic.task import launcher; "
-            f"launcher.main({theirs.fileno()}, {os.getpid()}, {flavour.isolate})"
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
+            f"from tfmagic.task import launcher; launcher.main({theirs.fileno()}, pidfd, {flavour.isolate})"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -78,6 +86,7 @@ class LauncherProcess:
             start_new_session=True,
         )
         theirs.close()
+        self.keeper = identify(self.process.pid)
 
     @property
     def alive(self) -> bool:
@@ -123,6 +132,11 @@ class LauncherProcess:
         code = self.process.returncode
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"{text}\nthe launcher ended with {how}"
+
+    def end_strays(self) -> None:
+        """End what is left where launcher and keeper were killed at once. For when the session has ended."""
+        if not self.alive:
+            leftovers.end_marked(self.mark)
 
     def close(self) -> None:
         """End the launcher and, with it, every task."""
