@@ -12,6 +12,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+CLEAR_UP_S = 0.5  # for a resource tracker, of a few milliseconds' work, on a busy machine
+
 
 @dataclass(frozen=True, slots=True)
 class Stat:
@@ -81,6 +83,19 @@ def read_stat(pid: int) -> Stat | None:
         return None
     parent, group, session = map(int, fields[1:4])
     return Stat(pid, fields[0].decode(), parent, group, session, int(fields[19]))
+
+
+def clears_up(pid: int) -> bool:
+    """Whether this is a resource tracker of Python's multiprocessing.
+
+    It removes the shared memory that its processes have made by name as soon as the last of them has ended,
+    and then ends by itself; so it is ended last, and given a moment. That is the only use of a name here.
+    """
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"multiprocessing.resource_tracker" in file.read()
+    except OSError:
+        return False
 
 
 @functools.cache

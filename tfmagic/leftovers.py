@@ -14,11 +14,11 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfmagic.identity import Identity, Stat, from_json, read_stat, this_boot
+from tfmagic.identity import CLEAR_UP_S, Identity, Stat, clears_up, from_json, read_stat, this_boot
 from tfmagic.runs import Run, kernel_lives
 
 MARK = "TFMAGIC_LAUNCHER"  # the environment variable
@@ -78,11 +78,15 @@ def reap(base: Path) -> list[Leftover]:
     """SIGKILL what `find` finds, until nothing is found; what was ended."""
     ended: dict[Identity, Leftover] = {}
     for run in _abandoned(base):
-        deadline = time.monotonic() + _END_S
-        while (living := _living(run)) and time.monotonic() < deadline:
-            ended.update({left.process: left for left in living if left.process.kill()})
-            time.sleep(0.005)
-        if not living:  # not to be looked at again
+        named: dict[Identity, Leftover] = {}
+
+        def look(run: Run = run, named: dict[Identity, Leftover] = named) -> Iterable[Identity]:
+            named.update({left.process: left for left in _living(run)})
+            return [process for process in named if process.alive]
+
+        killed = _end(look)
+        ended.update({process: named[process] for process in killed})
+        if not look():  # not to be looked at again
             with contextlib.suppress(OSError):
                 (run.folder / _FILE).unlink()
     return list(ended.values())
@@ -90,13 +94,20 @@ def reap(base: Path) -> list[Leftover]:
 
 def end_marked(mark: str) -> None:
     """SIGKILL whatever inherited this mark, until there is none. For when nobody else is left to do it."""
-    deadline = time.monotonic() + _END_S
-    while time.monotonic() < deadline:
-        stats = {stat.pid: stat for stat in _our_processes()}
-        marked = [_identity(stats[pid]) for pid in stats if pid != os.getpid() and _has_mark(pid, {mark})]
-        if not [process for process in marked if process.kill()]:
-            return
+    _end(
+        lambda: [_identity(s) for s in _our_processes() if s.pid != os.getpid() and _has_mark(s.pid, {mark})]
+    )
+
+
+def _end(look: Callable[[], Iterable[Identity]]) -> set[Identity]:
+    """SIGKILL what `look` finds until it finds nothing, or the time is over; what was killed."""
+    began = time.monotonic()
+    killed: set[Identity] = set()
+    while (found := look()) and time.monotonic() - began < _END_S:
+        early = time.monotonic() - began < CLEAR_UP_S
+        killed |= {p for p in found if not (early and clears_up(p.pid)) and p.kill()}
         time.sleep(0.005)
+    return killed
 
 
 def _abandoned(base: Path) -> list[Run]:

@@ -258,7 +258,7 @@ class LocalBackend:
         return [*events, event]
 
     def _session_ended(self) -> list[Event]:
-        """The launcher is gone, and its tasks with it; end what they left in their groups."""
+        """The launcher is gone, and its tasks with it; end what they left, if its keeper is gone too."""
         if self._session is not None:
             self._selector.unregister(self._session)
             self._session.close()
@@ -268,9 +268,6 @@ class LocalBackend:
         for task, process in self._processes.items():
             if process.ended:
                 continue
-            if process.pid:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
             events += self._ended(task, process.attempt, TaskLost(task, process.attempt, reason))
         self.launcher.end_strays()
         return events

@@ -18,6 +18,7 @@ import signal
 import time
 from typing import NoReturn
 
+from tfmagic.identity import CLEAR_UP_S, clears_up
 from tfmagic.task import processes
 
 _CLEANUP_S = 10.0  # for what the system takes its time to end: a process in a driver, on a lost disk
@@ -63,11 +64,13 @@ def _watch(kernel: int, launcher: int) -> NoReturn:
 def end_descendants(watched: int = 0) -> int:
     """SIGKILL everything below this process until nothing is there; the wait status of `watched`."""
     status = 0
-    deadline = time.monotonic() + _CLEANUP_S
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while time.monotonic() - began < _CLEANUP_S:
+        early = time.monotonic() - began < CLEAR_UP_S
         for pid in processes.descendants():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            if not (early and clears_up(pid)):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         try:
             ended = os.waitpid(-1, os.WNOHANG)
             while ended[0]:

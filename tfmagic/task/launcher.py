@@ -40,6 +40,7 @@ from tfmagic.events import (
     TaskForked,
     TaskReaped,
 )
+from tfmagic.identity import clears_up
 from tfmagic.spec import TaskId
 from tfmagic.task import processes
 from tfmagic.task.keeper import end_descendants
@@ -228,7 +229,7 @@ class Launcher:
         child = self.children.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)
-        _kill_group(child.pid)
+        self._kill_group(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         with contextlib.suppress(OSError):  # its session may have ended
@@ -239,20 +240,33 @@ class Launcher:
         session = self.sessions.pop(fd)
         session.close()
         for child in [c for c in self.children.values() if c.session is session]:
-            _kill_group(child.pid)
+            _kill(child.pid)  # and its group when it is reaped
         if not self.sessions:
             self._kill_orphans()
 
     def _end_everything(self) -> None:
-        for child in self.children.values():
-            _kill_group(child.pid)
         end_descendants()
 
+    def _kill_group(self, pid: int) -> None:
+        """End the group of a task that has ended: at once, unless its resource tracker is at work there."""
+        orphans = [p for p in self._orphans() if p != pid and _group_of(p) == pid]
+        if not any(map(clears_up, orphans)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            return
+        for orphan in orphans:
+            for member in (orphan, *processes.descendants(orphan)):
+                if _group_of(member) == pid and not clears_up(member):
+                    _kill(member)
+
     def _kill_orphans(self) -> None:
-        ours = {child.pid for child in self.children.values()}
-        for pid in processes.children() - ours:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """End what has no task any more; resource trackers end by themselves, or with us."""
+        for pid in self._orphans():
+            if not clears_up(pid):
+                _kill(pid)
+
+    def _orphans(self) -> set[int]:
+        return processes.children() - {child.pid for child in self.children.values()}
 
     def _reap_orphans(self) -> None:
         _reap_zombies({child.pid for child in self.children.values()})
@@ -275,8 +289,14 @@ def _reap_zombies(but: set[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-def _kill_group(pid: int) -> None:
+def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # before its setsid it is still in our group
         os.kill(pid, signal.SIGKILL)
+
+
+def _group_of(pid: int) -> int:
+    """The process group, or 0 of a process that has ended."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
