@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from benchmarks.report import QUICK, Row, Sizes, render, render_rounds
 
-NAMES = ("cells", "failures", "starts", "output", "page", "arrays", "memory", "training")
+NAMES = ("cells", "failures", "cleanup", "starts", "output", "page", "arrays", "memory", "training")
 
 
 def main() -> int:
