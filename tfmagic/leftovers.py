@@ -76,20 +76,21 @@ def find(base: Path) -> list[Leftover]:
 
 def reap(base: Path) -> list[Leftover]:
     """SIGKILL what `find` finds, until nothing is found; what was ended."""
-    ended: dict[Identity, Leftover] = {}
-    for run in _abandoned(base):
-        named: dict[Identity, Leftover] = {}
+    return [left for run in _abandoned(base) for left in _reap_run(run)]
 
-        def look(run: Run = run, named: dict[Identity, Leftover] = named) -> Iterable[Identity]:
-            named.update({left.process: left for left in _living(run)})
-            return [process for process in named if process.alive]
 
-        killed = _end(look)
-        ended.update({process: named[process] for process in killed})
-        if not look():  # not to be looked at again
-            with contextlib.suppress(OSError):
-                (run.folder / _FILE).unlink()
-    return list(ended.values())
+def _reap_run(run: Run) -> list[Leftover]:
+    seen: dict[Identity, Leftover] = {}
+
+    def look() -> Iterable[Identity]:
+        seen.update({left.process: left for left in _living(run)})
+        return [process for process in seen if process.alive]
+
+    killed = _end(look)
+    if not look():  # not to be looked at again
+        with contextlib.suppress(OSError):
+            (run.folder / _FILE).unlink()
+    return [seen[process] for process in killed]
 
 
 def end_marked(mark: str) -> None:
@@ -111,9 +112,13 @@ def _end(look: Callable[[], Iterable[Identity]]) -> set[Identity]:
 
 
 def _abandoned(base: Path) -> list[Run]:
-    """Runs with notes, whose kernel is gone."""
-    found = [Run(path.parent) for path in sorted((base / "runs").glob(f"*/{_FILE}"))]
-    return [run for run in found if not kernel_lives(run)]
+    """Runs with notes of ours, whose kernel is gone. Notes that somebody else wrote might name anything."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted((base / "runs").glob(f"*/{_FILE}")):
+            if path.stat().st_uid == os.getuid() and not kernel_lives(Run(path.parent)):
+                found.append(Run(path.parent))
+    return found
 
 
 def _living(run: Run) -> list[Leftover]:

@@ -256,6 +256,15 @@ def test_another_users_process_is_never_touched(tmp_path, noted):
         other.wait()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_notes_of_another_user_are_not_believed(noted, tmp_path):
+    run, process = noted
+    leftovers.note_process(run, "worker-0", process, "")
+    os.chown(run.folder / "processes.jsonl", 65534, -1)
+    assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+    assert process.alive
+
+
 def test_a_run_is_pruned_although_its_kernels_pid_was_given_away(noted, tmp_path):
     run, process = noted
     earlier = identity.Identity(process.pid, process.start - 1, process.boot)
@@ -381,7 +390,7 @@ def test_a_killed_jupyter_server_takes_kernel_tasks_and_daemons_along(tmp_path):
         (connection,) = wait_until(lambda: list(tmp_path.glob(f"runtime/kernel-{started['id']}.json")))
         client = BlockingKernelClient(connection_file=str(connection))
         client.load_connection_file()
-        client.start_channels()
+        client.start_channels(hb=False)  # it takes a kernel that is still starting for a dead one
         try:
             client.wait_for_ready(timeout=60)
             for cell in ("%load_ext tfmagic", "%tfcluster start --workers 2", DAEMONS):

@@ -65,3 +65,20 @@ def test_a_fork_of_the_kernel_does_not_end_the_cluster(tmp_path):
         """
     )
     assert done.stdout.strip() == "[0]", done.stderr
+
+
+def test_a_cluster_gets_a_new_launcher_while_the_killed_one_is_still_being_cleaned_up():
+    done = run_script(
+        """
+        import os, psutil, signal, tfmagic
+        from tfmagic.backends import launching
+        with tfmagic.Cluster(workers=1, name="first"):
+            keeper = launching._launchers[0].process.pid
+            (launcher,) = psutil.Process(keeper).children()
+            os.kill(keeper, signal.SIGSTOP)
+            launcher.kill()
+            with tfmagic.Cluster(workers=1, name="second") as second:
+                print(second.run(int).of("worker"))
+        """
+    )
+    assert done.stdout.strip() == "[0]", done.stderr

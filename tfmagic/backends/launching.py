@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -90,7 +91,12 @@ class LauncherProcess:
 
     @property
     def alive(self) -> bool:
-        return self.owner_pid == os.getpid() and self.process.poll() is None
+        """Whether it takes sessions: the keeper may still be cleaning up after a launcher that has ended."""
+        if self.owner_pid != os.getpid() or self.process.poll() is not None:
+            return False
+        root = select.poll()
+        root.register(self.root.fileno(), 0)
+        return not root.poll(0)  # without events asked for: an end alone
 
     def open_session(self) -> Channel:
         """A channel of its own for a cluster. Raises OSError when the launcher is gone."""
@@ -135,7 +141,7 @@ class LauncherProcess:
 
     def end_strays(self) -> None:
         """End what is left where launcher and keeper were killed at once. For when the session has ended."""
-        if not self.alive:
+        if self.process.poll() is not None:
             leftovers.end_marked(self.mark)
 
     def close(self) -> None:
