@@ -77,6 +77,8 @@ def test_a_cluster_gets_a_new_launcher_while_the_killed_one_is_still_being_clean
             (launcher,) = psutil.Process(keeper).children()
             os.kill(keeper, signal.SIGSTOP)
             launcher.kill()
+            while launcher.status() != psutil.STATUS_ZOMBIE:
+                pass
             with tfmagic.Cluster(workers=1, name="second") as second:
                 print(second.run(int).of("worker"))
         """
