@@ -12,21 +12,9 @@ import tfmagic
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
     {"spec", "events", "errors"},
-    {
-        "wire",
-        "pickling",
-        "capture",
-        "names",
-        "tracebacks",
-        "bounded",
-        "copies",
-        "context",
-        "runs",
-        "tasklog",
-        "identity",
-        "leftovers",
-    }
-    | {"screen", "lines", "styles", "noise", "records", "resources"},
+    {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
+    | {"screen", "lines", "styles", "noise", "records", "resources"}
+    | {"identity", "leftovers"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "supervisor"},
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
