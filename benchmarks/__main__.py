@@ -13,7 +13,9 @@ from collections.abc import Callable
 
 from benchmarks.report import QUICK, Row, Sizes, render, render_rounds
 
-NAMES = ("cells", "failures", "supervision", "starts", "output", "page", "arrays", "memory", "training")
+NAMES = (
+    "cells", "failures", "supervision", "cleanup", "starts", "output", "page", "arrays", "memory", "training",
+)  # fmt: skip
 
 
 def main() -> int:

@@ -65,9 +65,10 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _task_processes() -> set[int]:
-    """Children of our launchers: task processes and what they started."""
-    launchers = [p for p in psutil.Process().children() if "launcher.main" in " ".join(_command(p))]
-    return {child.pid for launcher in launchers for child in launcher.children(recursive=True)}
+    """What is below our launchers: task processes and what they started."""
+    keepers = [p for p in psutil.Process().children() if "launcher.main" in " ".join(_command(p))]
+    launchers = {child.pid for keeper in keepers for child in keeper.children()}
+    return {child.pid for keeper in keepers for child in keeper.children(recursive=True)} - launchers
 
 
 def _command(process: psutil.Process) -> list[str]:

@@ -13,7 +13,8 @@ PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
     {"spec", "events", "launches", "errors"},
     {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
-    | {"screen", "lines", "styles", "noise", "records", "resources", "memory"},
+    | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
+    | {"identity", "leftovers"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "stalls", "respawns", "supervisor"},
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}

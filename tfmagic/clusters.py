@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from tfmagic import environment, execution, failures, outcomes, runs, stacks, startup
+from tfmagic import environment, execution, failures, leftovers, outcomes, runs, stacks, startup
 from tfmagic.backends import launching
 from tfmagic.cells import Cell, Options, ViewName
 from tfmagic.config import TFCluster
@@ -149,6 +149,7 @@ class Cluster:
             for task in self.tasks:
                 self.make.environ(task, self.shape)  # a shape that asks for too many GPUs starts nothing
             base = runs.state_dir(self.setting("state_dir"))
+            leftovers.reap(base)
             runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))
             run = runs.create_run(base, self.name, {"shape": str(self.shape)})
             life = ClusterLife(self.name, self.shape, self.make, self.setting, self._main, run)

@@ -77,6 +77,7 @@ class TaskBoot:
     leader: TaskId
     heartbeat_ms: int
     keras_fix: bool
+    loopback_only: bool = True  # TensorFlow's servers; False where tasks live on several machines
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The state folder: the only place that knows its layout.
 
-    <state dir>/runs/<run>/run.json          who started it: {"pid", "started", "cluster", "shape"}
+    <state dir>/runs/<run>/run.json          who started it, when, its cluster and its shape
+    <state dir>/runs/<run>/processes.jsonl   its processes: see `tfmagic.leftovers`
     <state dir>/runs/<run>/<task>.log        everything that the task wrote, in its order
     <state dir>/runs/<run>/<task>.stacks     the Python stacks that it was asked for
     <state dir>/runs/<run>/<task>.displays   its rich displays, and
@@ -22,6 +23,7 @@ from pathlib import Path
 import platformdirs
 
 from tfmagic.errors import LaunchError
+from tfmagic.identity import from_json, identify
 from tfmagic.spec import TaskId, parse_task
 
 
@@ -90,16 +92,29 @@ def create_run(base: Path, cluster: str, facts: Mapping[str, object]) -> Run:
     """
     stamp = time.strftime("%Y%m%d-%H%M%S")
     try:
-        runs = base / "runs"
-        runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        runs = _make_private(base)
         folder = _make_unique(runs, f"{stamp}-{cluster}-{os.getpid()}")
-        meta = {"pid": os.getpid(), "started": time.time(), "cluster": cluster, **facts}
+        kernel = identify(os.getpid())
+        assert kernel is not None
+        meta = {**kernel.as_json(), "started": time.time(), "cluster": cluster, **facts}
         path = folder / "run.json"
         path.touch(mode=0o600)
         path.write_text(json.dumps(meta))
     except OSError as error:
         raise _unwritable(base, error) from error
     return Run(folder)
+
+
+def _make_private(base: Path) -> Path:
+    """The folder of all runs, for this user alone; so is the state folder where we make it."""
+    runs = base / "runs"
+    if not base.exists():
+        base.parent.mkdir(parents=True, exist_ok=True)
+        base.mkdir(mode=0o700, exist_ok=True)
+    runs.mkdir(exist_ok=True, mode=0o700)
+    if runs.stat().st_mode & 0o077:  # made by other hands
+        runs.chmod(0o700)
+    return runs
 
 
 def _make_unique(runs: Path, name: str) -> Path:
@@ -120,8 +135,8 @@ def check_writable(base: Path) -> None:
         LaunchError: It cannot, and why.
     """
     try:
-        (base / "runs").mkdir(parents=True, exist_ok=True, mode=0o700)
-        probe = base / "runs" / f".probe-{os.getpid()}"
+        probe = _make_private(base) / f".probe-{os.getpid()}"
+        probe.touch(mode=0o600)
         probe.write_bytes(b"x")
         probe.unlink()
     except OSError as error:
@@ -140,6 +155,17 @@ def find_runs(base: Path) -> list[Run]:
     return [Run(folder) for folder in sorted((base / "runs").glob("*")) if (folder / "run.json").exists()]
 
 
+def kernel_lives(run: Run) -> bool:
+    """Whether the process that started the run lives; also where the folder does not say which one."""
+    try:
+        meta = json.loads((run.folder / "run.json").read_text())
+        if "start" not in meta:  # of an older version
+            return os.path.exists(f"/proc/{int(meta['pid'])}")
+        return from_json(meta).alive
+    except (OSError, ValueError, KeyError, TypeError):
+        return True  # half-made at this very moment
+
+
 def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> None:
     """Delete the oldest runs that are over age or over the total size, and whose kernel is gone."""
     found = []
@@ -147,12 +173,12 @@ def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> None:
         try:
             meta = json.loads((folder / "run.json").read_text())
             size = sum(entry.stat().st_size for entry in os.scandir(folder))
-            found.append((float(meta["started"]), size, folder, int(meta["pid"])))
+            found.append((float(meta["started"]), size, folder))
         except (OSError, ValueError, KeyError, TypeError):
             continue  # half-made by a kernel at this very moment, or not ours
-    total = sum(size for _, size, _, _ in found)
-    for started, size, folder, pid in sorted(found, key=lambda run: run[0]):
+    total = sum(size for _, size, _ in found)
+    for started, size, folder in sorted(found, key=lambda run: run[0]):
         too_old = time.time() - started > keep_days * 86400
-        if (too_old or total > keep_bytes) and not os.path.exists(f"/proc/{pid}"):
+        if (too_old or total > keep_bytes) and not kernel_lives(Run(folder)):
             shutil.rmtree(folder, ignore_errors=True)
             total -= size

@@ -45,9 +45,10 @@ ALIVE = (Phase.STARTING, Phase.READY, Phase.RUNNING, Phase.ENDING)
 class TaskState:
     """One task: its present process and how its last one ended.
 
-    `replace`: its end is ours, it gets a new process, not before the time `not_before`. `restarts` counts those that the policy gave it,
-    `stalls` how often it was found to be stalled. `joined` are the attempts of the tasks with which its
-    process has made a collective strategy: TensorFlow lets no other process of theirs in.
+    `replace`: its end is ours, it gets a new process, not before the time `not_before`. `restarts` counts
+    those that the policy gave it, `stalls` how often it was found to be stalled. `joined` are the attempts
+    of the tasks with which its process has made a collective strategy: TensorFlow lets no other process of
+    theirs in.
     """
 
     phase: Phase = Phase.PLANNED

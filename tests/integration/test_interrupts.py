@@ -292,7 +292,7 @@ def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_
 
 def test_an_interrupt_while_tasks_are_starting_gives_the_cell_up(cluster_of_module):
     supervisor = cluster_of_module._life.supervisor
-    launcher = psutil.Process(supervisor.backend.launcher.process.pid)
+    (launcher,) = psutil.Process(supervisor.backend.launcher.process.pid).children()
     launcher.suspend()
     try:
         supervisor.relaunch(cluster_of_module.tasks[:1])

@@ -66,9 +66,9 @@ def test_no_process_outlives_its_kernel(kernel, way):
     kernel.run("%load_ext tfmagic")
     kernel.run("%tfcluster start --workers 2")
     pid = int(kernel.text("import os; print(os.getpid())"))
-    (launcher,) = [p for p in psutil.Process(pid).children() if "launcher" in " ".join(p.cmdline())]
-    everyone = [launcher.pid, *(c.pid for c in launcher.children(recursive=True))]
-    assert len(everyone) == 3
+    (keeper,) = [p for p in psutil.Process(pid).children() if "keeper" in " ".join(p.cmdline())]
+    everyone = [keeper.pid, *(c.pid for c in keeper.children(recursive=True))]
+    assert len(everyone) == 4, "keeper, launcher and two tasks"
     if way == "restart":
         kernel.manager.restart_kernel(now=False)
     elif way == "kill":

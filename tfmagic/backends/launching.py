@@ -1,5 +1,8 @@
 """The kernel's side of its launchers: started once for each flavour, shared by all clusters.
 
+The process that we start is the keeper, whose child is the launcher: see `tfmagic.task.keeper`. It ends
+as the launcher ends.
+
 A launcher is warmed in the background: `warm` returns at once, and sessions that are opened
 meanwhile are served when the import is done. What the import printed lies in a memory file that is
 read only if it failed.
@@ -10,6 +13,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -17,14 +22,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfmagic.events import (
-    Handle,
-)
-from tfmagic.launches import (
-    LauncherFailed,
-    LauncherReady,
-    OpenSession,
-)
+from tfmagic import leftovers
+from tfmagic.events import Handle
+from tfmagic.identity import identify
+from tfmagic.launches import LauncherFailed, LauncherReady, OpenSession
 from tfmagic.wire import Channel, channel_pair
 
 IMPORT_TIME_PREFIXES = (
@@ -69,11 +70,13 @@ class LauncherProcess:
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
         self.root, theirs = channel_pair()
-        environ = _environ_of(flavour)
+        self.mark = secrets.token_hex(16)
+        environ = {**_environ_of(flavour), leftovers.MARK: self.mark}
         self.import_time = import_time_variables(environ)
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from tfmagic.task import launcher; "
-            f"launcher.main({theirs.fileno()}, {os.getpid()}, {flavour.isolate})"
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
+            f"from tfmagic.task import launcher; launcher.main({theirs.fileno()}, pidfd, {flavour.isolate})"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -85,10 +88,16 @@ class LauncherProcess:
             start_new_session=True,
         )
         theirs.close()
+        self.keeper = identify(self.process.pid)
 
     @property
     def alive(self) -> bool:
-        return self.owner_pid == os.getpid() and self.process.poll() is None
+        """Whether it takes sessions: the keeper may still be cleaning up after a launcher that has ended."""
+        if self.owner_pid != os.getpid() or self.process.poll() is not None:
+            return False
+        root = select.poll()
+        root.register(self.root.fileno(), 0)
+        return not root.poll(0)  # without events asked for: an end alone
 
     def open_session(self) -> Channel:
         """A channel of its own for a cluster. Raises OSError when the launcher is gone."""
@@ -130,6 +139,11 @@ class LauncherProcess:
         code = self.process.returncode
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"{text}\nthe launcher ended with {how}"
+
+    def end_strays(self) -> None:
+        """End what is left where launcher and keeper were killed at once. For when the session has ended."""
+        if self.process.poll() is not None:
+            leftovers.end_marked(self.mark)
 
     def close(self) -> None:
         """End the launcher and, with it, every task."""

@@ -10,12 +10,14 @@ tasks are too (parent-death signal), and every one is a `TaskLost`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import selectors
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tfmagic import leftovers
 from tfmagic.backends import launching
 from tfmagic.backends.ports import HeldPorts
 from tfmagic.errors import LaunchError, ProtocolError
@@ -28,11 +30,8 @@ from tfmagic.events import (
     TaskLost,
     TaskStarted,
 )
-from tfmagic.launches import (
-    ForkTask,
-    TaskForked,
-    TaskReaped,
-)
+from tfmagic.identity import Identity
+from tfmagic.launches import ForkTask, TaskForked, TaskReaped
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
 from tfmagic.wire import Channel, channel_pair, encode
@@ -65,6 +64,7 @@ class LocalBackend:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
         self._unreported: list[Event] = []
+        self._noted: set[Identity] = set()
         self._last_encoded: tuple[Command, tuple[bytes, list[int]]] | None = None
         self._ports: HeldPorts | None = None
         self._flavour = flavour
@@ -100,7 +100,8 @@ class LocalBackend:
             environ = boot.environ if fresh else {}
             request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh)
             self._session.send(request)
-            self._send(task, process, boot)
+            marked = {**boot.environ, leftovers.MARK: self.launcher.mark}
+            self._send(task, process, dataclasses.replace(boot, environ=marked))
         except OSError:
             self._unreported += self._session_ended()
             self.wake()
@@ -232,8 +233,19 @@ class LocalBackend:
             os.close(pidfd)
             return
         process.pid, process.pidfd = pid, pidfd
+        self._note(task.name, pid)
         for number in process.signals:
             self.signal(task, number)
+
+    def _note(self, role: str, pid: int) -> None:
+        """Note a task process, and once its launcher, for whoever finds them when we are gone."""
+        family = leftovers.lineage(pid)
+        if family[2:] != (self.launcher.keeper,):  # it has ended already, and the pid may be another's
+            return
+        for name, process in zip((role, "launcher", "keeper"), family, strict=True):
+            if process not in self._noted:
+                self._noted.add(process)
+                leftovers.note_process(self._run, name, process, self.launcher.mark)
 
     def _ended(self, task: TaskId, attempt: int, event: Event) -> list[Event]:
         """The last events of a process: what it still said, then its end."""
@@ -249,7 +261,7 @@ class LocalBackend:
         return [*events, event]
 
     def _session_ended(self) -> list[Event]:
-        """The launcher is gone, and its tasks with it; end what they left in their groups."""
+        """The launcher is gone, and its tasks with it; end what they left, if its keeper is gone too."""
         if self._session is not None:
             self._selector.unregister(self._session)
             self._session.close()
@@ -259,8 +271,6 @@ class LocalBackend:
         for task, process in self._processes.items():
             if process.ended:
                 continue
-            if process.pid:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
             events += self._ended(task, process.attempt, TaskLost(task, process.attempt, reason))
+        self.launcher.end_strays()
         return events

@@ -12,9 +12,10 @@ A fork is safe only from one thread and before TensorFlow's context exists; both
 each, and where they do not hold the child becomes a fresh interpreter. The collector is frozen, so
 that the children's collections do not copy what the import made.
 
-No process outlives the kernel: the launcher watches the kernel's pidfd; task processes get SIGKILL
-when the launcher ends; a task's process group ends with the task; and what a task put into a session
-of its own falls to the launcher (it is a subreaper), which ends it with the last cluster.
+No process outlives the kernel: its end is that of the root channel, and the keeper (our parent) sees it
+too; task processes get SIGKILL when the launcher ends; a task's process group ends with the task; and
+what a task put into a session of its own falls to the launcher (it is a subreaper), which ends it with
+the last cluster. What the launcher cannot end any more, the keeper does.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any, NoReturn
 from tfmagic.events import (
     Handle,
 )
+from tfmagic.identity import clears_up
 from tfmagic.launches import (
     ForkTask,
     LauncherFailed,
@@ -43,18 +45,19 @@ from tfmagic.launches import (
 )
 from tfmagic.spec import TaskId
 from tfmagic.task import processes
+from tfmagic.task.keeper import end_descendants
 from tfmagic.wire import Channel
 
 
-def main(fd: int, kernel_pid: int, isolate: bool) -> NoReturn:
-    """Run the launcher on its root channel until the kernel is gone. Never returns."""
+def main(fd: int, keeper: int, isolate: bool) -> NoReturn:
+    """Run the launcher on its root channel until the kernel or the keeper is gone. Never returns.
+
+    Args:
+        fd: The root channel.
+        keeper: A pidfd of our parent; see `tfmagic.task.keeper`.
+        isolate: Whether tasks get a network of their own.
+    """
     root = Channel(socket.socket(fileno=fd))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt during the import would end us
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0) if os.getppid() != kernel_pid else None)
-    processes.set_parent_death_signal(signal.SIGTERM)  # for the seconds of the import
-    kernel = os.pidfd_open(os.getppid())
-    if os.getppid() != kernel_pid:
-        os._exit(0)
     processes.become_subreaper()
     started = time.perf_counter()
     try:
@@ -69,7 +72,7 @@ def main(fd: int, kernel_pid: int, isolate: bool) -> NoReturn:
             root.send(LauncherFailed(text))
         os._exit(1)
     root.send(LauncherReady(version, time.perf_counter() - started))
-    Launcher(root, kernel).serve()
+    Launcher(root, keeper).serve()
     os._exit(0)
 
 
@@ -83,9 +86,10 @@ def _preload() -> str:
     if os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "True", "true"):
         import tf_keras  # noqa: F401 - tf.keras is then this one
     _touch_lazy_modules(tf)
-    from tfmagic.task import autograph, collectives, keras_repair, program, shell  # noqa: F401
+    from tfmagic.task import autograph, collectives, exposure, keras_repair, program, shell  # noqa: F401
 
     shell.make_shell()
+    exposure.install()
     if blas is None:
         del os.environ["OPENBLAS_NUM_THREADS"]
     gc.collect()
@@ -121,8 +125,8 @@ class _Child:
 class Launcher:
     """Sessions, children, and one poll over them."""
 
-    def __init__(self, root: Channel, kernel_fd: int):
-        self.root, self.kernel_fd = root, kernel_fd
+    def __init__(self, root: Channel, keeper_fd: int):
+        self.root, self.keeper_fd = root, keeper_fd
         self.poll = select.poll()
         self.asked_to_end = False
         self.sessions: dict[int, Channel] = {}
@@ -132,14 +136,14 @@ class Launcher:
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake: adopted orphans must be reaped
         signal.signal(signal.SIGTERM, self._on_terminate)
         processes.set_parent_death_signal(0)  # from here on the pidfd tells, and there is time to clean up
-        for fd in (root.fileno(), self.kernel_fd, self.wake_read):
+        for fd in (root.fileno(), self.keeper_fd, self.wake_read):
             self.poll.register(fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Work until the kernel ends; then end everything."""
+        """Work until the kernel or the keeper ends; then end everything."""
         while True:
             for fd, _ in self.poll.poll():
-                if fd == self.kernel_fd or self.asked_to_end or not self._serve_one(fd):
+                if fd == self.keeper_fd or self.asked_to_end or not self._serve_one(fd):
                     self._end_everything()
                     return
 
@@ -206,7 +210,7 @@ class Launcher:
             for target in (1, 2):
                 os.dup2(request.log.fd, target)
             channel = request.channel.fd
-            _close_all_but(channel)
+            processes.close_all_but(channel)
             if fresh:
                 os.set_inheritable(channel, True)
                 os.execve(sys.executable, fresh_command(channel), dict(request.environ or os.environ))
@@ -227,7 +231,7 @@ class Launcher:
         child = self.children.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)
-        _kill_group(child.pid)
+        self._kill_group(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         with contextlib.suppress(OSError):  # its session may have ended
@@ -238,23 +242,33 @@ class Launcher:
         session = self.sessions.pop(fd)
         session.close()
         for child in [c for c in self.children.values() if c.session is session]:
-            _kill_group(child.pid)
+            _kill(child.pid)  # and its group when it is reaped
         if not self.sessions:
             self._kill_orphans()
 
     def _end_everything(self) -> None:
-        for child in self.children.values():
-            _kill_group(child.pid)
-        deadline = time.monotonic() + 5
-        while _kill_children() and time.monotonic() < deadline:
-            time.sleep(0.005)
-            _reap_zombies(set())
+        end_descendants()
+
+    def _kill_group(self, pid: int) -> None:
+        """End the group of a task that has ended: at once, unless its resource tracker is at work there."""
+        orphans = [p for p in self._orphans() if p != pid and _group_of(p) == pid]
+        if not any(map(clears_up, orphans)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            return
+        for orphan in orphans:
+            for member in (orphan, *processes.descendants(orphan)):
+                if _group_of(member) == pid and not clears_up(member):
+                    _kill(member)
 
     def _kill_orphans(self) -> None:
-        ours = {child.pid for child in self.children.values()}
-        for pid in _children() - ours:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """End what has no task any more; resource trackers end by themselves, or with us."""
+        for pid in self._orphans():
+            if not clears_up(pid):
+                _kill(pid)
+
+    def _orphans(self) -> set[int]:
+        return processes.children() - {child.pid for child in self.children.values()}
 
     def _reap_orphans(self) -> None:
         _reap_zombies({child.pid for child in self.children.values()})
@@ -271,42 +285,20 @@ def fresh_command(channel_fd: int) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def _children() -> set[int]:
-    """Our children, adopted ones included, from proc(5)."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return {int(pid) for pid in file.read().split()}
-    except FileNotFoundError:  # a Linux without CONFIG_PROC_CHILDREN
-        import psutil
-
-        return {child.pid for child in psutil.Process().children()}
-
-
-def _kill_children() -> bool:
-    """SIGKILL every child there is now; False when there is none."""
-    pids = _children()
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return bool(pids)
-
-
 def _reap_zombies(but: set[int]) -> None:
-    for pid in _children() - but:
+    for pid in processes.children() - but:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
 
-def _kill_group(pid: int) -> None:
+def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # before its setsid it is still in our group
         os.kill(pid, signal.SIGKILL)
 
 
-def _close_all_but(keep: int) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
-        if fd > 2 and fd != keep:
-            with contextlib.suppress(OSError):
-                os.close(fd)
+def _group_of(pid: int) -> int:
+    """The process group, or 0 of a process that has ended."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -38,6 +39,42 @@ def line_buffer_c_stdout() -> None:
 def flush_c_streams() -> None:
     """Write out what C code has buffered (fflush(3) of everything)."""
     _libc.fflush(None)
+
+
+def children(pid: int = 0) -> set[int]:
+    """The children of a process, of this one by default, adopted ones included (proc(5))."""
+    found: set[int] = set()
+    pid = pid or os.getpid()
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found.update(map(int, file.read().split()))
+    except (FileNotFoundError, ProcessLookupError):  # it ends; or a Linux without CONFIG_PROC_CHILDREN
+        if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+            import psutil
+
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.update(child.pid for child in psutil.Process(pid).children())
+    return found
+
+
+def descendants(pid: int = 0) -> list[int]:
+    """Everything below a process, parents before their children."""
+    found: list[int] = []
+    level = children(pid)
+    while level:
+        found += level
+        level = {child for parent in level for child in children(parent)} - set(found)
+    return found
+
+
+def close_all_but(*keep: int) -> None:
+    """Close every descriptor but the standard ones and these."""
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd not in keep:
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
 
 def isolate_network() -> None:

@@ -249,8 +249,9 @@ class TaskProgram:
         context.install(me, lambda timeout: self._meet("barrier", self.cell.tasks, timeout))
 
     def _prepare_tensorflow(self) -> None:
-        from tfmagic.task import autograph, keras_repair, tensorflow_stacks
+        from tfmagic.task import autograph, exposure, keras_repair, tensorflow_stacks
 
+        exposure.begin_task(self.boot.loopback_only)
         waits.install()
         tensorflow_stacks.hide_our_frames()
         collectives.install(self.boot, self._meet)

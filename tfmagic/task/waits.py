@@ -17,6 +17,8 @@ import time
 from types import FrameType
 from typing import Any
 
+from tfmagic.task import exposure
+
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_ROOMS = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
@@ -61,12 +63,12 @@ def bears_interrupt(frame: FrameType | None) -> bool:
 
     Not inside an isinstance(): TensorFlow's C++ takes it for "yes" and remembers that for the type; a
     list was a composite tensor from then on (one in twenty interrupts while a function was traced). Not
-    in the machinery of imports, which C++ leaves half done.
+    in the machinery of imports, which C++ leaves half done. Not where C++ called us to start a server.
     """
     if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return False
     while frame is not None:
-        if frame.f_code.co_filename == _ABC:
+        if frame.f_code.co_filename in (_ABC, exposure.__file__):
             return False
         frame = frame.f_back
     return True

@@ -1,0 +1,406 @@
+"""Clean-up: whatever is killed, and whatever the tasks have started, nothing stays.
+
+Each test has a kernel of its own, whose tasks have done what is hard to clean up: see STRAYS. What is
+looked for afterwards is everything that was below the kernel, everything that carries the test's own mark
+in its environment, what listens on the cluster's ports, and new names in /dev/shm.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import psutil
+import pytest
+from conftest import ENDED_S, alive, wait_until
+
+from tfmagic import identity, leftovers, runs
+
+STRAYS = '''
+def stray(folder):
+    """A child, a daemon, double forks with and without exec, a stubborn shell, and shared memory."""
+    import multiprocessing.shared_memory, os, signal, subprocess, sys, time
+    import tensorflow as tf
+
+    tf.distribute.MultiWorkerMirroredStrategy()
+    subprocess.Popen(["sleep", "1000"])
+    subprocess.Popen(["setsid", "--fork", "sleep", "1001"]).wait()
+    subprocess.Popen([sys.executable, "-c", "import os, time\\nif os.fork() == 0:\\n os.setsid()\\n if os.fork() == 0: time.sleep(1002)"]).wait()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            open(os.path.join(folder, f"{os.getpid()}.pid"), "w").close()
+            time.sleep(1003)
+        os._exit(0)
+    stubborn = "trap '' HUP TERM INT; while :; do sleep 0.3; done"
+    subprocess.Popen(["setsid", "--fork", "sh", "-c", stubborn]).wait()
+    segment = multiprocessing.shared_memory.SharedMemory(create=True, size=1 << 20)
+    globals()["kept"] = segment
+    open(os.path.join(folder, f"{segment.name}.segment"), "w").close()
+    while len([name for name in os.listdir(folder) if name.endswith(".pid")]) < 2:
+        time.sleep(0.005)
+    return os.getpid()
+'''
+
+KERNEL = (
+    STRAYS
+    + """
+if __name__ == "__main__":
+    import json, sys, tfmagic
+    cluster = tfmagic.Cluster(workers=2).start()
+    cluster.run(stray, sys.argv[1], view="quiet")
+    ports = [int(address.partition(":")[2]) for address in cluster.spec.addresses.values()]
+    print(json.dumps({"ports": ports, "run": str(cluster.run_folder.folder)}), flush=True)
+    if sys.stdin.readline():
+        cluster.stop()
+        sys.stdin.read()
+"""
+)
+
+
+class Watched:
+    """Everything that a kernel has brought into being."""
+
+    def __init__(self, kernel, mark, ports, run, folder):
+        self.kernel, self.mark, self.ports, self.run = kernel, mark, ports, run
+        self.segments = [path.with_suffix("").name for path in folder.glob("*.segment")]
+        assert len(self.segments) == 2 and set(self.segments) <= set(os.listdir("/dev/shm"))
+        (self.keeper,) = [p.pid for p in kernel.children() if "keeper" in " ".join(p.cmdline())]
+        (self.launcher,) = [p.pid for p in psutil.Process(self.keeper).children()]
+        double_forked = {int(path.stem) for path in folder.glob("*.pid")}
+        assert len(double_forked) == 2
+        wait_until(lambda: double_forked <= self.look(), 5)  # when their parents have ended
+        self.below = self.look()
+        assert len(self.below) >= 4 + 2 * 5 and len(self.marked()) >= 2 * 4
+
+    def look(self):
+        return {child.pid for child in psutil.Process(self.keeper).children(recursive=True)} | {self.keeper}
+
+    def marked(self):
+        """The living processes that carry the mark, the kernel aside."""
+        found = set()
+        for pid in psutil.pids():
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if self.mark.encode() in file.read():
+                        found.add(pid)
+            except OSError:
+                pass
+        return alive(found) - {self.kernel.pid}
+
+    def remains(self):
+        listening = {
+            c.laddr.port for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.laddr
+        }
+        segments = set(self.segments) & set(os.listdir("/dev/shm"))
+        return alive(self.below) | self.marked() | (listening & set(self.ports)) | segments
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """A Python process that runs a cluster with strays; what it leaves is ended."""
+    script = tmp_path / "kernel.py"
+    script.write_text(KERNEL)
+    mark = f"{tmp_path}-{os.getpid()}"
+    environ = {**os.environ, "TFMAGIC_TEST_MARK": mark}
+    command = [sys.executable, str(script), str(tmp_path)]
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        watched = None
+        try:
+            said = json.loads(process.stdout.readline())
+            watched = Watched(psutil.Process(process.pid), mark, said["ports"], said["run"], tmp_path)
+            yield process, watched
+        finally:
+            process.kill()
+            for pid in alive(watched.below) | watched.marked() if watched else ():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def kill(*pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("who", ["kernel", "kernel and launcher", "kernel and keeper"])
+def test_a_killed_kernel_leaves_nothing(kernel, who):
+    process, watched = kernel
+    victims = {"launcher": watched.launcher, "keeper": watched.keeper}
+    kill(*(pid for name, pid in victims.items() if name in who), process.pid)
+    wait_until(lambda: not watched.remains(), ENDED_S)
+
+
+@pytest.mark.parametrize("who", ["launcher", "keeper", "launcher and keeper"])
+def test_killed_helpers_leave_nothing_while_the_kernel_lives(kernel, who):
+    process, watched = kernel
+    kill(*(getattr(watched, name) for name in who.split(" and ")))
+    wait_until(lambda: not watched.remains(), ENDED_S)
+    assert process.poll() is None
+
+
+def test_a_terminated_kernel_leaves_nothing(kernel):
+    process, watched = kernel
+    process.terminate()
+    wait_until(lambda: not watched.remains(), ENDED_S)
+
+
+def test_a_kernel_that_ends_leaves_nothing(kernel):
+    process, watched = kernel
+    process.stdin.close()
+    assert process.wait(20) == 0
+    wait_until(lambda: not watched.remains(), ENDED_S)
+
+
+def test_a_cluster_that_stops_leaves_nothing_of_what_its_tasks_started(kernel):
+    process, watched = kernel
+    process.stdin.write("stop\n")
+    process.stdin.flush()
+    wait_until(lambda: watched.remains() <= {watched.keeper, watched.launcher}, ENDED_S)
+    assert alive([watched.launcher]), "it waits for the next cluster"
+
+
+def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kernel, state_dir):
+    process, watched = kernel
+    run = os.path.basename(watched.run)
+    assert not [left for left in leftovers.find(state_dir) if left.run == run], "its kernel lives"
+    assert not [left for left in leftovers.reap(state_dir) if left.run == run]
+    bystander = subprocess.Popen(["sleep", "1001"])  # by name it looks the same
+    try:
+        for pid in (watched.launcher, watched.keeper, process.pid):
+            os.kill(pid, signal.SIGSTOP)  # nobody gets the chance to end anything
+        kill(process.pid, watched.keeper, watched.launcher)
+        process.wait()
+        wait_until(lambda: not alive([process.pid, watched.keeper, watched.launcher]), ENDED_S)
+        found = [left for left in leftovers.find(state_dir) if left.run == run]
+        assert {left.process.pid for left in found} >= alive(watched.below)
+        assert len(found) >= 2 * 3, "the daemons of two tasks"
+        ended = leftovers.reap(state_dir)
+        assert {left.process.pid for left in ended} & watched.below
+        wait_until(lambda: not watched.remains(), ENDED_S)
+        assert bystander.poll() is None
+        assert leftovers.find(state_dir) == [] == leftovers.reap(state_dir)
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_the_next_cluster_ends_what_the_last_kernel_left(kernel, state_dir):
+    import tfmagic
+
+    process, watched = kernel
+    for pid in (watched.launcher, watched.keeper):
+        os.kill(pid, signal.SIGSTOP)  # a frozen machine: they cannot see the kernel's end
+    kill(process.pid)
+    process.wait()
+    assert {watched.launcher, watched.keeper} < alive(watched.below) and len(watched.marked()) >= 4
+    with tfmagic.Cluster(workers=1):
+        wait_until(lambda: not watched.remains(), ENDED_S)
+
+
+@pytest.fixture
+def noted(tmp_path):
+    """A run whose kernel is gone, with a process of ours in its notes."""
+    ended = subprocess.Popen(["true"])
+    gone = identity.identify(ended.pid)
+    ended.wait()
+    run = runs.create_run(tmp_path, "c", gone.as_json())
+    process = subprocess.Popen(["sleep", "1000"])
+    yield run, identity.identify(process.pid)
+    process.kill()
+    process.wait()
+
+
+def test_a_recycled_pid_is_never_touched(noted, tmp_path):
+    run, process = noted
+    earlier = identity.Identity(process.pid, process.start - 1, process.boot)
+    leftovers.note_process(run, "worker-0", earlier, "")
+    assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+    assert process.alive and not earlier.kill()
+
+
+def test_a_pid_of_another_boot_is_never_touched(noted, tmp_path):
+    run, process = noted
+    leftovers.note_process(run, "worker-0", identity.Identity(process.pid, process.start, "another"), "")
+    assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+    assert process.alive
+
+
+def test_the_same_process_is_ended_and_told(noted, tmp_path):
+    run, process = noted
+    leftovers.note_process(run, "worker-0", process, "")
+    with (run.folder / "processes.jsonl").open("a") as file:
+        file.write('{"role": "cut sho')
+    expected = [leftovers.Leftover(str(run), "worker-0", process)]
+    assert leftovers.find(tmp_path) == expected and process.alive, "find changes nothing"
+    assert leftovers.reap(tmp_path) == expected
+    wait_until(lambda: not process.alive, 5)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a process of another user")
+def test_another_users_process_is_never_touched(tmp_path, noted):
+    run, _ = noted
+    other = subprocess.Popen(["sleep", "1000"], user=65534, env={leftovers.MARK: "m"})
+    try:
+        leftovers.note_process(run, "worker-0", identity.identify(other.pid), "m")
+        assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_notes_of_another_user_are_not_believed(noted, tmp_path):
+    run, process = noted
+    leftovers.note_process(run, "worker-0", process, "")
+    os.chown(run.folder / "processes.jsonl", 65534, -1)
+    assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+    assert process.alive
+
+
+def test_a_run_is_pruned_although_its_kernels_pid_was_given_away(noted, tmp_path):
+    run, process = noted
+    earlier = identity.Identity(process.pid, process.start - 1, process.boot)
+    path = run.folder / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **earlier.as_json()}))
+    runs.prune_runs(tmp_path, 7, 0)
+    assert not run.folder.exists()
+
+
+def test_a_run_whose_kernel_lives_is_never_pruned(noted, tmp_path):
+    run, process = noted
+    path = run.folder / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **process.as_json()}))
+    runs.prune_runs(tmp_path, 7, 0)
+    assert run.folder.exists()
+
+
+DAEMONS = (
+    "%%tfcluster\nimport os, subprocess\nsubprocess.Popen(['sleep', '1000'])\n"
+    "subprocess.Popen(['setsid', '--fork', 'sleep', '1001']).wait()\n"
+)
+
+
+def below(pid):
+    return {child.pid for child in psutil.Process(pid).children(recursive=True)}
+
+
+def test_a_restarted_kernel_leaves_nothing_of_its_tasks_daemons(kernel_of_jupyter):
+    kernel = kernel_of_jupyter
+    old = below(kernel.manager.provisioner.process.pid)
+    assert len(old) >= 2 + 2 * 3
+    kernel.manager.restart_kernel(now=False)
+    wait_until(lambda: not alive(old), ENDED_S)
+
+
+def test_an_interrupted_run_all_leaves_the_tasks_and_nothing_that_its_cell_waited_for(kernel_of_jupyter):
+    kernel = kernel_of_jupyter
+    pid = kernel.manager.provisioner.process.pid
+    before = below(pid)
+    kernel.run("%%tfcluster\nkept = 1")
+    running = kernel.start(
+        "%%tfcluster --view text\nimport subprocess\nprint('BEGUN')\nsubprocess.run(['sleep', '1002'])"
+    )
+    queued = [kernel.start("open('never', 'w')"), kernel.start("%%tfcluster\nopen('never', 'w')")]
+    kernel.outputs(running, until=lambda o: "BEGUN" in o[1].get("text", ""))
+    wait_until(lambda: len(below(pid) - before) == 2, 10)
+    kernel.manager.interrupt_kernel()
+    for message in queued:
+        assert kernel.reply(message)["status"] in ("aborted", "error")
+    assert not os.path.exists("never")
+    wait_until(lambda: not below(pid) - before, ENDED_S)
+    assert "kept is 1" in kernel.text("%%tfcluster\nprint('kept is', kept)"), "the tasks stay"
+
+
+@pytest.fixture
+def kernel_of_jupyter():
+    from kernels import Kernel
+
+    made = Kernel()
+    made.run("%load_ext tfmagic")
+    made.run("%tfcluster start --workers 2")
+    made.run(DAEMONS)
+    yield made
+    made.close()
+
+
+class Server:
+    """A real Jupyter server; kernels are started through its REST interface."""
+
+    def __init__(self, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        environ = {
+            **os.environ,
+            "JUPYTER_CONFIG_DIR": str(folder),
+            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "jupyter_server",
+            f"--port={self.port}",
+            "--no-browser",
+            "--allow-root",
+        ]
+        self.log = (folder / "server.log").open("wb")
+        self.process = subprocess.Popen(
+            [
+                *command,
+                "--IdentityProvider.token=",
+                "--ServerApp.disable_check_xsrf=True",
+                f"--notebook-dir={folder}",
+            ],
+            env=environ,
+            stdout=self.log,
+            stderr=self.log,
+        )
+        wait_until(lambda: self.ask("GET", "api/status"), 60)
+
+    def ask(self, method, path, body=None):
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/{path}", method=method, data=body and json.dumps(body).encode()
+        )
+        with (
+            contextlib.suppress(urllib.error.URLError, ConnectionError),
+            urllib.request.urlopen(request) as reply,
+        ):
+            return json.load(reply)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def test_a_killed_jupyter_server_takes_kernel_tasks_and_daemons_along(tmp_path):
+    from jupyter_client.blocking import BlockingKernelClient
+
+    server = Server(tmp_path)
+    try:
+        started = server.ask("POST", "api/kernels", {"name": "python3"})
+        (connection,) = wait_until(lambda: list(tmp_path.glob(f"runtime/kernel-{started['id']}.json")))
+        client = BlockingKernelClient(connection_file=str(connection))
+        client.load_connection_file()
+        client.start_channels(hb=False)  # it takes a kernel that is still starting for a dead one
+        try:
+            client.wait_for_ready(timeout=60)
+            for cell in ("%load_ext tfmagic", "%tfcluster start --workers 2", DAEMONS):
+                reply = client.execute_interactive(cell, timeout=120, output_hook=lambda message: None)
+                assert reply["content"]["status"] == "ok"
+            everyone = below(server.process.pid)
+            assert len(everyone) >= 3 + 2 * 3, "kernel, keeper, launcher and two tasks with two each"
+            server.process.kill()
+            wait_until(lambda: not alive(everyone), 1 + ENDED_S)  # the kernel looks once a second
+        finally:
+            client.stop_channels()
+    finally:
+        server.close()

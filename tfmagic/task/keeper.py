@@ -1,0 +1,82 @@
+"""The keeper: a small process between the kernel and its launcher, which leaves nothing behind.
+
+    kernel ──→ keeper ──fork──→ launcher ──fork──→ task processes ──→ what they start
+
+Daemons that a task has put into sessions of their own fall to the launcher when their parent ends, and to
+the keeper when the launcher does (both are subreapers). Whatever of kernel, keeper and launcher is killed,
+one that is left ends all the rest: the keeper when the kernel or the launcher ends, the launcher when the
+keeper does. The keeper is forked before TensorFlow is imported, has one thread, and waits in one poll.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import time
+from typing import NoReturn
+
+from tfmagic.identity import CLEAR_UP_S, clears_up
+from tfmagic.task import processes
+
+_CLEANUP_S = 10.0  # for what the system takes its time to end: a process in a driver, on a lost disk
+
+
+def keep(kernel_pid: int) -> int:
+    """Split off the launcher; return in it, with a pidfd of the keeper. The keeper never returns."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt is not for us
+    kernel = os.pidfd_open(kernel_pid)
+    if os.getppid() != kernel_pid:
+        os._exit(0)
+    processes.become_subreaper()
+    keeper = os.getpid()
+    launcher = os.fork()
+    if launcher != 0:
+        _watch(kernel, launcher)
+    processes.set_parent_death_signal(signal.SIGKILL)  # until the launcher watches us by itself
+    os.close(kernel)
+    watched = os.pidfd_open(keeper)
+    if os.getppid() != keeper:
+        os._exit(0)
+    return watched
+
+
+def _watch(kernel: int, launcher: int) -> NoReturn:
+    """Wait for the end of the kernel or of the launcher, end everything, and end as the launcher did."""
+    launcher_fd = os.pidfd_open(launcher)
+    processes.close_all_but(kernel, launcher_fd)
+    poll = select.poll()
+    poll.register(kernel, select.POLLIN)
+    poll.register(launcher_fd, select.POLLIN)
+    poll.poll()
+    status = end_descendants(launcher)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:  # the kernel reads from our end why the launcher ended
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler to be reset
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def end_descendants(watched: int = 0) -> int:
+    """SIGKILL everything below this process until nothing is there; the wait status of `watched`."""
+    status = 0
+    began = time.monotonic()
+    while time.monotonic() - began < _CLEANUP_S:
+        early = time.monotonic() - began < CLEAR_UP_S
+        for pid in processes.descendants():
+            if not (early and clears_up(pid)):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        try:
+            ended = os.waitpid(-1, os.WNOHANG)
+            while ended[0]:
+                status = ended[1] if ended[0] == watched else status
+                ended = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        time.sleep(0.002)
+    return status
