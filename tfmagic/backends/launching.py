@@ -22,6 +22,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import psutil
+
 from tfmagic import leftovers
 from tfmagic.events import Handle
 from tfmagic.identity import identify
@@ -67,6 +69,7 @@ class LauncherProcess:
         self.owner_pid = os.getpid()
         self._sessions: list[Channel] = []
         self._was_ready = False
+        self._launcher_pid = 0
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
         self.root, theirs = channel_pair()
@@ -98,6 +101,14 @@ class LauncherProcess:
         root = select.poll()
         root.register(self.root.fileno(), 0)
         return not root.poll(0)  # without events asked for: an end alone
+
+    def own_pids(self) -> dict[str, int]:
+        """The keeper and, as soon as it has one, its launcher."""
+        pids = {"keeper": self.process.pid}
+        if not self._launcher_pid:
+            with contextlib.suppress(OSError, ValueError, psutil.Error):
+                (self._launcher_pid,) = (child.pid for child in psutil.Process(self.process.pid).children())
+        return {**pids, "launcher": self._launcher_pid} if self._launcher_pid else pids
 
     def open_session(self) -> Channel:
         """A channel of its own for a cluster. Raises OSError when the launcher is gone."""

@@ -140,7 +140,7 @@ class LocalBackend:
         return events
 
     def own_pids(self) -> Mapping[str, int]:
-        return {"launcher": self.launcher.process.pid} if self._session is not None else {}
+        return self.launcher.own_pids() if self._session is not None else {}
 
     def wake(self) -> None:
         if not self._closed:
