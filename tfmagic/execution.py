@@ -11,6 +11,8 @@ from __future__ import annotations
 import _thread
 import builtins
 import contextlib
+import contextvars
+import functools
 import getpass
 import signal
 import threading
@@ -117,6 +119,8 @@ async def _wait_async(
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     job.run.on_done(lambda: _call_soon(loop, ended.set))
+    # the context says to which request on the page belongs what is published
+    job.call_later = functools.partial(_call_soon, loop, context=contextvars.copy_context())
     try:
         while not job.run.done.is_set():
             with contextlib.suppress(TimeoutError):
@@ -137,9 +141,9 @@ async def _wait_async(
     return True
 
 
-def _call_soon(loop: Any, function: Callable[[], object]) -> None:
+def _call_soon(loop: Any, function: Callable[[], object], context: Any = None) -> None:
     with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-        loop.call_soon_threadsafe(function)
+        loop.call_soon_threadsafe(function, context=context)
 
 
 def _answer_inputs(job: Job) -> None:

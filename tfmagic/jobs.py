@@ -7,6 +7,7 @@ Whoever waits for it is in `tfmagic.execution`, or nobody is: then it goes on by
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,7 @@ class Job:
         self._run: CellRun | None = None
         self._view: View | None = None
         self._is_shown = False
+        self.call_later: Callable[[Callable[[], object]], object] | None = None  # on the loop that shows it
         self.presses: Any = None  # what takes Ctrl-C meanwhile: see `tfmagic.execution`
 
     @property
@@ -97,6 +99,11 @@ class Job:
             self.view.finish(self.run.outcome)
         except Exception:  # as above
             self._give_up_view()
+
+    def add_note(self, text: str) -> None:
+        """Show something that came after the end, where an event loop has shown the cell. From any thread."""
+        if self.call_later is not None and self._is_shown:
+            self.call_later(functools.partial(self.view.add_note, text))
 
     def _give_up_view(self) -> None:
         """Say what went wrong, once, and show nothing more; the logs have everything."""

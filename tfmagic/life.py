@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from tfmagic import execution, failures, outcomes, rendering, stacks
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Options
 from tfmagic.config import policy_of
-from tfmagic.deaths import MemoryWatch, died_error
+from tfmagic.deaths import MemoryWatch, describe_end, died_error
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.events import CellRequested, RunCell, TaskBoot
 from tfmagic.failures import Scene
@@ -72,6 +73,9 @@ class ClusterLife:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
         policy = functools.partial(policy_of, setting, make.auto_restart)
+        self._reporter = Reporter(name, shape, run, lambda: self.spec.addresses, policy)
+        self._shown: Job | None = None  # the last cell of the user's
+        self._known_ends: dict[TaskId, int] = {}
         self.supervisor = Supervisor(
             backend,
             self.tasks,
@@ -79,7 +83,7 @@ class ClusterLife:
             self._boot,
             run,
             setting("max_log_bytes"),
-            Reporter(name, shape, run, lambda: self.spec.addresses, policy).report,
+            self._observe,
             name=name,
         )
         self.supervisor.start()
@@ -146,6 +150,8 @@ class ClusterLife:
         job = Job(self.supervisor, request, view, settle)
         (job.start if detached else functools.partial(execution.begin, job))()
         self._under_way[command.cell] = job
+        if command.source:
+            self._shown = job
         if detached:
             self._payloads.expect(commands, self.attempts(commands))
         return job
@@ -193,6 +199,22 @@ class ClusterLife:
                 "keeps 97 idle threads and 41 MiB; near ten, take new processes:  %tfcluster restart",
                 file=sys.stderr,
             )
+
+    def _observe(self, supervisor: Supervisor) -> None:
+        """Tell who looks from outside, and the last panel of a death between cells. By the supervisor."""
+        self._reporter.report(supervisor)
+        state = supervisor.state
+        for task, seen in state.tasks.items():
+            if seen.phase is not Phase.DEAD or seen.end is None or self._known_ends.get(task) == seen.attempt:
+                continue
+            self._known_ends[task] = seen.attempt
+            job = self._shown
+            outcome = None if job is None else job.outcome
+            if job is None or outcome is None or state.cells or outcome.outcomes.get(task) == seen.end:
+                continue  # a cell tells it
+            how = f"{task} {describe_end(seen.end, self._watch)}"
+            when = time.strftime("%H:%M:%S")
+            job.add_note(f"after this cell, at {when}, {how}; %tfcluster revive brings it back")
 
     def _note_ended(self) -> None:
         """What the cells that have ended meanwhile have assigned is the tasks' own."""

@@ -62,6 +62,7 @@ class CellRecord:
         started: Seconds since the epoch.
         elapsed_s: How long it took, or takes until now.
         verdict: done, failed, interrupted, timed out or stopped; "" while it runs.
+        notes: What happened to its tasks after it, before the next cell.
     """
 
     cell: int
@@ -74,6 +75,7 @@ class CellRecord:
     elapsed_s: float = 0.0
     verdict: str = ""
     open: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
 
     def encode(self) -> str:
         """The record as a line of JSON."""
@@ -130,7 +132,7 @@ def _decode(content: dict[str, Any]) -> CellRecord:
     for part in content.pop("tasks"):
         error = part.pop("error", None)
         tasks.append(TaskRecord(**part, error=None if error is None else ErrorRecord(**error)))
-    content["open"] = tuple(content.get("open", ()))
+    content |= {name: tuple(content.get(name, ())) for name in ("open", "notes")}
     return CellRecord(tasks=tuple(tasks), **content)
 
 

@@ -427,3 +427,43 @@ def test_papermill_runs_a_notebook_and_leaves_the_static_form(tmp_path):
     assert shown.data["text/plain"].splitlines() == ["[worker-0]:    hi", "[worker-1]:    hi"]
     assert "<details open" in shown.data["text/html"]
     assert "widgets" not in made.metadata
+
+
+def test_the_panel_says_who_waits_for_whom(open_notebook, lab, flag):
+    hang = f"""%%tfcluster
+import os, time, tfmagic
+if tfmagic.current_task().index == 1:
+    while not os.path.exists({str(flag)!r}): time.sleep(3)
+tfmagic.barrier()
+print("met")
+"""
+    book = open_notebook(lab, "hang.ipynb", LOAD + "\n%config TFCluster.stall_s = 2", hang)
+    book.run(0)
+    book.start(1)
+    said = "worker-0 waits at barrier 1 (cell line 5); worker-1 is in time.sleep (line 4)"
+    expect(book.output(1).get_by_text(said)).to_be_visible()
+    expect(book.output(1).locator('[data-state="stalled"]').first).to_be_visible()
+    book.page.screenshot(path=str(lab.folder / "hang.png"))
+    flag.touch()
+    book.wait_until_ended(1)
+    expect(book.output(1).get_by_text("met").first).to_be_visible()
+
+
+def test_a_death_between_cells_is_told_in_the_panel_that_stays(open_notebook, lab):
+    book = open_notebook(
+        lab,
+        "death.ipynb",
+        LOAD + "\nimport tfmagic",
+        "%%tfcluster\nprint('well')\nimport os, time; time.sleep(0.3); os.getpid()",
+        "%tfcluster kill worker-1",
+        "%%tfcluster\n1",
+    )
+    book.run(0)
+    book.run(1)
+    book.run(2)
+    expect(book.output(1)).to_contain_text("worker-1 was ended by SIGKILL")
+    expect(book.output(1)).to_contain_text("%tfcluster revive brings it back")
+    expect(book.output(1).get_by_text("well").first).to_be_visible()
+    book.run(3)
+    expect(book.output(3)).to_contain_text("TaskDied")
+    book.page.screenshot(path=str(lab.folder / "death.png"))

@@ -18,7 +18,7 @@ from tfmagic.supervisor import CellRun, Supervisor
 
 
 class View(Protocol):
-    """Called by the waiting thread: `update` every `interval_s`, `finish` once."""
+    """Called by the waiting thread: `update` every `interval_s`, `finish` once, then perhaps `add_note`."""
 
     @property
     def interval_s(self) -> float: ...
@@ -26,6 +26,8 @@ class View(Protocol):
     def update(self) -> None: ...
 
     def finish(self, cell: CellState | None) -> None: ...
+
+    def add_note(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ def head_html(record: CellRecord, run: Run) -> str:
         f'<b style="color:{colour}">{sign}</b> <b>{_esc(record.cluster)}</b> '
         f'<span style="{_FAINT}">· {_esc(record.shape)} · {duration(record.elapsed_s)} · '
         f"{done} of {len(record.tasks)} done</span>{badges}</div>"
+        + "".join(f'<div style="padding:2px 10px;color:{_RED}">{_esc(note)}</div>' for note in record.notes)
     )
 
 

@@ -15,7 +15,7 @@ import contextlib
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tfmagic.records import CellRecord, append_record
@@ -85,6 +85,7 @@ class _Ending:
         self._stage, self._publish, self._look = stage, publish, look
         self._display_id = place or f"tfmagic-{stage.folder}-{stage.run.request.cell}"
         self._is_shown, self._is_noted = bool(place), False
+        self._record: CellRecord | None = None
 
     def begin(self) -> None:
         """Note that the cell runs, so that it can be found when the kernel dies."""
@@ -112,7 +113,13 @@ class _Ending:
         self.show({"text/html": form.html, "text/plain": form.text})
         return form
 
+    def add_note(self, text: str) -> None:
+        """Draw the cell anew, with what happened to its tasks after it."""
+        if self._record is not None:
+            self.finish(replace(self._record, notes=(*self._record.notes, text)))
+
     def finish(self, record: CellRecord) -> None:
+        self._record = record
         append_record(self._stage.folder, record)
         try:
             form = self.draw(record)
@@ -181,6 +188,9 @@ class PanelView:
             folder = stage.folder  # and nothing else: a page may ask much later
             self._live.end(lambda: Board.replay(record, folder))
 
+    def add_note(self, text: str) -> None:
+        self._ending.add_note(text)
+
     def show_again(self) -> None:
         """Put the same display on the page once more; both are live, and both end as the static form."""
         self._open(self._ending.show_again if self._is_live else self._ending.show)
@@ -221,3 +231,6 @@ class HtmlView:
 
     def finish(self, cell: CellState | None) -> None:
         self._ending.finish(self._ending.record(cell, ()))
+
+    def add_note(self, text: str) -> None:
+        self._ending.add_note(text)

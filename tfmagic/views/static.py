@@ -69,6 +69,7 @@ def render(
     parts = [_load(record, part, run) for part in record.tasks]
     values = fold_values({part.record.task: part.values for part in parts})
     text = _text(parts, values, int(limit_bytes * _TEXT_SHARE), run)
+    text = "\n".join([text, *(f"tfmagic: {note}" for note in record.notes)]).lstrip("\n")
     apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE))
     page = _html(record, parts, values, limit_bytes - len(text.encode()), fold_noise, run)
     return StaticForm(page, text, tuple(apart))

@@ -53,6 +53,9 @@ class QuietView:
     def finish(self, cell: CellState | None) -> None:
         pass
 
+    def add_note(self, text: str) -> None:
+        pass
+
 
 class _Look:
     """How lines look: with colours or without."""
@@ -165,6 +168,9 @@ class TextView:
             reader.close()
         self._draw([])
         self._flush()
+
+    def add_note(self, text: str) -> None:
+        """What comes later would tear the line that the user types now: the next cell tells it."""
 
     def _begin(self) -> None:
         """Open the logs as soon as it is known where the cell's part of them begins."""
