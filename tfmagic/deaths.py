@@ -96,7 +96,8 @@ def died_error(
         lines += ["Its Python stack, the innermost call first:", rendering.name_cells(stack)]
     tail = tail_lines(run.log_path(task), _TAIL_LINES, since=since)
     if tail:
-        lines += [f"Its last {len(tail)} lines of output:", *(f"    {line}" for line in tail)]
+        how_many = "line" if len(tail) == 1 else f"{len(tail)} lines"
+        lines += [f"Its last {how_many} of output:", *(f"    {line}" for line in tail)]
     lines.append(
         "Go on with:  %tfcluster revive   which brings it back and keeps the other tasks' variables (make "
         "strategies anew), or with new processes for all:  %tfcluster restart"

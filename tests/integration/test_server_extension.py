@@ -262,45 +262,27 @@ def test_no_path_leads_out_of_the_run_folders(server, run, state_dir, odd):
     assert server.process.poll() is None
 
 
-def status(run, **changes):
-    """A status as a kernel writes it."""
-    task = {"state": "ready", "pid": 1, "cpu_percent": 3.5, "memory_bytes": 5, "log_bytes": 7, "restarts": 0}
-    return {
-        "schema": 1,
-        "written": time.time(),
-        "cluster": run.cluster,
-        "shape": "2 workers",
-        "ended": False,
-        "tasks": [{"task": "worker-0", **task}, {"task": "worker-1", **task}],
-        "cells": {"running": 0, "queued": 0, "ended": 1},
-        **changes,
-    }
-
-
-def write_status(folder, content):
-    beside = folder / "status.json.new"
-    beside.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    beside.rename(folder / "status.json")
-
-
 def test_metrics_show_the_running_cluster_whatever_lies_beside_it(server, run, other_run):
-    write_status(run.folder, status(run))
-    write_status(other_run, b'{"tasks": [\xff')
+    (other_run / "status.json").write_bytes(b'{"tasks": [\xff')
+
+    def value(name, run=run, **labels):
+        wanted = {*labels.items(), *{"cluster": run.cluster, "run": str(run)}.items()}
+        return next((v for (n, has), v in server.metrics().items() if n == name and wanted <= has), None)
+
+    wait_until(lambda: value("tfmagic_task_state", task="worker-1", state="ready") == 1)
+    wait_until(lambda: (value("tfmagic_task_memory_bytes", task="worker-0", kind="unique") or 0) > 1 << 20)
+    assert value("tfmagic_cluster_up") == 1 and value("tfmagic_task_restarts_total", task="worker-0") == 0
     found = server.metrics()
-    here = {"cluster": "served", "run": str(run)}.items()
-
-    def value(name, **labels):
-        wanted = {*labels.items(), *here}
-        return next((v for (n, has), v in found.items() if n == name and wanted <= has), None)
-
-    assert value("tfmagic_cluster_up") == 1
-    assert value("tfmagic_task_state", task="worker-1", state="ready") == 1
-    assert value("tfmagic_task_cpu_percent", task="worker-0") == 3.5
     assert found["tfmagic_unreadable_runs", frozenset()] == 1
     assert any(name == "jupyter_server_info" for name, _ in found), "the server's own are there, too"
-    write_status(run.folder, status(run, ended=True))
-    found = server.metrics()
-    assert value("tfmagic_cluster_up") is None
+    with tfmagic.Cluster(workers=1, name="brief") as brief:
+        folder = brief.run_folder
+        wait_until(lambda: value("tfmagic_cluster_up", folder) == 1)
+        brief.kill("worker-0")
+        wait_until(lambda: value("tfmagic_task_state", folder, task="worker-0", state="dead") == 1)
+        brief.restart("worker-0")
+        wait_until(lambda: value("tfmagic_task_restarts_total", folder, task="worker-0") == 1)
+    assert value("tfmagic_cluster_up", folder) is None
 
 
 def test_a_notebooks_cells_are_counted_and_its_killed_kernel_is_down(server, kernel, state_dir):
@@ -312,9 +294,8 @@ def test_a_notebooks_cells_are_counted_and_its_killed_kernel_is_down(server, ker
         cells = frozenset({"cluster": "metered", "verdict": verdict}.items())
         assert found["tfmagic_cell_duration_seconds_count", cells] == 1
     run = next(run for run in find_runs(state_dir) if run.cluster == "metered")
-    write_status(run.folder, status(run))
     up = ("tfmagic_cluster_up", frozenset({"cluster": "metered", "run": str(run)}.items()))
-    assert server.metrics()[up] == 1
+    wait_until(lambda: server.metrics().get(up) == 1)
     os.kill(json.loads((run.folder / "run.json").read_text())["pid"], signal.SIGKILL)
     wait_until(lambda: server.metrics()[up] == 0)
     entry = next(e for e in server.get("/tfmagic/runs").json if e["run"] == str(run))
@@ -324,17 +305,15 @@ def test_a_notebooks_cells_are_counted_and_its_killed_kernel_is_down(server, ker
 
 
 def test_the_runs_are_listed(server, run, other_run):
-    write_status(run.folder, status(run))
-    listed = {entry["run"]: entry for entry in server.get("/tfmagic/runs").json}
+    def look():
+        return {entry["run"]: entry for entry in server.get("/tfmagic/runs").json}
+
+    wait_until(lambda: look()[str(run)]["cells"].get("ended", 0) >= 1)
+    listed = look()
     entry = listed[str(run)]
     assert (entry["cluster"], entry["shape"], entry["live"]) == ("served", "2 workers", True)
     assert abs(entry["started"] - time.time()) < 600
     assert [(t["task"], t["state"]) for t in entry["tasks"]] == [("worker-0", "ready"), ("worker-1", "ready")]
-    assert entry["cells"]["ended"] == 1
-    (run.folder / "status.json").unlink()  # as a run of an older version
-    entry = next(e for e in server.get("/tfmagic/runs").json if e["run"] == str(run))
-    assert entry["live"] is False and [t["task"] for t in entry["tasks"]] == ["worker-0", "worker-1"]
-    assert entry["cells"] == {"ended": 0}
     assert listed[other_run.name] == {
         "run": other_run.name,
         "cluster": "",
@@ -344,6 +323,9 @@ def test_the_runs_are_listed(server, run, other_run):
         "started": listed[other_run.name]["started"],
         "cells": {"ended": 0},
     }
+    (other_run / "worker-0.log").touch()  # as a run of an older version
+    entry = look()[other_run.name]
+    assert entry["live"] is False and [t["task"] for t in entry["tasks"]] == ["worker-0"]
 
 
 def test_a_huge_log_costs_the_server_neither_memory_nor_its_loop(server, other_run):
