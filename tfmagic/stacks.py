@@ -85,8 +85,10 @@ def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
     for cell in state.cells.values():
         for task in cell.waiting_for:
             mark = cell.marks.get(task)
-            if mark is not None and mark.place is not None and mark.place.wait is not Wait.NONE:
-                waits[task.name] = f"  waits in {mark.place.inside}: {mark.place.wait.value}\n"
+            place = None if mark is None else mark.place
+            if place is not None and place.wait is not Wait.NONE:
+                inside = f"in {place.inside}" if place.inside else ""
+                waits[task.name] = f"  {f'waits {inside}'.strip()}: {place.wait.value}\n"
     return rendering.name_cells(group_stacks(stacks, waits))
 
 

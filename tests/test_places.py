@@ -1,0 +1,125 @@
+"""Where a cell is, as the side thread of a task sees it: real frames of real threads."""
+
+import linecache
+import queue
+import sys
+import threading
+
+import pytest
+from conftest import wait_until
+
+from tfmagic.events import RunCell, TaskBoot, Wait
+from tfmagic.spec import TaskId
+from tfmagic.task import places
+
+A = TaskId("worker", 0)
+NAME = "<tfcluster-77>"
+
+
+def frame_in(source, **names):
+    """The innermost frame of a thread that runs `source` as a cell until `go` is set; and that thread."""
+    linecache.cache[NAME] = (len(source), None, source.splitlines(True), NAME)
+    go = threading.Event()
+    arrived = threading.Event()
+
+    def wait():
+        arrived.set()
+        go.wait()
+
+    names = {"wait": wait, "go": go, **names}
+    thread = threading.Thread(target=exec, args=(compile(source, NAME, "exec"), names), daemon=True)
+    thread.start()
+    assert arrived.wait(10)
+    frame = sys._current_frames()[thread.ident]
+    return frame, lambda: (go.set(), thread.join(10))
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "line"),
+    [
+        ("wait()", "wait", 1),
+        ("x = [wait]\nx[0]()", "x[0]", 2),
+        ("class C:\n    def m(self): return wait()\nC().m()", "wait", 2),
+        ("print(\n    'a',\n    wait(\n    ),\n)", "wait", 3),
+        ("(lambda: (wait(), 1)[1])()", "wait", 1),
+        ("for _ in map(lambda _: wait(), [1]): pass", "wait", 1),
+        (
+            "class C:\n    def __enter__(self): wait()\n    def __exit__(self, *_): pass\nwith C(): pass",
+            "wait",
+            2,
+        ),
+        ("'äöü'.join(['ß' if wait() else 'x'])", "wait", 1),
+    ],
+)
+def test_the_call_is_named_as_it_is_written(source, name, line):
+    frame, end = frame_in(source)
+    try:
+        users = places.find_frame(frame, NAME)
+        assert (places.called_in(users), users.f_lineno) == (name, line)
+        assert places.name_wait(frame, users) == (name, Wait.NONE)
+    finally:
+        end()
+
+
+def test_what_is_no_call_and_what_has_no_source_has_no_name():
+    source = "class C:\n    def __add__(self, other): exec('wait()', globals())\nC() + C()"
+    frame, end = frame_in(source)
+    try:
+        users = places.find_frame(frame, NAME)
+        assert places.called_in(users) == "exec"
+        assert places.called_in(users.f_back) == ""  # an addition
+        linecache.cache.pop(NAME)
+        assert places.called_in(users) == ""
+    finally:
+        end()
+
+
+def test_a_look_tells_a_place_once_and_a_call_after_a_while(monkeypatch):
+    monkeypatch.setattr(places, "_STILL_S", 0.05)
+    numbers, told = queue.Queue(), []
+    boot = TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False)
+    lookout, cell = places.Lookout(boot), RunCell(cell=3, filename=NAME)
+    source = "numbers.get()\nnumbers.get()"
+    linecache.cache[NAME] = (len(source), None, source.splitlines(True), NAME)
+    over = threading.Event()
+
+    def look():  # from another thread, as the side thread does
+        while not over.is_set():
+            if (place := lookout.look(cell)) is not None:
+                told.append((place.cell, place.line, place.inside))
+
+    side = threading.Thread(target=look)
+    side.start()
+
+    def feed():
+        wait_until(lambda: (3, 1, "numbers.get") in told)
+        numbers.put(1)
+        wait_until(lambda: (3, 2, "numbers.get") in told)
+        numbers.put(2)
+
+    hand = threading.Thread(target=feed)
+    hand.start()
+    try:
+        exec(compile(source, NAME, "exec"), {"numbers": numbers})
+    finally:
+        hand.join()
+        over.set()
+        side.join()
+    lines = [entry for entry in told if entry[1] in (1, 2)]
+    assert lines == sorted(set(lines), key=lines.index), "nothing is told twice"
+    assert lines.index((3, 1, "")) < lines.index((3, 1, "numbers.get")) < lines.index((3, 2, "numbers.get"))
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("CollectiveReduceV2", "all_reduce"),
+        ("CollectiveReduceV3", "all_reduce"),
+        ("CollectiveReduceScatterV2", "reduce_scatter"),
+        ("CollectiveGatherV2", "all_gather"),
+        ("CollectiveBcastRecvV2", "broadcast"),
+        ("CollectiveNew", "CollectiveNew"),
+    ],
+)
+def test_collectives_have_their_names(op, name):
+    assert places._collective_name(op) == name

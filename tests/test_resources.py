@@ -1,0 +1,77 @@
+"""Looking at processes: bounded in cost, and a warning before memory runs out."""
+
+import os
+import time
+
+import pytest
+
+from tfmagic import memory
+from tfmagic.resources import Sampler, Usage
+
+
+def test_a_look_gives_time_memory_threads_and_files():
+    sampler = Sampler()
+    usage = sampler.sample({"me": os.getpid(), "nobody": 0})
+    assert set(usage) == {"me"}
+    me = usage["me"]
+    assert me.cpu_s > 0 and me.memory_bytes > 1 << 20 and me.shared_bytes >= 0
+    assert me.threads >= 1 and me.open_files >= 3 and not me.paused and me.cpu_percent is None
+    assert sampler.sample({}) == {} == sampler.usage
+
+
+def test_one_that_has_ended_is_known_by_nothing():
+    sampler = Sampler()
+    assert sampler.sample({"gone": 2**22 - 3}) == {"gone": Usage()}
+
+
+def test_weighing_is_bounded_whatever_the_number():
+    sampler = Sampler()
+    pids = {n: os.getpid() for n in range(2000)}
+    began = time.monotonic()
+    while time.monotonic() - began < 2:
+        sampler.sample(pids)
+    weighed = sum(usage.memory_bytes is not None for usage in sampler.usage.values())
+    assert 0 < weighed < 2000 and len(sampler.usage) == 2000
+
+
+@pytest.fixture
+def cgroups(tmp_path, monkeypatch):
+    """The control group of this process, in a folder; sets its limit and what is used of it."""
+    folder = tmp_path / "cgroup"
+    folder.mkdir()
+    real = memory._read
+
+    def read(path):
+        return "0::/\n" if str(path) == "/proc/self/cgroup" else real(path)
+
+    monkeypatch.setattr(memory, "_read", read)
+
+    def settle(limit, used, cache=0):
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\n")
+        return folder
+
+    return settle
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("used", "cache", "warns"),
+    [(500, 0, False), (940, 0, False), (960, 0, True), (1000, 0, True), (1000, 500, False)],
+)
+def test_a_container_that_is_nearly_full_is_told_with_who_has_most(cgroups, used, cache, warns):
+    folder = cgroups(1000 * MIB, used * MIB, cache * MIB)
+    said = memory.shortage({"worker-0": 100 * MIB, "worker-1": 700 * MIB, "worker-2": None}, folder)
+    if warns:
+        left = 1000 - used
+        assert said.startswith("memory is nearly used up:") and "of 1000 MiB" in said and f"{left}" in said
+        assert said.endswith("worker-1 has most of it, 700 MiB")
+    else:
+        assert said == ""
+
+
+def test_a_warning_needs_no_tasks(cgroups):
+    assert memory.shortage({}, cgroups(1000 * MIB, 999 * MIB)).endswith("are left")
