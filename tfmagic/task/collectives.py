@@ -75,7 +75,8 @@ def install(boot: TaskBoot, meet: Meet) -> None:
     enable_collectives = context.Context.enable_collective_ops
 
     def configure_collective_ops(self: Any, *args: Any, **kwargs: Any) -> None:
-        if self._collective_leader is None and self._context_handle is not None:
+        is_torn = not self._initialized  # its start failed half-way
+        if self._context_handle is not None and (is_torn or self._collective_leader is None):
             self = _reset_context(context, "Collective ops must be configured at program startup: ")
         configure_collectives(self, *args, **kwargs)
 

@@ -63,12 +63,16 @@ def bears_interrupt(frame: FrameType | None) -> bool:
 
     Not inside an isinstance(): TensorFlow's C++ takes it for "yes" and remembers that for the type; a
     list was a composite tensor from then on (one in twenty interrupts while a function was traced). Not
-    in the machinery of imports, which C++ leaves half done. Not where C++ called us to start a server.
+    in the machinery of imports, which C++ leaves half done. Not where C++ called us to start a server. Not
+    while TensorFlow's context starts: half started, with its port taken, it would serve no strategy any more.
     """
     if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return False
     while frame is not None:
-        if frame.f_code.co_filename in (_ABC, exposure.__file__):
+        code = frame.f_code
+        if code.co_filename in (_ABC, exposure.__file__) or (
+            code.co_name == "ensure_initialized" and _TENSORFLOW in code.co_filename
+        ):
             return False
         frame = frame.f_back
     return True
