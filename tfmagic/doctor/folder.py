@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
+from tfmagic import leftovers as reaping
 from tfmagic import runs
 from tfmagic.capture import format_bytes
 from tfmagic.doctor.findings import Case, Finding, note, refused, trouble
@@ -93,16 +91,27 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 
 
 def leftovers(case: Case) -> Iterator[Finding]:
-    """What kernels that are gone have left. Looks at every run: not for before a start.
-
-    Left-over processes of theirs belong here, too.
-    """
+    """What kernels that are gone have left. Looks at every run: not for before a start."""
+    yield from _processes(case)
     yield from _kept_runs(case)
+
+
+def _processes(case: Case) -> Iterator[Finding]:
+    """Task processes without a kernel: after a crash of the machine's better half."""
+    found = reaping.find(runs.state_dir(case.setting("state_dir")))
+    if found:
+        pids = ", ".join(str(left.process.pid) for left in found[:5])
+        yield note(
+            f"{_count(len(found), 'process')} of kernels that are gone: pid {pids}",
+            "the next start ends them:  %tfcluster start",
+        )
 
 
 def _kept_runs(case: Case) -> Iterator[Finding]:
     """The logs of ended kernels, which of them were cut short, and when they go."""
-    gone = [run for run in runs.find_runs(runs.state_dir(case.setting("state_dir"))) if not _is_alive(run)]
+    gone = [
+        run for run in runs.find_runs(runs.state_dir(case.setting("state_dir"))) if not runs.kernel_lives(run)
+    ]
     if not gone:
         return
     size = sum(_size_bytes(run) for run in gone)
@@ -125,17 +134,6 @@ def _kept_runs(case: Case) -> Iterator[Finding]:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("s" if number > 1 else "")
-
-
-def _is_alive(run: Run) -> bool:
-    """Whether the kernel that started it lives; its pid may be somebody else's by now."""
-    try:
-        facts = json.loads((run.folder / "run.json").read_text())
-        return psutil.Process(int(facts["pid"])).create_time() <= float(facts["started"]) + 1
-    except psutil.NoSuchProcess:
-        return False
-    except (psutil.Error, OSError, ValueError, KeyError, TypeError):
-        return True  # half-made at this very moment, or not ours to judge
 
 
 def _size_bytes(run: Run) -> int:
