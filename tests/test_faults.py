@@ -27,6 +27,7 @@ def test_the_same_seed_gives_the_same_faults_and_another_one_others():
         ({"seconds": 0}, "times above 0"),
         ({"seconds": float("nan")}, "times above 0"),
         ({"every_s": -1}, "times above 0"),
+        ({"seconds": 30, "every_s": 1e-5}, "3000000 faults; chaos has at most 10000"),
     ],
 )
 def test_a_plan_of_nothing_is_refused(how, said):
@@ -60,11 +61,10 @@ def test_signals_of_kills(text, number):
         ("kill", "TASK"),
         ("kill worker-0 --signal NONE", "there is no signal 'NONE'"),
         ("kill worker-0 --signal 99", "there is no signal '99'"),
-        ("slow worker-0 0.5", "1 to 100 times slower, not 0.5 times"),
         ("slow worker-0 fast", "not a factor"),
-        ("slow worker-0 nan", "1 to 100"),
         ("flood worker-0 lots", "not a number of bytes"),
         ("flood worker-0 -5", "flood"),
+        ("flood worker-0 " + "9" * 400, "not a number of bytes"),
         ("pause worker-0 --after -1", "more than 0"),
         ("chaos --seconds x", "not a number of seconds"),
     ],
@@ -72,3 +72,20 @@ def test_signals_of_kills(text, number):
 def test_lines_that_make_no_sense_say_what_would(line, said):
     with pytest.raises(UsageError, match=said):
         parse_line(line)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault(0, "explode", A), "there is no fault 'explode'"),
+        (Fault(-1, "kill", A), "in 0 s or more"),
+        (Fault(1e300, "kill", A), "in 0 s or more"),
+        (Fault(float("nan"), "kill", A), "in 0 s or more"),
+        (Fault(0, "slow", A), "1 to 100 times slower, not 0 times"),
+        (Fault(0, "slow", A, float("nan")), "1 to 100 times slower"),
+        (Fault(0, "flood", A, -1), "a flood has 0 to"),
+    ],
+)
+def test_a_fault_that_makes_no_sense_is_refused(fault, said):
+    with pytest.raises(ValueError, match=said):
+        fault.check()

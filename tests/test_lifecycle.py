@@ -3,7 +3,7 @@
 import pytest
 from histories import A, B, C, D, History, raised, reached, returned, started
 
-from tfmagic.barriers import where_waits
+from tfmagic.barriers import describe_waits
 from tfmagic.events import (
     CellReturned,
     InterruptPressed,
@@ -531,6 +531,14 @@ def test_the_time_limit_of_a_queued_cell_counts_from_when_it_was_sent():
     assert Signal(B, SIGUSR1, 2) in h.tick(31)
 
 
+def test_a_cell_whose_tasks_do_not_start_in_its_time_is_given_up():
+    h = History(A)
+    h.run(A, now=3, timeout_s=5)
+    assert h.wake_at == 8
+    (finish,) = h.tick(8)
+    assert isinstance(finish, FinishCell) and finish.cell.timed_out and not finish.cell.outcomes
+
+
 def test_the_time_limit_of_a_cell_that_waits_for_a_start_counts_from_its_request():
     h = History(A)
     h.run(A, now=3, timeout_s=5)
@@ -589,4 +597,4 @@ def test_where_a_task_waits_can_be_told():
     h = started(A, B)
     h.run(A, B)
     h.happen(reached(A, "barrier 1", (A, B)))
-    assert (where_waits(h.state, A), where_waits(h.state, B)) == ("for worker-1 at barrier 1", "")
+    assert {t: at.note for t, at in describe_waits(h.state).items()} == {A: "for worker-1 at barrier 1"}

@@ -1,8 +1,8 @@
 """Which tasks get a new process and when, and what ends with the chief. Histories."""
 
-from histories import A, B, C, History, reached, started
+from histories import A, B, C, History, reached, returned, started
 
-from tfmagic.events import LaunchRequested, TaskExited, TaskReady, TaskStarted
+from tfmagic.events import CellRequested, LaunchRequested, RunCell, TaskExited, TaskReady, TaskStarted
 from tfmagic.respawns import must_rejoin
 from tfmagic.spec import TaskId
 from tfmagic.states import SIGKILL, FinishCell, Launch, Phase, Policy, Signal
@@ -95,6 +95,50 @@ def test_one_that_only_waits_at_a_barrier_has_made_no_strategy():
     h.run(A, B)
     h.happen(reached(A, "barrier 1", (A, B)), TaskExited(B, 1, -9), LaunchRequested((B,)))
     come(h, B, 2)
+    assert not must_rejoin(h.state)
+
+
+def test_what_ends_with_its_chief_is_not_restarted():
+    h = started(CHIEF, A, policy=Policy(dependence_on_chief=True, auto_restart=1))
+    h.happen(TaskExited(CHIEF, 1, 0))
+    h.tick(h.wake_at)
+    come(h, CHIEF, 2)
+    h.happen(TaskExited(CHIEF, 2, 0))  # for good
+    assert h.phase(A) is Phase.ENDING
+    h.happen(TaskExited(A, 1, -9))
+    assert {h.phase(A), h.phase(CHIEF)} == {Phase.DEAD} and h.tick(1000.0) == []
+
+
+def test_a_process_that_never_gets_ready_is_given_up():
+    h = History(A, policy=Policy(start_timeout_s=20))
+    assert h.wake_at == 20 and h.tick(19.9) == []
+    assert h.tick(20) == [Signal(A, SIGKILL)] and h.tick(21) == []
+    h.happen(TaskExited(A, 1, -9))
+    assert h.phase(A) is Phase.DEAD
+
+
+def test_what_the_user_restarts_has_all_its_restarts_again():
+    h = started(A, policy=Policy(auto_restart=1))
+    h.happen(TaskExited(A, 1, 1))
+    h.tick(h.wake_at)
+    come(h, A, 2)
+    assert h.state.tasks[A].restarts == 1
+    h.happen(LaunchRequested((A,)))
+    h.happen(TaskExited(A, 2, -9))
+    come(h, A, 3)
+    assert h.state.tasks[A].restarts == 0
+
+
+def test_a_task_that_was_told_the_new_addresses_has_no_old_peers():
+    h = started(A, B)
+    h.run(A, B)
+    for task in (A, B):
+        h.happen(reached(task, "first strategy 1", (A, B)))
+    h.happen(returned(A), returned(B), LaunchRequested((B,)), TaskExited(B, 1, -9))
+    come(h, B, 2)
+    assert must_rejoin(h.state)
+    h.happen(CellRequested(2, {A: RunCell(cell=2, tf_config="{}")}))
+    h.happen(returned(A, cell=2))
     assert not must_rejoin(h.state)
 
 

@@ -4,7 +4,15 @@ import pytest
 from histories import A, B, C, History, at_line, observed, raised, reached, returned, started
 
 from tfmagic import stalls
-from tfmagic.events import Displayed, InputAnswered, InputWanted, TaskExited, Wait
+from tfmagic.events import (
+    Displayed,
+    InputAnswered,
+    InputWanted,
+    Sign,
+    TaskReady,
+    TasksObserved,
+    Wait,
+)
 from tfmagic.states import Policy
 
 POLICY = Policy(stall_s=10)
@@ -223,14 +231,57 @@ def test_a_question_to_the_user_is_no_hang():
     assert scene.words()["worker-0"] == "stalled"
 
 
-def test_dead_servers_of_a_coordinator_are_named():
+def test_a_coordinator_that_waits_for_its_servers_is_told():
     scene = Scene(A, B, C, cells=(A,))
     scene.happen(at_line(A, 6, "coordinator.join", Wait.RPC))
-    scene.happen(TaskExited(B, 1, -9), TaskExited(C, 1, -9))
     scene.pass_time(11)
-    assert scene.sentence() == (
-        "worker-0 waits in coordinator.join (cell line 6); worker-1 and worker-2 are dead"
-    )
+    assert scene.sentence() == "worker-0 waits in coordinator.join (cell line 6)"
+    assert scene.words() == {"worker-0": "waiting"}
+
+
+def test_a_step_that_reads_its_data_too_may_wait_for_either():
+    scene = Scene(A, B)
+    scene.happen(at_line(A, 5, "step", Wait.STEP), at_line(B, 5, "step", Wait.STEP))
+    scene.pass_time(30)
+    assert scene.words() == {"worker-0": "waiting", "worker-1": "waiting"} and scene.sentence() == ""
+    scene = Scene(A, B)
+    scene.happen(at_line(A, 5, "step", Wait.STEP), at_line(B, 7, "time.sleep"))
+    scene.pass_time(12)
+    assert scene.sentence() == "worker-0 waits in step (cell line 5); worker-1 is in time.sleep (line 7)"
+
+
+def test_one_that_wants_a_core_and_gets_little_of_it_is_no_hang():
+    history = started(A, policy=POLICY)
+    history.run(A, now=100.0)
+    for step in range(100):
+        wanted = {A: Sign(5 + 0.016 * 0.5 * step, 0, wanted_s=0.98 * 0.5 * step)}
+        history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
+    assert stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].word == "running"
+
+
+def test_one_that_only_wakes_up_now_and_then_on_a_crowded_machine_is_stalled():
+    history = started(A, policy=POLICY)
+    history.run(A, now=100.0)
+    for step in range(100):
+        wanted = {A: Sign(5 + 0.005 * 0.5 * step, 0, wanted_s=0.2 * 0.5 * step)}
+        history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
+    assert stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].word == "stalled"
+
+
+def test_a_cell_that_waits_for_a_new_process_says_so():
+    history = History(A, B, policy=POLICY)
+    history.happen(TaskReady(A, 1, 100, "host"))
+    history.run(A, B, now=5.0)
+    cell = history.state.cells[1]
+    assert stalls.explain(history.state, cell, POLICY, 14.0) == ""
+    assert stalls.explain(history.state, cell, POLICY, 16.0) == "the cell waits for a new process of worker-1"
+
+
+def test_a_question_that_was_given_up_is_no_question_any_more():
+    scene = Scene(A)
+    scene.happen(at_line(A, 2, "input"), InputWanted(A, 1, 1, 0, 1, "? "), at_line(A, 3, "time.sleep"))
+    scene.pass_time(12)
+    assert scene.words() == {"worker-0": "stalled"}
 
 
 def test_many_tasks_are_counted_not_listed():

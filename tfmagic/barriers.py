@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tfmagic.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.spec import TaskId
@@ -20,8 +20,7 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
     left = {}
     for (number, name), waiting in state.barriers.items():
         cell = state.cells.get(number)
-        members = {m for at in waiting.values() for m in at.reached.members}
-        missing = sorted(members - set(waiting))
+        missing = _missing(waiting)
         gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(cell, m)))
         late = _why_late(waiting, missing, now)
         if gone or late:
@@ -39,15 +38,23 @@ def next_deadline(state: ClusterState) -> float | None:
     return min((end for end in ends if end is not None), default=None)
 
 
-def where_waits(state: ClusterState, task: TaskId) -> str:
-    """For whom the task waits at a barrier, for people; "" when it waits at none."""
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where a task waits, and for whom, for people."""
+
+    barrier: str
+    note: str
+
+
+def describe_waits(state: ClusterState) -> dict[TaskId, Meeting]:
+    """The tasks that wait at a barrier."""
+    found: dict[TaskId, Meeting] = {}
     for (_, name), waiting in state.barriers.items():
-        if task in waiting:
-            missing = sorted(set(waiting[task].reached.members) - set(waiting))
-            whom = ", ".join(t.name for t in missing[:_NAMED]) or "the others"
-            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-            return f"for {whom}{more} at {name}"
-    return ""
+        missing = _missing(waiting)
+        whom = ", ".join(t.name for t in missing[:_NAMED]) or "the others"
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        found |= dict.fromkeys(waiting, Meeting(name, f"for {whom}{more} at {name}"))
+    return found
 
 
 def forget_task(state: ClusterState, task: TaskId) -> ClusterState:
@@ -65,8 +72,17 @@ def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterSta
     limit = event.timeout_s
     until = now + limit if isinstance(limit, int | float) and limit >= 0 else None
     key = (event.cell, event.barrier)
-    waiting = {**state.barriers.get(key, {}), event.task: WaitingAt(event, until)}
-    return replace(state, barriers={**state.barriers, key: waiting})
+    there = state.barriers.get(key, {})
+    first = next(iter(there.values()), None)
+    if first is not None and first.reached.members == event.members:
+        event = replace(event, members=first.reached.members)  # one object: see `_missing`
+    return replace(state, barriers={**state.barriers, key: {**there, event.task: WaitingAt(event, until)}})
+
+
+def _missing(waiting: Mapping[TaskId, WaitingAt]) -> list[TaskId]:
+    """Who is expected and has not come. A thousand tasks share one tuple of a thousand members."""
+    shared = {id(at.reached.members): at.reached.members for at in waiting.values()}
+    return sorted({member for members in shared.values() for member in members} - set(waiting))
 
 
 def _why_late(waiting: Mapping[TaskId, WaitingAt], missing: list[TaskId], now: float) -> str:

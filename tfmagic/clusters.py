@@ -26,13 +26,12 @@ from tfmagic.jobs import Job
 from tfmagic.life import ClusterLife
 from tfmagic.makes import Make
 from tfmagic.outcomes import CellResult
-from tfmagic.resources import Usage
 from tfmagic.respawns import must_rejoin
 from tfmagic.results import TaskResults
 from tfmagic.runs import Run
 from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
 from tfmagic.startup import Progress
-from tfmagic.status import own_rows, status_row
+from tfmagic.status import own_rows, status_rows
 from tfmagic.tasklog import tail_lines
 from tfmagic.views.facts import tell_news
 
@@ -152,6 +151,8 @@ class Cluster:
             leftovers.reap(base)
             runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))
             run = runs.create_run(base, self.name, {"shape": str(self.shape)})
+            if self._faults is not None:
+                self._faults.close()
             life = ClusterLife(self.name, self.shape, self.make, self.setting, self._main, run)
             self._life, self._faults = life, FaultLab(life.supervisor, self.name)
             try:
@@ -373,9 +374,8 @@ class Cluster:
 
     def stacks(self, *tasks: str) -> dict[str, str]:
         """The Python stacks of every thread, by task name; also of a task that is stuck in C++."""
-        supervisor = self._running_life().supervisor
-        chosen = self._select(tasks or ("all",))
-        return stacks.take_stacks(self.run_folder, {t: supervisor.state.tasks[t].pid for t in chosen})
+        life = self._running_life()
+        return stacks.take_stacks(life.supervisor, life.run, self._select(tasks or ("all",)))
 
     def news(self) -> str:
         """What somebody should know of the cells that run: who waits for whom, who is dead; "" if nothing."""
@@ -392,14 +392,9 @@ class Cluster:
         return "\n".join([text for text in (stacks.name_groups(taken, state), *why) if text])
 
     def status(self) -> list[dict[str, Any]]:
-        """A row for each task; see `tfmagic.status.status_row`."""
+        """A row for each task; see `tfmagic.status.status_rows`."""
         life = self._running_life()
-        supervisor, addresses = life.supervisor, life.spec.addresses
-        state, policy = supervisor.state, supervisor.policy()
-        return [
-            status_row(t, state, supervisor.usage.get(t, Usage()), addresses[t], policy, life.run)
-            for t in self.tasks
-        ]
+        return status_rows(life.supervisor, life.spec.addresses, life.run)
 
     def own_share(self) -> list[dict[str, Any]]:
         """What the kernel and its launcher use: process, pid, cpu_percent (lately), memory_bytes (unique)."""

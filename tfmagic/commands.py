@@ -31,6 +31,7 @@ from tfmagic.views.panel import PanelView
 _FULL_BYTES = 20_000_000
 
 if TYPE_CHECKING:
+    from tfmagic.clusters import Cluster
     from tfmagic.magic import TFClusterMagics
 
 
@@ -190,7 +191,15 @@ def _revive(magics: TFClusterMagics, options: LineOptions) -> None:
 
 def _fault(magics: TFClusterMagics, options: LineOptions) -> None:
     __tracebackhide__ = True
-    cluster, fault = magics.running(options.cluster), options.fault
+    try:
+        _do_fault(magics.running(options.cluster), options)
+    except ValueError as error:
+        raise UsageError(f"%tfcluster {options.command}: {error}") from None
+
+
+def _do_fault(cluster: Cluster, options: LineOptions) -> None:
+    __tracebackhide__ = True
+    fault = options.fault
     assert fault is not None  # the parser of these commands makes one
     if fault.after_s is not None:
         amount = fault.signal_number if options.command == "kill" else fault.amount

@@ -69,6 +69,7 @@ def policy_of(setting: Callable[[str], Any], auto_restart: int) -> Policy:
         abort_grace_s=setting("abort_grace_s"),
         auto_restart=auto_restart,
         restart_delay_s=setting("restart_delay_s"),
+        start_timeout_s=setting("start_timeout_s"),
         dependence_on_chief=setting("dependence_on_chief"),
         stall_s=setting("stall_s"),
     )

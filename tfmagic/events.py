@@ -191,6 +191,7 @@ class Wait(enum.Enum):
     RPC = "a remote call"
     DATASET = "its data set"
     PEERS = "its peers to start"
+    STEP = "its data set or a collective"  # a tf.function that has both
 
 
 # ---- events of a task ---------------------------------------------------------------------------
@@ -344,12 +345,14 @@ class TaskLost:
 class Sign:
     """What shows from outside whether a task makes progress.
 
-    `cpu_s` is None where it could not be read; `stopped` as by SIGSTOP, or by a debugger.
+    `cpu_s` is None where it could not be read; `stopped` as by SIGSTOP, or by a debugger. `wanted_s` is the
+    time for which threads of the task and of what it started computed, or would have: known of few.
     """
 
     cpu_s: float | None
     log_bytes: int
     stopped: bool = False
+    wanted_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

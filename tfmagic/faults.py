@@ -14,8 +14,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tfmagic.errors import TfmagicError
 from tfmagic.events import FloodAsked, SignalAsked
 from tfmagic.spec import TaskId, select
+from tfmagic.states import Phase
 from tfmagic.supervisor import Supervisor
 
 KINDS = ("kill", "pause", "resume", "preempt", "slow", "flood", "interrupt")
@@ -23,6 +25,8 @@ _LASTING = ("pause", "slow")
 DEFAULT_KINDS = ("kill", "pause", "slow", "flood", "interrupt")
 _PERIOD_S = 0.05  # of a slowed task: it runs for a part of it; TensorFlow's heartbeats are far longer
 _KILLED_S = 5.0
+_MOST_FAULTS = 10_000
+_MOST_BYTES = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,17 @@ class Fault:
     task: TaskId
     amount: float = 0
     for_s: float | None = None
+
+    def check(self) -> None:
+        """Raise `ValueError` where it makes no sense."""
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no fault {self.kind!r}; there are {', '.join(KINDS)}")
+        if not 0 <= self.at_s <= threading.TIMEOUT_MAX:
+            raise ValueError(f"a fault comes in 0 s or more, not in {self.at_s:g} s")
+        if self.kind == "slow":
+            _check_factor(self.amount)
+        if self.kind == "flood":
+            _check_bytes(self.amount)
 
     def __str__(self) -> str:
         what = {
@@ -69,6 +84,8 @@ def draw_plan(
         raise ValueError(f"there is no fault {named}; there are {', '.join(KINDS)}")
     if not (0 < seconds < float("inf") and 0 < every_s < float("inf")):
         raise ValueError(f"chaos needs times above 0, not {seconds} s and one fault each {every_s} s")
+    if seconds / every_s > _MOST_FAULTS:
+        raise ValueError(f"that would be {seconds / every_s:.0f} faults; chaos has at most {_MOST_FAULTS}")
     rng = random.Random(seed)
     plan: list[Fault] = []
     at_s = rng.expovariate(1 / every_s)
@@ -81,24 +98,32 @@ def draw_plan(
     return tuple(plan)
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A plan under way; `calm` ends it."""
+
+    thread: threading.Thread
+    calm: threading.Event
+    is_chaos: bool
+
+
 class FaultLab:
-    """Of one life of a cluster."""
+    """Of one life of a cluster. The tasks of its methods are selectors, as everywhere.
+
+    Every method raises `ClusterSpecError` where there is no such task, and `TfmagicError` where one has no
+    process that could be hurt.
+    """
 
     def __init__(self, supervisor: Supervisor, name: str):
         self._supervisor, self._name = supervisor, name
         self._closed = threading.Event()
-        self._plans: list[threading.Thread] = []
-        self._calm = threading.Event()  # ends the plans of the time; later ones have another
+        self._plans: list[_Plan] = []
         self._slowed: dict[TaskId, float] = {}
         self._brake: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """A crash: signal the present processes. A SIGKILL is over when this returns.
-
-        Args:
-            *tasks: Selectors; a `ClusterSpecError` says that there is no such task, here and below.
-        """
+        """A crash: signal the present processes. A SIGKILL is over when this returns."""
         chosen = self._select(tasks)
         state = self._supervisor.state
         attempts = {task: state.tasks[task].attempt for task in chosen if state.tasks[task].pid}
@@ -138,14 +163,17 @@ class FaultLab:
         Raises:
             ValueError: The size is negative.
         """
-        if size_bytes < 0:
-            raise ValueError(f"a flood has 0 bytes or more, not {size_bytes}")
+        _check_bytes(size_bytes)
         for chosen in self._select((task,)):
             self._supervisor.ask(FloodAsked(chosen, size_bytes))
 
     def later(self, after_s: float, kind: str, tasks: Sequence[str], amount: float = 0) -> tuple[TaskId, ...]:
-        """Let a fault come later, while cells run: see `Fault`. The tasks that it will hit."""
-        chosen = self._select(tasks)
+        """Let a fault come later, while cells run: see `Fault`. The tasks that it will hit.
+
+        Raises:
+            ValueError: There is no such kind of fault, or no such amount of it.
+        """
+        chosen = self._named(tasks)
         self.unleash([Fault(after_s, kind, task, amount) for task in chosen])
         return chosen
 
@@ -159,81 +187,99 @@ class FaultLab:
     ) -> tuple[Fault, ...]:
         """Let faults come at random in the background, and return what will happen and when.
 
-        The same seed gives the same faults. What is killed stays dead unless the cluster restarts it.
+        The same seed gives the same faults. What is killed stays dead unless the cluster restarts it. Chaos
+        that is under way ends.
 
         Raises:
-            ValueError: There is no such kind of fault, or a time is not above 0.
+            ValueError: There is no such kind of fault, or a time is not above 0, or that is too much.
         """
-        plan = draw_plan(seed, self._select((on,)), seconds, every_s, kinds)
-        self.calm()
-        self.unleash(plan)
+        plan = draw_plan(seed, self._named((on,)), seconds, every_s, kinds)
+        self._calm([running for running in self._plans if running.is_chaos])
+        self.unleash(plan, is_chaos=True)
         return plan
 
-    def unleash(self, plan: Sequence[Fault]) -> None:
-        """Carry out a plan in the background, beside those that are under way."""
+    def unleash(self, plan: Sequence[Fault], is_chaos: bool = False) -> None:
+        """Carry out a plan in the background, beside those that are under way.
+
+        Raises:
+            ValueError: A fault makes no sense.
+        """
+        for fault in plan:
+            fault.check()
+        calm = threading.Event()
         work = threading.Thread(
             target=self._carry_out,
-            args=(tuple(plan), self._calm),
+            args=(tuple(plan), calm),
             name=f"tfmagic-chaos-{self._name}",
             daemon=True,
         )
-        self._plans = [*(thread for thread in self._plans if thread.is_alive()), work]
+        with self._lock:
+            self._plans = [p for p in self._plans if p.thread.is_alive()] + [_Plan(work, calm, is_chaos)]
         work.start()
 
     def calm(self) -> None:
-        """End all plans, and whatever they have paused or slowed."""
-        self._calm.set()
-        for thread in self._plans:
-            thread.join()
-        self._plans, self._calm = [], threading.Event()
+        """End all plans; what they have paused or slowed goes on."""
+        self._calm(self._plans)
 
     def close(self) -> None:
         """End all threads of the lab."""
         self._closed.set()
         self.calm()
-        with self._lock:
-            self._slowed.clear()
-        if self._brake is not None:
-            self._brake.join()
+        brake = self._brake
+        if brake is not None:
+            brake.join()
 
     # -- inside --
 
-    def _select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
+    def _calm(self, plans: Sequence[_Plan]) -> None:
+        for plan in plans:
+            plan.calm.set()
+        for plan in plans:
+            plan.thread.join()
+
+    def _named(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
         return select(",".join(tasks), tuple(self._supervisor.state.tasks))
 
+    def _select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
+        chosen, state = self._named(tasks), self._supervisor.state
+        gone = [task.name for task in chosen if state.tasks[task].phase in (Phase.DEAD, Phase.STOPPED)]
+        if gone:
+            raise TfmagicError(
+                f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} no process that could be hurt; "
+                "%tfcluster revive gives them new ones"
+            )
+        return chosen
+
     def _slow(self, tasks: Iterable[TaskId], factor: float) -> None:
-        if not 1 <= factor <= 100:
-            raise ValueError(f"a task can be 1 to 100 times slower, not {factor:g} times")
+        _check_factor(factor)
         with self._lock:
             for task in tasks:
                 if factor == 1:
                     self._slowed.pop(task, None)
                 else:
                     self._slowed[task] = factor
-            self._supervisor.slowed = set(self._slowed)
-            if self._slowed and (self._brake is None or not self._brake.is_alive()):
+                    self._supervisor.slowed = {**self._supervisor.slowed, task: factor}
+            if self._slowed and self._brake is None:
                 name = f"tfmagic-brake-{self._name}"
                 self._brake = threading.Thread(target=self._slow_down, name=name, daemon=True)
                 self._brake.start()
 
     def _slow_down(self) -> None:
         """Stop and continue the slowed tasks; the last signal to each is SIGCONT."""
-        stopped: set[TaskId] = set()
-        while not self._closed.is_set():
+        while True:
             with self._lock:
                 slowed = dict(self._slowed)
-                if not slowed:
-                    break
+                self._supervisor.slowed = slowed  # those that are no more have been continued
+                if not slowed or self._closed.is_set() or self._supervisor.ended:
+                    self._brake = None
+                    return
             began = time.monotonic()
             self._send(slowed, signal.SIGSTOP)
-            stopped = set(slowed)
             for task in sorted(slowed, key=lambda t: slowed[t]):  # the least slowed runs again first
                 stop_s = _PERIOD_S * (1 - 1 / slowed[task])
                 self._closed.wait(max(began + stop_s - time.monotonic(), 0))
                 self._send([task], signal.SIGCONT)
-                stopped.discard(task)
             self._closed.wait(max(began + _PERIOD_S - time.monotonic(), 0))
-        self._send(stopped, signal.SIGCONT)
 
     def _send(self, tasks: Iterable[TaskId], number: int) -> None:
         for task in tasks:
@@ -244,16 +290,18 @@ class FaultLab:
         # a pause or slowness ends by a step of its own
         steps: list[tuple[float, Fault | None, TaskId]] = [(f.at_s, f, f.task) for f in plan]
         steps += [(f.at_s + f.for_s, None, f.task) for f in plan if f.for_s is not None]
+        held: set[TaskId] = set()
         for at_s, fault, task in sorted(steps, key=lambda step: step[0]):
-            if calm.wait(max(started + at_s - time.monotonic(), 0)):
-                for hit in {f.task for f in plan if f.kind in _LASTING}:
-                    self._do(None, hit)
-                return
+            if calm.wait(max(started + at_s - time.monotonic(), 0)) or self._supervisor.ended:
+                break
             self._do(fault, task)
+            (held.discard if fault is None else held.add)(task)
+        else:
+            return
+        for task in held:  # nothing that this plan has done stays
+            self._do(None, task)
 
     def _do(self, fault: Fault | None, task: TaskId) -> None:
-        if self._closed.is_set() or not self._supervisor.thread.is_alive():
-            return
         match fault:
             case None:
                 self._slow([task], 1)
@@ -272,3 +320,13 @@ class FaultLab:
                 self._supervisor.ask(FloodAsked(task, int(size_bytes)))
             case Fault(kind="interrupt"):
                 self._supervisor.interrupt((task,))
+
+
+def _check_factor(factor: float) -> None:
+    if not 1 <= factor <= 100:
+        raise ValueError(f"a task can be 1 to 100 times slower, not {factor:g} times")
+
+
+def _check_bytes(size_bytes: float) -> None:
+    if not 0 <= size_bytes <= _MOST_BYTES:
+        raise ValueError(f"a flood has 0 to {_MOST_BYTES:.0e} bytes, not {size_bytes:g}")

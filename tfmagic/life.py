@@ -25,6 +25,7 @@ from tfmagic.jobs import Job
 from tfmagic.makes import Make
 from tfmagic.outcomes import CellResult
 from tfmagic.payloads import Payloads
+from tfmagic.resources import Usage
 from tfmagic.respawns import must_rejoin
 from tfmagic.runs import Run
 from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
@@ -35,6 +36,7 @@ from tfmagic.views import Stage, View
 from tfmagic.views.facts import find_news
 from tfmagic.views.text import QuietView, TextView
 
+_REJOIN_S = 20.0  # a task between cells answers within milliseconds
 _MANY_RESETS = 8  # a process was measured to bear about ten: 97 threads and 41 MiB each
 
 
@@ -73,7 +75,7 @@ class ClusterLife:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
         policy = functools.partial(policy_of, setting, make.auto_restart)
-        self._reporter = Reporter(name, shape, run, lambda: self.spec.addresses, policy)
+        self._reporter = Reporter(name, shape, run, lambda: self.spec.addresses)
         self._shown: Job | None = None  # the last cell of the user's
         self._known_ends: dict[TaskId, int] = {}
         self.supervisor = Supervisor(
@@ -125,6 +127,8 @@ class ClusterLife:
     ) -> dict[TaskId, RunCell]:
         """`template` for each task, with the variables that it lacks; `values` instead of the notebook's."""
         __tracebackhide__ = True
+        if template.source:
+            self._rejoin_if_possible()
         main, limit = self._main(), self._setting("max_capture_bytes")
         self._note_ended()
         attempts = self.targets(on)
@@ -134,16 +138,15 @@ class ClusterLife:
     def call_commands(self, call: Any, on: str | None) -> dict[TaskId, RunCell]:
         """Commands that call (function, args, kwargs)."""
         __tracebackhide__ = True
+        self._rejoin_if_possible()
         self._note_ended()
         attempts = self.targets(on)
         return self._payloads.call_commands(call, self._main(), attempts, self._setting("max_capture_bytes"))
 
     def begin(self, commands: Mapping[TaskId, RunCell], options: Options, detached: bool = False) -> Job:
-        """Start it. A cell of the user's finds a cluster in which all tasks can meet."""
+        """Start it."""
         __tracebackhide__ = True
         command = next(iter(commands.values()))
-        if command.source or command.call:
-            self._rejoin_if_possible()
         request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
         view = functools.partial(self._make_view, command, options)
         settle = functools.partial(self._settle, command, options)
@@ -157,14 +160,17 @@ class ClusterLife:
         return job
 
     def _rejoin_if_possible(self) -> None:
-        """Before a cell, which may need no strategy at all: what stands in the way is told, once."""
+        """Before a cell of the user's is made, so that all of its tasks can meet.
+
+        It may need no strategy at all: what stands in the way is told, once.
+        """
         state = self.supervisor.state
         attempts = self.attempts(self.tasks)
         if not must_rejoin(state) or state.cells or attempts == self._refused:
             return
         try:
             self.rejoin()
-        except RuntimeError as error:
+        except (RuntimeError, TfmagicError) as error:
             self._refused = attempts
             print(f"tfmagic: {error}", file=sys.stderr)
 
@@ -173,23 +179,34 @@ class ClusterLife:
 
         Raises:
             RuntimeError: A task holds something that would not survive it; the message names it.
-            TfmagicError: A cell runs.
+            TfmagicError: A cell runs, or a task is paused; or no ports are left.
+            TaskTimeoutError: A task did not answer, and was given a new process.
         """
         __tracebackhide__ = True
         state = self.supervisor.state
+        paused = [task.name for task in self.tasks if self.supervisor.usage.get(task, Usage()).paused]
+        if paused:
+            raise TfmagicError(
+                f"the tasks need new addresses, and {', '.join(paused)} is stopped (SIGSTOP):  "
+                f"%tfcluster resume {' '.join(paused)}"
+            )
         busy = sorted({task.name for cell in state.cells.values() for task in cell.waiting_for})
         if busy:
             raise TfmagicError(
                 f"a cell runs on {', '.join(busy)}, whose TensorFlow cannot be reset now. Wait for it with  "
                 "%tfcluster wait , or end it with  %tfcluster interrupt"
             )
-        alive = {task: seen.attempt for task, seen in state.tasks.items() if seen.phase in ALIVE}
-        self.spec = ClusterSpec(self.shape, self.supervisor.backend.allocate(self.tasks))
+        try:
+            self.spec = ClusterSpec(self.shape, self.supervisor.backend.allocate(self.tasks))
+        except OSError as error:
+            raise TfmagicError(f"no port could be reserved for every task: {error}") from error
+        # after that: a task that starts at this moment either has the new addresses or is seen here
+        alive = [task for task, seen in self.supervisor.state.tasks.items() if seen.phase in ALIVE]
         number = next(self._payloads.numbers)
         commands = {
             task: RunCell(cell=number, want_value=True, tf_config=self.spec.tf_config(task)) for task in alive
         }
-        options = Options(view="quiet", want_value=True)
+        options = Options(view="quiet", want_value=True, timeout_s=_REJOIN_S)
         resets = execution.finish(self.begin(commands, options)).results
         often = [name for name, count in resets.items() if (count or 0) >= _MANY_RESETS]
         if often:

@@ -145,9 +145,9 @@ def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterStat
     for task in tasks:
         phase = state.tasks[task].phase
         if phase in ALIVE:
-            state = with_task(state, task, replace=True)
+            state = with_task(state, task, replace=True, restarts=0)
         else:
-            state = with_task(state, task, phase=Phase.PLANNED, not_before=0.0)
+            state = with_task(state, task, phase=Phase.PLANNED, since=0.0, restarts=0)
     return state
 
 
@@ -159,6 +159,8 @@ def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: f
     cell = state.cells.get(event.cell)
     if cell is None or task in cell.outcomes:
         return state
+    if isinstance(event, CellReturned) and cell.request.commands[task].tf_config:
+        state = with_task(state, task, joined={})  # it has forgotten its peers
     return with_cell(state, _with_outcome(cell, task, event, now))
 
 
@@ -180,7 +182,7 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
     if old.attempt != event.attempt:
         return state
     phase = Phase.STOPPED if state.stopping else Phase.PLANNED if old.replace else Phase.DEAD
-    state = with_task(state, task, phase=phase, pid=0, end=event, not_before=now, replace=False)
+    state = with_task(state, task, phase=phase, pid=0, end=event, since=now, replace=False)
     state = barriers.forget_task(state, task)
     for cell in state.cells.values():
         if cell.sent and task in cell.waiting_for:
@@ -217,7 +219,10 @@ def _decide_cell(
         if cell.queued and needed_before(state, cell):
             return state, None
         if any(state.tasks[task].phase in COMING for task in cell.request.commands):
-            return state, None
+            limit = None if cell.request.timeout_s is None else cell.started + cell.request.timeout_s
+            if limit is None or now < limit:
+                return state, limit
+            return _finish_cell(state, replace(cell, timed_out=True), actions), None
         state, cell = _send_cell(state, cell, actions, now)
     if not cell.waiting_for:
         return _finish_cell(state, cell, actions), None

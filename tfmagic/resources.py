@@ -7,9 +7,11 @@ with TensorFlow in it. So processes are weighed in turn, as far as a share of on
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -20,6 +22,8 @@ K = TypeVar("K", bound=Hashable)
 _SHARE = 0.007  # of one core, for all looks together
 _CREDIT_S = 0.3  # on top of it, so that a new cluster's tasks are weighed soon
 _WEIGHED_AT_ONCE = 2
+_CLOSELY_AT_ONCE = 8
+_CLOSELY_PROCESSES = 200
 _LOOKED_AT_ONCE = 128
 _MIN_INTERVAL_S = 0.2  # a shorter one measures the clock tick (10 ms) more than the task
 
@@ -35,6 +39,8 @@ class Usage:
         shared_bytes: What others use too.
         threads, open_files: How many.
         paused: Whether it is stopped (SIGSTOP, or a debugger).
+        wanted_s: The time for which its threads, and those of its descendants, computed or waited for a
+            core (proc(5), schedstat); None unless it was asked for.
     """
 
     cpu_percent: float | None = None
@@ -44,6 +50,7 @@ class Usage:
     threads: int | None = None
     open_files: int | None = None
     paused: bool = False
+    wanted_s: float | None = None
 
 
 class Sampler(Generic[K]):
@@ -57,8 +64,12 @@ class Sampler(Generic[K]):
         self._started = time.monotonic()
         self._spent_s = 0.0
 
-    def sample(self, pids: Mapping[K, int]) -> dict[K, Usage]:
-        """Look at the processes: at all of them, or at as many as are looked at in one turn."""
+    def sample(self, pids: Mapping[K, int], closely: Collection[K] = ()) -> dict[K, Usage]:
+        """Look at the processes: at all of them, or at as many as are looked at in one turn.
+
+        Args:
+            closely: Those whose `wanted_s` is asked for: some milliseconds each.
+        """
         began = time.thread_time()
         alive = {key: pid for key, pid in pids.items() if pid}
         for gone in set(self.usage) - set(alive):
@@ -68,6 +79,8 @@ class Sampler(Generic[K]):
         weighed = self._next_to_weigh(looked_at)
         for key in looked_at:
             self.usage[key] = self._look_at(key, alive[key], key in weighed)
+        for key in [key for key in looked_at if key in closely][:_CLOSELY_AT_ONCE]:
+            self.usage[key] = replace(self.usage[key], wanted_s=wanted_seconds(alive[key]))
         self._spent_s += time.thread_time() - began
         return dict(self.usage)
 
@@ -94,11 +107,12 @@ class Sampler(Generic[K]):
             with process.oneshot():
                 times = process.cpu_times()
                 paused = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-            cpu_s = times.user + times.system
+            # of its children, what those used that have ended
+            cpu_s = times.user + times.system + times.children_user + times.children_system
             percent = self._cpu_percent(key, cpu_s, before)
-            seen = replace(before, cpu_percent=percent, cpu_s=cpu_s, paused=paused)
+            seen = replace(before, cpu_percent=percent, cpu_s=cpu_s, paused=paused, wanted_s=None)
             return weigh_process(process, seen) if weigh else seen
-        except psutil.Error:
+        except (psutil.Error, OSError):  # or no file can be opened
             return Usage()  # it ended while we looked: its end is told by others
 
     def _cpu_percent(self, key: K, cpu_s: float, before: Usage) -> float | None:
@@ -108,6 +122,21 @@ class Sampler(Generic[K]):
             return before.cpu_percent
         self._cpu[key] = (cpu_s, now)
         return None if last is None else max(100 * (cpu_s - last[0]) / (now - last[1]), 0.0)
+
+
+def wanted_seconds(pid: int) -> float:
+    """The time for which the threads of a process and of its descendants computed or waited for a core."""
+    total_ns, pids = 0, [pid]
+    while pids and len(pids) < _CLOSELY_PROCESSES:
+        folder = f"/proc/{pids.pop()}/task"
+        with contextlib.suppress(OSError, ValueError):  # one ends while we look
+            for thread in os.listdir(folder):
+                with open(f"{folder}/{thread}/schedstat") as file:
+                    computed, waited, _ = file.read().split()
+                with open(f"{folder}/{thread}/children") as file:
+                    pids += map(int, file.read().split())
+                total_ns += int(computed) + int(waited)
+    return total_ns / 1e9
 
 
 def weigh_process(process: psutil.Process, seen: Usage) -> Usage:

@@ -33,18 +33,21 @@ def decide_processes(
     """Start and end processes; says when the next one is due."""
     times = []
     for task, seen in state.tasks.items():
-        if _may_restart(seen, policy):  # from here on cells wait for it
-            due = seen.not_before + restart_delay(seen, policy)
-            seen = replace(seen, phase=Phase.PLANNED, not_before=due, restarts=seen.restarts + 1)
+        if _may_restart(state, seen, policy):  # from here on cells wait for it
+            due = seen.since + restart_delay(seen, policy)
+            seen = replace(seen, phase=Phase.PLANNED, since=due, restarts=seen.restarts + 1)
             state = replace(state, tasks={**state.tasks, task: seen})
-        if seen.phase is Phase.PLANNED and now < seen.not_before:
-            times.append(seen.not_before)
+        if seen.phase is Phase.PLANNED and now < seen.since:
+            times.append(seen.since)
         elif seen.phase is Phase.PLANNED:
-            state = _launch(state, task, actions)
-        elif seen.replace and seen.phase is not Phase.ENDING:
+            state = _launch(state, task, now, actions)
+            times.append(now + policy.start_timeout_s)
+        elif seen.phase is not Phase.ENDING and (seen.replace or _is_late(seen, policy, now)):
             actions.append(Signal(task, SIGKILL))
             state = with_task(state, task, phase=Phase.ENDING)
-    if policy.dependence_on_chief:
+        elif seen.phase is Phase.STARTING:
+            times.append(seen.since + policy.start_timeout_s)
+    if policy.dependence_on_chief and _is_chief_dead(state):
         state = _end_with_chief(state, actions)
     return state, min(times, default=None)
 
@@ -72,22 +75,31 @@ def must_rejoin(state: ClusterState) -> bool:
     )
 
 
-def _may_restart(seen: TaskState, policy: Policy) -> bool:
+def _may_restart(state: ClusterState, seen: TaskState, policy: Policy) -> bool:
     """Whether it died by itself, after it had been ready, and the policy gives it another process."""
-    return seen.phase is Phase.DEAD and bool(seen.host) and seen.restarts < policy.auto_restart
+    if seen.phase is not Phase.DEAD or not seen.host or seen.restarts >= policy.auto_restart:
+        return False
+    is_over = policy.dependence_on_chief and _is_chief_dead(state)
+    return not is_over or any(s is seen for t, s in state.tasks.items() if t.type == "chief")
 
 
-def _launch(state: ClusterState, task: TaskId, actions: list[Action]) -> ClusterState:
+def _is_late(seen: TaskState, policy: Policy, now: float) -> bool:
+    """Whether its process has not become ready in time."""
+    return seen.phase is Phase.STARTING and now >= seen.since + policy.start_timeout_s
+
+
+def _launch(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
     attempt = state.tasks[task].attempt + 1
     actions.append(Launch(task, attempt))
-    return with_task(state, task, phase=Phase.STARTING, attempt=attempt, host="", joined={})
+    return with_task(state, task, phase=Phase.STARTING, since=now, attempt=attempt, host="", joined={})
+
+
+def _is_chief_dead(state: ClusterState) -> bool:
+    return any(task.type == "chief" and seen.phase is Phase.DEAD for task, seen in state.tasks.items())
 
 
 def _end_with_chief(state: ClusterState, actions: list[Action]) -> ClusterState:
     """A chief that died for good takes the others along, as in TensorFlow's own runner."""
-    chief = next((t for t in state.tasks if t.type == "chief"), None)
-    if chief is None or state.tasks[chief].phase is not Phase.DEAD:
-        return state
     for task, seen in state.tasks.items():
         if seen.phase in (Phase.STARTING, Phase.READY, Phase.RUNNING):
             actions.append(Signal(task, SIGKILL))

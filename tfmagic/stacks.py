@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import time
 from collections.abc import Iterable, Mapping
 
 from tfmagic import rendering
-from tfmagic.events import Wait
+from tfmagic.events import SignalAsked, Wait
 from tfmagic.runs import Run, attempt_mark, file_size
 from tfmagic.spec import TaskId
-from tfmagic.states import ClusterState
+from tfmagic.states import SIGUSR1, ClusterState, Phase
+from tfmagic.supervisor import Supervisor
 
 _WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
 _LOOK_S = 0.02
@@ -26,29 +26,34 @@ def stack_offsets(run: Run, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
 
 
 def read_stacks(run: Run, offsets: Mapping[TaskId, int]) -> dict[str, str]:
-    """What the fault handlers have written since, by task name; waits until that has come to rest."""
+    """What the fault handlers have written since, by task name; waits until all have, and are done."""
     deadline = time.monotonic() + _WAIT_S
     seen: dict[TaskId, int] = {}
     while time.monotonic() < deadline:
         now = stack_offsets(run, offsets)
-        if now == seen and any(now[task] > start for task, start in offsets.items()):
+        if now == seen and all(now[task] > start for task, start in offsets.items()):
             break
         seen = now
         time.sleep(_LOOK_S)
     texts = {}
     for task, start in offsets.items():
-        with open(run.stacks_path(task), "rb") as file:
+        with contextlib.suppress(FileNotFoundError), open(run.stacks_path(task), "rb") as file:
             file.seek(start)
             texts[task.name] = file.read().decode("utf-8", "replace").strip()
     return {name: text for name, text in texts.items() if text}
 
 
-def take_stacks(run: Run, pids: Mapping[TaskId, int]) -> dict[str, str]:
-    """Ask the task processes for their stacks, and read them, by task name."""
-    before = stack_offsets(run, pids)
-    for pid in filter(None, pids.values()):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)
+def can_answer(state: ClusterState, task: TaskId) -> bool:
+    """Whether the task's process has its fault handler: before, the signal would end it."""
+    return state.tasks[task].phase in (Phase.READY, Phase.RUNNING)
+
+
+def take_stacks(supervisor: Supervisor, run: Run, tasks: Iterable[TaskId]) -> dict[str, str]:
+    """Ask the task processes for their stacks, and read them, by task name; not of one that cannot answer."""
+    asked = [task for task in tasks if can_answer(supervisor.state, task)]
+    before = stack_offsets(run, asked)
+    for task in asked:
+        supervisor.ask(SignalAsked(task, SIGUSR1))
     return read_stacks(run, before)
 
 

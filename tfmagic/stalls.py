@@ -3,18 +3,20 @@
     TasksObserved, LineReached, … → the task's `Mark`: when it gave its last sign of progress
     marks + outcomes + barriers   → a word for each task, and one sentence about all of them
 
-A sign of progress is output, another line of the cell, a display, or computing. A task that gives none
-for `Policy.stall_s` is *stalled*, unless it waits for something that may still come: a peer that goes on,
-its data set, the user. One that computes is never stalled, however long one step takes. Time in which
-nobody looked (a laptop that slept, a kernel that stood still) counts for nobody.
+A sign of progress is output, another line of the cell, a display, or computing, in a child process too. A
+task that gives none for `Policy.stall_s` is *stalled*, unless it waits for something that may still come: a
+peer that goes on, its data set, the user. One that computes is never stalled, however long one step takes,
+nor one that would if it got a core. Time in which nobody looked (a laptop that slept, a kernel that stood
+still) counts for nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tfmagic import barriers
+from tfmagic.barriers import Meeting
 from tfmagic.events import (
     FIRST_STRATEGY,
     CellReturned,
@@ -27,12 +29,13 @@ from tfmagic.events import (
     Wait,
 )
 from tfmagic.spec import TaskId
-from tfmagic.states import CellState, ClusterState, Mark, Phase, Policy, with_cell, with_task
+from tfmagic.states import COMING, CellState, ClusterState, Mark, Policy, with_cell, with_task
 
 # A task that only waits, with TensorFlow's servers and heartbeats in it, was measured at 0.004 to 0.006
 # of a core (2.21, up to 109 threads); a clock tick is 0.01 s.
 _IDLE_SHARE = 0.02
 _BURST_S = 0.03
+_WANTED_SHARE = 0.5  # of the time between two looks; one that only waits wakes up now and then
 _GAP_S = 3.0  # between two looks of 0.5 s: nobody looked meanwhile
 _NAMED = 3  # tasks that are named in one clause
 _PEER_WAITS = (Wait.COLLECTIVE, Wait.PEERS)
@@ -52,19 +55,24 @@ def observe(state: ClusterState, event: TasksObserved, now: float) -> ClusterSta
             if asleep_s:
                 mark = replace(mark, at=min(mark.at + asleep_s, now))
             sign = event.signs.get(task)
-            marks[task] = mark if sign is None else _fold_sign(mark, sign, now)
+            marks[task] = mark if sign is None else _fold_sign(mark, sign, max(gap_s, 1e-3), now)
         state = with_cell(state, replace(cell, marks=marks))
     return replace(state, observed_at=now)
 
 
-def _fold_sign(mark: Mark, sign: Sign, now: float) -> Mark:
+def _fold_sign(mark: Mark, sign: Sign, elapsed_s: float, now: float) -> Mark:
     is_first = mark.log_bytes < 0  # from here on differences count
-    if is_first or sign.log_bytes != mark.log_bytes or _computes(mark, sign, now):
-        return Mark(now, sign.cpu_s, sign.log_bytes, sign.cpu_s, sign.stopped, mark.asks, mark.place)
-    return Mark(mark.at, mark.cpu_s, mark.log_bytes, sign.cpu_s, sign.stopped, mark.asks, mark.place)
+    seen = (sign.cpu_s, sign.wanted_s, sign.stopped, mark.asks, mark.place)
+    if is_first or sign.log_bytes != mark.log_bytes or _computes(mark, sign, elapsed_s, now):
+        return Mark(now, sign.cpu_s, sign.log_bytes, *seen)
+    return Mark(mark.at, mark.cpu_s, mark.log_bytes, *seen)
 
 
-def _computes(mark: Mark, sign: Sign, now: float) -> bool:
+def _computes(mark: Mark, sign: Sign, elapsed_s: float, now: float) -> bool:
+    if sign.wanted_s is not None and mark.seen_wanted_s is not None:
+        # on a crowded machine, most of it is waiting
+        if_alone_s = sign.wanted_s - mark.seen_wanted_s
+        return if_alone_s > _WANTED_SHARE * elapsed_s
     if sign.cpu_s is None or mark.cpu_s is None or mark.seen_cpu_s is None:
         return False
     burst_s, all_s = sign.cpu_s - mark.seen_cpu_s, sign.cpu_s - mark.cpu_s
@@ -84,7 +92,9 @@ def hear(
         match event:
             case LineReached():
                 before = mark.place
-                mark = replace(mark, place=event, at=now if _has_moved(before, event) else mark.at)
+                mark = replace(mark, place=event)
+                if _has_moved(before, event):
+                    mark = replace(mark, at=now, asks=False)  # whatever became of a question
             case Displayed():
                 mark = replace(mark, at=now)
             case InputWanted():
@@ -138,8 +148,9 @@ class Standing:
 
 def describe(state: ClusterState, cell: CellState, policy: Policy, now: float) -> dict[TaskId, Standing]:
     """The standing of each task that has no outcome yet."""
-    found = {task: _look_at(state, cell, task, policy, now) for task in cell.waiting_for}
-    waits = {task for task in found if _waits_for_peers(state, cell, task)}
+    at = barriers.describe_waits(state) if state.barriers else {}
+    found = {task: _look_at(state, cell, task, policy, now, at) for task in cell.waiting_for}
+    waits = {task for task in found if _waits_for_peers(cell, task, at)}
     may_come = [task for task in cell.waiting_for if task not in waits]
     for task in waits:
         standing = found[task]
@@ -158,10 +169,15 @@ def explain(state: ClusterState, cell: CellState, policy: Policy, now: float) ->
 
     "worker-0 and worker-2 wait in all_reduce (cell line 14); worker-1 is in time.sleep (line 9)"
     """
-    if not cell.sent or not cell.marks:
+    if not cell.sent:
+        coming = [t for t in cell.request.commands if state.tasks[t].phase in COMING]
+        is_late = bool(coming) and not cell.queued and now - cell.started >= policy.stall_s
+        return f"the cell waits for a new process of {_names(coming)}" if is_late else ""
+    if not cell.marks:
         return ""
     standings = describe(state, cell, policy, now)
-    if not any(_is_news(standing, policy) for standing in standings.values()):
+    told = [task for task, standing in standings.items() if _is_news(standing, policy)]
+    if not told or all(_may_wait_for_data(cell, task) for task in cell.request.commands):
         return ""
     clauses: dict[tuple[tuple[str, str], str, str], list[TaskId]] = {}
     order = sorted(standings, key=lambda task: (standings[task].word == "running", task))
@@ -170,11 +186,18 @@ def explain(state: ClusterState, cell: CellState, policy: Policy, now: float) ->
         standing = standings[task]
         clauses.setdefault((standing.verbs, standing.rest, _place(cell, task)), []).append(task)
     parts = [_clause(tasks, *said) for said, tasks in clauses.items()]
-    parts += _absent(state, cell)
+    parts += _absent(cell)
     return "; ".join([*parts[:1], *(part.replace("(cell line ", "(line ") for part in parts[1:])])
 
 
-def _look_at(state: ClusterState, cell: CellState, task: TaskId, policy: Policy, now: float) -> Standing:
+def _look_at(
+    state: ClusterState,
+    cell: CellState,
+    task: TaskId,
+    policy: Policy,
+    now: float,
+    at: Mapping[TaskId, Meeting],
+) -> Standing:
     mark = cell.marks.get(task)
     if mark is None or not cell.sent:
         return Standing()
@@ -182,15 +205,15 @@ def _look_at(state: ClusterState, cell: CellState, task: TaskId, policy: Policy,
     still_s = max((now if state.observed_at is None else state.observed_at) - mark.at, 0.0)
     if mark.stopped:
         return Standing("stalled", "its process is stopped (SIGSTOP)", ("is", "are"), "stopped", still_s)
-    if place := barriers.where_waits(state, task):
-        name = _barrier_of(state, task)
-        rest = "for the others to make their strategy" if name.startswith(FIRST_STRATEGY) else f"at {name}"
-        return Standing("waiting", place, ("waits", "wait"), rest, still_s)
+    if (meeting := at.get(task)) is not None:
+        is_first = meeting.barrier.startswith(FIRST_STRATEGY)
+        rest = "for the others to make their strategy" if is_first else f"at {meeting.barrier}"
+        return Standing("waiting", meeting.note, ("waits", "wait"), rest, still_s)
     if mark.asks:
         return Standing("waiting", "for your input", ("waits", "wait"), "for your input")
     inside, wait = ("", Wait.NONE) if mark.place is None else (mark.place.inside, mark.place.wait)
     match wait:
-        case Wait.COLLECTIVE | Wait.RPC:
+        case Wait.COLLECTIVE | Wait.RPC | Wait.STEP:
             where = f"in {inside or wait.value}"
             return Standing("waiting", where, ("waits", "wait"), where, still_s)
         case Wait.DATASET:
@@ -204,17 +227,11 @@ def _look_at(state: ClusterState, cell: CellState, task: TaskId, policy: Policy,
     return Standing("stalled", f"in {inside}", ("is", "are"), f"in {inside}", still_s)
 
 
-def _waits_for_peers(state: ClusterState, cell: CellState, task: TaskId) -> bool:
+def _waits_for_peers(cell: CellState, task: TaskId, at: Mapping[TaskId, Meeting]) -> bool:
     mark = cell.marks.get(task)
     if mark is None or mark.stopped:
         return False
-    return bool(barriers.where_waits(state, task)) or (
-        mark.place is not None and mark.place.wait in _PEER_WAITS
-    )
-
-
-def _barrier_of(state: ClusterState, task: TaskId) -> str:
-    return next(name for (_, name), waiting in state.barriers.items() if task in waiting)
+    return task in at or (mark.place is not None and mark.place.wait in _PEER_WAITS)
 
 
 def _is_news(standing: Standing, policy: Policy) -> bool:
@@ -223,6 +240,11 @@ def _is_news(standing: Standing, policy: Policy) -> bool:
         return True
     waits_for_others = standing.rest.startswith(("in ", "at ", "for the others"))
     return standing.word == "waiting" and waits_for_others and standing.still_s >= policy.stall_s
+
+
+def _may_wait_for_data(cell: CellState, task: TaskId) -> bool:
+    mark = cell.marks.get(task)
+    return mark is not None and mark.place is not None and mark.place.wait in (Wait.STEP, Wait.DATASET)
 
 
 def _place(cell: CellState, task: TaskId) -> str:
@@ -239,17 +261,14 @@ def _clause(tasks: list[TaskId], verbs: tuple[str, str], rest: str, place: str) 
     return f"{_names(tasks)} {verb}{' ' if rest else ''}{rest}{place}"
 
 
-def _absent(state: ClusterState, cell: CellState) -> Iterable[str]:
+def _absent(cell: CellState) -> Iterable[str]:
     """Those that will not come: what they did, said of all that did the same."""
     ended = [task for task, outcome in cell.outcomes.items() if isinstance(outcome, CellReturned)]
     failed = [task for task in cell.outcomes if task not in ended]
-    dead = [t for t, seen in state.tasks.items() if seen.phase is Phase.DEAD and t not in cell.outcomes]
     if ended:
         yield f"{_names(ended)} {'has' if len(ended) == 1 else 'have'} ended the cell"
     if failed:
         yield f"{_names(failed)} failed"
-    if dead:
-        yield f"{_names(dead)} {'is' if len(dead) == 1 else 'are'} dead"
 
 
 def _names(tasks: Iterable[TaskId]) -> str:

@@ -45,10 +45,10 @@ ALIVE = (Phase.STARTING, Phase.READY, Phase.RUNNING, Phase.ENDING)
 class TaskState:
     """One task: its present process and how its last one ended.
 
-    `replace`: its end is ours, it gets a new process, not before the time `not_before`. `restarts` counts
-    those that the policy gave it, `stalls` how often it was found to be stalled. `joined` are the attempts
-    of the tasks with which its process has made a collective strategy: TensorFlow lets no other process of
-    theirs in.
+    `since` is when it came into its phase; a planned one starts then. `replace`: its end is ours, it gets a
+    new process. `restarts` counts those that the policy gave it, `stalls` how often it was found to be
+    stalled. `joined` are the attempts of the tasks with which its process has made a collective strategy:
+    TensorFlow lets no other process of theirs in.
     """
 
     phase: Phase = Phase.PLANNED
@@ -58,7 +58,7 @@ class TaskState:
     fresh: bool = False
     end: TaskExited | TaskLost | None = None
     replace: bool = False
-    not_before: float = 0.0
+    since: float = 0.0
     restarts: int = 0
     stalls: int = 0
     joined: Mapping[TaskId, int] = field(default_factory=dict)
@@ -100,6 +100,7 @@ class Mark:
     cpu_s: float | None = None
     log_bytes: int = -1
     seen_cpu_s: float | None = None  # at the look before, however little it was
+    seen_wanted_s: float | None = None
     stopped: bool = False
     asks: bool = False
     place: LineReached | None = None
@@ -166,6 +167,7 @@ class Policy:
     abort_grace_s: float = 0.8
     auto_restart: int = 0
     restart_delay_s: float = 0.1
+    start_timeout_s: float = 120.0
     dependence_on_chief: bool = False
     stall_s: float = 10.0
 

@@ -16,7 +16,7 @@ from tfmagic import stalls
 from tfmagic.resources import Usage, weigh_process
 from tfmagic.runs import Run, file_size
 from tfmagic.spec import ClusterShape, TaskId
-from tfmagic.states import CellState, ClusterState, Phase, Policy
+from tfmagic.states import ClusterState, Phase
 from tfmagic.supervisor import Supervisor
 
 _SCHEMA = 1
@@ -35,34 +35,28 @@ class Reporter:
         shape: ClusterShape,
         run: Run,
         addresses: Callable[[], Mapping[TaskId, str]],
-        policy: Callable[[], Policy],
     ):
         self._cluster, self._shape, self._run = cluster, str(shape), run
-        self._addresses, self._policy = addresses, policy
+        self._addresses = addresses
         self._next_write = 0.0
         self._phases: list[tuple[int, bool]] = []
 
     def report(self, supervisor: Supervisor) -> None:
         """Write what is known, if that is due."""
-        state, usage, now = supervisor.state, supervisor.usage, time.monotonic()
+        state, now = supervisor.state, time.monotonic()
         phases = [(seen.attempt, seen.phase is Phase.DEAD) for seen in state.tasks.values()]
-        if now < self._next_write and phases == self._phases and not state.stopping:
+        if now < self._next_write and phases == self._phases and not supervisor.ended:
             return
         self._next_write, self._phases = now + _WRITE_S, phases
-        addresses, policy = self._addresses(), self._policy()
+        addresses = self._addresses()
         content = {
             "schema": _SCHEMA,
             "written": time.time(),
             "cluster": self._cluster,
             "shape": self._shape,
-            "ended": state.stopping,
+            "ended": supervisor.ended,
             **{row.pop("process"): row for row in own_rows(supervisor)},
-            "tasks": [
-                status_row(
-                    task, state, usage.get(task, Usage()), addresses[task], policy, self._run, is_live=False
-                )
-                for task in state.tasks
-            ],
+            "tasks": status_rows(supervisor, addresses, self._run, is_live=False),
             "cells": {
                 "running": sum(cell.sent for cell in state.cells.values()),
                 "queued": sum(not cell.sent for cell in state.cells.values()),
@@ -72,55 +66,49 @@ class Reporter:
         _write_beside(self._run, json.dumps(content))
 
 
-def status_row(
-    task: TaskId,
-    state: ClusterState,
-    usage: Usage,
-    address: str,
-    policy: Policy,
-    run: Run,
-    is_live: bool = True,
-) -> dict[str, Any]:
-    """What is known of a task.
+def status_rows(
+    supervisor: Supervisor, addresses: Mapping[TaskId, str], run: Run, is_live: bool = True
+) -> list[dict[str, Any]]:
+    """What is known of each task.
 
     Args:
-        usage: As the supervisor has seen it last.
-        is_live: Whether to look at the process now, which costs some milliseconds.
+        is_live: Whether to look at the processes now, which costs some milliseconds each.
 
     Returns:
         task, state (a `Phase`), pid, host, uptime_s, cpu_percent (of one core, lately), cpu_s, memory_bytes
         (unique), shared_bytes, threads, open_files, restarts, stalls, log_bytes, address, doing (running,
         waiting, stalled, or the state between cells), line (of the cell) and note; None where not known.
     """
-    seen = state.tasks[task]
-    uptime_s = None
-    if not seen.pid:
-        usage = Usage()
-    elif is_live:
-        usage, uptime_s = _look(seen.pid, usage)
-    else:
-        uptime_s = _uptime(seen.pid)
-    doing, line, note = _what_it_does(task, state, policy)
-    return {
-        "task": task.name,
-        "state": seen.phase.value,
-        "pid": seen.pid or None,
-        "host": seen.host,
-        "uptime_s": uptime_s,
-        "cpu_percent": None if usage.cpu_percent is None else round(usage.cpu_percent, 1),
-        "cpu_s": usage.cpu_s,
-        "memory_bytes": usage.memory_bytes,
-        "shared_bytes": usage.shared_bytes,
-        "threads": usage.threads,
-        "open_files": usage.open_files,
-        "restarts": seen.attempt - 1,
-        "stalls": seen.stalls,
-        "log_bytes": file_size(run.log_path(task)),
-        "address": address,
-        "doing": doing,
-        "line": line,
-        "note": note,
-    }
+    state = supervisor.state
+    doing = _what_they_do(supervisor, state)
+    rows = []
+    for task, seen in state.tasks.items():
+        usage = supervisor.usage.get(task, Usage()) if seen.pid else Usage()
+        usage, uptime_s = _look(seen.pid, usage, is_live) if seen.pid else (usage, None)
+        word, line, note = doing.get(task, (seen.phase.value, None, ""))
+        rows.append(
+            {
+                "task": task.name,
+                "state": seen.phase.value,
+                "pid": seen.pid or None,
+                "host": seen.host,
+                "uptime_s": uptime_s,
+                "cpu_percent": None if usage.cpu_percent is None else round(usage.cpu_percent, 1),
+                "cpu_s": usage.cpu_s,
+                "memory_bytes": usage.memory_bytes,
+                "shared_bytes": usage.shared_bytes,
+                "threads": usage.threads,
+                "open_files": usage.open_files,
+                "restarts": seen.attempt - 1,
+                "stalls": seen.stalls,
+                "log_bytes": file_size(run.log_path(task)),
+                "address": addresses[task],
+                "doing": word,
+                "line": line,
+                "note": note,
+            }
+        )
+    return rows
 
 
 def own_rows(supervisor: Supervisor) -> list[dict[str, Any]]:
@@ -133,40 +121,33 @@ def own_rows(supervisor: Supervisor) -> list[dict[str, Any]]:
     return rows
 
 
-def _look(pid: int, usage: Usage) -> tuple[Usage, float | None]:
-    """What the process uses now; its CPU share is that of the last look, or since its start."""
+def _look(pid: int, usage: Usage, is_live: bool) -> tuple[Usage, float | None]:
+    """What the process uses, and for how long it has lived; its CPU share is lately, or since its start."""
     try:
         process = psutil.Process(pid)
-        usage = weigh_process(process, usage)
         uptime_s = max(time.time() - process.create_time(), 1e-3)
-        if usage.cpu_percent is None:
+        if is_live:
+            usage = weigh_process(process, usage)
+        if is_live and usage.cpu_percent is None:
             times = process.cpu_times()
             used = times.user + times.system
             usage = replace(usage, cpu_percent=100 * used / uptime_s, cpu_s=used)
         return usage, round(uptime_s, 1)
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return usage, None  # it ended while we looked: the next look says so
 
 
-def _uptime(pid: int) -> float | None:
-    try:
-        return round(max(time.time() - psutil.Process(pid).create_time(), 1e-3), 1)
-    except psutil.Error:
-        return None
-
-
-def _what_it_does(task: TaskId, state: ClusterState, policy: Policy) -> tuple[str, int | None, str]:
-    cell = _cell_of(task, state)
-    if cell is None:
-        return state.tasks[task].phase.value, None, ""
-    standing = stalls.describe(state, cell, policy, time.monotonic())[task]
-    mark = cell.marks.get(task)
-    line = None if mark is None or mark.place is None else mark.place.line
-    return standing.word, line, standing.note
-
-
-def _cell_of(task: TaskId, state: ClusterState) -> CellState | None:
-    return next((c for c in state.cells.values() if c.sent and task in c.waiting_for), None)
+def _what_they_do(supervisor: Supervisor, state: ClusterState) -> dict[TaskId, tuple[str, int | None, str]]:
+    """A word, the line and a note of each task that runs a cell."""
+    found: dict[TaskId, tuple[str, int | None, str]] = {}
+    for cell in state.cells.values():
+        if not cell.sent:
+            continue
+        for task, standing in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
+            mark = cell.marks.get(task)
+            line = None if mark is None or mark.place is None else mark.place.line
+            found[task] = (standing.word, line, standing.note)
+    return found
 
 
 def _write_beside(run: Run, text: str) -> None:

@@ -10,9 +10,11 @@ the user's, prints nothing and displays nothing. Readers take `state`, which is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import assert_never
@@ -108,7 +110,8 @@ class Supervisor:
 
     `usage` is what the processes used at the last look, by task, or by name for the kernel and its launcher;
     `warning` what somebody should know of the machine's memory; `slowed` the tasks whose process is stopped
-    and continued on purpose, `cells_ended` how many cells have.
+    and continued on purpose, and by which factor; `cells_ended` how many cells have; `ended` whether the loop
+    has, in whatever way.
 
     Args:
         boot: Makes the boot message of a task's attempt.
@@ -133,13 +136,13 @@ class Supervisor:
         self._max_log_bytes = max_log_bytes
         self._mailbox: deque[Event] = deque()
         self._cells: dict[int, CellRun] = {}  # the unfinished ones, by number
-        self._ended = False
+        self.ended = False
         self._closed_logs: set[TaskId] = set()
         self.usage: Mapping[Hashable, Usage] = {}
         self.warning = ""
-        self.slowed: set[TaskId] = set()
+        self.slowed: dict[TaskId, float] = {}
         self.cells_ended = 0
-        self._observer = observer
+        self._observer, self._has_complained = observer, False
         self._sampler: Sampler[Hashable] = Sampler()
         self._last_look, self._look_s = time.monotonic(), _LOOK_S
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
@@ -152,15 +155,16 @@ class Supervisor:
 
     def ask(self, event: Event) -> None:
         """Hand an event of the user's to the loop."""
-        self._mailbox.append(event)
-        self.backend.wake()
+        if not self.ended:
+            self._mailbox.append(event)
+            self.backend.wake()
 
     def run_cell(self, request: CellRequested) -> CellRun:
         """Start a cell, or queue it where earlier ones need its tasks."""
         run = CellRun(request, {task: file_size(self.run.log_path(task)) for task in request.commands})
         self._cells[request.cell] = run
         self.ask(request)
-        if self._ended:  # the loop has not seen it: nobody else says so
+        if self.ended:  # the loop has not seen it: nobody else says so
             run.finish(None)
         return run
 
@@ -197,17 +201,25 @@ class Supervisor:
                     events.append(self._look())
                 wake_at = self._decide(events)
                 if any(isinstance(event, _OBSERVED) for event in events):
-                    self._observer(self)
+                    self._tell_observer()
         except BaseException as error:  # a bug here must not leave anybody waiting
             self.crashed = error
         finally:
+            self.ended = True
             self.backend.close()
-            self._observer(self)
-            self._ended = True
             for run in list(self._cells.values()):
                 run.finish(None)
             with self.changed:
                 self.changed.notify_all()
+            self._tell_observer()
+
+    def _tell_observer(self) -> None:
+        try:
+            self._observer(self)
+        except Exception:  # who only looks on must not cost anybody a cluster
+            if not self._has_complained:
+                self._has_complained = True
+                traceback.print_exc()
 
     def _poll_timeout(self, wake_at: float | None) -> float:
         due = self._look_at() if wake_at is None else min(self._look_at(), wake_at)
@@ -220,19 +232,37 @@ class Supervisor:
         return idle if begun is None else min(max(self._last_look, begun) + self._look_s, idle)
 
     def _look(self) -> TasksObserved:
-        """Look at the processes and their logs from outside."""
+        """Look at the processes and their logs from outside, as far as the system lets us."""
         self._last_look, began = time.monotonic(), time.thread_time()
-        pids: dict[Hashable, int] = {task: seen.pid for task, seen in self.state.tasks.items()}
-        pids.update(self.own_pids())
-        self.usage = self._sampler.sample(pids)
-        seen = {task: self.usage.get(task, Usage()) for task in self.state.tasks}
-        signs = {
-            task: Sign(use.cpu_s, self._watch_log(task), use.paused and task not in self.slowed)
-            for task, use in seen.items()
-        }
-        self.warning = memory.shortage({task.name: use.memory_bytes for task, use in seen.items()})
+        signs: dict[TaskId, Sign] = {}
+        with contextlib.suppress(OSError):  # the notebook may have opened all the files that it is allowed
+            signs = self._take_signs()
         self._look_s = max(_LOOK_S, (time.thread_time() - began) / _LOOK_SHARE)
         return TasksObserved(signs)
+
+    def _take_signs(self) -> dict[TaskId, Sign]:
+        pids: dict[Hashable, int] = {task: seen.pid for task, seen in self.state.tasks.items()}
+        pids.update(self.own_pids())
+        self.usage = self._sampler.sample(pids, self._suspects())
+        seen = {task: self.usage.get(task, Usage()) for task in self.state.tasks}
+        short = memory.shortage({task.name: use.memory_bytes for task, use in seen.items()})
+        self.warning = short and (self.warning or short)  # said once, not with each byte
+        return {task: self._sign(task, use) for task, use in seen.items()}
+
+    def _sign(self, task: TaskId, use: Usage) -> Sign:
+        factor = self.slowed.get(task, 1.0)
+        cpu_s = None if use.cpu_s is None else use.cpu_s * factor
+        return Sign(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
+
+    def _suspects(self) -> set[Hashable]:
+        """Tasks that may soon be called stalled: they are worth a closer look."""
+        limit = self.policy().stall_s / 2
+        return {
+            task
+            for cell in self.state.cells.values()
+            for task, mark in cell.marks.items()
+            if task not in cell.outcomes and self._last_look - mark.at > limit
+        }
 
     def own_pids(self) -> dict[str, int]:
         """The processes that are no tasks: this kernel, and what the backend needs."""

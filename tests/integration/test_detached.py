@@ -69,8 +69,7 @@ def test_wait_raises_what_the_cell_raised_and_the_next_wait_has_the_others(noteb
 
 def test_a_wait_that_ends_too_early_says_who_still_runs_and_where(notebook, flag):
     notebook.run(f"%%tfcluster --workers 2 --detach\nif 1:\n    pass\n{loop(flag)}print('over')")
-    job = notebook.magics.detached.running()[0]
-    wait_until(lambda: len(job.run.lines) == 2)
+    wait_until(lambda: all(row["line"] for row in notebook.cluster().status()))
     with pytest.raises(
         TaskTimeoutError, match=r"still runs on worker-0 \(line [56]\), worker-1 \(line [56]\)"
     ):

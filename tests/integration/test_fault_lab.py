@@ -1,12 +1,15 @@
 """The fault lab on real tasks: crashes, hangs, slowness, floods, preemption, chaos."""
 
+import threading
 import time
 
+import psutil
 import pytest
 from conftest import wait_until
 from IPython.core.error import UsageError
 
-from tfmagic.errors import TaskDied
+from tfmagic.errors import TaskDied, TfmagicError
+from tfmagic.events import StopRequested
 
 COUNT = """
 import time
@@ -141,3 +144,35 @@ def test_faults_of_tasks_that_are_not_there_are_refused(two):
             two.run(f"%tfcluster {line}")
     with pytest.raises(UsageError, match="there is no fault typo"):
         two.run("%tfcluster chaos --faults typo")
+    with pytest.raises(UsageError, match="1 to 100 times slower, not 0.5 times"):
+        two.run("%tfcluster slow worker-0 0.5")
+    two.run("%tfcluster kill worker-0")
+    with pytest.raises(TfmagicError, match="worker-0 has no process.*%tfcluster revive"):
+        two.run("%tfcluster pause all")
+
+
+def test_a_plan_that_is_ended_undoes_what_it_has_done_and_nothing_else(two):
+    cluster = two.cluster()
+    cluster.faults.pause("worker-0")
+    cluster.faults.later(0.0, "pause", ["worker-1"])
+    cluster.faults.later(60.0, "pause", ["worker-0"])
+    pids = {row["task"]: row["pid"] for row in cluster.status()}
+
+    def states():
+        return [psutil.Process(pid).status() for pid in pids.values()]
+
+    wait_until(lambda: states() == [psutil.STATUS_STOPPED] * 2)
+    cluster.faults.calm()  # what has happened is over: the plan with worker-1 had ended
+    assert states()[0] == psutil.STATUS_STOPPED
+    cluster.faults.resume("all")
+    wait_until(lambda: psutil.STATUS_STOPPED not in states())
+
+
+def test_no_thread_of_the_lab_outlives_its_cluster(two):
+    two.run("%tfcluster slow all 3")
+    two.run("%tfcluster kill worker-1 --after 600")
+    two.cluster()._life.supervisor.ask(StopRequested())  # as the button of a panel
+    wait_until(lambda: not two.cluster().running)
+    wait_until(lambda: not [t for t in threading.enumerate() if "brake" in t.name])
+    two.run("%tfcluster start --workers 2")
+    assert not [t for t in threading.enumerate() if "chaos" in t.name]

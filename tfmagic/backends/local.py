@@ -14,6 +14,7 @@ import dataclasses
 import os
 import selectors
 import signal
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -62,7 +63,7 @@ class LocalBackend:
         self._processes: dict[TaskId, _Process] = {}
         self._blocked: set[TaskId] = set()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closed = False
+        self._closed, self._wake_lock = False, threading.Lock()
         self._unreported: list[Event] = []
         self._noted: set[Identity] = set()
         self._last_encoded: tuple[Command, tuple[bytes, list[int]]] | None = None
@@ -143,11 +144,13 @@ class LocalBackend:
         return self.launcher.own_pids() if self._session is not None else {}
 
     def wake(self) -> None:
-        if not self._closed:
-            os.eventfd_write(self._wake, 1)
+        with self._wake_lock:
+            if not self._closed:
+                os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        self._closed = True
+        with self._wake_lock:  # the descriptor's number may be somebody else's a moment later
+            self._closed = True
         for task in list(self._processes):
             self._forget(task)
         if self._session is not None:

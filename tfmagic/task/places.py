@@ -7,11 +7,13 @@ keeps no frame: a frame that somebody holds keeps the user's variables alive.
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import os
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -19,6 +21,7 @@ from tfmagic.events import LineReached, RunCell, TaskBoot, Wait
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _NAME_CHARACTERS = 60
+_BUSY_S, _BUSY_SHARE = 0.002, 0.005  # of the main thread's CPU time; one that waits needs none
 _STILL_S = 1.0  # in one and the same call: worth a word
 _EXECUTE = "/tensorflow/python/eager/execute.py"
 _WAITS = (  # TensorFlow 2.21: a file of it, and a function there, in which a task waits
@@ -38,25 +41,53 @@ _COLLECTIVES = (  # in the words of tf.distribute
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Still:
+    """The call in which the main thread was at a look, as far as one can know without holding its frame.
+
+    The next short call may well have a frame at the same place in memory, but it computes.
+    """
+
+    cell: int = 0
+    frame: int = 0
+    instruction: int = -1
+    at: float = 0.0
+    cpu_s: float = 0.0
+
+    def goes_on(self, now: _Still) -> bool:
+        """Whether `now` is the same call."""
+        if (self.cell, self.frame, self.instruction) != (now.cell, now.frame, now.instruction):
+            return False
+        return now.cpu_s - self.cpu_s < _BUSY_S + _BUSY_SHARE * (now.at - self.at)
+
+
 class Lookout:
     """Remembers what the kernel was told last. One for each task, used by its side thread."""
 
     def __init__(self, boot: TaskBoot):
         self._boot = boot
         self._told: tuple[int, str, int, str, Wait] = (0, "", 0, "", Wait.NONE)
-        self._still: tuple[int, int, float] = (0, 0, 0.0)
+        self._clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
+        self._still = _Still()
         self._inside: tuple[str, Wait] | None = None
 
     def look(self, cell: RunCell) -> LineReached | None:
         """Where the cell is, if that is not what was said last."""
+        try:
+            return self._look(cell)
+        except Exception:  # frames change under our eyes, and code may be of any form: there is a next look
+            return None
+
+    def _look(self, cell: RunCell) -> LineReached | None:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         found = find_frame(frame, cell.filename)
         if frame is None or found is None:
             return None
-        now, at = time.monotonic(), (id(frame), frame.f_lasti)
-        if self._still[:2] != at:
-            self._still, self._inside = (*at, now), None
-        elif self._inside is None and now - self._still[2] >= _STILL_S:
+        now, cpu_s = time.monotonic(), time.clock_gettime(self._clock)
+        still = _Still(cell.cell, id(frame), frame.f_lasti, now, cpu_s)
+        if not self._still.goes_on(still):
+            self._still, self._inside = still, None
+        elif self._inside is None and now - self._still.at >= _STILL_S:
             self._inside = name_wait(frame, found)
         inside, wait = self._inside or ("", Wait.NONE)
         place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside, wait)
@@ -121,10 +152,10 @@ def called_in(frame: FrameType) -> str:
     lines[0] = lines[0][start:]
     try:
         parsed = ast.parse(b"".join(lines)).body[0]
-    except (SyntaxError, ValueError, IndexError):  # no call, or its source has changed
-        return ""
-    call = parsed.value if isinstance(parsed, ast.Expr) else None
-    return ast.unparse(call.func)[:_NAME_CHARACTERS] if isinstance(call, ast.Call) else ""
+        call = parsed.value if isinstance(parsed, ast.Expr) else None
+        return ast.unparse(call.func)[:_NAME_CHARACTERS] if isinstance(call, ast.Call) else ""
+    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
+        return ""  # no call, or its source has changed, or it is a chain of hundreds
 
 
 def _is_op(frame: FrameType) -> bool:
@@ -141,11 +172,12 @@ def _name_op(frame: FrameType, called: str) -> tuple[str, Wait]:
         name = frame.f_locals.get("op_name")
         name = name.decode() if isinstance(name, bytes) else str(name or "")
         ops = [name, *_ops_of_function(name)]
-    for start, wait in _OP_WAITS:
-        for op in ops:
-            if op.startswith(start):
-                return (_collective_name(op) if wait is Wait.COLLECTIVE else called), wait
-    return called, Wait.NONE
+    found = {wait: op for start, wait in _OP_WAITS for op in ops if op.startswith(start)}
+    if Wait.COLLECTIVE in found and Wait.DATASET in found:
+        return called, Wait.STEP
+    if Wait.COLLECTIVE in found:
+        return _collective_name(found[Wait.COLLECTIVE]), Wait.COLLECTIVE
+    return called, next(iter(found), Wait.NONE)
 
 
 def _name_replicas(called: str) -> tuple[str, Wait]:
@@ -162,13 +194,14 @@ def _collective_name(op: str) -> str:
     return next((name for start, name in _COLLECTIVES if op.startswith(start)), op)
 
 
-def _ops_of_function(name: str) -> list[str]:
-    """The kinds of ops in a tf.function and in those that it calls; [] where it is none."""
+@functools.lru_cache(maxsize=64)
+def _ops_of_function(name: str) -> tuple[str, ...]:
+    """The kinds of ops in a tf.function and in those that it calls; none where it is no function."""
     module = sys.modules.get("tensorflow.python.eager.context")
     current: Any = module and module._context
     if current is None or not current._initialized:
-        return []
-    ops: list[str] = []
+        return ()
+    ops: set[str] = set()
     names: list[str] = [name]
     seen: set[str] = set()
     while names and len(seen) < 200:
@@ -177,6 +210,6 @@ def _ops_of_function(name: str) -> list[str]:
             continue
         seen.add(name)
         for node in current.get_function_def(name).node_def:
-            ops.append(node.op)
+            ops.add(node.op)
             names += [attr.func.name for attr in node.attr.values() if attr.HasField("func")]
-    return ops
+    return tuple(sorted(ops))

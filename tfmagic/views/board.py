@@ -12,19 +12,19 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfmagic import rendering, stacks
-from tfmagic.events import Displayed, StopRequested
+from tfmagic.events import Displayed, SignalAsked, StopRequested
 from tfmagic.records import CellRecord, TaskRecord
 from tfmagic.resources import Usage
 from tfmagic.runs import Run, file_size
 from tfmagic.screen import Screen, plain_text
 from tfmagic.spec import TaskId, parse_task
+from tfmagic.states import SIGKILL, SIGUSR1
 from tfmagic.views import Stage
 from tfmagic.views.facts import (
     count_done,
@@ -157,7 +157,7 @@ class Board:
                 supervisor.interrupt(tasks, self._stage.run.request.cell)
             case "kill":
                 for task in tasks:
-                    self._signal(task, signal.SIGKILL)
+                    supervisor.ask(SignalAsked(task, SIGKILL))
             case "stop":
                 supervisor.ask(StopRequested())
             case _:
@@ -175,9 +175,11 @@ class Board:
                 self._watch([self.tasks[int(n)] for n in request["tasks"]], bool(request["merged"]), send)
             case "stacks":
                 task = self.tasks[int(request["task"])]
+                if not stacks.can_answer(self._stage.state(), task):
+                    return
                 offset = file_size(self._stage.folder.stacks_path(task))
                 self._dumps[task] = (offset, time.monotonic(), offset)
-                self._signal(task, signal.SIGUSR1)
+                self._stage.supervisor.ask(SignalAsked(task, SIGUSR1))
             case "log":
                 for part in self._read_log(self.tasks[int(request["task"])], request["request"]):
                     send(part)
@@ -314,12 +316,6 @@ class Board:
                 self._number(task): _encode_rows(self._feeds[task].snapshot(), _ROW_LIMIT) for task in new
             }
             send({"kind": "update", "rows": rows})
-
-    def _signal(self, task: TaskId, number: int) -> None:
-        pid = self._stage.state().tasks[task].pid
-        if pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
 
     def _take_dumps(self) -> dict[str, str]:
         """The stacks that have arrived."""
