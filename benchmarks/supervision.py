@@ -22,8 +22,9 @@ import tfmagic
 from benchmarks.report import Row, Sizes, Target
 from tfmagic.events import CellRequested, CellReturned, LineReached, RunCell, TaskBoot, TaskReady, TaskStarted
 from tfmagic.runs import Run
-from tfmagic.spec import TaskId
+from tfmagic.spec import ClusterShape, TaskId
 from tfmagic.states import Policy
+from tfmagic.status import Reporter
 from tfmagic.supervisor import Supervisor
 from tfmagic.views import Stage
 from tfmagic.views.panel import Look, PanelView
@@ -185,7 +186,8 @@ def _share(count: int, sizes: Sizes) -> Row:
     boot = lambda task, attempt: TaskBoot(  # noqa: E731 - only its task and attempt are read
         task, attempt, "", (), "", {}, "", (), "", tasks[0], 0, False
     )
-    supervisor = Supervisor(backend, tasks, Policy, boot, run, 1 << 40)
+    reporter = Reporter("simulated", ClusterShape(count), run, lambda: backend.allocate(tasks))
+    supervisor = Supervisor(backend, tasks, Policy, boot, run, 1 << 40, reporter.report)
     supervisor.start()
     supervisor.wait_for(lambda s: all(seen.host for seen in s.tasks.values()), _PATIENCE_S)
     command = RunCell(cell=1, source="pass", filename="<cell>", tasks=tasks)

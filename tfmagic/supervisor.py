@@ -68,7 +68,7 @@ from tfmagic.states import (
 
 _LOOK_S = 0.5  # between two looks at the processes and logs while a cell runs; the first comes after it
 _IDLE_LOOK_S = 5.0  # the same between cells
-_LOOK_SHARE = 0.04  # of a core: with a thousand tasks, looks are rarer
+_LOOK_SHARE = 0.03  # of a core: with a thousand tasks, looks are rarer
 _OBSERVED = (TasksObserved, TaskStarted, TaskReady, TaskExited, TaskLost)
 
 

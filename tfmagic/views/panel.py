@@ -25,7 +25,7 @@ from tfmagic.views.board import Board
 from tfmagic.views.facts import describe_cell, with_texts
 
 _LOOK_S, _FLOOD_LOOK_S = 0.1, 0.3
-_LOOK_SHARE = 0.06  # of a core, for looking and for what is sent to the page
+_LOOK_SHARE = 0.05  # of a core, for looking and for what is sent to the page
 _SHOW_AFTER_S = 0.1  # cells that are over by then need no live display
 _KEYFRAME_S, _KEYFRAME_LIMIT_S = 0.15, 16.0  # snapshots until the page has said hello, ever more rarely
 _DRAFT_BYTES = 30_000
