@@ -127,6 +127,7 @@ def notebook(shell: Notebook) -> Iterator[Notebook]:
     yield shell
     shell.magics.stop_all()
     shell.magics.clusters.clear()
+    shell.magics.detached._jobs.clear()  # what nobody waited for
 
 
 @pytest.fixture

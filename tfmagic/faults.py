@@ -121,6 +121,7 @@ class FaultLab:
         self._slowed: dict[TaskId, float] = {}
         self._brake: threading.Thread | None = None
         self._lock = threading.Lock()
+        supervisor.at_end.append(self._let_go)
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
         """A crash: signal the present processes. A SIGKILL is over when this returns."""
@@ -223,13 +224,20 @@ class FaultLab:
 
     def close(self) -> None:
         """End all threads of the lab."""
-        self._closed.set()
+        self._let_go()
         self.calm()
         brake = self._brake
         if brake is not None:
             brake.join()
 
     # -- inside --
+
+    def _let_go(self) -> None:
+        """Tell all threads to end, without waiting for them."""
+        self._closed.set()
+        with self._lock:
+            for plan in self._plans:
+                plan.calm.set()
 
     def _calm(self, plans: Sequence[_Plan]) -> None:
         for plan in plans:

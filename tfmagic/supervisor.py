@@ -111,7 +111,7 @@ class Supervisor:
     `usage` is what the processes used at the last look, by task, or by name for the kernel and its launcher;
     `warning` what somebody should know of the machine's memory; `slowed` the tasks whose process is stopped
     and continued on purpose, and by which factor; `cells_ended` how many cells have; `ended` whether the loop
-    has, in whatever way.
+    has, in whatever way, and `at_end` what it calls then.
 
     Args:
         boot: Makes the boot message of a task's attempt.
@@ -137,6 +137,7 @@ class Supervisor:
         self._mailbox: deque[Event] = deque()
         self._cells: dict[int, CellRun] = {}  # the unfinished ones, by number
         self.ended = False
+        self.at_end: list[Callable[[], object]] = []
         self._closed_logs: set[TaskId] = set()
         self.usage: Mapping[Hashable, Usage] = {}
         self.warning = ""
@@ -211,6 +212,8 @@ class Supervisor:
                 run.finish(None)
             with self.changed:
                 self.changed.notify_all()
+            for callback in self.at_end:
+                callback()
             self._tell_observer()
 
     def _tell_observer(self) -> None:

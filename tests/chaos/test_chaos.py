@@ -224,7 +224,9 @@ class Arena:
 
     def check_use(self, where):
         """All tasks run the next cell; a process that is still the same has its variables."""
-        self.cluster.faults.resume("all")
+        alive_now = [row["task"] for row in self.cluster.status() if row["pid"]]
+        if alive_now:
+            self.cluster.faults.resume(*alive_now)
         wait_until(lambda: not any(row["state"] in ("starting", "ending") for row in self.cluster.status()))
         self.cluster.revive()
 
