@@ -10,6 +10,7 @@ the user's, prints nothing and displays nothing. Readers take `state`, which is 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
@@ -149,8 +150,9 @@ class Supervisor:
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
 
     def start(self) -> None:
-        """Start the loop, and with it every task."""
+        """Start the loop, and with it every task. It ends with the interpreter at the latest, and says so."""
         self.thread.start()
+        atexit.register(self.close)
 
     # -- called by any thread --
 
@@ -207,6 +209,7 @@ class Supervisor:
             self.crashed = error
         finally:
             self.ended = True
+            atexit.unregister(self.close)
             self.backend.close()
             for run in list(self._cells.values()):
                 run.finish(None)
