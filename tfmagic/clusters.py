@@ -387,9 +387,12 @@ class Cluster:
         """`stacks` as people read them: of the user's code, equal ones once, and what is waited for there."""
         taken, state = self.stacks(*tasks), self._running_life().supervisor.state
         chosen = {task.name for task in self._select(tasks or ("all",))}
-        silent = sorted(chosen - set(taken))
-        why = [f"{', '.join(silent)}: no answer; the process is stopped, or has ended"] if silent else []
-        return "\n".join([text for text in (stacks.name_groups(taken, state), *why) if text])
+        silent = [
+            f"{task}: no answer; its process is {'stopped' if stacks.can_answer(state, task) else word}"
+            for task, word in ((t, state.tasks[t].phase.value) for t in self.tasks)
+            if task.name in chosen - set(taken)
+        ]
+        return "\n".join([text for text in (stacks.name_groups(taken, state), *silent) if text])
 
     def status(self) -> list[dict[str, Any]]:
         """A row for each task; see `tfmagic.status.status_rows`."""

@@ -186,7 +186,13 @@ def _restart(magics: TFClusterMagics, options: LineOptions) -> None:
 def _revive(magics: TFClusterMagics, options: LineOptions) -> None:
     __tracebackhide__ = True
     revived = magics.running(options.cluster).revive(*options.words)
-    print(f"tfmagic: cluster {options.cluster}: {', '.join(revived) or 'no task was dead, none'} came back")
+    if revived:
+        print(
+            f"tfmagic: cluster {options.cluster}: {', '.join(revived)} came back, without variables; make "
+            "strategies anew"
+        )
+    else:
+        print(f"tfmagic: cluster {options.cluster}: no task was dead")
 
 
 def _fault(magics: TFClusterMagics, options: LineOptions) -> None:
@@ -227,6 +233,7 @@ def _chaos(magics: TFClusterMagics, options: LineOptions) -> None:
     assert fault is not None
     if fault.stop:
         cluster.faults.calm()
+        print("tfmagic: all plans of faults have ended; what they had paused or slowed goes on")
         return
     try:
         kinds = fault.kinds or DEFAULT_KINDS

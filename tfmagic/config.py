@@ -28,7 +28,7 @@ class TFCluster(SingletonConfigurable):
         0.8, help="Seconds between that abort and SIGKILL, after which the task is started anew."
     ).tag(config=True)
     stall_s = Float(
-        10.0, help="Seconds without any sign of progress after which a task is called stalled."
+        10.0, help="Seconds without any sign of progress after which a task is called stalled; 0: never."
     ).tag(config=True)
     restart_delay_s = Float(
         0.1, help="Seconds before a dead task is restarted by --auto-restart; doubles each time, up to 30."
@@ -71,5 +71,5 @@ def policy_of(setting: Callable[[str], Any], auto_restart: int) -> Policy:
         restart_delay_s=setting("restart_delay_s"),
         start_timeout_s=setting("start_timeout_s"),
         dependence_on_chief=setting("dependence_on_chief"),
-        stall_s=setting("stall_s"),
+        stall_s=setting("stall_s") if setting("stall_s") > 0 else float("inf"),
     )

@@ -11,6 +11,7 @@ from tfmagic import memory, rendering, stacks
 from tfmagic.capture import format_bytes
 from tfmagic.errors import TaskDied
 from tfmagic.events import TaskExited, TaskLost
+from tfmagic.noise import is_noise
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
 from tfmagic.tasklog import tail_lines
@@ -94,13 +95,13 @@ def died_error(
         lines.append(f"It was {place}")
     if stack:
         lines += ["Its Python stack, the innermost call first:", rendering.name_cells(stack)]
-    tail = tail_lines(run.log_path(task), _TAIL_LINES, since=since)
+    tail = [line for line in tail_lines(run.log_path(task), _TAIL_LINES, since=since) if not is_noise(line)]
     if tail:
         how_many = "line" if len(tail) == 1 else f"{len(tail)} lines"
         lines += [f"Its last {how_many} of output:", *(f"    {line}" for line in tail)]
     lines.append(
-        "Go on with:  %tfcluster revive   which brings it back and keeps the other tasks' variables (make "
-        "strategies anew), or with new processes for all:  %tfcluster restart"
+        f"Go on with:  %tfcluster revive   (or %tfcluster restart {task}) which brings it back and keeps the "
+        "other tasks' variables; make strategies anew. New processes for all:  %tfcluster restart"
     )
     return TaskDied("\n".join(lines), task.name, getattr(end, "exit_code", None))
 

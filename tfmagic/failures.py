@@ -184,7 +184,7 @@ def _fold_notes(cell: CellState, root: Outcome | None, others: list[tuple[TaskId
     for task, outcome in others:
         what = _essence(outcome)
         if isinstance(outcome, CellRaised) and outcome.interrupted and cell.ladder is not None:
-            what = "interrupted, since it waited for the failed task"
+            what = "interrupted, since another task had failed"
         elif task in cell.replaced:
             what = "killed, since it waited for the failed task"
         same = root is not None and what == _essence(root)

@@ -50,8 +50,10 @@ class Fault:
         """Raise `ValueError` where it makes no sense."""
         if self.kind not in KINDS:
             raise ValueError(f"there is no fault {self.kind!r}; there are {', '.join(KINDS)}")
-        if not 0 <= self.at_s <= threading.TIMEOUT_MAX:
-            raise ValueError(f"a fault comes in 0 s or more, not in {self.at_s:g} s")
+        if isinstance(self.at_s, str) or not 0 <= self.at_s <= threading.TIMEOUT_MAX:
+            raise ValueError(f"a fault comes in 0 s or more, not in {self.at_s!r} s")
+        if self.kind == "kill":
+            _check_signal(self.amount or signal.SIGKILL)
         if self.kind == "slow":
             _check_factor(self.amount)
         if self.kind == "flood":
@@ -78,6 +80,7 @@ def draw_plan(
     Raises:
         ValueError: There is no such kind of fault, or a time is not above 0.
     """
+    kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown or not kinds:
         named = ", ".join(unknown) or "(none named)"
@@ -119,12 +122,18 @@ class FaultLab:
         self._closed = threading.Event()
         self._plans: list[_Plan] = []
         self._slowed: dict[TaskId, float] = {}
+        self._paused: set[TaskId] = set()  # by hand: a brake leaves them alone
         self._brake: threading.Thread | None = None
         self._lock = threading.Lock()
         supervisor.at_end.append(self._let_go)
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """A crash: signal the present processes. A SIGKILL is over when this returns."""
+        """A crash: signal the present processes. A SIGKILL is over when this returns.
+
+        Raises:
+            ValueError: There is no such signal.
+        """
+        _check_signal(signal_number)
         chosen = self._select(tasks)
         state = self._supervisor.state
         attempts = {task: state.tasks[task].attempt for task in chosen if state.tasks[task].pid}
@@ -137,11 +146,17 @@ class FaultLab:
 
     def pause(self, *tasks: str) -> None:
         """A hang: stop the processes (SIGSTOP)."""
-        self._send(self._select(tasks), signal.SIGSTOP)
+        chosen = self._select(tasks)
+        with self._lock:
+            self._paused |= set(chosen)
+        self._send(chosen, signal.SIGSTOP)
 
     def resume(self, *tasks: str) -> None:
         """Let paused processes go on (SIGCONT)."""
-        self._send(self._select(tasks), signal.SIGCONT)
+        chosen = self._select(tasks)
+        with self._lock:
+            self._paused -= set(chosen)
+        self._send(chosen, signal.SIGCONT)
 
     def preempt(self, *tasks: str) -> None:
         """Ask the processes to end (SIGTERM), as a cloud does before it takes a machine away.
@@ -246,6 +261,9 @@ class FaultLab:
             plan.thread.join()
 
     def _named(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
+        for task in tasks:
+            if not isinstance(task, str):
+                raise TypeError(f"a task is named by text, such as 'worker-1', not by {task!r}")
         return select(",".join(tasks), tuple(self._supervisor.state.tasks))
 
     def _select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
@@ -281,6 +299,7 @@ class FaultLab:
                 if not slowed or self._closed.is_set() or self._supervisor.ended:
                     self._brake = None
                     return
+                slowed = {task: factor for task, factor in slowed.items() if task not in self._paused}
             began = time.monotonic()
             self._send(slowed, signal.SIGSTOP)
             for task in sorted(slowed, key=lambda t: slowed[t]):  # the least slowed runs again first
@@ -330,11 +349,16 @@ class FaultLab:
                 self._supervisor.interrupt((task,))
 
 
+def _check_signal(number: float) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number not in signal.valid_signals():
+        raise ValueError(f"there is no signal {number!r}; give a number, such as signal.SIGKILL")
+
+
 def _check_factor(factor: float) -> None:
-    if not 1 <= factor <= 100:
-        raise ValueError(f"a task can be 1 to 100 times slower, not {factor:g} times")
+    if isinstance(factor, str) or not 1 <= factor <= 100:
+        raise ValueError(f"a task can be 1 to 100 times slower, not {factor!r} times")
 
 
 def _check_bytes(size_bytes: float) -> None:
-    if not 0 <= size_bytes <= _MOST_BYTES:
-        raise ValueError(f"a flood has 0 to {_MOST_BYTES:.0e} bytes, not {size_bytes:g}")
+    if isinstance(size_bytes, str) or not 0 <= size_bytes <= _MOST_BYTES:
+        raise ValueError(f"a flood has 0 to {_MOST_BYTES:.0e} bytes, not {size_bytes!r}")

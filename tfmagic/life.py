@@ -18,7 +18,7 @@ from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Options
 from tfmagic.config import policy_of
 from tfmagic.deaths import MemoryWatch, describe_end, died_error
-from tfmagic.errors import LaunchError, TfmagicError
+from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.events import CellRequested, RunCell, TaskBoot
 from tfmagic.failures import Scene
 from tfmagic.jobs import Job
@@ -245,25 +245,35 @@ class ClusterLife:
         """Unpack what the tasks returned, or raise what they raised."""
         __tracebackhide__ = True
         self._note_ended()
-        outcomes.warn_of_lost_output(outcome, self.run)
+        outcomes.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
         scene = self._scene(run, stacks.read_grouped(self.run, run.dumps))
         if command.source or command.call:
             self.last = (outcome, scene)
         error = failures.build_error(outcome, scene)
         if error is not None:
+            self._note_return(error)
             raise rendering.dress(error)
         return outcomes.unpack_outcome(outcome, run.starts, options.pull, self._main(), self.run)
+
+    def _note_return(self, error: BaseException) -> None:
+        """A task that died may have another process by now."""
+        state = self.supervisor.state
+        for task, seen in state.tasks.items():
+            if isinstance(error, TaskDied) and error.task == task.name and seen.phase is not Phase.DEAD:
+                error.add_note(f"by now {task} has a new process, or gets one, without its variables")
 
     def _scene(self, run: CellRun, stacks_text: str = "") -> Scene:
         return Scene(self._main(), self.run, self._watch, stacks_text, rendering.shown_name, run.starts)
 
     def _make_view(self, command: RunCell, options: Options, run: CellRun) -> View:
-        if options.view == "quiet":
+        if options.view == "quiet" and (command.source or command.call):
             return QuietView(run.displays)
         texts = functools.partial(failures.full_texts, scene=self._scene(run))
         prompt = rendering.prompt_of(command.filename)
         made = (self.name, str(self.shape), self.run, run, self.supervisor, texts)
         stage = Stage(*made, command.source, command.filename, prompt)
+        if options.view == "quiet":  # a push or a pull, which must not hang in silence
+            return QuietView(run.displays, functools.partial(find_news, stage))
         if callable(options.view):
             return options.view(stage)
         news = functools.partial(find_news, stage)

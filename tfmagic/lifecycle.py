@@ -46,6 +46,7 @@ from tfmagic.spec import TaskId
 from tfmagic.states import (
     ALIVE,
     COMING,
+    SIGCONT,
     SIGKILL,
     SIGUSR1,
     Abort,
@@ -337,6 +338,9 @@ def _take_rung(
 ) -> tuple[ClusterState, CellState]:
     match ladder.rung:
         case 0:
+            mark = cell.marks.get(task)
+            if mark is not None and mark.stopped:  # else nothing but SIGKILL would reach it
+                actions.append(Signal(task, SIGCONT))
             actions.append(Interrupt(task, cell.number))
         case 1:
             actions.append(Cancel(task, cell.number))

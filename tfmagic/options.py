@@ -414,7 +414,8 @@ def _add_fault(parser: _Parser, command: str) -> None:
 def overview() -> str:
     """The help of ``%tfcluster`` as a whole: its commands, and the options of a cell."""
     lines = ["%tfcluster COMMAND [options], with one of"]
-    lines += [f"  {name:<9}{text}" for name, text in COMMANDS.items()]
+    width = max(map(len, COMMANDS)) + 2
+    lines += [f"  {name:<{width}}{text}" for name, text in COMMANDS.items()]
     return "\n".join([*lines, "%tfcluster COMMAND --help says more.", "", cell_parser().format_help()])
 
 

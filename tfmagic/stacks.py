@@ -77,11 +77,21 @@ def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = No
     """
     grouped: dict[str, list[str]] = {}
     for name, text in stacks.items():
-        threads = [_user_frames(block).splitlines() for block in text.split("\n\n")]
-        lines = [line for frames in threads for line in _without_depths(frames)]
         note = (notes or {}).get(name, "")
-        grouped.setdefault(note + ("\n".join(lines) or "  (between cells)"), []).append(name)
+        grouped.setdefault(note + (_by_threads(text) or "  (between cells)"), []).append(name)
     return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
+
+
+def _by_threads(text: str) -> str:
+    """The frames of the threads that run the user's code, the main one first; headed if they are several."""
+    blocks = sorted(text.split("\n\n"), key=lambda block: not block.startswith("Current thread"))
+    threads = [_without_depths(_user_frames(block).splitlines()) for block in blocks]
+    is_main = [block.startswith("Current thread") for block in blocks]
+    shown = [(main, frames) for main, frames in zip(is_main, threads, strict=True) if frames]
+    if len(shown) < 2:
+        return "\n".join(line for _, frames in shown for line in frames)
+    names = ["  the main thread:" if main else f"  thread {n}:" for n, (main, _) in enumerate(shown, 1)]
+    return "\n".join(line for name, (_, frames) in zip(names, shown, strict=True) for line in (name, *frames))
 
 
 def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:

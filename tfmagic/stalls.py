@@ -204,7 +204,8 @@ def _look_at(
     # at the last look: nobody knows what has happened since
     still_s = max((now if state.observed_at is None else state.observed_at) - mark.at, 0.0)
     if mark.stopped:
-        return Standing("stalled", "its process is stopped (SIGSTOP)", ("is", "are"), "stopped", still_s)
+        note = f"its process is stopped (SIGSTOP); %tfcluster resume {task} lets it go on"
+        return Standing("stalled", note, ("is", "are"), "stopped", still_s)
     if (meeting := at.get(task)) is not None:
         is_first = meeting.barrier.startswith(FIRST_STRATEGY)
         rest = "for the others to make their strategy" if is_first else f"at {meeting.barrier}"

@@ -21,8 +21,8 @@ from tfmagic.events import (
 )
 from tfmagic.spec import TaskId
 
-# the kernel's own signal module is not needed to name two numbers that Linux will not change
-SIGUSR1, SIGKILL = 10, 9
+# the kernel's own signal module is not needed to name three numbers that Linux will not change
+SIGKILL, SIGUSR1, SIGCONT = 9, 10, 18
 
 
 class Phase(enum.Enum):

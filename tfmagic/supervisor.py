@@ -68,7 +68,7 @@ from tfmagic.states import (
 )
 
 _LOOK_S = 0.5  # between two looks at the processes and logs while a cell runs; the first comes after it
-_IDLE_LOOK_S = 5.0  # the same between cells
+_IDLE_LOOK_S = 1.0  # the same between cells: a thread of a task may write there, too
 _LOOK_SHARE = 0.03  # of a core: with a thousand tasks, looks are rarer
 _OBSERVED = (TasksObserved, TaskStarted, TaskReady, TaskExited, TaskLost)
 
@@ -112,7 +112,8 @@ class Supervisor:
     `usage` is what the processes used at the last look, by task, or by name for the kernel and its launcher;
     `warning` what somebody should know of the machine's memory; `slowed` the tasks whose process is stopped
     and continued on purpose, and by which factor; `cells_ended` how many cells have; `ended` whether the loop
-    has, in whatever way, and `at_end` what it calls then.
+    has, in whatever way, and `at_end` what it calls then; `closed_logs` the tasks whose log has reached its
+    limit.
 
     Args:
         boot: Makes the boot message of a task's attempt.
@@ -139,7 +140,7 @@ class Supervisor:
         self._cells: dict[int, CellRun] = {}  # the unfinished ones, by number
         self.ended = False
         self.at_end: list[Callable[[], object]] = []
-        self._closed_logs: set[TaskId] = set()
+        self.closed_logs: set[TaskId] = set()
         self.usage: Mapping[Hashable, Usage] = {}
         self.warning = ""
         self.slowed: dict[TaskId, float] = {}
@@ -310,7 +311,7 @@ class Supervisor:
     def _perform(self, action: Action) -> None:
         match action:
             case Launch(task, attempt):
-                self._closed_logs.discard(task)
+                self.closed_logs.discard(task)
                 self.backend.launch(self.boot(task, attempt))
             case Send(task, command):
                 if self.state.cells[command.cell].queued:  # another cell has written meanwhile
@@ -338,7 +339,7 @@ class Supervisor:
     def _watch_log(self, task: TaskId) -> int:
         """The length of the task's log; one that has reached its limit is kept no longer."""
         size = file_size(self.run.log_path(task))
-        if size >= self._max_log_bytes and task not in self._closed_logs:
-            self._closed_logs.add(task)
+        if size >= self._max_log_bytes and task not in self.closed_logs:
+            self.closed_logs.add(task)
             self.backend.send(task, CloseLog(self._max_log_bytes))
         return size

@@ -109,7 +109,7 @@ def test_a_paused_task_is_told_at_once(detached, notebook):
     notebook.run("%tfcluster pause worker-1")
     wait_until(lambda: rows()["worker-1"]["doing"] == "stalled")
     assert "SIGSTOP" in rows()["worker-1"]["note"] and rows()["worker-0"]["doing"] == "running"
-    assert "worker-1: no answer; the process is stopped" in notebook.run("%tfcluster stacks")
+    assert "worker-1: no answer; its process is stopped" in notebook.run("%tfcluster stacks")
     notebook.run("%tfcluster resume worker-1")
     wait_until(lambda: rows()["worker-1"]["doing"] == "running")
     assert rows()["worker-1"]["stalls"] == 1

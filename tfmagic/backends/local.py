@@ -122,7 +122,7 @@ class LocalBackend:
         if process.pidfd < 0:
             process.signals.append(number)
             return
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # it has just ended, or is not ours any more
             signal.pidfd_send_signal(process.pidfd, number)
 
     def poll(self, timeout_s: float | None) -> Sequence[Event]:

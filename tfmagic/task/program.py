@@ -201,7 +201,8 @@ class TaskProgram:
             case CloseLog(limit_bytes):
                 streams.discard_output(
                     f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
-                    "(TFCluster.max_log_bytes); what follows is not kept]\n"
+                    "(TFCluster.max_log_bytes); what follows is not kept. A new cluster has new logs:  "
+                    "%tfcluster stop, then start]\n"
                 )
             case WriteFlood(size_bytes):
                 threading.Thread(

@@ -57,7 +57,8 @@ def find_news(stage: Stage) -> str:
 def tell_news(supervisor: Supervisor, cell: CellState) -> str:
     """Who waits for whom, which tasks beside the cell's are dead, and whether memory runs out."""
     state, policy = supervisor.state, supervisor.policy()
-    waits = stalls.explain(state, cell, policy, time.monotonic())
+    is_ending = cell.ladder is not None or cell.presses > 0
+    waits = "" if is_ending else stalls.explain(state, cell, policy, time.monotonic())
     dead = [
         f"{task} {describe_end(seen.end)}; %tfcluster restart {task} brings it back"
         for task, seen in state.tasks.items()

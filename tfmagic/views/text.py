@@ -40,15 +40,19 @@ ShowRich = Callable[[dict[str, Any], dict[str, Any], dict[str, Any], bool], None
 
 
 class QuietView:
-    """Shows nothing, and keeps nothing either."""
+    """Shows nothing, and keeps nothing either; `news`, as of `TextView`, go to the error stream."""
 
     interval_s = 1.0
 
-    def __init__(self, displays: deque[Displayed]):
-        self._incoming = displays
+    def __init__(self, displays: deque[Displayed], news: Callable[[], str] = lambda: ""):
+        self._incoming, self._news, self._told = displays, news, ""
 
     def update(self) -> None:
         self._incoming.clear()
+        news = self._news()
+        if news and news != self._told:
+            print(f"tfmagic: {news}", file=sys.stderr)
+        self._told = news
 
     def finish(self, cell: CellState | None) -> None:
         pass
