@@ -259,6 +259,17 @@ def test_one_that_wants_a_core_and_gets_little_of_it_is_no_hang():
     assert stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].word == "running"
 
 
+def test_a_burst_counts_also_of_one_that_is_looked_at_closely():
+    history = started(A, policy=POLICY)
+    history.run(A, now=100.0)
+    for step in range(100):
+        bursts = step // 16  # each 8 s, 0.05 s
+        wanted = {A: Sign(5 + 0.05 * bursts, 0, wanted_s=0.05 * bursts + 0.001 * step)}
+        history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
+        cell = history.state.cells[1]
+        assert stalls.describe(history.state, cell, POLICY, history.now)[A].word == "running"
+
+
 def test_one_that_only_wakes_up_now_and_then_on_a_crowded_machine_is_stalled():
     history = started(A, policy=POLICY)
     history.run(A, now=100.0)

@@ -69,10 +69,10 @@ def _fold_sign(mark: Mark, sign: Sign, elapsed_s: float, now: float) -> Mark:
 
 
 def _computes(mark: Mark, sign: Sign, elapsed_s: float, now: float) -> bool:
-    if sign.wanted_s is not None and mark.seen_wanted_s is not None:
-        # on a crowded machine, most of it is waiting
-        if_alone_s = sign.wanted_s - mark.seen_wanted_s
-        return if_alone_s > _WANTED_SHARE * elapsed_s
+    known = sign.wanted_s is not None and mark.seen_wanted_s is not None
+    wanted_s = (sign.wanted_s or 0.0) - (mark.seen_wanted_s or 0.0) if known else 0.0
+    if wanted_s > _WANTED_SHARE * elapsed_s:  # on a crowded machine, most of it is waiting
+        return True
     if sign.cpu_s is None or mark.cpu_s is None or mark.seen_cpu_s is None:
         return False
     burst_s, all_s = sign.cpu_s - mark.seen_cpu_s, sign.cpu_s - mark.cpu_s
