@@ -111,8 +111,8 @@ def test_what_ends_with_its_chief_is_not_restarted():
 
 def test_a_process_that_never_gets_ready_is_given_up():
     h = History(A, policy=Policy(start_timeout_s=20))
-    assert h.wake_at == 20 and h.tick(19.9) == []
-    assert h.tick(20) == [Signal(A, SIGKILL)] and h.tick(21) == []
+    assert h.wake_at == 25 and h.tick(24.9) == []
+    assert h.tick(25) == [Signal(A, SIGKILL)] and h.tick(26) == []
     h.happen(TaskExited(A, 1, -9))
     assert h.phase(A) is Phase.DEAD
 

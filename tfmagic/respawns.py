@@ -25,6 +25,7 @@ from tfmagic.states import (
 )
 
 _LONGEST_DELAY_S = 30.0
+_LATER_S = 5.0
 
 
 def decide_processes(
@@ -41,12 +42,12 @@ def decide_processes(
             times.append(seen.since)
         elif seen.phase is Phase.PLANNED:
             state = _launch(state, task, now, actions)
-            times.append(now + policy.start_timeout_s)
-        elif seen.phase is not Phase.ENDING and (seen.replace or _is_late(seen, policy, now)):
+            times.append(_late_at(state.tasks[task], policy))
+        elif seen.phase is not Phase.ENDING and (seen.replace or now >= _late_at(seen, policy)):
             actions.append(Signal(task, SIGKILL))
             state = with_task(state, task, phase=Phase.ENDING)
         elif seen.phase is Phase.STARTING:
-            times.append(seen.since + policy.start_timeout_s)
+            times.append(_late_at(seen, policy))
     if policy.dependence_on_chief and _is_chief_dead(state):
         state = _end_with_chief(state, actions)
     return state, min(times, default=None)
@@ -83,9 +84,9 @@ def _may_restart(state: ClusterState, seen: TaskState, policy: Policy) -> bool:
     return not is_over or any(s is seen for t, s in state.tasks.items() if t.type == "chief")
 
 
-def _is_late(seen: TaskState, policy: Policy, now: float) -> bool:
-    """Whether its process has not become ready in time."""
-    return seen.phase is Phase.STARTING and now >= seen.since + policy.start_timeout_s
+def _late_at(seen: TaskState, policy: Policy) -> float:
+    """When a process that starts is given up: a little after whoever waits for it has said so."""
+    return seen.since + policy.start_timeout_s + _LATER_S if seen.phase is Phase.STARTING else float("inf")
 
 
 def _launch(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
