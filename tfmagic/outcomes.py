@@ -5,6 +5,7 @@ Values are unpickled here, in the thread that waited for them, and nowhere else 
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -66,13 +67,13 @@ def unpack_outcome(
 
 
 def warn_of_lost_output(outcome: CellState, run: Run, closed: Collection[TaskId]) -> None:
-    """Warn where output could not be kept because the disk is full, or the log (those `closed`) is."""
+    """Say where output could not be kept because the disk is full, or the log (those `closed`) is."""
     full = sorted(task.name for task in closed if task in outcome.request.commands)
     if full:
-        warnings.warn(
-            f"{', '.join(full)}: the log has reached TFCluster.max_log_bytes, and what is written now is not "
-            "kept; %tfcluster stop, then start, begins new ones",
-            stacklevel=2,
+        print(
+            f"tfmagic: the log of {', '.join(full)} has reached TFCluster.max_log_bytes, and what is written "
+            "now is not kept; %tfcluster stop, then start, begins new ones",
+            file=sys.stderr,
         )
     for task, result in outcome.outcomes.items():
         lost = getattr(result, "lost_bytes", 0)

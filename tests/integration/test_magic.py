@@ -364,6 +364,20 @@ def test_logs_are_for_the_user_alone(notebook):
     assert {oct(p.stat().st_mode)[-3:] for p in run.folder.iterdir()} == {"600"}
 
 
+def test_a_log_that_grows_between_cells_is_bounded_too_and_later_cells_are_told(notebook, capsys):
+    notebook.run("%config TFCluster.max_log_bytes = 100000")
+    try:
+        notebook.run("%tfcluster start --workers 1")
+        notebook.run("%tfcluster flood worker-0 300kB")
+        cluster = notebook.cluster()
+        log = cluster.run_folder.log_path(cluster.tasks[0])
+        wait_until(lambda: b"reached its limit of 100000 bytes" in log.read_bytes())
+        notebook.run("%%tfcluster --view quiet\nprint('lost')")
+    finally:
+        notebook.run("%config TFCluster.max_log_bytes = 1073741824")
+    assert "the log of worker-0 has reached TFCluster.max_log_bytes" in capsys.readouterr().err
+
+
 def test_a_log_over_its_limit_is_closed_with_a_notice_and_the_cell_goes_on(notebook):
     notebook.run("%config TFCluster.max_log_bytes = 100000")
     try:
