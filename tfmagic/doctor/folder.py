@@ -34,7 +34,7 @@ def state_folder(case: Case, mounts: Path = Path("/proc/self/mounts")) -> Iterat
     except LaunchError as error:
         yield refused(what, str(error))
         return
-    found = [*_space(case, base), *_mode(base / "runs"), *_network(base, mounts)]
+    found = [*_space(case, base), *_owner(base / "runs"), *_network(base, mounts)]
     yield from found or [Finding(f"{what}: {format_bytes(_free_bytes(base))} free")]
 
 
@@ -58,12 +58,11 @@ def _space(case: Case, base: Path) -> Iterator[Finding]:
         )
 
 
-def _mode(folder: Path) -> Iterator[Finding]:
-    status = folder.stat()
-    if status.st_uid != os.geteuid():
-        yield note(f"{folder} belongs to user {status.st_uid}", f"who can read your logs:  {_LOCAL}")
-    elif status.st_mode & 0o077:
-        yield note(f"{folder} is open to others", f"logs are for you alone:  !chmod 700 '{folder}'")
+def _owner(folder: Path) -> Iterator[Finding]:
+    """One that is open to others was closed when it was tried just now."""
+    owner = folder.stat().st_uid
+    if owner != os.geteuid():
+        yield note(f"{folder} belongs to user {owner}", f"who can read your logs:  {_LOCAL}")
 
 
 def _network(base: Path, mounts: Path) -> Iterator[Finding]:
