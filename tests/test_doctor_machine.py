@@ -397,8 +397,9 @@ def test_a_run_whose_kernel_ended_before_its_cell_is_named(base):
 
 
 def test_a_pid_that_is_somebody_elses_by_now_is_no_living_kernel(base):
-    me = identify(os.getpid())
-    make_run(base, "a", os.getpid(), "", **me.as_json())
+    me = identify(os.getpid()).as_json()
+    pid = me.pop("pid")
+    make_run(base, "a", pid, "", **me)
     assert list(folder.leftovers(case())) == []
-    make_run(base, "b", os.getpid(), "", **{**me.as_json(), "start": me.start - 1})
+    make_run(base, "b", pid, "", **{**me, "start": me["start"] - 1})
     assert "b" in one(folder.leftovers(case())).what
