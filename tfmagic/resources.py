@@ -20,11 +20,11 @@ import psutil
 K = TypeVar("K", bound=Hashable)
 
 _SHARE = 0.007  # of one core, for all looks together
-_CREDIT_S = 0.3  # on top of it, so that a new cluster's tasks are weighed soon
 _WEIGHED_AT_ONCE = 2
 _CLOSELY_AT_ONCE = 8
 _CLOSELY_PROCESSES = 200
 _LOOKED_AT_ONCE = 128
+_LEAST_AT_ONCE = 8
 _MIN_INTERVAL_S = 0.2  # a shorter one measures the clock tick (10 ms) more than the task
 
 
@@ -75,13 +75,19 @@ class Sampler(Generic[K]):
         for gone in set(self.usage) - set(alive):
             self.usage.pop(gone)
             self._processes.pop(gone, None)
-        looked_at = self._next_ones(list(alive), _LOOKED_AT_ONCE)
-        weighed = self._next_to_weigh(looked_at)
+        is_dear = self._spent_s > _SHARE * (time.monotonic() - self._started)
+        most = max(len(alive) // 2, _LEAST_AT_ONCE) if is_dear else len(alive)
+        looked_at = self._next_ones(list(alive), min(most, _LOOKED_AT_ONCE))
+        new = [key for key in looked_at if self.usage.get(key, Usage()).memory_bytes is None]
+        old = [key for key in looked_at if key not in new]
+        weighed = set() if is_dear else set(self._next_ones(old, _WEIGHED_AT_ONCE))
         for key in looked_at:
             self.usage[key] = self._look_at(key, alive[key], key in weighed)
         for key in [key for key in looked_at if key in closely][:_CLOSELY_AT_ONCE]:
             self.usage[key] = replace(self.usage[key], wanted_s=wanted_seconds(alive[key]))
         self._spent_s += time.thread_time() - began
+        for key in new[:_WEIGHED_AT_ONCE]:  # once for each process: beside the budget
+            self.usage[key] = self._look_at(key, alive[key], True)
         return dict(self.usage)
 
     def _next_ones(self, keys: list[K], count: int) -> list[K]:
@@ -89,12 +95,6 @@ class Sampler(Generic[K]):
             return keys
         start = next(self._turn) * count
         return [keys[(start + i) % len(keys)] for i in range(count)]
-
-    def _next_to_weigh(self, keys: list[K]) -> set[K]:
-        if self._spent_s > _CREDIT_S + _SHARE * (time.monotonic() - self._started):
-            return set()
-        new = [key for key in keys if self.usage.get(key, Usage()).memory_bytes is None]
-        return set((new or self._next_ones(keys, _WEIGHED_AT_ONCE))[:_WEIGHED_AT_ONCE])
 
     def _look_at(self, key: K, pid: int, weigh: bool) -> Usage:
         before = self.usage.get(key, Usage())

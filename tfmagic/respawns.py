@@ -24,6 +24,7 @@ from tfmagic.states import (
     with_task,
 )
 
+_SETTLED = (Phase.READY, Phase.RUNNING)
 _LONGEST_DELAY_S = 30.0
 _LATER_S = 5.0
 
@@ -34,6 +35,8 @@ def decide_processes(
     """Start and end processes; says when the next one is due."""
     times = []
     for task, seen in state.tasks.items():
+        if seen.phase in _SETTLED and not seen.replace:  # nearly all, nearly always
+            continue
         if _may_restart(state, seen, policy):  # from here on cells wait for it
             due = seen.since + restart_delay(seen, policy)
             seen = replace(seen, phase=Phase.PLANNED, since=due, restarts=seen.restarts + 1)

@@ -90,11 +90,10 @@ def hear(
             continue
         mark = cell.marks.get(event.task) or Mark(now)
         match event:
+            case LineReached() if _has_moved(mark.place, event):
+                mark = replace(mark, place=event, at=now, asks=False)  # whatever became of a question
             case LineReached():
-                before = mark.place
                 mark = replace(mark, place=event)
-                if _has_moved(before, event):
-                    mark = replace(mark, at=now, asks=False)  # whatever became of a question
             case Displayed():
                 mark = replace(mark, at=now)
             case InputWanted():
