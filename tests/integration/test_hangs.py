@@ -164,11 +164,16 @@ def test_no_false_alarm_for_what_goes_on(notebook, detached, body):
     notebook.cluster().interrupt()
 
 
+def _count_notes(cluster, note):
+    return [row["note"] for row in cluster.status()].count(note)
+
+
 def test_stacks_say_what_tasks_wait_for_and_group_equal_ones(notebook):
     notebook.run("%tfcluster start --workers 3")
     notebook.run("%%tfcluster --view quiet --detach\n" + STEP + "if me == 1:\n    time.sleep(60)\nstep()")
     cluster = notebook.cluster()
-    wait_until(lambda: [row["note"] for row in cluster.status()].count("in all_reduce for worker-1") == 2, 40)
+    wait_until(lambda: cluster.news() or _count_notes(cluster, "in all_reduce for worker-1") == 2, 40)
+    assert _count_notes(cluster, "in all_reduce for worker-1") == 2, (cluster.news(), cluster.status())
     said = notebook.run("%tfcluster stacks")
     assert "worker-0, worker-2:\n  waits in all_reduce: a collective" in said
     assert "line 15" in said and "worker-1:\n" in said and "line 14" in said
