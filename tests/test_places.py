@@ -111,6 +111,15 @@ def test_a_look_tells_a_place_once_and_a_call_after_a_while(monkeypatch):
     assert lines.index((3, 1, "")) < lines.index((3, 1, "numbers.get")) < lines.index((3, 2, "numbers.get"))
 
 
+def test_the_next_call_in_the_same_place_of_memory_is_another_one():
+    here = (1, 140, 12, 150, 8)
+    before = places._Still(here, 10.0, 1.0)
+    assert before.goes_on(places._Still(here, 11.0, 1.001))
+    assert not before.goes_on(places._Still(here, 11.0, 1.5)), "the thread has computed"
+    assert not before.goes_on(places._Still((1, 140, 12, 150, 20), 11.0, 1.001)), "another line of the cell"
+    assert not before.goes_on(places._Still((2, 140, 12, 150, 8), 11.0, 1.001)), "another cell"
+
+
 @pytest.mark.parametrize(
     ("op", "name"),
     [

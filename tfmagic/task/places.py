@@ -48,15 +48,13 @@ class _Still:
     The next short call may well have a frame at the same place in memory, but it computes.
     """
 
-    cell: int = 0
-    frame: int = 0
-    instruction: int = -1
+    where: tuple[int, ...] = ()  # the cell, and of the innermost frame and the user's: which, and where in it
     at: float = 0.0
     cpu_s: float = 0.0
 
     def goes_on(self, now: _Still) -> bool:
         """Whether `now` is the same call."""
-        if (self.cell, self.frame, self.instruction) != (now.cell, now.frame, now.instruction):
+        if self.where != now.where:
             return False
         return now.cpu_s - self.cpu_s < _BUSY_S + _BUSY_SHARE * (now.at - self.at)
 
@@ -84,7 +82,8 @@ class Lookout:
         if frame is None or found is None:
             return None
         now, cpu_s = time.monotonic(), time.clock_gettime(self._clock)
-        still = _Still(cell.cell, id(frame), frame.f_lasti, now, cpu_s)
+        where = (cell.cell, id(frame), frame.f_lasti, id(found), found.f_lasti)
+        still = _Still(where, now, cpu_s)
         if not self._still.goes_on(still):
             self._still, self._inside = still, None
         elif self._inside is None and now - self._still.at >= _STILL_S:
