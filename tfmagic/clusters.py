@@ -153,7 +153,7 @@ class Cluster:
             run = runs.create_run(base, self.name, {"shape": str(self.shape)})
             if self._faults is not None:
                 self._faults.close()
-            life = ClusterLife(self.name, self.shape, self.make, self.setting, self._main, run)
+            life = ClusterLife(self.name, self.shape, self.make, self.setting, self._main, run, self._lock)
             self._life, self._faults = life, FaultLab(life.supervisor, self.name)
             try:
                 timeout_s = self.setting("start_timeout_s")
@@ -181,7 +181,7 @@ class Cluster:
         if not self.running and not tasks:
             return self.start(progress)
         with self._lock:
-            self._relaunch(select(",".join(tasks), self.tasks) if tasks else self.tasks, progress)
+            self._relaunch(self._select(tasks) if tasks else self.tasks, progress)
         return self
 
     def revive(self, *tasks: str) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ class Cluster:
         __tracebackhide__ = True
         with self._lock:
             life = self._running_life()
-            chosen = select(",".join(tasks), self.tasks) if tasks else life.dead_tasks()
+            chosen = self._select(tasks) if tasks else life.dead_tasks()
             if chosen:
                 self._relaunch(chosen)
             if must_rejoin(life.supervisor.state):
@@ -332,11 +332,11 @@ class Cluster:
             ClusterSpecError: There is no such task.
         """
         supervisor = self._running_life().supervisor
-        supervisor.interrupt(select(",".join(tasks), self.tasks) if tasks else ())
+        supervisor.interrupt(self._select(tasks) if tasks else ())
 
     def errors(self, *tasks: str) -> dict[str, str]:
         """Every failure of the last cell in full, as text by task name; the root cause first."""
-        chosen = {t.name for t in select(",".join(tasks or ("all",)), self.tasks)}
+        chosen = {t.name for t in self._select(tasks or ("all",))}
         last = None if self._life is None else self._life.last
         texts = failures.full_texts(*last) if last else {}
         return {name: text for name, text in texts.items() if name in chosen}
@@ -405,7 +405,7 @@ class Cluster:
 
     def logs(self, *tasks: str, tail: int = 20) -> dict[str, list[str]]:
         """The last lines of tasks' logs, by task name; also of a cluster that was stopped."""
-        chosen = select(",".join(tasks or ("all",)), self.tasks)
+        chosen = self._select(tasks or ("all",))
         return {t.name: tail_lines(self.run_folder.log_path(t), tail) for t in chosen}
 
     # -- inside --

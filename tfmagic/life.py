@@ -2,13 +2,15 @@
 
     commands ── packed for each task ──→ begin ──→ Job ──→ supervisor ──→ settle: results, or the root failure
 
-`Cluster` is its only user. Under its lock: cells begin in the order in which they were packed.
+`Cluster` is its only user, and calls it under its lock: cells begin in the order in which they were packed.
+What ends a cell comes from whoever waits for it, and takes the same lock.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -46,6 +48,7 @@ class ClusterLife:
     Args:
         setting: The value of a setting of `TFCluster` for this cluster.
         main: The ``__main__`` whose functions and variables travel by name.
+        lock: The cluster's.
 
     Raises:
         LaunchError: It could not be started.
@@ -59,7 +62,9 @@ class ClusterLife:
         setting: Callable[[str], Any],
         main: Callable[[], dict[str, Any]],
         run: Run,
+        lock: threading.RLock,
     ):
+        self._lock = lock
         self.name, self.shape, self.run = name, shape, run
         self.tasks = shape.tasks
         self._make, self._setting, self._main = make, setting, main
@@ -244,7 +249,8 @@ class ClusterLife:
     def _settle(self, command: RunCell, options: Options, run: CellRun, outcome: CellState) -> CellResult:
         """Unpack what the tasks returned, or raise what they raised."""
         __tracebackhide__ = True
-        self._note_ended()
+        with self._lock:
+            self._note_ended()
         outcomes.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
         scene = self._scene(run, stacks.read_grouped(self.run, run.dumps))
         if command.source or command.call:
