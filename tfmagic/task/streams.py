@@ -104,8 +104,8 @@ def _move_loggers(moved: dict[int, io.TextIOWrapper]) -> None:
 
     absl's writes a line twice otherwise: to its own stream, and to a standard error that is another one.
     """
-    for reference in list(logging._handlerList):
-        handler = reference()
+    for reference in list(getattr(logging, "_handlerList", ())):
+        handler: Any = reference()
         for holder in (handler, getattr(handler, "python_handler", None)):
             if id(getattr(holder, "stream", None)) in moved:
                 holder.stream = moved[id(holder.stream)]
