@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tfmagic import environment
+from tfmagic import environment, origins
 from tfmagic.backends.launching import Flavour
 from tfmagic.errors import ClusterSpecError
 from tfmagic.events import TaskBoot
@@ -62,4 +62,5 @@ class Make:
             leader=spec.shape.leader,
             heartbeat_ms=int(heartbeat_s * 1000),
             keras_fix=self.keras_fix and self.keras == 3,
+            origins=origins.find_origins(),
         )
