@@ -106,9 +106,10 @@ def _move_loggers(moved: dict[int, io.TextIOWrapper]) -> None:
     """
     for reference in list(getattr(logging, "_handlerList", ())):
         handler: Any = reference()
-        for holder in (handler, getattr(handler, "python_handler", None)):
-            if id(getattr(holder, "stream", None)) in moved:
-                holder.stream = moved[id(holder.stream)]
+        for writer in (handler, getattr(handler, "python_handler", None)):
+            stream = moved.get(id(getattr(writer, "stream", None)))
+            if stream is not None:
+                writer.stream = stream
 
 
 def _open_stream(fd: int) -> io.TextIOWrapper:
