@@ -37,6 +37,7 @@ from tfmagic.events import (
     ReleaseBarrier,
     RunCell,
     SignalAsked,
+    TaskLost,
 )
 from tfmagic.failures import Scene
 from tfmagic.jobs import Job
@@ -306,7 +307,10 @@ class Errands:
                     self.reports[task] = report
                 if isinstance(report, CellRaised):
                     self._change(task, raised_at=time.monotonic())
-            if errand.end is None and _has_ended(state, task, errand):
+            if errand.end is None and self.life.supervisor.ended and not _has_ended(state, task, errand):
+                end = TaskLost(task, errand.attempt, "it ended with its cluster")
+                self._change(task, end=end, terminated=True, dismissed=True, ended_at=time.monotonic())
+            elif errand.end is None and _has_ended(state, task, errand):
                 seen = state.tasks[task]
                 self._change(task, end=seen.end, ended_at=seen.since)
                 self._to_flush.add(task)
