@@ -844,3 +844,18 @@ def test_a_manager_is_shared_and_started_once():
 def test_test_main_does_nothing_where_there_is_nothing_to_test():
     multi_process_runner.test_main()
     assert multi_process_runner.is_oss() is False
+
+
+def test_in_a_notebook(kernel):
+    kernel.run("""if True:
+        from tfmagic import multi_process_runner as mpr
+        base = 40
+        def fn(more):
+            print("from the notebook")
+            return base + more
+    """)
+    said = kernel.text("print(mpr.run(fn, mpr.create_cluster_spec(num_workers=2), args=(2,)).return_value)")
+    lines = said.splitlines()
+    assert lines[-1] == "[42, 42]"
+    assert sorted(lines[:-1]) == [f"[worker-{i}]:    from the notebook" for i in range(2)]
+    assert not [content for kind, content in kernel.run("mpr.test_main()") if kind == "error"]
