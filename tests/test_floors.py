@@ -17,7 +17,18 @@ FLOORS = [
     | {"identity", "leftovers"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "stalls", "respawns", "supervisor"},
-    {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
+    {
+        "sources",
+        "options",
+        "compare",
+        "clusters",
+        "calls",
+        "failures",
+        "environment",
+        "results",
+        "config",
+        "views",
+    }
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "hints", "life", "faults", "rendering"},
     {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor", "server"},

@@ -53,7 +53,7 @@ def finish(job: Job) -> CellResult:
     """
     __tracebackhide__ = True
     try:
-        _wait(job)
+        watch(job)
     finally:
         job.presses.give_back()
     return job.settle()
@@ -102,7 +102,8 @@ async def follow(job: Job) -> None:
     await _wait_async(job, None, answers=False)
 
 
-def _wait(job: Job) -> None:
+def watch(job: Job) -> None:
+    """As `wait`, to the end; a job that nobody can watch any more is interrupted."""
     try:
         wait(job)
     except BaseException:  # whatever the front end does to a view: no cell runs on unseen

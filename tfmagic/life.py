@@ -97,7 +97,7 @@ class ClusterLife:
 
     @property
     def running(self) -> bool:
-        return self.supervisor.thread.is_alive()
+        return self.supervisor.thread.is_alive() and not self.supervisor.ended
 
     def attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
         """The present attempt of each."""
@@ -148,14 +148,20 @@ class ClusterLife:
         attempts = self.targets(on)
         return self._payloads.call_commands(call, self._main(), attempts, self._setting("max_capture_bytes"))
 
-    def begin(self, commands: Mapping[TaskId, RunCell], options: Options, detached: bool = False) -> Job:
-        """Start it."""
+    def begin(
+        self,
+        commands: Mapping[TaskId, RunCell],
+        options: Options,
+        detached: bool = False,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> Job:
+        """Start it; for `may_begin` see `CellRun`."""
         __tracebackhide__ = True
         command = next(iter(commands.values()))
         request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
         view = functools.partial(self._make_view, command, options)
         settle = functools.partial(self._settle, command, options)
-        job = Job(self.supervisor, request, view, settle)
+        job = Job(self.supervisor, request, view, settle, may_begin)
         (job.start if detached else functools.partial(execution.begin, job))()
         self._under_way[command.cell] = job
         if command.source:
