@@ -129,7 +129,7 @@ class Cluster:
 
     def setting(self, name: str) -> Any:
         """A setting as given to this cluster, else as configured."""
-        return self._settings.get(name, getattr(self.config, name))
+        return self._settings[name] if name in self._settings else getattr(self.config, name)
 
     def start(self, progress: Progress | None = None) -> Cluster:
         """Start every task and wait until all are ready. Does nothing if it runs.

@@ -8,6 +8,7 @@ task that asked has ended, it interrupts the wait.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` without its enums: a tenth of the time
 import _thread
 import builtins
 import contextlib
@@ -171,12 +172,12 @@ class _Presses:
 
     def take(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and callable(signal.getsignal(signal.SIGINT)):  # who ignores it goes on doing so
-            self._before = signal.signal(signal.SIGINT, self._press)
+        if is_main and callable(_signal.getsignal(signal.SIGINT)):  # who ignores it goes on doing so
+            self._before = _signal.signal(signal.SIGINT, self._press)
 
     def give_back(self) -> None:
         if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+            _signal.signal(signal.SIGINT, self._before)
             self._before = None
 
     def _press(self, number: int, frame: object) -> None:

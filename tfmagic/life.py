@@ -18,7 +18,7 @@ from typing import Any
 from tfmagic import execution, failures, outcomes, rendering, stacks
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Options
-from tfmagic.config import policy_of
+from tfmagic.config import LastPolicy, TFCluster
 from tfmagic.deaths import MemoryWatch, describe_end, died_error
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.events import CellRequested, RunCell, TaskBoot
@@ -79,7 +79,7 @@ class ClusterLife:
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
-        policy = functools.partial(policy_of, setting, make.auto_restart)
+        policy = LastPolicy(TFCluster.instance(), setting, make.auto_restart)
         self._reporter = Reporter(name, shape, run, lambda: self.spec.addresses)
         self._shown: Job | None = None  # the last cell of the user's
         self._known_ends: dict[TaskId, int] = {}

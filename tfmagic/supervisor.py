@@ -249,8 +249,10 @@ class Supervisor:
     def _look_at(self) -> float:
         """When the next look is due: short cells are not kept waiting for one."""
         idle = self._last_look + _IDLE_LOOK_S
-        begun = min((run.requested_at for run in list(self._cells.values())), default=None)
-        return idle if begun is None else min(max(self._last_look, begun) + self._look_s, idle)
+        if not self._cells:
+            return idle
+        begun = min((run.requested_at for run in list(self._cells.values())), default=idle)
+        return min(max(self._last_look, begun) + self._look_s, idle)
 
     def _look(self) -> TasksObserved:
         """Look at the processes and their logs from outside, as far as the system lets us."""
