@@ -7,6 +7,7 @@ It ends when its standard input does: with us.
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import subprocess
 import sys
@@ -52,4 +53,12 @@ def _make_manager() -> tuple[SyncManager, subprocess.Popen[str]]:
     address = server.stdout.readline().strip()
     manager = SyncManager(address=address, authkey=key)
     manager.connect()
+    atexit.register(_end, server)
     return manager, server
+
+
+def _end(server: subprocess.Popen[str]) -> None:
+    """At our end: it would end by itself, but nobody would have asked how."""
+    assert server.stdout is not None
+    with server:
+        server.stdout.close()

@@ -79,7 +79,7 @@ class LauncherProcess:
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; "
             f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
-            f"from tfmagic.task import launcher; launcher.main({theirs.fileno()}, pidfd, {flavour.isolate})"
+            f"from tfmagic.task import launcher; launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {_preload()!r})"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -190,6 +190,11 @@ def warm(flavour: Flavour) -> LauncherProcess:
                 return launcher
         _launchers.append(LauncherProcess(flavour))
         return _launchers[-1]
+
+
+def _preload() -> tuple[str, ...]:
+    """What the modules import that users' functions of tests are from."""
+    return ("tfmagic.multi_process_runner", *(name for name in ("pytest",) if name in sys.modules))
 
 
 def is_warm(flavour: Flavour) -> bool:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import select
 import signal
@@ -49,13 +50,14 @@ from tfmagic.task.keeper import end_descendants
 from tfmagic.wire import Channel
 
 
-def main(fd: int, keeper: int, isolate: bool) -> NoReturn:
+def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> NoReturn:
     """Run the launcher on its root channel until the kernel or the keeper is gone. Never returns.
 
     Args:
         fd: The root channel.
         keeper: A pidfd of our parent; see `tfmagic.task.keeper`.
         isolate: Whether tasks get a network of their own.
+        preload: Further modules that no task has to import then.
     """
     root = Channel(socket.socket(fileno=fd))
     processes.become_subreaper()
@@ -63,7 +65,7 @@ def main(fd: int, keeper: int, isolate: bool) -> NoReturn:
     try:
         if isolate:
             processes.isolate_network()
-        version = _preload()
+        version = _preload(preload)
     except BaseException as error:  # an import may raise anything, and the kernel must be told
         import traceback
 
@@ -76,7 +78,7 @@ def main(fd: int, keeper: int, isolate: bool) -> NoReturn:
     os._exit(0)
 
 
-def _preload() -> str:
+def _preload(modules: tuple[str, ...]) -> str:
     """Import what every task needs, with one thread. Returns TensorFlow's version."""
     blas = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else its thread pool starts with the import
@@ -93,6 +95,8 @@ def _preload() -> str:
             import pytest  # noqa: F401
     shell.make_shell()
     exposure.install()
+    for name in modules:
+        importlib.import_module(name)
     if blas is None:
         del os.environ["OPENBLAS_NUM_THREADS"]
     gc.collect()
