@@ -20,7 +20,8 @@ FLOORS = [
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "hints", "life", "faults", "rendering"},
-    {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor", "server"},
+    {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor", "server"}
+    | {"lending", "transcripts", "pytest_plugin"},
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
 
