@@ -48,13 +48,15 @@ def _tail(path: Path, start: int) -> list[str]:
         shown = sum(len(line.encode()) + 1 for line in lines[-_LINES:])
         notes.append(f"(about {format_bytes(max(size - shown, 0))} before these lines are left out)")
     if chatter := min(len(lines), _LINES) - len(told):
-        notes.append(f"({chatter} start-up lines of TensorFlow are left out)")
+        notes.append(f"(start-up lines of TensorFlow that are left out: {chatter})")
     return [*notes, *told]
 
 
 def _fate(task: TaskId, state: ClusterState) -> list[str]:
     seen = state.tasks[task]
-    lines = [f"({task} got a new process {seen.attempt - 1} times)"] if seen.attempt > 1 else []
+    lines = (
+        [f"(new processes that {task} got since the start: {seen.attempt - 1})"] if seen.attempt > 1 else []
+    )
     if seen.phase is Phase.DEAD and seen.end is not None:
         lines.append(f"({task} {describe_end(seen.end)})")
     return lines
