@@ -193,9 +193,9 @@ class Loan:
         return self.cluster.running and life is not None and bool(life.supervisor.state.cells)
 
     def _submitting(self) -> bool:
-        """Whether a thread of `Cluster.submit` is about to use the cluster."""
+        """Whether a thread of `Cluster.submit` has still to settle its future."""
         fresh = set(threading.enumerate()) - self._threads
-        return any(thread.name == "tfmagic-submit" for thread in fresh)
+        return any(thread.name == "tfmagic-call" for thread in fresh)
 
     def _is_whole(self) -> bool:
         state = self.cluster._running_life().supervisor.state

@@ -29,6 +29,7 @@ from tfmagic.events import (
     Displayed,
     Event,
     FloodAsked,
+    GroupChanged,
     InputAnswered,
     InputWanted,
     InterruptPressed,
@@ -88,6 +89,8 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
             return _apply_launch(state, tasks)
         case CellRequested():
             return _apply_request(state, event, now)
+        case GroupChanged(group, gone):
+            return replace(state, groups={**state.groups, group: gone})
         case InterruptPressed(tasks, number):
             return _apply_press(state, tasks, number)
         case StopRequested():
@@ -102,7 +105,7 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
                 return state
             return with_task(state, task, phase=Phase.READY, host=host)
         case BarrierReached(task, attempt):
-            if state.tasks[task].attempt != attempt:
+            if task in state.tasks and state.tasks[task].attempt != attempt:
                 return state
             return barriers.arrive(respawns.note_strategy(state, event), event, now)
         case CellReturned(task) | CellRaised(task):
@@ -144,8 +147,9 @@ def _press_cell(state: ClusterState, cell: CellState, tasks: tuple[TaskId, ...])
 
 def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterState:
     for task in tasks:
-        phase = state.tasks[task].phase
-        if phase in ALIVE:
+        if task not in state.tasks:
+            state = replace(state, tasks={**state.tasks, task: TaskState()})
+        elif state.tasks[task].phase in ALIVE:
             state = with_task(state, task, replace=True, restarts=0)
         else:
             state = with_task(state, task, phase=Phase.PLANNED, since=0.0, restarts=0)
@@ -156,13 +160,15 @@ def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: f
     task = event.task
     if state.tasks[task].attempt != event.attempt:
         return state
-    state = barriers.forget_task(with_task(state, task, phase=Phase.READY), task)
+    state = barriers.forget_task(state, task)
     cell = state.cells.get(event.cell)
     if cell is None or task in cell.outcomes:
-        return state
+        return with_task(state, task, phase=Phase.READY)
+    seen = replace(state.tasks[task], phase=Phase.READY)
     if isinstance(event, CellReturned) and cell.request.commands[task].tf_config:
-        state = with_task(state, task, joined={})  # it has forgotten its peers
-    return with_cell(state, _with_outcome(cell, task, event, now))
+        seen = replace(seen, joined={})  # it has forgotten its peers
+    cells = {**state.cells, cell.number: _with_outcome(cell, task, event, now)}
+    return replace(state, tasks={**state.tasks, task: seen}, cells=cells)
 
 
 def _with_outcome(cell: CellState, task: TaskId, outcome: Outcome, now: float) -> CellState:

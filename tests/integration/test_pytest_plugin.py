@@ -136,7 +136,7 @@ def test_that_leaves_a_call_running(tfcluster, note):
 
 def test_that_it_was_interrupted():
     assert (FOLDER / "interrupted").exists()
-    assert not [t for t in threading.enumerate() if t.name.startswith("tfmagic-submit")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("tfmagic-call")]
 
 
 def test_that_fails_on_a_task(tfcluster, tmp_path):

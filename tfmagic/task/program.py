@@ -11,9 +11,11 @@ interpreter.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` without its enums: a tenth of the time
 import faulthandler
 import gc
 import linecache
+import multiprocessing
 import os
 import queue
 import select
@@ -25,7 +27,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import context, copies, origins, pickling, tracebacks
+from tfmagic import context, origins, pickling, tracebacks
 from tfmagic.errors import TfmagicError
 from tfmagic.events import (
     AbortCollectives,
@@ -38,7 +40,6 @@ from tfmagic.events import (
     Displayed,
     InterruptCell,
     Packed,
-    PackedError,
     ReleaseBarrier,
     RunCell,
     TaskBoot,
@@ -47,7 +48,7 @@ from tfmagic.events import (
 )
 from tfmagic.runs import attempt_mark
 from tfmagic.spec import TaskId
-from tfmagic.task import collectives, debugger, scopes, streams, waits
+from tfmagic.task import collectives, debugger, exits, scopes, streams, waits
 from tfmagic.task.places import Lookout
 from tfmagic.task.shell import CellRunner, encode_bundle
 from tfmagic.task.waiting import Barriers, Keyboard
@@ -97,6 +98,7 @@ def _prepare_process(boot: TaskBoot) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.enable()
+    multiprocessing.current_process().authkey = boot.authkey
     if "numpy" in sys.modules:  # a fork shares the generator's state with its siblings
         sys.modules["numpy"].random.seed()
 
@@ -159,18 +161,16 @@ class TaskProgram:
         ready.register(self.channel.fileno(), select.POLLIN)
         try:
             while True:
-                urgent = self.release is not None or self.interrupting
+                urgent = self.release is not None or self.interrupting > 0
                 if not urgent and not self._is_busy():
-                    self._obey(self.channel.receive())
+                    commands = self.channel.receive_some()
+                elif ready.poll(_WATCH_MS if urgent else _LINE_MS):
+                    commands = self.channel.receive_ready()
+                else:
+                    self._look_around(urgent)
                     continue
-                for command in self.channel.receive_ready():
+                for command in commands:
                     self._obey(command)
-                if ready.poll(_WATCH_MS if urgent else _LINE_MS):
-                    continue
-                if self.running and (place := self.lookout.look(self.cell)) is not None:
-                    self.channel.send(place)
-                if urgent:
-                    self._look_after()
         except (EOFError, OSError):
             os._exit(0)  # the kernel is gone
         except BaseException:  # a task that nobody can reach would only hang
@@ -179,13 +179,20 @@ class TaskProgram:
             traceback.print_exc()
             os._exit(1)
 
+    def _look_around(self, is_urgent: bool) -> None:
+        """Report where the cell is, and see to what must not wait."""
+        if self.running and (place := self.lookout.look(self.cell)) is not None:
+            self.channel.send(place)
+        if is_urgent:
+            self._look_after()
+
     def _obey(self, command: Any) -> None:
         match command:
             case RunCell():
                 self.expected_cell = command.cell
                 self.commands.put(command)
-            case ReleaseBarrier(name):
-                self.barriers.open(name, "")
+            case ReleaseBarrier(name, place):
+                self.barriers.open(name, "", place)
             case BreakBarrier(name, reason):
                 self.barriers.open(name, reason)
             case InterruptCell(number):
@@ -248,7 +255,7 @@ class TaskProgram:
         config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
         me = context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
-        context.install(me, lambda timeout: self._meet("barrier", self.cell.tasks, timeout))
+        context.install(me, lambda timeout: self._meet(context.BARRIER, self.cell.tasks, timeout))
 
     def _prepare_tensorflow(self) -> None:
         from tfmagic.task import autograph, exposure, keras_repair, tensorflow_stacks
@@ -256,18 +263,19 @@ class TaskProgram:
         exposure.begin_task(self.boot.loopback_only)
         waits.install()
         tensorflow_stacks.hide_our_frames()
-        collectives.install(self.boot, self._meet)
+        if not self.boot.is_plain:
+            collectives.install(self.boot, self._meet)
         autograph.know_print()
         if self.boot.keras_fix:
             keras_repair.install()
-        has_servers = any(t.type == "ps" for t in self.boot.shape_tasks)
-        if has_servers and self.boot.task.type in ("ps", "worker"):
+        has_ps = any(t.type == "ps" for t in self.boot.shape_tasks)
+        if self.boot.starts_servers and has_ps and self.boot.task.type in ("ps", "worker"):
             self.servers.append(collectives.start_server(self.boot))
 
     # -- running --
 
-    def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> None:
-        self.barriers.wait(self.cell.cell, kind, members, timeout_s)
+    def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> int:
+        return self.barriers.wait(self.cell, kind, members, timeout_s)
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         return self.keyboard.ask(self.cell.cell, prompt, hidden)
@@ -284,7 +292,7 @@ class TaskProgram:
             self.last_error = None  # its frames hold memory that this cell may need
             if notice := collectives.take_notice():
                 streams.write_line(notice)
-        signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
+        _signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
         started = time.perf_counter()
         error: BaseException | None = None
         value = None
@@ -313,15 +321,19 @@ class TaskProgram:
             self.running = False
             self.ended_cell = cell.cell
         if os.getpid() != self.pid:
-            _end_child(error)
+            exits.end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
-        if error is None:
+        if cell.exits and isinstance(error, SystemExit):
+            pass  # the exit code says all
+        elif error is None:
             self._report_return(cell, value, seconds)
         else:
             if waits.is_interrupt(error):
                 scopes.put_back(entered)
             self._report_error(cell, error, seconds, raised_at)
+        if cell.exits:
+            exits.end_program(error)
 
     def _debug(self) -> None:
         if self.last_error is None:
@@ -409,10 +421,12 @@ class TaskProgram:
         if not cell.debug:
             self.last_error = error
         if isinstance(error, SystemExit):
-            packed = _exit_error(error, where)
+            packed = exits.exit_error(error, where)
         else:
             main, has = self.runner.namespace, self._notebook_has
             packed = tracebacks.pack_error(error, main, has, where, cell.filename)
+        if cell.exits:
+            sys.stderr.write(packed.text)  # as of any process that ends so
         event = CellRaised(
             self.boot.task,
             self.boot.attempt,
@@ -440,27 +454,3 @@ class TaskProgram:
             return None
         self.reported = owned
         return tuple(owned)
-
-
-def _end_child(error: BaseException | None) -> NoReturn:
-    """A fork that the cell made, and that came to the cell's end: it is not the task."""
-    code = 0
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-    elif error is not None:
-        import traceback
-
-        code = 1
-        traceback.print_exception(error)
-    streams.flush_all()
-    os._exit(code)
-
-
-def _exit_error(error: SystemExit, where: str) -> PackedError:
-    """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
-    message = (
-        f"the cell called sys.exit({'' if error.code is None else copies.text_of(error.code)}); the task "
-        "and its variables are kept. Use return or raise to leave a cell, and %tfcluster stop to end the "
-        "tasks."
-    )
-    return PackedError("SystemExit", message, message, None, where)
