@@ -161,3 +161,16 @@ def test_a_call_names_the_argument_that_cannot_travel(side):
 def test_names_of_a_call_follow_functions_and_instances(side):
     s = side("k = 1\ndef f(x): return k\nclass A: pass")
     assert needs_of_call((s.main["f"], (s.main["A"](),), {}), s.main)[0] == {"k", "f", "A"}
+
+
+def test_the_cause_of_a_refusal_shows_the_frames_of_the_users_class_alone():
+    class Stubborn:
+        def __reduce__(self):
+            raise RuntimeError("not me")
+
+    with pytest.raises(
+        CaptureError, match="argument 0 .* cannot travel to the tasks: RuntimeError: not me"
+    ) as caught:
+        pack_call((print, (Stubborn(),), {}), {}, lambda name: False)
+    frames = caught.value.__cause__.__traceback__
+    assert frames.tb_frame.f_code.co_name == "__reduce__" and frames.tb_next is None

@@ -22,7 +22,8 @@ FLOORS = [
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "hints", "life", "faults", "rendering"}
     | {"errands", "managers", "multi_process_runner"},
-    {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor", "server"},
+    {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor", "server"}
+    | {"lending", "transcripts", "pytest_plugin"},
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
 

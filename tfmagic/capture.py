@@ -275,6 +275,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
     """Raise if something cannot travel."""
+    __tracebackhide__ = True
     broken = [v for v in variables if v.problem and v.problem != "size"]
     counted = [v for v in variables if v.name not in pushed and (not v.problem or v.problem == "size")]
     total = sum(v.size_bytes for v in counted)
@@ -361,9 +362,11 @@ def pack_call(call: Any, main: Mapping[str, Any], linkable: Callable[[str], bool
     Raises:
         CaptureError: Says what in it cannot be pickled.
     """
+    __tracebackhide__ = True
     try:
         return pickling.pack(*pickling.dumps(call, main, linkable))
     except Exception as error:  # the user's own __reduce__ may raise anything
+        error.__traceback__ = pickling.frames_below(error.__traceback__)
         function, args, kwargs = call
         parts = {"the function": function, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
         for label, part in parts.items():

@@ -36,6 +36,9 @@ class TFCluster(SingletonConfigurable):
     dependence_on_chief = Bool(False, help="When the chief's process ends, the others end with it.").tag(
         config=True
     )
+    timeout_s = Float(
+        0.0, help="Seconds after which a cell or call without a time limit of its own is stopped; 0: never."
+    ).tag(config=True)
     start_timeout_s = Float(
         120.0, help="Seconds for every task to be ready, the import of TensorFlow included."
     ).tag(config=True)

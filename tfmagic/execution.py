@@ -83,6 +83,7 @@ def _settle_async(job: Job) -> CellResult:
 
 def wait(job: Job, timeout_s: float | None = None) -> bool:
     """Show a job that was started until it ends; False when the time has passed. Ctrl-C leaves it alone."""
+    __tracebackhide__ = True  # of pytest-timeout, which raises here
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while not job.run.done.wait(job.view.interval_s):
         job.update()
@@ -105,6 +106,7 @@ async def follow(job: Job) -> None:
 
 def watch(job: Job) -> None:
     """As `wait`, to the end; a job that nobody can watch any more is interrupted."""
+    __tracebackhide__ = True
     try:
         wait(job)
     except BaseException:  # whatever the front end does to a view: no cell runs on unseen

@@ -254,6 +254,12 @@ class FaultLab:
             for plan in self._plans:
                 plan.calm.set()
 
+    @property
+    def at_work(self) -> bool:
+        """Whether a task is stopped or slowed now, or faults are still to come."""
+        with self._lock:
+            return bool(self._paused or self._slowed or any(p.thread.is_alive() for p in self._plans))
+
     def _calm(self, plans: Sequence[_Plan]) -> None:
         for plan in plans:
             plan.calm.set()

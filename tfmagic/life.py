@@ -183,7 +183,8 @@ class ClusterLife:
         """Start it; for `may_begin` see `CellRun`."""
         __tracebackhide__ = True
         command = next(iter(commands.values()))
-        request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
+        timeout_s = options.timeout_s or self._setting("timeout_s") or None
+        request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
         view = functools.partial(self._make_view, command, options)
         settle = functools.partial(self._settle, command, options)
         job = Job(self.supervisor, request, view, settle, may_begin)
@@ -273,6 +274,10 @@ class ClusterLife:
             how = f"{task} {describe_end(seen.end, self.watch)}"
             when = time.strftime("%H:%M:%S")
             job.add_note(f"after this cell, at {when}, {how}; %tfcluster revive brings it back")
+
+    def forget_names(self) -> None:
+        """What the tasks have is not known any more, since they were made to forget it."""
+        self._payloads = Payloads()
 
     def _note_ended(self) -> None:
         """What the cells that have ended meanwhile have assigned is the tasks' own."""

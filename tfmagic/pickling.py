@@ -311,6 +311,17 @@ def _import_module(name: str) -> types.ModuleType:
     return importlib.import_module(name)
 
 
+def frames_below(frames: types.TracebackType | None) -> types.TracebackType | None:
+    """The frames that pickling has called, without the hundreds of its own: what the user's classes did."""
+    own = {__file__, pickle.__file__, dill._dill.__file__}
+    below = frames
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename in own:
+            below = frames.tb_next
+        frames = frames.tb_next
+    return below
+
+
 def _same(value: Any) -> Any:
     return value
 

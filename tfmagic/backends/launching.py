@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import psutil
@@ -204,6 +204,20 @@ def is_warm(flavour: Flavour) -> bool:
 
 def _environ_of(flavour: Flavour) -> dict[str, str]:
     return {**os.environ, "TF_USE_LEGACY_KERAS": "1"} if flavour.legacy_keras else dict(os.environ)
+
+
+def running() -> tuple[LauncherProcess, ...]:
+    """The launchers of this process."""
+    with _launchers_lock:
+        return tuple(_launchers)
+
+
+def close_idle(but: Collection[LauncherProcess] = ()) -> None:
+    """End the launchers that no cluster uses, except these."""
+    with _launchers_lock:
+        for launcher in [x for x in _launchers if x not in but and not x.in_use]:
+            _launchers.remove(launcher)
+            launcher.close()
 
 
 def close_all() -> None:

@@ -58,6 +58,7 @@ _DISTRIBUTE = "/tensorflow/python/distribute/"
 Meet = Callable[[str, tuple[TaskId, ...]], object]
 
 _stopped = ""  # why the collectives of this process cannot go on
+_told = False  # whether a cell was told so, and nothing has cured it since
 _resets = 0  # how often this process has left a cluster
 
 
@@ -86,7 +87,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
         configure_service(self, *args, **kwargs)
 
     def enable_collective_ops(self: Any, server_def: Any) -> None:
-        global _stopped
+        global _stopped, _told
         members = _members(boot, server_def)
         if len(members) < 2 or boot.task not in members:
             enable_collectives(self, server_def)
@@ -99,7 +100,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
             meet("further strategy", members)
             enable_collectives(self, server_def)
             meet("further strategy", members)
-        _stopped = ""
+        _stopped, _told = "", False
 
     context.Context.configure_collective_ops = configure_collective_ops
     context.Context.configure_coordination_service = configure_coordination_service
@@ -152,12 +153,18 @@ def note_interrupt(frames: TracebackType | None) -> None:
         frames = frames.tb_next
 
 
+def are_stopped() -> bool:
+    """Whether the strategies of this process cannot go on."""
+    return _told or bool(_stopped)
+
+
 def take_notice() -> str:
     """What the next cell must know of this process' strategies; said once, "" where all is well."""
-    global _stopped
+    global _stopped, _told
     why, _stopped = _stopped, ""
     if not why:
         return ""
+    _told = True
     return (
         f"tfmagic: TensorFlow's collectives were stopped on this task ({why}). A strategy made before "
         "cannot go on: create it again on every task, or give them new processes with "
