@@ -16,10 +16,11 @@ FLOORS = [
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
     | {"identity", "leftovers", "snapshots"},
     {"backends", "task"},
-    {"states", "barriers", "lifecycle", "stalls", "respawns", "supervisor"},
+    {"states", "barriers", "lifecycle", "stalls", "respawns", "endings", "supervisor"},
     {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
-    | {"execution", "deaths", "hints", "life", "faults", "rendering", "arguments", "tables"},
+    | {"execution", "deaths", "hints", "life", "faults", "rendering", "arguments", "tables"}
+    | {"errands", "managers", "multi_process_runner"},
     {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor", "server"}
     | {"cli", "__main__"},
 ]
@@ -53,7 +54,7 @@ def test_imports_go_strictly_downward(path):
         assert {here, other} != {"backends", "task"}, "backends and the task program meet on the wire only"
 
 
-@pytest.mark.parametrize("name", ["lifecycle", "states", "barriers", "stalls", "respawns"])
+@pytest.mark.parametrize("name", ["lifecycle", "states", "barriers", "stalls", "respawns", "endings"])
 def test_the_lifecycle_is_pure(name):
     tree = ast.parse((PACKAGE / f"{name}.py").read_text())
     names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}

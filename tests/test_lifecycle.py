@@ -238,8 +238,8 @@ def test_a_barrier_opens_when_everybody_is_there():
     h.run(A, B)
     assert h.happen(reached(A, "barrier 1", (A, B))) == []
     assert set(h.happen(reached(B, "barrier 1", (A, B)))) == {
-        AnswerBarrier(A, "barrier 1"),
-        AnswerBarrier(B, "barrier 1"),
+        AnswerBarrier(A, "barrier 1", place=0),
+        AnswerBarrier(B, "barrier 1", place=1),
     }
     assert h.state.barriers == {}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tfmagic.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.spec import TaskId
-from tfmagic.states import Action, AnswerBarrier, CellState, ClusterState, WaitingAt
+from tfmagic.states import Action, AnswerBarrier, ClusterState, WaitingAt
 
 _NAMED = 3  # tasks that are named of those that are waited for
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
@@ -19,14 +19,13 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
         return state
     left = {}
     for (number, name), waiting in state.barriers.items():
-        cell = state.cells.get(number)
         missing = _missing(waiting)
-        gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(cell, m)))
+        gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(state, number, m)))
         late = _why_late(waiting, missing, now)
         if gone or late:
             actions += [AnswerBarrier(task, name, gone or late) for task in waiting]
         elif not missing:
-            actions += [AnswerBarrier(task, name) for task in waiting]
+            actions += [AnswerBarrier(task, name, place=place) for place, task in enumerate(waiting)]
         else:
             left[number, name] = waiting
     return replace(state, barriers=_break_deadlocks(state, left, actions))
@@ -111,8 +110,11 @@ def _break_deadlocks(
     return barriers
 
 
-def _why_gone(cell: CellState | None, task: TaskId) -> str:
-    """Why `task` will not reach a barrier of this cell; "" if it still may."""
+def _why_gone(state: ClusterState, number: int, task: TaskId) -> str:
+    """Why `task` will not reach a barrier of this cell or group; "" if it still may."""
+    if number in state.groups:
+        return state.groups[number].get(task, "")
+    cell = state.cells.get(number)
     if cell is None:  # it has finished: a thread that it left behind waits
         return "has ended the cell without coming here"
     if task not in cell.request.commands:

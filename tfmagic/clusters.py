@@ -11,25 +11,24 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from tfmagic import environment, execution, failures, leftovers, outcomes, runs, stacks, startup
-from tfmagic.backends import launching
+from tfmagic import execution, failures, outcomes, stacks, startup
 from tfmagic.cells import Cell, Options, ViewName
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.events import RunCell
 from tfmagic.faults import FaultLab
 from tfmagic.jobs import Job
-from tfmagic.life import ClusterLife
+from tfmagic.life import ClusterLife, open_life
 from tfmagic.makes import Make
 from tfmagic.outcomes import CellResult
 from tfmagic.respawns import must_rejoin
 from tfmagic.results import TaskResults
 from tfmagic.runs import Run
-from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
+from tfmagic.spec import ClusterShape, GivenSpec, Shape, Spec, TaskId, select
 from tfmagic.startup import Progress
 from tfmagic.status import own_rows, status_rows
 from tfmagic.tasklog import tail_lines
@@ -44,6 +43,7 @@ class Cluster:
     Args:
         workers, ps, chief, evaluator: The shape; see `ClusterShape`. Two workers by default.
         name: Names the cluster in messages and run folders.
+        cluster_spec: Addresses (``host:port``) by task type instead of a shape; they stand as they are.
         backend: ``local``: processes of this machine.
         env: Environment variables of the task processes.
         gpus_per_task: GPUs of each task that computes; by default those there are, divided.
@@ -67,6 +67,7 @@ class Cluster:
         evaluator: bool = False,
         *,
         name: str = "default",
+        cluster_spec: Mapping[str, Sequence[str]] | None = None,
         backend: str = "local",
         env: Mapping[str, str] | None = None,
         gpus_per_task: int | None = None,
@@ -82,8 +83,12 @@ class Cluster:
         if unknown:
             raise TypeError(f"Cluster() has no argument or setting {', '.join(unknown)}")
         self._settings = settings
+        if cluster_spec is not None and (workers is not None or ps or chief or evaluator):
+            raise ClusterSpecError("cluster_spec says which tasks there are; leave out workers, ps and so on")
         count = self.setting("workers") if workers is None else workers
-        self.shape = ClusterShape(count, ps, chief, evaluator)
+        self.shape: Shape = (
+            ClusterShape(count, ps, chief, evaluator) if cluster_spec is None else GivenSpec(cluster_spec)
+        )
         self.tasks = self.shape.tasks
         if backend != "local":
             raise BackendError(f"there is no backend {backend!r} in this version; use local")
@@ -115,7 +120,7 @@ class Cluster:
         return self._life is not None and self._life.running
 
     @property
-    def spec(self) -> ClusterSpec:
+    def spec(self) -> Spec:
         """The shape with its addresses. Raises `TfmagicError` while it does not run."""
         return self._running_life().spec
 
@@ -143,17 +148,9 @@ class Cluster:
         with self._lock:
             if self.running:
                 return self
-            flavour = self.make.flavour
-            environment.check_memory(self.shape, self.setting("task_bytes"), launching.is_warm(flavour))
-            for task in self.tasks:
-                self.make.environ(task, self.shape)  # a shape that asks for too many GPUs starts nothing
-            base = runs.state_dir(self.setting("state_dir"))
-            leftovers.reap(base)
-            runs.prune_runs(base, self.setting("keep_runs_days"), self.setting("keep_runs_bytes"))
-            run = runs.create_run(base, self.name, {"shape": str(self.shape)})
             if self._faults is not None:
                 self._faults.close()
-            life = ClusterLife(self.name, self.shape, self.make, self.setting, self._main, run, self._lock)
+            life = open_life(self.name, self.shape, self.make, self.setting, self._main, self._lock)
             self._life, self._faults = life, FaultLab(life.supervisor, self.name)
             try:
                 timeout_s = self.setting("start_timeout_s")

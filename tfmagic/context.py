@@ -36,13 +36,18 @@ class TaskContext:
 
 
 _current: TaskContext | None = None
-_barrier: Callable[[float | None], None] | None = None
+_barrier: Callable[[float | None], int] | None = None
 
 
-def install(context: TaskContext, barrier: Callable[[float | None], None]) -> None:
+def install(context: TaskContext, barrier: Callable[[float | None], int]) -> None:
     """Called once by the task program."""
     global _current, _barrier
     _current, _barrier = context, barrier
+
+
+def is_task() -> bool:
+    """Whether this process is a task of a cluster."""
+    return _current is not None
 
 
 def current_task() -> TaskContext:
@@ -71,10 +76,15 @@ def barrier(timeout: float | None = None) -> None:
         TypeError, ValueError: `timeout` is no number of seconds.
         TfmagicError: This process is no task of a cluster.
     """
+    meet(timeout)
+
+
+def meet(timeout: float | None = None) -> int:
+    """As `barrier`; as which of the tasks this one came, from 0 on."""
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
         raise TypeError(f"a barrier's timeout is a number of seconds or None, not {timeout!r}")
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"a barrier's timeout is 0 seconds or more, not {timeout}")
     if _barrier is None:
         raise TfmagicError("barrier() is for code that runs on a task of a cluster")
-    _barrier(timeout)
+    return _barrier(timeout)

@@ -10,25 +10,25 @@ from pathlib import Path
 from tfmagic import memory
 from tfmagic.capture import format_bytes
 from tfmagic.errors import ClusterSpecError, LaunchError
-from tfmagic.spec import ClusterShape, TaskId
+from tfmagic.spec import Shape, TaskId
 
 _LAUNCHER_BYTES = 700 << 20  # TensorFlow 2.21 imported, beside nothing else
 
 
 def task_environ(
     task: TaskId,
-    shape: ClusterShape,
+    shape: Shape,
     base: Mapping[str, str],
     extra: Mapping[str, str],
     gpus_per_task: int | None,
     legacy_keras: bool,
 ) -> dict[str, str]:
-    """The environment of `task`: the notebook's, our presets, and the user's own on top.
+    """The environment of `task`: the caller's, our presets, and the user's own on top.
 
     Raises:
         ClusterSpecError: There are fewer GPUs than asked for.
     """
-    presets = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    presets = {}
     threads = _threads_per_task(shape)
     if threads:
         presets["TF_NUM_INTRAOP_THREADS"] = str(threads)
@@ -41,6 +41,11 @@ def task_environ(
     if legacy_keras:
         forced["TF_USE_LEGACY_KERAS"] = "1"
     return {**presets, **base, **forced, **_past_proxy({**base, **extra}), **extra}
+
+
+def plain_environ(base: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a task that finds TensorFlow as it is: the caller's, and `extra` on top."""
+    return {**base, **_past_proxy({**base, **extra}), **extra}
 
 
 def proxy_variable(environ: Mapping[str, str]) -> str:
@@ -67,7 +72,7 @@ def _past_proxy(environ: Mapping[str, str]) -> dict[str, str]:
     return {"no_grpc_proxy": ",".join(filter(None, ("127.0.0.1", others)))}
 
 
-def _threads_per_task(shape: ClusterShape) -> int:
+def _threads_per_task(shape: Shape) -> int:
     """Threads for one op, where tasks would otherwise fight for cores; 0 leaves it to TensorFlow."""
     computing = sum(1 for t in shape.tasks if t.type != "ps")
     cores = len(os.sched_getaffinity(0))
@@ -91,7 +96,7 @@ def visible_gpus(environ: Mapping[str, str]) -> list[str]:
     return sorted((re.sub(r"\D", "", name) for name in found), key=int)
 
 
-def assign_gpus(task: TaskId, shape: ClusterShape, gpus: list[str], per_task: int | None) -> list[str]:
+def assign_gpus(task: TaskId, shape: Shape, gpus: list[str], per_task: int | None) -> list[str]:
     """The GPUs of one task. ps and evaluator get none; too few GPUs are shared, one a task.
 
     Raises:
@@ -114,12 +119,12 @@ def assign_gpus(task: TaskId, shape: ClusterShape, gpus: list[str], per_task: in
     return gpus[place * count : (place + 1) * count]
 
 
-def needed_bytes(shape: ClusterShape, task_bytes: int, launcher_running: bool) -> int:
+def needed_bytes(shape: Shape, task_bytes: int, launcher_running: bool) -> int:
     """The memory of a cluster before it computes anything."""
     return (0 if launcher_running else _LAUNCHER_BYTES) + len(shape.tasks) * task_bytes
 
 
-def check_memory(shape: ClusterShape, task_bytes: int, launcher_running: bool) -> None:
+def check_memory(shape: Shape, task_bytes: int, launcher_running: bool) -> None:
     """Refuse a cluster that this machine cannot hold.
 
     Raises:

@@ -63,7 +63,11 @@ class PackedError:
 
 @dataclass(frozen=True, slots=True)
 class TaskBoot:
-    """First message to a new task process: who it is and how it is set up."""
+    """First message to a new task process: who it is and how it is set up.
+
+    `starts_servers`: ps and worker tasks serve by themselves, where there is a ps. `is_plain`: nothing is
+    done for TensorFlow's strategies. `authkey` lets it reach the managers of the user's `multiprocessing`.
+    """
 
     task: TaskId
     attempt: int
@@ -78,6 +82,9 @@ class TaskBoot:
     heartbeat_ms: int
     keras_fix: bool
     loopback_only: bool = True  # TensorFlow's servers; False where tasks live on several machines
+    starts_servers: bool = True
+    is_plain: bool = False
+    authkey: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,8 @@ class RunCell:
     is from; `call` is a packed (function, args, kwargs) that is used instead of `source`; `pull` names
     to send back; `tasks` are those that run the cell together. With `debug` the task opens a debugger
     on its last failure instead; with `tf_config` it leaves the cluster that it knew for this one, and
-    returns how often it has done so in its process.
+    returns how often it has done so in its process. With `exits` the process ends with the cell, and its
+    exit code says how. Cells of one `group` meet at barriers as if they were one.
     """
 
     cell: int
@@ -104,6 +112,8 @@ class RunCell:
     tasks: tuple[TaskId, ...] = ()
     debug: bool = False
     tf_config: str = ""
+    exits: bool = False
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +152,10 @@ class AnswerInput:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBarrier:
-    """Everybody is there."""
+    """Everybody is there; `place` says as which one the task came, from 0 on."""
 
     barrier: str
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +252,8 @@ class LineReached:
 @dataclass(frozen=True, slots=True)
 class BarrierReached:
     """The task waits at a barrier that all of `members` must reach. It is known by its cell and its name.
+
+    `cell` is the number of the group, where its cell has one.
 
     It waits `timeout_s` seconds, or, where that is None, as long as they may still come.
     """
@@ -367,7 +380,7 @@ class TasksObserved:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequested:
-    """Give these tasks a new process each; a running one is killed first."""
+    """Give these tasks a new process each; a running one is killed first. One that is new joins them."""
 
     tasks: tuple[TaskId, ...]
 
@@ -383,6 +396,14 @@ class CellRequested:
     commands: Mapping[TaskId, RunCell]
     timeout_s: float | None = None
     keep_going: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """Who of a group of cells will never come to a barrier any more, and why; the others may."""
+
+    group: int
+    gone: Mapping[TaskId, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +457,7 @@ Event = (
     | TasksObserved
     | LaunchRequested
     | CellRequested
+    | GroupChanged
     | InterruptPressed
     | InputAnswered
     | SignalAsked

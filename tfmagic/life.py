@@ -13,15 +13,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from tfmagic import execution, failures, outcomes, rendering, stacks
+from tfmagic import environment, execution, failures, leftovers, outcomes, rendering, runs, stacks
+from tfmagic.backends import Backend, launching
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Options
 from tfmagic.config import policy_of
 from tfmagic.deaths import MemoryWatch, describe_end, died_error
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
-from tfmagic.events import CellRequested, RunCell, TaskBoot
+from tfmagic.events import CellRequested, GroupChanged, RunCell, TaskBoot
 from tfmagic.failures import Scene
 from tfmagic.jobs import Job
 from tfmagic.makes import Make
@@ -30,7 +32,7 @@ from tfmagic.payloads import Payloads
 from tfmagic.resources import Usage
 from tfmagic.respawns import must_rejoin
 from tfmagic.runs import Run
-from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, select
+from tfmagic.spec import ClusterSpec, GivenSpec, Shape, Spec, TaskId, select
 from tfmagic.states import ALIVE, CellState, Phase
 from tfmagic.status import Reporter
 from tfmagic.supervisor import CellRun, Supervisor
@@ -49,6 +51,7 @@ class ClusterLife:
         setting: The value of a setting of `TFCluster` for this cluster.
         main: The ``__main__`` whose functions and variables travel by name.
         lock: The cluster's.
+        tasks: Those that are started; by default all of the shape.
 
     Raises:
         LaunchError: It could not be started.
@@ -57,25 +60,26 @@ class ClusterLife:
     def __init__(
         self,
         name: str,
-        shape: ClusterShape,
+        shape: Shape,
         make: Make,
         setting: Callable[[str], Any],
         main: Callable[[], dict[str, Any]],
         run: Run,
         lock: threading.RLock,
+        tasks: tuple[TaskId, ...] | None = None,
     ):
         self._lock = lock
         self.name, self.shape, self.run = name, shape, run
-        self.tasks = shape.tasks
+        self.tasks = shape.tasks if tasks is None else tasks
         self._make, self._setting, self._main = make, setting, main
-        self._watch = MemoryWatch.begin()
+        self.watch = MemoryWatch.begin()
         self._payloads = Payloads()
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts of which one could not be reset
         self.last: tuple[CellState, Scene] | None = None
         backend = LocalBackend(make.flavour, run)
         try:
-            self.spec = ClusterSpec(shape, backend.allocate(self.tasks))
+            self.spec = _spec_of(shape, backend)
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
@@ -112,7 +116,7 @@ class ClusterLife:
         for task in tasks:
             seen = state.tasks[task]
             if seen.phase is Phase.DEAD and seen.end is not None:
-                raise died_error(task, seen.end, self.run, self._watch)
+                raise died_error(task, seen.end, self.run, self.watch)
         return self.attempts(tasks)
 
     def dead_tasks(self) -> tuple[TaskId, ...]:
@@ -145,7 +149,28 @@ class ClusterLife:
         __tracebackhide__ = True
         self._rejoin_if_possible()
         self._note_ended()
-        attempts = self.targets(on)
+        return self._pack_call(call, self.targets(on))
+
+    def errand(self, call: Any, task: TaskId, group: int) -> Job:
+        """Let the present process of the task call (function, args, kwargs), and end with it.
+
+        It has none of the names that an earlier process of the task had. The errands of one group meet at
+        barriers: all tasks of the shape.
+        """
+        __tracebackhide__ = True
+        self._note_ended()
+        (command,) = self._pack_call(call, self.attempts((task,))).values()
+        command = replace(command, exits=True, group=group, tasks=self.shape.tasks)
+        return self.begin({task: command}, Options(view="quiet", want_value=True), detached=True)
+
+    def new_group(self) -> int:
+        """A number under which errands meet."""
+        group = next(self._payloads.numbers)
+        self.supervisor.ask(GroupChanged(group, {}))
+        return group
+
+    def _pack_call(self, call: Any, attempts: Mapping[TaskId, int]) -> dict[TaskId, RunCell]:
+        __tracebackhide__ = True
         return self._payloads.call_commands(call, self._main(), attempts, self._setting("max_capture_bytes"))
 
     def begin(self, commands: Mapping[TaskId, RunCell], options: Options, detached: bool = False) -> Job:
@@ -201,8 +226,13 @@ class ClusterLife:
                 f"a cell runs on {', '.join(busy)}, whose TensorFlow cannot be reset now. Wait for it with  "
                 "%tfcluster wait , or end it with  %tfcluster interrupt"
             )
+        if isinstance(self.shape, GivenSpec):
+            raise TfmagicError(
+                "the tasks need new addresses, and theirs were given to this cluster; give all of them new "
+                "processes, with Cluster.restart()"
+            )
         try:
-            self.spec = ClusterSpec(self.shape, self.supervisor.backend.allocate(self.tasks))
+            self.spec = _spec_of(self.shape, self.supervisor.backend)
         except OSError as error:
             raise TfmagicError(f"no port could be reserved for every task: {error}") from error
         # after that: a task that starts at this moment either has the new addresses or is seen here
@@ -234,7 +264,7 @@ class ClusterLife:
             outcome = None if job is None else job.outcome
             if job is None or outcome is None or state.cells or outcome.outcomes.get(task) == seen.end:
                 continue  # a cell tells it
-            how = f"{task} {describe_end(seen.end, self._watch)}"
+            how = f"{task} {describe_end(seen.end, self.watch)}"
             when = time.strftime("%H:%M:%S")
             job.add_note(f"after this cell, at {when}, {how}; %tfcluster revive brings it back")
 
@@ -269,7 +299,7 @@ class ClusterLife:
                 error.add_note(f"by now {task} has a new process, or gets one, without its variables")
 
     def _scene(self, run: CellRun, stacks_text: str = "") -> Scene:
-        return Scene(self._main(), self.run, self._watch, stacks_text, rendering.shown_name, run.starts)
+        return Scene(self._main(), self.run, self.watch, stacks_text, rendering.shown_name, run.starts)
 
     def _make_view(self, command: RunCell, options: Options, run: CellRun) -> View:
         if options.view == "quiet" and (command.source or command.call):
@@ -288,3 +318,34 @@ class ClusterLife:
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         heartbeat_s = self._setting("heartbeat_timeout_s")
         return self._make.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
+
+
+def open_life(
+    name: str,
+    shape: Shape,
+    make: Make,
+    setting: Callable[[str], Any],
+    main: Callable[[], dict[str, Any]],
+    lock: threading.RLock,
+    tasks: tuple[TaskId, ...] | None = None,
+) -> ClusterLife:
+    """A life in a run folder of its own, begun where the machine bears it; see `ClusterLife`.
+
+    Raises:
+        LaunchError: It could not be started; nothing of it is left.
+        ClusterSpecError: The shape asks for GPUs that are not there.
+    """
+    __tracebackhide__ = True
+    environment.check_memory(shape, setting("task_bytes"), launching.is_warm(make.flavour))
+    for task in shape.tasks:
+        make.environ(task, shape)  # a shape that asks for too many GPUs starts nothing
+    base = runs.state_dir(setting("state_dir"))
+    leftovers.reap(base)
+    runs.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
+    run = runs.create_run(base, name, {"shape": str(shape)})
+    return ClusterLife(name, shape, make, setting, main, run, lock, tasks)
+
+
+def _spec_of(shape: Shape, backend: Backend) -> Spec:
+    """The shape with addresses: those that it was given, or ports that are held for it."""
+    return shape if isinstance(shape, GivenSpec) else ClusterSpec(shape, backend.allocate(shape.tasks))

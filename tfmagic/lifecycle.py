@@ -29,6 +29,7 @@ from tfmagic.events import (
     Displayed,
     Event,
     FloodAsked,
+    GroupChanged,
     InputAnswered,
     InputWanted,
     InterruptPressed,
@@ -88,6 +89,8 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
             return _apply_launch(state, tasks)
         case CellRequested():
             return _apply_request(state, event, now)
+        case GroupChanged(group, gone):
+            return replace(state, groups={**state.groups, group: gone})
         case InterruptPressed(tasks, number):
             return _apply_press(state, tasks, number)
         case StopRequested():
@@ -144,8 +147,9 @@ def _press_cell(state: ClusterState, cell: CellState, tasks: tuple[TaskId, ...])
 
 def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterState:
     for task in tasks:
-        phase = state.tasks[task].phase
-        if phase in ALIVE:
+        if task not in state.tasks:
+            state = replace(state, tasks={**state.tasks, task: TaskState()})
+        elif state.tasks[task].phase in ALIVE:
             state = with_task(state, task, replace=True, restarts=0)
         else:
             state = with_task(state, task, phase=Phase.PLANNED, since=0.0, restarts=0)

@@ -6,18 +6,25 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tfmagic import environment
 from tfmagic.backends.launching import Flavour
 from tfmagic.errors import ClusterSpecError
 from tfmagic.events import TaskBoot
 from tfmagic.runs import Run
-from tfmagic.spec import ClusterShape, ClusterSpec, TaskId
+from tfmagic.spec import GivenSpec, Shape, Spec, TaskId
+
+Purpose = Literal["cells", "script", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """See `tfmagic.Cluster` for the fields.
+    """See `tfmagic.Cluster` for most fields.
+
+    `purpose`: tasks for ``cells`` get all that we can do for them; those for a ``script`` start their servers
+    themselves, as it does; a ``plain`` one finds TensorFlow as it is, and all GPUs. `task_env` is the further
+    environment of single tasks.
 
     Raises:
         ClusterSpecError: There is no such version of Keras.
@@ -29,6 +36,8 @@ class Make:
     keras_fix: bool = True
     auto_restart: int = 0
     isolate: bool = False
+    purpose: Purpose = "cells"
+    task_env: Mapping[TaskId, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.keras not in (2, 3):
@@ -39,27 +48,42 @@ class Make:
         """The launcher that its tasks are forked from."""
         return Flavour(self.keras == 2, self.isolate)
 
-    def environ(self, task: TaskId, shape: ClusterShape) -> dict[str, str]:
+    def environ(self, task: TaskId, shape: Shape) -> dict[str, str]:
         """The task's environment. Raises `ClusterSpecError` where there are too few GPUs."""
-        return environment.task_environ(
-            task, shape, os.environ, self.env, self.gpus_per_task, self.keras == 2
-        )
+        env = {**self.env, **self.task_env.get(task, {})}
+        if isinstance(shape, GivenSpec):
+            return environment.plain_environ(os.environ, env)
+        environ = environment.task_environ(task, shape, os.environ, env, self.gpus_per_task, self.keras == 2)
+        if self.purpose == "cells":
+            environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        return environ
 
     def boot(
-        self, task: TaskId, attempt: int, cluster: str, spec: ClusterSpec, run: Run, heartbeat_s: float
+        self, task: TaskId, attempt: int, cluster: str, spec: Spec, run: Run, heartbeat_s: float
     ) -> TaskBoot:
         """The first message to this attempt of a task."""
+        shape = spec if isinstance(spec, GivenSpec) else spec.shape
         return TaskBoot(
             task=task,
             attempt=attempt,
             cluster=cluster,
-            shape_tasks=spec.shape.tasks,
+            shape_tasks=shape.tasks,
             tf_config=spec.tf_config(task),
-            environ=self.environ(task, spec.shape),
+            environ=self.environ(task, shape),
             cwd=environment.existing_folder(),
             sys_path=tuple(sys.path),
             stacks_path=str(run.stacks_path(task)),
-            leader=spec.shape.leader,
+            leader=shape.leader,
             heartbeat_ms=int(heartbeat_s * 1000),
-            keras_fix=self.keras_fix and self.keras == 3,
+            keras_fix=self.keras_fix and self.keras == 3 and self.purpose != "plain",
+            loopback_only=not isinstance(spec, GivenSpec) or spec.is_local,
+            starts_servers=self.purpose == "cells",
+            is_plain=self.purpose == "plain",
+            authkey=_authkey(),
         )
+
+
+def _authkey() -> bytes:
+    """What lets a task reach the managers (`multiprocessing.Manager`) that this process has made."""
+    processes = sys.modules.get("multiprocessing.process")  # else it has none
+    return bytes(processes.current_process().authkey) if processes is not None else b""

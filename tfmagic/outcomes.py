@@ -57,7 +57,7 @@ def unpack_outcome(
     for task in sorted(outcome.outcomes):
         result = outcome.outcomes[task]
         assert isinstance(result, CellReturned)
-        values[task] = _value_of(task, result, main)
+        values[task] = value_of(task, result, main)
         seconds[task] = result.seconds
         spans[task] = (starts[task], result.log_end)
         for name, packed in result.pulled.items():
@@ -100,7 +100,8 @@ def require_values(results: TaskResults[Any]) -> None:
             )
 
 
-def _value_of(task: TaskId, result: CellReturned, main: Mapping[str, Any]) -> Any:
+def value_of(task: TaskId, result: CellReturned, main: Mapping[str, Any]) -> Any:
+    """What the task returned; a `RemoteValue` where that cannot be had here. May be called once."""
     if result.value_error:
         return RemoteValue(task.name, result.value_error)
     return None if result.value is None else _load(task, result.value, main)

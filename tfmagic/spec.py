@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from tfmagic.errors import ClusterSpecError
 
 TASK_TYPES = ("chief", "worker", "ps", "evaluator")
 """The task types of TF_CONFIG, in the order in which results and displays list them."""
+
+_LOOPBACK = ("localhost:", "127.", "[::1]:")
 
 
 class TaskId(NamedTuple):
@@ -40,8 +42,9 @@ class TaskId(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[int, int]:
-        """Orders chief, worker, ps, evaluator, then by index."""
-        return (TASK_TYPES.index(self.type), self.index)
+        """Orders chief, worker, ps, evaluator, any other type, then by index."""
+        place = TASK_TYPES.index(self.type) if self.type in TASK_TYPES else len(TASK_TYPES)
+        return (place, self.index)
 
 
 def parse_task(name: str) -> TaskId:
@@ -142,6 +145,71 @@ class ClusterSpec:
             if other.type != "evaluator" or task.type == "evaluator":
                 cluster.setdefault(other.type, []).append(self.addresses[other])
         return json.dumps({"cluster": cluster, "task": {"type": task.type, "index": task.index}})
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSpec:
+    """A cluster spec that somebody else has made: a shape and its addresses, which stand as they are.
+
+    A task may also be none of those of `cluster`, which are addresses by task type. TF_CONFIG says the same
+    to every task, an evaluator included.
+    """
+
+    cluster: Mapping[str, Sequence[str]]
+    rpc_layer: str = ""
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """Every task that the spec names."""
+        return tuple(sorted(TaskId(t, i) for t, found in self.cluster.items() for i in range(len(found))))
+
+    @property
+    def workers(self) -> int:
+        return len(self.cluster.get("worker", ()))
+
+    @property
+    def ps(self) -> int:
+        return len(self.cluster.get("ps", ()))
+
+    @property
+    def chief(self) -> bool:
+        return bool(self.cluster.get("chief"))
+
+    @property
+    def evaluator(self) -> bool:
+        return bool(self.cluster.get("evaluator"))
+
+    @property
+    def leader(self) -> TaskId:
+        """The task that acts as chief."""
+        return self.tasks[0]
+
+    @property
+    def cell_tasks(self) -> tuple[TaskId, ...]:
+        """All of them."""
+        return self.tasks
+
+    @property
+    def addresses(self) -> Mapping[TaskId, str]:
+        return {task: self.cluster[task.type][task.index] for task in self.tasks}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether every address is one of the loopback device."""
+        return all(address.startswith(_LOOPBACK) for address in self.addresses.values())
+
+    def tf_config(self, task: TaskId) -> str:
+        """TF_CONFIG of `task`, as JSON."""
+        layer = {"rpc_layer": self.rpc_layer} if self.rpc_layer else {}
+        me = {"type": task.type, "index": task.index}
+        return json.dumps({"cluster": dict(self.cluster), "task": me, **layer})
+
+    def __str__(self) -> str:
+        return ", ".join(f"{len(found)} {task_type}" for task_type, found in self.cluster.items() if found)
+
+
+Shape = ClusterShape | GivenSpec
+Spec = ClusterSpec | GivenSpec
 
 
 def select(selector: str, tasks: Iterable[TaskId]) -> tuple[TaskId, ...]:

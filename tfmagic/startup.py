@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from tfmagic.deaths import describe_end
 from tfmagic.errors import LaunchError
 from tfmagic.spec import TaskId
-from tfmagic.states import ClusterState, Phase
+from tfmagic.states import ClusterState, Phase, TaskState
 from tfmagic.supervisor import Supervisor
 from tfmagic.tasklog import tail_lines
 
@@ -32,8 +32,9 @@ def wait_until_ready(
     __tracebackhide__ = True
 
     def settled(state: ClusterState) -> bool:
-        fresh = all(state.tasks[t].attempt > attempt for t, attempt in old.items())
-        phases = {state.tasks[t].phase for t in old}
+        seen = [state.tasks.get(t, TaskState()) for t in old]
+        fresh = all(s.attempt > attempt for s, attempt in zip(seen, old.values(), strict=True))
+        phases = {s.phase for s in seen}
         return fresh and (phases <= {Phase.READY, Phase.RUNNING} or Phase.DEAD in phases)
 
     deadline = time.monotonic() + timeout_s
@@ -43,7 +44,7 @@ def wait_until_ready(
         if not supervisor.thread.is_alive():
             raise LaunchError("the cluster was stopped while it was started") from supervisor.crashed
         if time.monotonic() > deadline:
-            seen = {t: supervisor.state.tasks[t].phase for t in old}
+            seen = {t: supervisor.state.tasks.get(t, TaskState()).phase for t in old}
             late = [f"{t} ({phase.value})" for t, phase in seen.items() if phase is not Phase.READY]
             raise LaunchError(
                 f"{', '.join(late)} did not get ready within {timeout_s:g} s; the cluster was stopped. "

@@ -147,7 +147,8 @@ class ClusterState:
     """Everything that the supervisor knows.
 
     `cells` are the unfinished ones by number, in the order of request. `barriers` are known by cell and
-    name: two cells may use the same name.
+    name: two cells may use the same name. `groups` say, by number, who of the cells that meet there will
+    never come.
     """
 
     tasks: Mapping[TaskId, TaskState]
@@ -155,6 +156,7 @@ class ClusterState:
     barriers: Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]] = field(default_factory=dict)
     stopping: bool = False
     observed_at: float | None = None
+    groups: Mapping[int, Mapping[TaskId, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +230,12 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBarrier:
-    """Open the barrier for the task; with a reason, as broken."""
+    """Open the barrier for the task, which came as number `place`; with a reason, as broken."""
 
     task: TaskId
     barrier: str
     reason: str = ""
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)

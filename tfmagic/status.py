@@ -15,7 +15,7 @@ import psutil
 from tfmagic import stalls
 from tfmagic.resources import Usage, weigh_process
 from tfmagic.runs import Run, file_size
-from tfmagic.spec import ClusterShape, TaskId
+from tfmagic.spec import Shape, TaskId
 from tfmagic.states import ClusterState, Phase
 from tfmagic.supervisor import Supervisor
 
@@ -32,7 +32,7 @@ class Reporter:
     def __init__(
         self,
         cluster: str,
-        shape: ClusterShape,
+        shape: Shape,
         run: Run,
         addresses: Callable[[], Mapping[TaskId, str]],
     ):
@@ -107,7 +107,7 @@ def status_rows(
                 "restarts": seen.attempt - 1,
                 "stalls": seen.stalls,
                 "log_bytes": file_size(run.log_path(task)),
-                "address": addresses[task],
+                "address": addresses.get(task, ""),
                 "doing": word,
                 "line": line,
                 "note": note,

@@ -327,8 +327,8 @@ class Supervisor:
                 self.backend.send(task, CancelOps())
             case Abort(task, message, cell, when_stuck):
                 self.backend.send(task, AbortCollectives(message, cell if when_stuck else 0))
-            case AnswerBarrier(task, barrier, reason):
-                answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier)
+            case AnswerBarrier(task, barrier, reason, place):
+                answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier, place)
                 self.backend.send(task, answer)
             case FinishCell(cell):
                 self.cells_ended += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfmagic.makes import Make
-from tfmagic.spec import ClusterShape
+from tfmagic.spec import Shape
 
 if TYPE_CHECKING:
     from tfmagic.clusters import Cluster
@@ -72,7 +72,7 @@ class Case:
     """
 
     shell: Any
-    shape: ClusterShape
+    shape: Shape
     make: Make
     setting: Callable[[str], Any]
     running: bool = False

@@ -55,7 +55,7 @@ _SETTINGS_KEPT = (  # of a context that is reset; the rest is set by the strateg
 
 _DISTRIBUTE = "/tensorflow/python/distribute/"
 
-Meet = Callable[[str, tuple[TaskId, ...]], None]
+Meet = Callable[[str, tuple[TaskId, ...]], object]
 
 _stopped = ""  # why the collectives of this process cannot go on
 _resets = 0  # how often this process has left a cluster

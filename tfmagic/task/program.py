@@ -14,6 +14,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import linecache
+import multiprocessing
 import os
 import queue
 import select
@@ -25,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import context, copies, pickling, tracebacks
+from tfmagic import context, pickling, tracebacks
 from tfmagic.errors import TfmagicError
 from tfmagic.events import (
     AbortCollectives,
@@ -38,7 +39,6 @@ from tfmagic.events import (
     Displayed,
     InterruptCell,
     Packed,
-    PackedError,
     ReleaseBarrier,
     RunCell,
     TaskBoot,
@@ -47,7 +47,7 @@ from tfmagic.events import (
 )
 from tfmagic.runs import attempt_mark
 from tfmagic.spec import TaskId
-from tfmagic.task import collectives, debugger, scopes, streams, waits
+from tfmagic.task import collectives, debugger, exits, scopes, streams, waits
 from tfmagic.task.places import Lookout
 from tfmagic.task.shell import CellRunner, encode_bundle
 from tfmagic.task.waiting import Barriers, Keyboard
@@ -96,6 +96,7 @@ def _prepare_process(boot: TaskBoot) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.enable()
+    multiprocessing.current_process().authkey = boot.authkey
     if "numpy" in sys.modules:  # a fork shares the generator's state with its siblings
         sys.modules["numpy"].random.seed()
 
@@ -183,8 +184,8 @@ class TaskProgram:
             case RunCell():
                 self.expected_cell = command.cell
                 self.commands.put(command)
-            case ReleaseBarrier(name):
-                self.barriers.open(name, "")
+            case ReleaseBarrier(name, place):
+                self.barriers.open(name, "", place)
             case BreakBarrier(name, reason):
                 self.barriers.open(name, reason)
             case InterruptCell(number):
@@ -255,18 +256,19 @@ class TaskProgram:
         exposure.begin_task(self.boot.loopback_only)
         waits.install()
         tensorflow_stacks.hide_our_frames()
-        collectives.install(self.boot, self._meet)
+        if not self.boot.is_plain:
+            collectives.install(self.boot, self._meet)
         autograph.know_print()
         if self.boot.keras_fix:
             keras_repair.install()
-        has_servers = any(t.type == "ps" for t in self.boot.shape_tasks)
-        if has_servers and self.boot.task.type in ("ps", "worker"):
+        has_ps = any(t.type == "ps" for t in self.boot.shape_tasks)
+        if self.boot.starts_servers and has_ps and self.boot.task.type in ("ps", "worker"):
             self.servers.append(collectives.start_server(self.boot))
 
     # -- running --
 
-    def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> None:
-        self.barriers.wait(self.cell.cell, kind, members, timeout_s)
+    def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> int:
+        return self.barriers.wait(self.cell, kind, members, timeout_s)
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         return self.keyboard.ask(self.cell.cell, prompt, hidden)
@@ -312,15 +314,19 @@ class TaskProgram:
             self.running = False
             self.ended_cell = cell.cell
         if os.getpid() != self.pid:
-            _end_child(error)
+            exits.end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
-        if error is None:
+        if cell.exits and isinstance(error, SystemExit):
+            pass  # the exit code says all
+        elif error is None:
             self._report_return(cell, value, seconds)
         else:
             if waits.is_interrupt(error):
                 scopes.put_back(entered)
             self._report_error(cell, error, seconds, raised_at)
+        if cell.exits:
+            exits.end_program(error)
 
     def _debug(self) -> None:
         if self.last_error is None:
@@ -408,10 +414,12 @@ class TaskProgram:
         if not cell.debug:
             self.last_error = error
         if isinstance(error, SystemExit):
-            packed = _exit_error(error, where)
+            packed = exits.exit_error(error, where)
         else:
             main, has = self.runner.namespace, self._notebook_has
             packed = tracebacks.pack_error(error, main, has, where, cell.filename)
+        if cell.exits:
+            sys.stderr.write(packed.text)  # as of any process that ends so
         event = CellRaised(
             self.boot.task,
             self.boot.attempt,
@@ -439,27 +447,3 @@ class TaskProgram:
             return None
         self.reported = owned
         return tuple(owned)
-
-
-def _end_child(error: BaseException | None) -> NoReturn:
-    """A fork that the cell made, and that came to the cell's end: it is not the task."""
-    code = 0
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-    elif error is not None:
-        import traceback
-
-        code = 1
-        traceback.print_exception(error)
-    streams.flush_all()
-    os._exit(code)
-
-
-def _exit_error(error: SystemExit, where: str) -> PackedError:
-    """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
-    message = (
-        f"the cell called sys.exit({'' if error.code is None else copies.text_of(error.code)}); the task "
-        "and its variables are kept. Use return or raise to leave a cell, and %tfcluster stop to end the "
-        "tasks."
-    )
-    return PackedError("SystemExit", message, message, None, where)

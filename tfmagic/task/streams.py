@@ -14,6 +14,7 @@ import builtins
 import contextlib
 import errno
 import io
+import logging
 import os
 import sys
 from typing import Any
@@ -47,8 +48,10 @@ def attach_streams() -> None:
     global _log_fd
     _log_fd = os.dup(1)
     processes.line_buffer_c_stdout()
+    old = {id(sys.stdout): 1, id(sys.stderr): 2}
     sys.stdout = _open_stream(1)
     sys.stderr = _open_stream(2)
+    _move_loggers({key: (sys.stdout, sys.stderr)[fd - 1] for key, fd in old.items()})
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]  # a process of our own
     builtins.print = _make_fast_print(builtins.print, sys.stdout)
 
@@ -94,6 +97,18 @@ def flood(size_bytes: int) -> None:
     with contextlib.suppress(OSError):
         while size_bytes > 0:
             size_bytes -= os.write(2, block[-size_bytes:] if size_bytes < len(block) else block)
+
+
+def _move_loggers(moved: dict[int, io.TextIOWrapper]) -> None:
+    """Let the handlers of `logging` that the launcher has made write to our streams.
+
+    absl's writes a line twice otherwise: to its own stream, and to a standard error that is another one.
+    """
+    for reference in list(logging._handlerList):
+        handler = reference()
+        for holder in (handler, getattr(handler, "python_handler", None)):
+            if id(getattr(holder, "stream", None)) in moved:
+                holder.stream = moved[id(holder.stream)]
 
 
 def _open_stream(fd: int) -> io.TextIOWrapper:

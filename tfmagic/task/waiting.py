@@ -14,7 +14,7 @@ from collections import Counter
 
 from IPython.core.error import StdinNotImplementedError
 
-from tfmagic.events import AnswerInput, BarrierReached, InputWanted, TaskBoot
+from tfmagic.events import AnswerInput, BarrierReached, InputWanted, RunCell, TaskBoot
 from tfmagic.spec import TaskId
 from tfmagic.task import streams
 from tfmagic.wire import Channel
@@ -25,12 +25,12 @@ class Barriers:
 
     def __init__(self, boot: TaskBoot, channel: Channel):
         self._boot, self._channel = boot, channel
-        self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[str, str, int]] = queue.SimpleQueue()
         self._counts: Counter[str] = Counter()
 
-    def open(self, name: str, reason: str) -> None:
-        """Let the waiter go on; with a reason, as broken."""
-        self._answers.put((name, reason))
+    def open(self, name: str, reason: str, place: int = 0) -> None:
+        """Let the waiter go on, as the one who came as number `place`; with a reason, as broken."""
+        self._answers.put((name, reason, place))
 
     def begin_cell(self) -> None:
         """Count the barriers from one again; answers to those of an earlier cell are for nobody."""
@@ -39,23 +39,25 @@ class Barriers:
             while True:
                 self._answers.get_nowait()
 
-    def wait(self, cell: int, kind: str, members: tuple[TaskId, ...], timeout_s: float | None) -> None:
-        """Wait for `members` in this cell.
+    def wait(self, cell: RunCell, kind: str, members: tuple[TaskId, ...], timeout_s: float | None) -> int:
+        """Wait for `members` in this cell; as which one of them, from 0 on, this task came.
+
+        The cells of a group do not count their barriers: a process may be a later one than its peers'.
 
         Raises:
             threading.BrokenBarrierError: One of them ended or failed, or `timeout_s` passed.
         """
         self._counts[kind] += 1
-        name = f"{kind} {self._counts[kind]}"
-        boot = self._boot
-        self._channel.send(BarrierReached(boot.task, boot.attempt, name, members, timeout_s, cell))
+        name = kind if cell.group else f"{kind} {self._counts[kind]}"
+        boot, number = self._boot, cell.group or cell.cell
+        self._channel.send(BarrierReached(boot.task, boot.attempt, name, members, timeout_s, number))
         while True:
-            answered, reason = self._answers.get()
+            answered, reason, place = self._answers.get()
             if answered != name:
                 continue  # the answer to a barrier that this task gave up
             if reason:
                 raise threading.BrokenBarrierError(f"{name}: {reason}")
-            return
+            return place
 
 
 class Keyboard:

@@ -1,0 +1,117 @@
+"""Processes for the tasks of a cluster spec that stay, and run one function after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfmagic.clusters import Cluster
+from tfmagic.errors import TaskDied
+from tfmagic.makes import Make
+from tfmagic.multi_process_runner.outcomes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
+from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
+from tfmagic.spec import TaskId
+from tfmagic.task.plain import prepare_plain
+
+_active_pool_runners: weakref.WeakSet[MultiProcessPoolRunner] = weakref.WeakSet()
+
+
+def _shutdown_all_pool_runners() -> None:
+    for pool in list(_active_pool_runners):
+        pool.shutdown()
+
+
+class MultiProcessPoolRunner:
+    """Processes for a cluster spec that stay, and run one function after the other.
+
+    They are started by the first `run`. A pool that is pickled arrives as a new one.
+
+    Args:
+        cluster_spec: Addresses by task type.
+        initializer: Called in each process when it starts.
+        share_gpu: As for `MultiProcessRunner`.
+
+    Raises:
+        ValueError: There are several chiefs.
+    """
+
+    def __init__(
+        self,
+        cluster_spec: ClusterSpecDict,
+        initializer: Callable[[], Any] | None = None,
+        share_gpu: bool = True,
+    ):
+        check_spec(cluster_spec)
+        self._cluster_spec, self._initializer, self._share_gpu = cluster_spec, initializer, share_gpu
+        self._cluster: Cluster | None = None
+        self._attempts: dict[TaskId, int] = {}
+        _active_pool_runners.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._cluster_spec, self._initializer, self._share_gpu)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be on its way out
+            self.shutdown()
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call ``fn(*args, **kwargs)`` in every process.
+
+        Returns:
+            What it returned, None left out, in the order of the tasks.
+
+        Raises:
+            BaseException: What a process raised, as it was. The processes stay.
+            UnexpectedSubprocessExitError: A process died. The next call starts a new one.
+            tfmagic.CaptureError: `fn`, an argument or a result cannot travel.
+        """
+        __tracebackhide__ = True
+        cluster = self._started()
+        try:
+            results = cluster.run(fn, *(args or ()), **(kwargs or {}))
+        except TaskDied as error:
+            message = f"Subprocess {error.task} exited with exit code {error.exit_code}. {error}"
+            raise UnexpectedSubprocessExitError(message, MultiProcessRunnerResult([], [])) from error
+        return [value for value in results.values() if value is not None]
+
+    def shutdown(self) -> None:
+        """End the processes. The next `run` starts new ones."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.stop()
+
+    def _started(self) -> Cluster:
+        __tracebackhide__ = True
+        if self._cluster is None:
+            cluster = Cluster(name="pool", cluster_spec=self._cluster_spec, **_QUICK)
+            gpus = {} if self._share_gpu else divide_gpus(self._cluster_spec)
+            cluster.make = Make(purpose="plain", task_env=gpus)
+            cluster.start()
+            self._cluster = cluster
+            self._set_up(cluster)
+        else:
+            self._cluster.start()
+            if dead := self._cluster.revive():
+                self._set_up(self._cluster, ",".join(dead))
+        return self._cluster
+
+    def _set_up(self, cluster: Cluster, on: str | None = None) -> None:
+        __tracebackhide__ = True
+        cluster.run(prepare_plain, present_setup(), on=on)
+        if self._initializer is not None:
+            cluster.run(self._initializer, on=on)
+
+
+_QUICK: dict[str, Any] = {  # a failure is told within two seconds, also when others are stuck in native code
+    "failure_grace_s": 0.5,
+    "interrupt_grace_s": 0.3,
+    "cancel_grace_s": 0.3,
+    "abort_grace_s": 0.4,
+}

@@ -1,0 +1,63 @@
+"""How a process ends that user code runs in: the exit code that it makes, and what is done before."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import traceback
+from typing import NoReturn
+
+from tfmagic import copies
+from tfmagic.events import PackedError
+from tfmagic.task import streams
+
+_INTERRUPTED = 130  # as a shell says it: 128 and SIGINT
+
+
+def exit_code(error: BaseException | None) -> int:
+    """The code with which Python ends a program that ended so."""
+    match error:
+        case None | SystemExit(code=None):
+            return 0
+        case SystemExit(code=int(code)):
+            return code & 0xFF
+        case KeyboardInterrupt():
+            return _INTERRUPTED
+        case _:
+            return 1
+
+
+def end_program(error: BaseException | None) -> NoReturn:
+    """End this process as Python ends a program: its threads first, then what it has registered for the end.
+
+    Only what follows is left out, since TensorFlow's static destructors and its shutdown barrier may hang.
+    """
+    try:
+        if isinstance(error, SystemExit) and not isinstance(error.code, int | None):
+            streams.write_line(str(error.code))
+        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls at its end
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        streams.flush_all()
+        os._exit(exit_code(error))
+
+
+def end_child(error: BaseException | None) -> NoReturn:
+    """A fork that the cell made, and that came to the cell's end: it is not the task."""
+    if error is not None and not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+    streams.flush_all()
+    os._exit(exit_code(error))
+
+
+def exit_error(error: SystemExit, where: str) -> PackedError:
+    """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
+    message = (
+        f"the cell called sys.exit({'' if error.code is None else copies.text_of(error.code)}); the task "
+        "and its variables are kept. Use return or raise to leave a cell, and %tfcluster stop to end the "
+        "tasks."
+    )
+    return PackedError("SystemExit", message, message, None, where)

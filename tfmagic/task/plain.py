@@ -1,0 +1,57 @@
+"""The inside of an errand of TensorFlow's `MultiProcessRunner`: what its processes find set up."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How the process that asked had TensorFlow: version 2 behaviour, eager or not; and its arguments.
+
+    `tf_config` is that of a single process which was given another cluster spec.
+    """
+
+    is_v2: bool = True
+    is_eager: bool = True
+    argv: tuple[str, ...] = ()
+    tf_config: str = ""
+
+
+def call_plain(setup: Setup, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call ``fn(*args, **kwargs)`` as TensorFlow's runner does, in a task process that ends with it."""
+    prepare_plain(setup)
+    from tensorflow.python.eager import context
+
+    with context.eager_mode() if setup.is_eager else context.graph_mode():
+        return fn(*args, **kwargs)
+
+
+def prepare_plain(setup: Setup) -> None:
+    """Stacks of crashes and of SIGTERM in the output, absl's log too, flags parsed, the version chosen."""
+    if setup.tf_config:
+        os.environ["TF_CONFIG"] = setup.tf_config
+    sys.argv = list(setup.argv) or sys.argv
+    faulthandler.enable()
+    faulthandler.register(signal.SIGTERM, chain=True)
+    from absl import flags, logging
+
+    if not flags.FLAGS.is_parsed():
+        with contextlib.suppress(flags.Error):  # the arguments may be those of pytest or of a kernel
+            flags.FLAGS(sys.argv, known_only=True)
+        flags.FLAGS.mark_as_parsed()
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    logging.set_stderrthreshold(logging.DEBUG)
+    from tensorflow.python.compat import v2_compat
+
+    (v2_compat.enable_v2_behavior if setup.is_v2 else v2_compat.disable_v2_behavior)()
