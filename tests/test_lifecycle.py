@@ -554,12 +554,12 @@ def test_equal_barrier_names_in_two_cells_do_not_meet():
     assert h.happen(reached(C, "barrier 1", (C, D), cell=2)) == []
     assert set(h.happen(reached(D, "barrier 1", (C, D), cell=2))) == {
         AnswerBarrier(C, "barrier 1"),
-        AnswerBarrier(D, "barrier 1"),
+        AnswerBarrier(D, "barrier 1", place=1),
     }
     assert set(h.state.barriers) == {(1, "barrier 1")}
     assert set(h.happen(reached(B, "barrier 1", (A, B), cell=1))) == {
         AnswerBarrier(A, "barrier 1"),
-        AnswerBarrier(B, "barrier 1"),
+        AnswerBarrier(B, "barrier 1", place=1),
     }
 
 

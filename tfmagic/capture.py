@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from tfmagic import pickling
+from tfmagic import pickling, testcases
 from tfmagic.errors import CaptureError
 from tfmagic.events import Packed
 from tfmagic.names import global_names
@@ -197,6 +197,12 @@ def _names_of(functions: Iterable[types.FunctionType], main: Mapping[str, Any]) 
     return {name for f in functions if f.__globals__ is main for name in global_names(f.__code__)}
 
 
+def _classes_of(functions: Iterable[types.FunctionType], main: Mapping[str, Any]) -> set[str]:
+    """The names of the classes of `main` that these are methods of: instances are closed over."""
+    names = {f.__qualname__.rpartition(".")[0] for f in functions if f.__globals__ is main}
+    return {name for name in names if isinstance(main.get(name), type)}
+
+
 def _functions_in(value: Any) -> list[types.FunctionType]:
     """The functions inside `value`: itself, a class' methods, wrapped, bound and closed-over ones."""
     seen: set[int] = set()
@@ -213,7 +219,7 @@ def _functions_in(value: Any) -> list[types.FunctionType]:
             queue += [*(item.__defaults__ or ()), getattr(item, "__wrapped__", None)]
         elif isinstance(item, type):
             if item.__module__ == "__main__":
-                queue += [*vars(item).values(), *item.__bases__]
+                queue += [*testcases.members_that_travel(item), *item.__bases__]
         elif isinstance(item, staticmethod | classmethod):
             queue.append(item.__func__)
         elif isinstance(item, property):
@@ -339,7 +345,8 @@ def names_of_call(call: Any, main: Mapping[str, Any]) -> set[str]:
     function, args, kwargs = call
     found: set[str] = set()
     for part in (function, *args, *kwargs.values()):
-        found |= _names_of(_functions_in(part), main)
+        functions = _functions_in(part)
+        found |= _names_of(functions, main) | _classes_of(functions, main)
         if isinstance(part, type | types.FunctionType) and part.__module__ == "__main__":
             found.add(part.__qualname__)
         elif type(part).__module__ == "__main__":

@@ -62,6 +62,20 @@ class PackedError:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a module comes from that a task could not import as the caller did; see `tfmagic.origins`.
+
+    `file` is "" for a package without code; `search` is where a package's modules are, None where it is
+    none; `rewritten` whether its asserts show values.
+    """
+
+    name: str
+    file: str
+    search: tuple[str, ...] | None = None
+    rewritten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TaskBoot:
     """First message to a new task process: who it is and how it is set up.
 
@@ -85,6 +99,7 @@ class TaskBoot:
     starts_servers: bool = True
     is_plain: bool = False
     authkey: bytes = b""
+    origins: tuple[Origin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

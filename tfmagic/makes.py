@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tfmagic import environment
+from tfmagic import environment, origins
 from tfmagic.backends.launching import Flavour
 from tfmagic.errors import ClusterSpecError
 from tfmagic.events import TaskBoot
@@ -80,6 +80,7 @@ class Make:
             starts_servers=self.purpose == "cells",
             is_plain=self.purpose == "plain",
             authkey=_authkey(),
+            origins=origins.find_origins(),
         )
 
 

@@ -15,6 +15,7 @@ that both sides have is linked by its name, so that ``isinstance`` and ``except`
 from __future__ import annotations
 
 import copyreg
+import functools
 import io
 import mmap
 import os
@@ -26,6 +27,7 @@ from typing import Any
 
 import dill
 
+from tfmagic import testcases
 from tfmagic.events import Handle, Packed
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
@@ -72,6 +74,7 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         linkable: Whether the other side has the class or function bound to this name in `main`.
         for_notebook: Turn tensors and variables into numpy arrays.
         refuse: Classes whose instances are not to travel.
+        tried: Ids of objects whose attributes are tried one by one: they are left out of that.
     """
 
     def __init__(
@@ -81,10 +84,11 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         linkable: Callable[[str], bool],
         for_notebook: bool = False,
         refuse: tuple[type, ...] = (),
+        tried: frozenset[int] = frozenset(),
     ):
         self.buffers: list[memoryview] = []
         self._sink, self._namespace, self._linkable = sink, main, linkable
-        self._for_notebook, self._refuse = for_notebook, refuse
+        self._for_notebook, self._refuse, self._tried = for_notebook, refuse, tried
         super().__init__(sink, protocol=5, byref=False, recurse=False, buffer_callback=self._keep)
 
     def _keep(self, buffer: pickle.PickleBuffer) -> bool:
@@ -98,6 +102,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
     def persistent_id(self, obj: Any) -> Any:
         if obj is self._namespace:
             return ("namespace",)
+        if self._tried and id(obj) in self._tried:
+            return ("tried",)
         if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
             name = obj.__qualname__
             if self._namespace.get(name) is obj and self._linkable(name):
@@ -116,7 +122,23 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
             return obj.__reduce_ex__(5)  # out of band; dill's own way copies
         if self._for_notebook and _is_tensor(obj):
             return (_same, (obj.numpy(),))
+        testcases.refuse_what_stays(obj)
+        if testcases.is_test_case(obj):
+            return testcases.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))
         return NotImplemented
+
+    def _problem_of_part(self, whole: object, part: object) -> str:
+        """Why an attribute of `whole` cannot be pickled; "" if it can."""
+        tried = self._tried | {id(whole)}
+        sink = _Sink(self._sink.limit_bytes)
+        trial = Pickler(sink, self._namespace, self._linkable, self._for_notebook, self._refuse, tried)
+        try:
+            trial.dump(part)
+        except TooLarge:
+            return ""  # a limit is told as what it is
+        except Exception as error:  # the user's own __reduce__ may raise anything
+            return f"{type(error).__name__}: {error}"
+        return ""
 
 
 class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import context, pickling, tracebacks
+from tfmagic import context, origins, pickling, tracebacks
 from tfmagic.errors import TfmagicError
 from tfmagic.events import (
     AbortCollectives,
@@ -86,6 +86,7 @@ def _prepare_process(boot: TaskBoot) -> None:
     os.environ.update(boot.environ)
     os.environ["TF_CONFIG"] = boot.tf_config
     sys.path[:] = boot.sys_path
+    origins.install(boot.origins)
     sys.argv = [""]
     os.chdir(boot.cwd)
     streams.attach_streams()

@@ -104,11 +104,12 @@ def _move_loggers(moved: dict[int, io.TextIOWrapper]) -> None:
 
     absl's writes a line twice otherwise: to its own stream, and to a standard error that is another one.
     """
-    for reference in list(logging._handlerList):
-        handler = reference()
-        for holder in (handler, getattr(handler, "python_handler", None)):
-            if id(getattr(holder, "stream", None)) in moved:
-                holder.stream = moved[id(holder.stream)]
+    for reference in list(getattr(logging, "_handlerList", ())):
+        handler: Any = reference()
+        for writer in (handler, getattr(handler, "python_handler", None)):
+            stream = moved.get(id(getattr(writer, "stream", None)))
+            if stream is not None:
+                writer.stream = stream
 
 
 def _open_stream(fd: int) -> io.TextIOWrapper:
