@@ -171,7 +171,6 @@ def _add_run(parser: Parser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--log-dir", metavar="DIR", help="put the logs there, as TASK.log")
     group.add_argument("--quiet", action="store_true", help="show output only of tasks that fail")
-    group.add_argument("--no-prefix", action="store_true", help="without the task's name before each line")
 
 
 def _add_doctor(parser: Parser) -> None:
