@@ -295,7 +295,7 @@ def test_a_summary_says_who_why_where_and_what_became_of_the_others():
         "    Traceback:",
         "    ValueError: bad",
         "tfmagic: also on worker-2: UnavailableError: gone",
-        "tfmagic: ended by tfmagic: chief-0, worker-0",
+        "tfmagic: ended the others: chief-0, worker-0",
         "tfmagic: all output:  tfmagic logs x",
         "tfmagic: exit code 1",
     ]

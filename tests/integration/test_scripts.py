@@ -207,7 +207,7 @@ def test_the_task_that_failed_first_is_named_with_its_line_and_nobody_waits_for_
     assert f"worker-1 failed first: it raised OSError: no such batch, at {path}, line 13, in load" in run.err
     traceback = run.err.partition("Traceback")[2].partition("tfmagic:")[0]
     assert "load()" in traceback and "tfmagic" not in traceback
-    assert re.search(r"tfmagic: (also on|ended by tfmagic:) worker-0", run.err), run.err
+    assert re.search(r"tfmagic: (also on|ended the others:) worker-0", run.err), run.err
     assert "OSError: no such batch" in run.lines("worker-1")
 
 
@@ -233,7 +233,7 @@ def test_an_exit_code_a_signal_and_an_end_in_good_order(tool, script):
     assert ends.wait() == 7
     assert ends.lines("worker-1") == ["a thread", "at the end"]
     assert "worker-1 failed first: it exited with code 7" in ends.err
-    assert "ended by tfmagic: worker-0" in ends.err and ends.err.endswith("exit code 7\n")
+    assert "ended the others: worker-0" in ends.err and ends.err.endswith("exit code 7\n")
     assert crash.wait() == 128 + signal.SIGSEGV
     assert "it was ended by SIGSEGV" in crash.err and f"at {path}, line 11" in crash.err
     assert "worker-0" not in crash.out

@@ -7,6 +7,7 @@ Each command is a module with a `main`, loaded when it is asked for; help loads 
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -22,9 +23,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out a command line; the exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a log holds anything, and a terminal cannot show all of it
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     try:
         found = parsers.parse(words)
         code = import_module(f"tfmagic.cli.{found.command}").main(found)
@@ -35,3 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return _INTERRUPTED
+
+
+def _prepare_streams() -> None:
+    """Streams that take anything, since logs hold anything; and are there, also where they were closed."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

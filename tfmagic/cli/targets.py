@@ -12,6 +12,7 @@ from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 
 import tfmagic
 from tfmagic.cli.parsers import BAD_USAGE
+from tfmagic.environment import existing_folder
 
 
 def find_complaint(target: str, is_module: bool) -> tuple[int, str] | None:
@@ -26,7 +27,7 @@ def find_complaint(target: str, is_module: bool) -> tuple[int, str] | None:
             for finder, path in (
                 (BuiltinImporter, None),
                 (FrozenImporter, None),
-                (PathFinder, [os.getcwd(), *sys.path]),
+                (PathFinder, [existing_folder(), *sys.path]),
             )
         )
         return None if found else (BAD_USAGE, f"No module named {name}")
@@ -58,7 +59,7 @@ def leave_own_folder() -> None:
 
     With ``python -m`` that is the working directory, with the installed script its own folder.
     """
-    own = {"", os.getcwd(), os.path.dirname(os.path.realpath(sys.argv[0]))}
+    own = {"", existing_folder(), os.path.dirname(os.path.realpath(sys.argv[0]))}
     if sys.flags.safe_path or not sys.path or sys.path[0] not in own:
         return
     folder = os.path.abspath(sys.path.pop(0))

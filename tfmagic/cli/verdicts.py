@@ -107,7 +107,7 @@ def summarize(verdict: Verdict) -> str:
     lines += verdict.notes
     if verdict.ended_by_us:
         names = ", ".join(task.name for task in sorted(verdict.ended_by_us))
-        lines.append(f"ended by tfmagic: {names}")
+        lines.append(f"ended the others: {names}")
     if verdict.where:
         lines.append(f"all output:  {verdict.where}")
     lines.append(f"exit code {verdict.code}")
