@@ -14,7 +14,8 @@ from collections.abc import Callable
 from benchmarks.report import QUICK, Row, Sizes, render, render_rounds
 
 NAMES = (
-    "cells", "failures", "supervision", "cleanup", "starts", "output", "page", "arrays", "memory", "training",
+    "cells", "runner", "failures", "supervision", "cleanup", "starts", "output", "page", "arrays", "memory",
+    "training",
 )  # fmt: skip
 
 

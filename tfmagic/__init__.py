@@ -67,6 +67,8 @@ def __getattr__(name: str) -> Any:
     """Load the cluster's side only when it is asked for: tasks import this package too."""
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
+    if name == "multi_process_runner":
+        return import_module("tfmagic.multi_process_runner")
     raise AttributeError(f"module 'tfmagic' has no attribute {name!r}")
 
 

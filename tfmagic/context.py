@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tfmagic.errors import TfmagicError
@@ -39,10 +40,25 @@ _current: TaskContext | None = None
 _barrier: Callable[[float | None], int] | None = None
 
 
+BARRIER = "barrier"  # the name of `barrier` among those of the same tasks
+
+
 def install(context: TaskContext, barrier: Callable[[float | None], int]) -> None:
     """Called once by the task program."""
     global _current, _barrier
     _current, _barrier = context, barrier
+
+
+@contextlib.contextmanager
+def acting_as(task: TaskContext, barrier: Callable[[float | None], int]) -> Iterator[None]:
+    """For a while, code of this process is that of a task."""
+    global _current, _barrier
+    before = (_current, _barrier)
+    install(task, barrier)
+    try:
+        yield
+    finally:
+        _current, _barrier = before
 
 
 def is_task() -> bool:

@@ -10,20 +10,35 @@ many tasks (``python -m tfmagic run``). A cluster's tasks stay, and take one cel
 
 from __future__ import annotations
 
+import contextlib
+import json
+import queue
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from signal import SIGKILL
 from typing import Any
 
-from tfmagic import failures, rendering, startup
+from tfmagic import context, failures, rendering, startup
 from tfmagic.config import TFCluster
+from tfmagic.context import BARRIER, TaskContext
 from tfmagic.endings import Errand, Rules, decide
 from tfmagic.errors import LaunchError
-from tfmagic.events import CellRaised, CellRequested, CellReturned, GroupChanged, RunCell, SignalAsked
+from tfmagic.events import (
+    BarrierReached,
+    BreakBarrier,
+    CellRaised,
+    CellRequested,
+    CellReturned,
+    GroupChanged,
+    ReleaseBarrier,
+    RunCell,
+    SignalAsked,
+    TaskLost,
+)
 from tfmagic.failures import Scene
 from tfmagic.jobs import Job
 from tfmagic.life import open_life
@@ -74,6 +89,7 @@ class Errands:
         self.life = open_life(name, shape, make, self._setting, _main, self._lock, tasks=())
         self._group = self.life.new_group()
         self._gone: Mapping[TaskId, str] = {}
+        self._left: dict[TaskId, str] = {}  # guests that were here
         self._calls: dict[TaskId, Call] = {}
         self._jobs: dict[TaskId, Job] = {}
         self._readers: dict[TaskId, LogReader] = {}
@@ -110,6 +126,28 @@ class Errands:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._serve, name="tfmagic-errands", daemon=True)
                 self._thread.start()
+
+    @contextlib.contextmanager
+    def guest(self, task: TaskId, tf_config: str) -> Iterator[None]:
+        """For a while, the calling thread is this task: it meets the others at barriers."""
+        supervisor, answers = self.life.supervisor, queue.SimpleQueue[ReleaseBarrier | BreakBarrier]()
+        supervisor.guests[task] = answers.put
+
+        def meet(timeout_s: float | None) -> int:
+            supervisor.ask(BarrierReached(task, 0, BARRIER, self.shape.tasks, timeout_s, self._group))
+            answer = answers.get()
+            if isinstance(answer, BreakBarrier):
+                raise threading.BrokenBarrierError(f"{answer.barrier}: {answer.reason}")
+            return answer.place
+
+        cluster = json.loads(tf_config)["cluster"]
+        try:
+            is_chief = task == self.shape.leader
+            with context.acting_as(TaskContext(task.type, task.index, cluster, is_chief), meet):
+                yield
+        finally:
+            self._left[task] = "has ended"
+            self.look()
 
     def look(self) -> None:
         """Let the thread look at the rules now."""
@@ -248,7 +286,7 @@ class Errands:
 
     def _tell_group(self, rules: Rules) -> None:
         """Say who will never come to a barrier; one that may be sent again may come."""
-        gone = {
+        gone = self._left | {
             task: f"has ended (exit code {errand.exit_code})"
             for task, errand in self.known.items()
             if errand.end is not None and not (errand.exit_code and rules.auto_restart)
@@ -269,7 +307,10 @@ class Errands:
                     self.reports[task] = report
                 if isinstance(report, CellRaised):
                     self._change(task, raised_at=time.monotonic())
-            if errand.end is None and _has_ended(state, task, errand):
+            if errand.end is None and self.life.supervisor.ended and not _has_ended(state, task, errand):
+                end = TaskLost(task, errand.attempt, "it ended with its cluster")
+                self._change(task, end=end, terminated=True, dismissed=True, ended_at=time.monotonic())
+            elif errand.end is None and _has_ended(state, task, errand):
                 seen = state.tasks[task]
                 self._change(task, end=seen.end, ended_at=seen.since)
                 self._to_flush.add(task)

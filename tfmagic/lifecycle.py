@@ -105,7 +105,7 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
                 return state
             return with_task(state, task, phase=Phase.READY, host=host)
         case BarrierReached(task, attempt):
-            if state.tasks[task].attempt != attempt:
+            if task in state.tasks and state.tasks[task].attempt != attempt:
                 return state
             return barriers.arrive(respawns.note_strategy(state, event), event, now)
         case CellReturned(task) | CellRaised(task):

@@ -113,7 +113,7 @@ class Supervisor:
     `warning` what somebody should know of the machine's memory; `slowed` the tasks whose process is stopped
     and continued on purpose, and by which factor; `cells_ended` how many cells have; `ended` whether the loop
     has, in whatever way, and `at_end` what it calls then; `closed_logs` the tasks whose log has reached its
-    limit.
+    limit; `guests` take the answers at barriers of those that are no tasks of ours.
 
     Args:
         boot: Makes the boot message of a task's attempt.
@@ -145,6 +145,7 @@ class Supervisor:
         self.warning = ""
         self.slowed: dict[TaskId, float] = {}
         self.cells_ended = 0
+        self.guests: dict[TaskId, Callable[[ReleaseBarrier | BreakBarrier], object]] = {}
         self._observer, self._has_complained = observer, False
         self._sampler: Sampler[Hashable] = Sampler()
         self._last_look, self._look_s = time.monotonic(), _LOOK_S
@@ -329,7 +330,10 @@ class Supervisor:
                 self.backend.send(task, AbortCollectives(message, cell if when_stuck else 0))
             case AnswerBarrier(task, barrier, reason, place):
                 answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier, place)
-                self.backend.send(task, answer)
+                if task in self.guests:
+                    self.guests[task](answer)
+                else:
+                    self.backend.send(task, answer)
             case FinishCell(cell):
                 self.cells_ended += 1
                 self._cells.pop(cell.number).finish(cell)

@@ -84,12 +84,12 @@ class MultiProcessRunner:
         self._max_run_time, self._grpc_fail_fast = max_run_time, grpc_fail_fast
         self._stream_output, self._return_output = stream_output, return_output
         self._dependence_on_chief, self._auto_restart = dependence_on_chief, auto_restart
-        self._daemon, self._share_gpu = daemon, share_gpu
+        self._daemon = daemon
+        self._task_env = {} if share_gpu else divide_gpus(cluster_spec)
         self._lines: list[str] = []
         self._errands: Errands | None = None
         self._joined_at: float | None = None
         self._until: float | None = None
-        self._here: TaskId | None = None  # the task that runs in this process
 
     def set_args(self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
         """Other arguments for the processes that are started from now on."""
@@ -115,9 +115,9 @@ class MultiProcessRunner:
         """
         __tracebackhide__ = True
         me = TaskId(as_task_type, as_task_id)
-        self._here = me
         self._start_all(tuple(t for t in GivenSpec(self._cluster_spec).tasks if t != me))
-        with _environment(TF_CONFIG=GivenSpec(self._cluster_spec, self._rpc_layer).tf_config(me)):
+        tf_config = GivenSpec(self._cluster_spec, self._rpc_layer).tf_config(me)
+        with _environment(TF_CONFIG=tf_config), self._started().guest(me, tf_config):
             self._fn(*self._args, **self._kwargs)
 
     def start_single_process(
@@ -171,8 +171,7 @@ class MultiProcessRunner:
     def _make_errands(self) -> Errands:
         __tracebackhide__ = True
         env = {} if self._grpc_fail_fast is None else {"GRPC_FAIL_FAST": str(self._grpc_fail_fast)}
-        gpus = {} if self._share_gpu else divide_gpus(self._cluster_spec)
-        make = Make(env=env, purpose="plain", task_env=gpus)
+        make = Make(env=env, purpose="plain", task_env=self._task_env)
         write = self._take_lines if self._stream_output or self._return_output else None
         shape = GivenSpec(self._cluster_spec, self._rpc_layer)
         return Errands(shape, make, self._rules, write=write, name="runner")

@@ -249,7 +249,7 @@ class TaskProgram:
         config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
         me = context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
-        context.install(me, lambda timeout: self._meet("barrier", self.cell.tasks, timeout))
+        context.install(me, lambda timeout: self._meet(context.BARRIER, self.cell.tasks, timeout))
 
     def _prepare_tensorflow(self) -> None:
         from tfmagic.task import autograph, exposure, keras_repair, tensorflow_stacks

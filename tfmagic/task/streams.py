@@ -105,8 +105,9 @@ def _move_loggers(moved: dict[int, io.TextIOWrapper]) -> None:
     absl's writes a line twice otherwise: to its own stream, and to a standard error that is another one.
     """
     for reference in list(getattr(logging, "_handlerList", ())):
-        handler: Any = reference()
-        for writer in (handler, getattr(handler, "python_handler", None)):
+        handler = reference()
+        writers: tuple[Any, ...] = (handler, getattr(handler, "python_handler", None))
+        for writer in writers:
             stream = moved.get(id(getattr(writer, "stream", None)))
             if stream is not None:
                 writer.stream = stream
