@@ -276,12 +276,40 @@ def test_ctrl_c_is_for_the_scripts_and_a_second_one_kills_them(tool, script):
     assert stubborn.wait() == 130
 
 
-def test_sigterm_is_passed_on_so_that_the_scripts_can_save(tool, script):
-    run = tool("run", script(STUBBORN))
-    wait_until(lambda: run.out.count("ready") == 2, RUN_S)
-    run.process.send_signal(signal.SIGTERM)
-    assert run.wait() == 143
-    assert run.lines("worker-0") == run.lines("worker-1") == ["ready", "saved"]
+PREEMPTED = """
+    import sys
+    import tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        steps = tf.Variable(0.0)
+    folder = f"{sys.argv[1]}/{strategy.cluster_resolver.task_id}"
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(steps=steps), folder, max_to_keep=1)
+    handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+        strategy.cluster_resolver,
+        manager,
+        tf.distribute.experimental.TerminationConfig(exit_fn=lambda: sys.exit(42), grace_period=0),
+    )
+
+    @tf.function
+    def step():
+        strategy.run(lambda: steps.assign_add(1.0))
+
+    print("ready")
+    while True:
+        handler.run(step)
+"""
+
+
+def test_sigterm_is_passed_on_so_that_the_scripts_can_save(tool, script, tmp_path):
+    own, handler = tool("run", script(STUBBORN)), tool("run", script(PREEMPTED, "preempted.py"), tmp_path)
+    for run in (own, handler):
+        wait_until(lambda run=run: run.out.count("ready") == 2, RUN_S)
+        run.process.send_signal(signal.SIGTERM)
+    assert own.wait() == 143
+    assert own.lines("worker-0") == own.lines("worker-1") == ["ready", "saved"]
+    assert handler.wait() == 143
+    assert "Traceback" not in handler.out
+    assert (tmp_path / "0" / "ckpt-1.index").exists() and (tmp_path / "1" / "ckpt-1.index").exists()
 
 
 SERVERS = """

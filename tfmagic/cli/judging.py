@@ -34,7 +34,7 @@ def judge(errands: Errands, ending: Ending, seconds: float) -> Verdict:
     root = next(iter(failed), None)
     code = exit_code(ending, None if root is None else failed[root])
     where = f"{program_name()} logs {errands.life.run}"
-    if root is None or ending is Ending.INTERRUPTED:
+    if root is None or ending in (Ending.INTERRUPTED, Ending.TERMINATED):
         return Verdict(ending, code, seconds=seconds, where=where)
     outcome = failed[root]
     others = [(task, how) for task, how in failed.items() if task != root]

@@ -43,9 +43,9 @@ empty.
 When a task fails, the others get --grace seconds to end by themselves, and are
 ended. The last lines, on standard error, say which task failed first, why, and
 where. Ctrl-C raises KeyboardInterrupt in every task; a second one kills them.
-SIGTERM is passed on to them, as a cloud does that wants its machine back; after
---term-grace seconds they are ended. No process outlives the runner, however it
-ends.
+SIGTERM is passed on, as of a cloud that wants its machine back: first to the chief
+or worker-0, then to those that have not ended with it; after --term-grace seconds
+they are ended. No process outlives the runner, however it ends.
 
 With --ps the script starts the servers, as TensorFlow's guide does:
 

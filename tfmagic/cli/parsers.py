@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+import tfmagic
 from tfmagic.arguments import add_shape, parse_count, parse_seconds
 from tfmagic.cli.pages import ENVIRONMENT, FILES, PAGES, Page
 
@@ -56,9 +57,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         print(overview())
         raise SystemExit(0)
     if command in ("-V", "--version"):
-        from tfmagic import __version__
-
-        print(f"tfmagic {__version__}")
+        print(f"tfmagic {tfmagic.__version__}")
         raise SystemExit(0)
     if command not in PAGES:
         what = f"there is no command {command!r}" if command else "a command is missing"

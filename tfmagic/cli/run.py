@@ -43,6 +43,7 @@ from tfmagic.views.text import TextView
 
 _LOOK_S = 0.1
 _SERVER_S = 1.0  # for what a server does at its end, from SIGTERM on
+_FOLLOW_S = 2.0  # for who saves at the leader's word to end, too
 _OWN_OPTIONS = ("--workers", "--ps", "--chief", "--evaluator")
 
 
@@ -171,6 +172,7 @@ class ScriptRun:
         self._shape, self._restarts = case.shape, asked.auto_restart or 0
         self._ending = Ending.ITSELF
         self._kill_at = float("inf")  # what is left then
+        self._pass_on_at: float | None = None  # SIGTERM, to those that have not got it yet
         self._obeyed = 0  # how many signals
         self._seen: dict[TaskId, Errand] = {}
         if sys.stderr.isatty():
@@ -205,7 +207,7 @@ class ScriptRun:
         """On the errands' thread."""
         is_watched = self._ending is Ending.ITSELF and not self._found.keep_going
         return Rules(
-            auto_restart=self._restarts,
+            auto_restart=self._restarts if self._ending is Ending.ITSELF else 0,
             together=not self._shape.ps,  # collectives are made anew by all or by none
             watched_since=0.0 if is_watched else None,
             failure_grace_s=self._found.grace,
@@ -216,19 +218,44 @@ class ScriptRun:
     def _obey_signals(self) -> None:
         for number in self._signals.taken[self._obeyed :]:
             self._obeyed += 1
-            if self._ending is Ending.ITSELF:
-                self._kill_at = time.monotonic() + self._found.term_grace
-                self._end(self._signals.ending, number)
-                what = "KeyboardInterrupt in" if number == signal.SIGINT else "SIGTERM to"
-                say(f"{what} every task; they have {self._found.term_grace:g} s, or until the next signal")
-            else:
+            if self._ending is not Ending.ITSELF:
                 self._end(self._ending, signal.SIGKILL)
+                continue
+            grace_s = self._found.term_grace
+            self._kill_at = time.monotonic() + grace_s
+            if number == signal.SIGINT:
+                self._end(self._signals.ending, number)
+                say(f"KeyboardInterrupt in every task; they have {grace_s:g} s, or until the next signal")
+            else:
+                self._end(self._signals.ending, number, (self._shape.leader,))
+                self._pass_on_at = time.monotonic() + grace_s / 2
+                say(f"SIGTERM is passed on; the tasks have {grace_s:g} s, or until the next signal")
+        self._pass_on()
 
-    def _end(self, ending: Ending, number: int) -> None:
-        """Let the tasks end; why is what was said first."""
+    def _pass_on(self) -> None:
+        """SIGTERM for the others once the leader has ended and they have not, or it takes its time.
+
+        TensorFlow's PreemptionCheckpointHandler lets all save at one step when one of them is told, and
+        hangs when two are told at once (2.21): each wants to be the one who says at which.
+        """
+        if self._pass_on_at is None:
+            return
+        leader = self._known()[self._shape.leader]
+        due = self._pass_on_at
+        if leader.end is not None:
+            has_handled = leader.exit_code != -signal.SIGTERM
+            due = min(due, leader.ended_at + _FOLLOW_S * has_handled)
+        if time.monotonic() < due:
+            return
+        self._pass_on_at = None
+        others = [task for task in self._shape.tasks if task != self._shape.leader]
+        self._errands.signal(others, signal.SIGTERM, dismiss=True)
+
+    def _end(self, ending: Ending, number: int, tasks: Sequence[TaskId] | None = None) -> None:
+        """Let tasks end, by default all; why is what was said first."""
         if self._ending is Ending.ITSELF:
             self._ending = ending
-        self._errands.signal(self._shape.tasks, number, dismiss=True)
+        self._errands.signal(tasks or self._shape.tasks, number, dismiss=True)
 
     def _mind_the_time(self, began: float) -> None:
         now, timeout_s = time.monotonic(), self._found.timeout
