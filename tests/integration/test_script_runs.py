@@ -281,7 +281,7 @@ PREEMPTED = """
     import tensorflow as tf
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
-        steps = tf.Variable(0.0)
+        steps = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)  # so that all are at one step
     folder = f"{sys.argv[1]}/{strategy.cluster_resolver.task_id}"
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(steps=steps), folder, max_to_keep=1)
     handler = tf.distribute.experimental.PreemptionCheckpointHandler(
