@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfmagic import pickling
-from tfmagic.capture import TaskNames, capture, names_of_call, pack_call
+from tfmagic.capture import TaskNames, capture, needs_of_call, pack_call
 from tfmagic.errors import CaptureError
 
 LIMIT = 1 << 20
@@ -160,4 +160,4 @@ def test_a_call_names_the_argument_that_cannot_travel(side):
 
 def test_names_of_a_call_follow_functions_and_instances(side):
     s = side("k = 1\ndef f(x): return k\nclass A: pass")
-    assert names_of_call((s.main["f"], (s.main["A"](),), {}), s.main) == {"k", "f", "A"}
+    assert needs_of_call((s.main["f"], (s.main["A"](),), {}), s.main)[0] == {"k", "f", "A"}

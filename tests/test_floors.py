@@ -17,7 +17,8 @@ FLOORS = [
     | {"identity", "leftovers", "snapshots", "origins", "testcases"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "stalls", "respawns", "endings", "supervisor"},
-    {"sources", "options", "compare", "clusters", "failures", "environment", "results", "config", "views"}
+    {"sources", "options", "compare", "clusters", "calls", "failures", "environment", "results", "config"}
+    | {"views"}
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "hints", "life", "faults", "rendering", "arguments", "tables"}
     | {"errands", "managers", "multi_process_runner"},

@@ -58,6 +58,8 @@ def describe_waits(state: ClusterState) -> dict[TaskId, Meeting]:
 
 def forget_task(state: ClusterState, task: TaskId) -> ClusterState:
     """The task waits nowhere any more."""
+    if not state.barriers:
+        return state
     waiting = {
         key: {t: reached for t, reached in tasks.items() if t != task}
         for key, tasks in state.barriers.items()

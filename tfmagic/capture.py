@@ -11,6 +11,7 @@ Everything here runs on the notebook's main thread, before anything is sent.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import linecache
 import os
@@ -29,6 +30,7 @@ from tfmagic.names import global_names
 _SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
 _SHELL_PATTERN = re.compile(r"_i*|_i?\d+|_(dh|oh|ih|exit_code)|__\w+__")
 _IMMUTABLE = int | float | complex | str | bytes | bool | None
+_IMMUTABLES = frozenset(get_args(_IMMUTABLE))
 _SMALL_BYTES = 1 << 16
 
 
@@ -102,6 +104,8 @@ def capture(
     main: Mapping[str, Any],
     tasks: Mapping[Any, TaskNames],
     limit_bytes: int,
+    *,
+    known: dict[str, Variable] | None = None,
 ) -> dict[Any, Captured]:
     """Pack, for each task, the variables that it needs and does not have.
 
@@ -112,6 +116,7 @@ def capture(
         main: The notebook's ``__main__``, whose functions and classes are linked by name.
         tasks: What each task has; updated when everything could be packed.
         limit_bytes: For all captured variables together.
+        known: The functions and classes that were examined before, by name: they are what they were.
 
     Raises:
         CaptureError: Names every variable that cannot travel, with its type and size or reason.
@@ -123,8 +128,12 @@ def capture(
             f"--push names {', '.join(missing)}, which the notebook does not have; nothing was run. "
             "Assign it first, or check the spelling."
         )
-    variables = _examine({*wanted, *pushed}, pushed, namespace, main, tasks, limit_bytes)
+    known = {} if known is None else known
+    examine = functools.partial(_examine_known, main=main, limit_bytes=limit_bytes, known=known)
+    variables = _examine({*wanted, *pushed}, pushed, namespace, tasks, examine)
     lacking = [v for v in variables.values() if v.name in pushed or any(t.lacks(v) for t in tasks.values())]
+    if not lacking:
+        return dict.fromkeys(tasks, Captured())
     _refuse(lacking, pushed, limit_bytes)
     return _pack_for_tasks(variables, pushed, main, tasks)
 
@@ -133,9 +142,8 @@ def _examine(
     wanted: set[str],
     pushed: tuple[str, ...],
     namespace: Mapping[str, Any],
-    main: Mapping[str, Any],
     tasks: Mapping[Any, TaskNames],
-    limit_bytes: int,
+    examine: Callable[[str, Any, bool], Variable],
 ) -> dict[str, Variable]:
     """Every variable that must go to some task, those that these need included."""
     found: dict[str, Variable] = {}
@@ -146,8 +154,7 @@ def _examine(
             continue
         if name not in pushed and all(t.has_own(name) for t in tasks.values()):
             continue
-        limit = None if name in pushed else limit_bytes
-        found[name] = _examine_one(name, namespace[name], main, limit)
+        found[name] = examine(name, namespace[name], name in pushed)
         queue += found[name].needs
     return found
 
@@ -156,10 +163,36 @@ def _is_shell_name(name: str) -> bool:
     return name in _SHELL_NAMES or bool(_SHELL_PATTERN.fullmatch(name))
 
 
+def _examine_known(
+    name: str,
+    value: Any,
+    is_pushed: bool,
+    *,
+    main: Mapping[str, Any],
+    limit_bytes: int,
+    known: dict[str, Variable],
+) -> Variable:
+    """`_examine_one`, but for a definition that was examined before: pickling it takes a millisecond."""
+    if not isinstance(value, type | types.FunctionType):
+        return _examine_one(name, value, main, None if is_pushed else limit_bytes)
+    before = known.get(name)
+    if before is not None and not is_pushed and before.version == _version_of(value):
+        return before
+    found = _examine_one(name, value, main, None if is_pushed else limit_bytes)
+    if found.version is not None:
+        known[name] = found
+    return found
+
+
+def _version_of(definition: Any) -> object:
+    """A function or class is another one when it is defined anew."""
+    return (_Identity(definition), _Identity(getattr(definition, "__code__", None)))
+
+
 def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None) -> Variable:
     if isinstance(value, types.ModuleType):
         return Variable(name, value, ("module", value.__name__), 0)
-    if type(value) in get_args(_IMMUTABLE) and sys.getsizeof(value) <= _SMALL_BYTES:
+    if type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES:
         return Variable(name, value, (type(value), value), sys.getsizeof(value))
     needs: set[str] = set()
 
@@ -183,8 +216,7 @@ def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: in
     if limit_bytes is None:  # pushed: it goes whatever the task has
         return Variable(name, value, None, size, frozenset(needs), files=files)
     if isinstance(value, type | types.FunctionType):
-        version = (_Identity(value), _Identity(getattr(value, "__code__", None)))
-        return Variable(name, value, version, size, frozenset(needs), files=files)
+        return Variable(name, value, _version_of(value), size, frozenset(needs), files=files)
     digest = hashlib.sha256(stream)
     for buffer in buffers:
         digest.update(buffer)
@@ -291,10 +323,14 @@ def _pack_for_tasks(
     return captured
 
 
+_on_disk: set[str] = set()  # files that have been found there: a module's functions are called often
+
+
 def sources_of(files: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """The text of those files that exist only in this process' memory, as notebook cells do."""
-    texts = ((file, "".join(linecache.getlines(file))) for file in sorted(files))
-    return tuple((file, text) for file, text in texts if text and not os.path.exists(file))
+    _on_disk.update(file for file in files if file not in _on_disk and os.path.exists(file))
+    texts = ((file, "".join(linecache.getlines(file))) for file in sorted(set(files) - _on_disk))
+    return tuple((file, text) for file, text in texts if text)
 
 
 def _pack(
@@ -340,25 +376,22 @@ def pack_call(call: Any, main: Mapping[str, Any], linkable: Callable[[str], bool
         raise CaptureError(f"the call cannot travel to the tasks: {error}; nothing was run") from error
 
 
-def names_of_call(call: Any, main: Mapping[str, Any]) -> set[str]:
-    """The names of `main` that a call (function, args, kwargs) needs on the task."""
+def needs_of_call(call: Any, main: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """The names of `main` that a call (function, args, kwargs) needs on the task; the files it is from."""
     function, args, kwargs = call
-    found: set[str] = set()
+    names: set[str] = set()
+    files: set[str] = set()
     for part in (function, *args, *kwargs.values()):
+        if type(part) in _IMMUTABLES:
+            continue
         functions = _functions_in(part)
-        found |= _names_of(functions, main) | _classes_of(functions, main)
+        names |= _names_of(functions, main) | _classes_of(functions, main)
+        files |= {f.__code__.co_filename for f in functions}
         if isinstance(part, type | types.FunctionType) and part.__module__ == "__main__":
-            found.add(part.__qualname__)
+            names.add(part.__qualname__)
         elif type(part).__module__ == "__main__":
-            found.add(type(part).__qualname__)
-    return found
-
-
-def sources_of_call(call: Any) -> tuple[tuple[str, str], ...]:
-    """The notebook cells that the functions in a call (function, args, kwargs) are from."""
-    function, args, kwargs = call
-    functions = [f for part in (function, *args, *kwargs.values()) for f in _functions_in(part)]
-    return sources_of({f.__code__.co_filename for f in functions})
+            names.add(type(part).__qualname__)
+    return names, files
 
 
 def _problem_of(value: Any, main: Mapping[str, Any], linkable: Callable[[str], bool]) -> str:

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from tfmagic import execution, failures, outcomes, stacks, startup
+from tfmagic.calls import BackgroundCall
 from tfmagic.cells import Cell, Options, ViewName
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
@@ -133,7 +134,7 @@ class Cluster:
 
     def setting(self, name: str) -> Any:
         """A setting as given to this cluster, else as configured."""
-        return self._settings.get(name, getattr(self.config, name))
+        return self._settings[name] if name in self._settings else getattr(self.config, name)
 
     def start(self, progress: Progress | None = None) -> Cluster:
         """Start every task and wait until all are ready. Does nothing if it runs.
@@ -243,20 +244,33 @@ class Cluster:
         outcomes.require_values(result.results)
         return result.results
 
-    def submit(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> Future[TaskResults[T]]:
-        """`run` in the background, quietly. Calls of one cluster run one after the other."""
-        future: Future[TaskResults[T]] = Future()
-        kwargs.setdefault("view", "quiet")
+    def submit(
+        self,
+        fn: Callable[..., T],
+        *args: Any,
+        on: str | None = None,
+        timeout: float | None = None,
+        keep_going: bool = False,
+        view: ViewName = "quiet",
+        **kwargs: Any,
+    ) -> Future[TaskResults[T]]:
+        """`run` in the background: it is queued, and its results or its failure are the future's.
 
-        def work() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(self.run(fn, *args, **kwargs))
-                except BaseException as error:  # it belongs to whoever asks the future
-                    future.set_exception(error)
-
-        threading.Thread(target=work, name="tfmagic-submit", daemon=True).start()
-        return future
+        What travels is packed now. Each task runs calls and cells in the order in which they were asked for,
+        so that calls on different tasks run at the same time. ``future.cancel()`` takes back one that has not
+        begun; `interrupt` ends one that runs, and what is queued; `stop` fails all of them.
+        """
+        call = BackgroundCall()
+        try:
+            options = Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
+            with self._lock:
+                self.start()
+                life = self._running_life()
+                commands = life.call_commands((fn, args, kwargs), on)
+                call.follow(life.begin(commands, options, detached=True, may_begin=call.begin))
+        except Exception as error:  # it belongs to whoever asks the future
+            call.fail(error)
+        return call.future
 
     def run_cell(self, cell: Cell, options: Options) -> CellResult:
         """Run source on the tasks, in their namespaces.

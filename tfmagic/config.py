@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from traitlets import Bool, Float, Int, Unicode
+from traitlets import All, Bool, Float, Int, Unicode, observe
 from traitlets.config import SingletonConfigurable
 
 from tfmagic.states import Policy
@@ -58,6 +58,31 @@ class TFCluster(SingletonConfigurable):
         config=True
     )
     warm = Bool(True, help="Start the launcher when the extension is loaded.").tag(config=True)
+
+    changes = 0  # of settings, so far
+
+    @observe(All)
+    def _count_change(self, change: object) -> None:
+        self.changes += 1
+
+
+class LastPolicy:
+    """`policy_of`, made anew when a setting has changed: it is asked for with each event of a cluster.
+
+    Args:
+        config: Tells of changes by its `changes`.
+        setting: The value of a setting for this cluster.
+    """
+
+    def __init__(self, config: TFCluster, setting: Callable[[str], Any], auto_restart: int):
+        self._config, self._setting, self._auto_restart = config, setting, auto_restart
+        self._made: tuple[int, Policy] | None = None
+
+    def __call__(self) -> Policy:
+        changes, made = self._config.changes, self._made
+        if made is None or made[0] != changes:
+            made = self._made = (changes, policy_of(self._setting, self._auto_restart))
+        return made[1]
 
 
 def policy_of(setting: Callable[[str], Any], auto_restart: int) -> Policy:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from signal import SIGKILL
 from typing import Any
 
-from tfmagic import context, failures, rendering, startup
+from tfmagic import context, failures, rendering, stacks, startup
 from tfmagic.config import TFCluster
 from tfmagic.context import BARRIER, TaskContext
 from tfmagic.endings import Errand, Rules, decide
@@ -197,6 +197,13 @@ class Errands:
 
         while not self.life.supervisor.wait_for(is_gone, _LOOK_S) and self.life.running:
             pass
+
+    def stacks(self, tasks: tuple[TaskId, ...]) -> str:
+        """Where these are, equal stacks once; a process that is stopped has no answer."""
+        supervisor = self.life.supervisor
+        taken = stacks.take_stacks(supervisor, self.life.run, tasks)
+        silent = [f"{task}: no answer" for task in tasks if task.name not in taken]
+        return "\n".join([stacks.name_groups(taken, supervisor.state), *silent]).strip()
 
     def close(self) -> None:
         """End every process, and forget them; the logs stay on disk."""

@@ -8,6 +8,7 @@ task that asked has ended, it interrupts the wait.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` without its enums: a tenth of the time
 import _thread
 import builtins
 import contextlib
@@ -53,7 +54,7 @@ def finish(job: Job) -> CellResult:
     """
     __tracebackhide__ = True
     try:
-        _wait(job)
+        watch(job)
     finally:
         job.presses.give_back()
     return job.settle()
@@ -102,7 +103,8 @@ async def follow(job: Job) -> None:
     await _wait_async(job, None, answers=False)
 
 
-def _wait(job: Job) -> None:
+def watch(job: Job) -> None:
+    """As `wait`, to the end; a job that nobody can watch any more is interrupted."""
     try:
         wait(job)
     except BaseException:  # whatever the front end does to a view: no cell runs on unseen
@@ -170,12 +172,12 @@ class _Presses:
 
     def take(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and callable(signal.getsignal(signal.SIGINT)):  # who ignores it goes on doing so
-            self._before = signal.signal(signal.SIGINT, self._press)
+        if is_main and callable(_signal.getsignal(signal.SIGINT)):  # who ignores it goes on doing so
+            self._before = _signal.signal(signal.SIGINT, self._press)
 
     def give_back(self) -> None:
         if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+            _signal.signal(signal.SIGINT, self._before)
             self._before = None
 
     def _press(self, number: int, frame: object) -> None:

@@ -30,6 +30,7 @@ class Job:
     Args:
         make_view: What shows it, made when it starts.
         settle: Turns its outcome into results, or raises what the tasks raised.
+        may_begin: See `CellRun`.
     """
 
     def __init__(
@@ -38,8 +39,9 @@ class Job:
         request: CellRequested,
         make_view: Callable[[CellRun], View],
         settle: Settle,
+        may_begin: Callable[[], bool] = lambda: True,
     ):
-        self.supervisor, self.request = supervisor, request
+        self.supervisor, self.request, self._may_begin = supervisor, request, may_begin
         self._make_view, self._settle = make_view, settle
         self._run: CellRun | None = None
         self._view: View | None = None
@@ -76,7 +78,7 @@ class Job:
 
     def start(self) -> None:
         """Hand it to the supervisor, and show it."""
-        self._run = self.supervisor.run_cell(self.request)
+        self._run = self.supervisor.run_cell(self.request, self._may_begin)
         self._view = self._make_view(self._run)
 
     @property
@@ -120,5 +122,7 @@ class Job:
         __tracebackhide__ = True
         outcome = self.run.outcome
         if outcome is None:
-            raise TfmagicError("the cluster was stopped while the cell ran") from self.supervisor.crashed
+            is_call = next(iter(self.request.commands.values())).call is not None
+            what = "call ran or waited" if is_call else "cell ran"
+            raise TfmagicError(f"the cluster was stopped while the {what}") from self.supervisor.crashed
         return self._settle(self.run, outcome)

@@ -20,7 +20,7 @@ from tfmagic import environment, execution, failures, leftovers, outcomes, rende
 from tfmagic.backends import Backend, launching
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Options
-from tfmagic.config import policy_of
+from tfmagic.config import LastPolicy, TFCluster
 from tfmagic.deaths import MemoryWatch, describe_end, died_error
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.events import CellRequested, GroupChanged, RunCell, TaskBoot
@@ -83,7 +83,7 @@ class ClusterLife:
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
-        policy = functools.partial(policy_of, setting, make.auto_restart)
+        policy = LastPolicy(TFCluster.instance(), setting, make.auto_restart)
         self._reporter = Reporter(name, shape, run, lambda: self.spec.addresses)
         self._shown: Job | None = None  # the last cell of the user's
         self._known_ends: dict[TaskId, int] = {}
@@ -101,7 +101,7 @@ class ClusterLife:
 
     @property
     def running(self) -> bool:
-        return self.supervisor.thread.is_alive()
+        return self.supervisor.thread.is_alive() and not self.supervisor.ended
 
     def attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
         """The present attempt of each."""
@@ -173,14 +173,20 @@ class ClusterLife:
         __tracebackhide__ = True
         return self._payloads.call_commands(call, self._main(), attempts, self._setting("max_capture_bytes"))
 
-    def begin(self, commands: Mapping[TaskId, RunCell], options: Options, detached: bool = False) -> Job:
-        """Start it."""
+    def begin(
+        self,
+        commands: Mapping[TaskId, RunCell],
+        options: Options,
+        detached: bool = False,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> Job:
+        """Start it; for `may_begin` see `CellRun`."""
         __tracebackhide__ = True
         command = next(iter(commands.values()))
         request = CellRequested(command.cell, commands, options.timeout_s, options.keep_going)
         view = functools.partial(self._make_view, command, options)
         settle = functools.partial(self._settle, command, options)
-        job = Job(self.supervisor, request, view, settle)
+        job = Job(self.supervisor, request, view, settle, may_begin)
         (job.start if detached else functools.partial(execution.begin, job))()
         self._under_way[command.cell] = job
         if command.source:

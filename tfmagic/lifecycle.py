@@ -160,13 +160,15 @@ def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: f
     task = event.task
     if state.tasks[task].attempt != event.attempt:
         return state
-    state = barriers.forget_task(with_task(state, task, phase=Phase.READY), task)
+    state = barriers.forget_task(state, task)
     cell = state.cells.get(event.cell)
     if cell is None or task in cell.outcomes:
-        return state
+        return with_task(state, task, phase=Phase.READY)
+    seen = replace(state.tasks[task], phase=Phase.READY)
     if isinstance(event, CellReturned) and cell.request.commands[task].tf_config:
-        state = with_task(state, task, joined={})  # it has forgotten its peers
-    return with_cell(state, _with_outcome(cell, task, event, now))
+        seen = replace(seen, joined={})  # it has forgotten its peers
+    cells = {**state.cells, cell.number: _with_outcome(cell, task, event, now)}
+    return replace(state, tasks={**state.tasks, task: seen}, cells=cells)
 
 
 def _with_outcome(cell: CellState, task: TaskId, outcome: Outcome, now: float) -> CellState:

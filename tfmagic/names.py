@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import functools
 import symtable
 import types
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,8 @@ def names_assigned(source: str) -> frozenset[str]:
     return frozenset(s.get_name() for s in symbols if s.is_assigned() or s.is_imported())
 
 
-def global_names(code: types.CodeType) -> set[str]:
+@functools.lru_cache(maxsize=4096)  # of a function that is called again and again
+def global_names(code: types.CodeType) -> frozenset[str]:
     """The global names that `code`, and every function and class body inside it, refers to."""
     found = {
         instruction.argval
@@ -45,7 +47,7 @@ def global_names(code: types.CodeType) -> set[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             found |= global_names(constant)
-    return found
+    return frozenset(found)
 
 
 def _inner_globals(table: symtable.SymbolTable) -> Iterator[str]:

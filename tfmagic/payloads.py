@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfmagic import capture
-from tfmagic.capture import Captured, TaskNames
+from tfmagic.capture import Captured, TaskNames, Variable
 from tfmagic.events import RunCell
 from tfmagic.names import names_assigned
 from tfmagic.spec import TaskId
@@ -26,6 +26,7 @@ class Payloads:
 
     def __init__(self) -> None:
         self._names: dict[TaskId, tuple[int, TaskNames]] = {}
+        self._known: dict[str, Variable] = {}
         self.numbers = _cell_numbers
 
     def names_of(self, attempts: Mapping[TaskId, int]) -> dict[TaskId, TaskNames]:
@@ -51,12 +52,14 @@ class Payloads:
             CaptureError: Something cannot travel.
         """
         __tracebackhide__ = True
-        template = dataclasses.replace(template, cell=next(_cell_numbers), tasks=tuple(attempts))
+        number, tasks = next(_cell_numbers), tuple(attempts)
         if not wanted and not pushed:
-            return dict.fromkeys(attempts, template)
+            return dict.fromkeys(attempts, dataclasses.replace(template, cell=number, tasks=tasks))
         lookup = namespace if namespace is main else {**main, **namespace}
         has = self.names_of(attempts)
-        return _with_names(template, capture.capture(wanted, pushed, lookup, main, has, limit_bytes))
+        known = self._known if namespace is main else None
+        captured = capture.capture(wanted, pushed, lookup, main, has, limit_bytes, known=known)
+        return _with_names(template, number, captured)
 
     def call_commands(
         self, call: Any, main: dict[str, Any], attempts: Mapping[TaskId, int], limit_bytes: int
@@ -67,10 +70,15 @@ class Payloads:
             CaptureError: Something cannot travel.
         """
         __tracebackhide__ = True
-        wanted = capture.names_of_call(call, main)
-        packed = capture.pack_call(call, main, lambda name: name in wanted)
-        template = RunCell(cell=0, call=packed, want_value=True, sources=capture.sources_of_call(call))
-        return self.cell_commands(template, wanted, (), main, main, attempts, limit_bytes)
+        wanted, files = capture.needs_of_call(call, main)
+        packed = capture.pack_call(call, main, wanted.__contains__)
+        has = self.names_of(attempts).values()
+        files = {file for file in files if any(file not in names.sources for names in has)}
+        template = RunCell(cell=0, call=packed, want_value=True, sources=capture.sources_of(files))
+        commands = self.cell_commands(template, wanted, (), main, main, attempts, limit_bytes)
+        for names in has:
+            names.sources |= files
+        return commands
 
     def expect(self, commands: Mapping[TaskId, RunCell], attempts: Mapping[TaskId, int]) -> None:
         """The cell goes on by itself: what it assigns is the tasks' own for cells that are sent meanwhile."""
@@ -93,14 +101,17 @@ class Payloads:
                 self.names_of({task: result.attempt})[task].owned = frozenset(owned)
 
 
-def _with_names(template: RunCell, captured: Mapping[TaskId, Captured]) -> dict[TaskId, RunCell]:
+def _with_names(template: RunCell, number: int, captured: Mapping[TaskId, Captured]) -> dict[TaskId, RunCell]:
     """The command for each task; one object where tasks get the same, so that it is encoded once."""
+    tasks = tuple(captured)
     made: dict[tuple[int, tuple[tuple[str, str], ...]], RunCell] = {}
     commands = {}
     for task, found in captured.items():
         key = (id(found.names), found.sources)
         if key not in made:
             sources = (*template.sources, *found.sources)
-            made[key] = dataclasses.replace(template, names=found.names, sources=sources)
+            made[key] = dataclasses.replace(
+                template, cell=number, tasks=tasks, names=found.names, sources=sources
+            )
         commands[task] = made[key]
     return commands

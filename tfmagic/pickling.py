@@ -4,6 +4,9 @@
              │ names that the other side has are linked, not copied
              │ TensorFlow tensors become numpy arrays on their way to the notebook
 
+Plain data, arrays, and functions that the other side has or can import go through Python's own pickler, which
+writes the same, thirty times as fast as dill's, which is written in Python.
+
 Small values travel in the message. From 64 KiB on stream and buffers lie in a memory file whose
 descriptor travels instead: one copy on the way in, none on the way out, and nothing to clean up if
 either side dies.
@@ -14,6 +17,7 @@ that both sides have is linked by its name, so that ``isinstance`` and ``except`
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import functools
 import io
@@ -92,23 +96,12 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         super().__init__(sink, protocol=5, byref=False, recurse=False, buffer_callback=self._keep)
 
     def _keep(self, buffer: pickle.PickleBuffer) -> bool:
-        raw = buffer.raw()
-        if raw.nbytes < _IN_BAND_BYTES:
-            return True
-        self._sink.add(raw.nbytes)
-        self.buffers.append(raw)
-        return False
+        return _keep(buffer, self._sink, self.buffers)
 
     def persistent_id(self, obj: Any) -> Any:
-        if obj is self._namespace:
-            return ("namespace",)
         if self._tried and id(obj) in self._tried:
             return ("tried",)
-        if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
-            name = obj.__qualname__
-            if self._namespace.get(name) is obj and self._linkable(name):
-                return ("main", name)
-        return None
+        return _link(obj, self._namespace, self._linkable)
 
     def reducer_override(self, obj: Any) -> Any:
         if self._refuse and isinstance(obj, self._refuse):
@@ -139,6 +132,68 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         except Exception as error:  # the user's own __reduce__ may raise anything
             return f"{type(error).__name__}: {error}"
         return ""
+
+
+class _NeedsDill(Exception):
+    """A value holds something that Python's own pickler is not trusted with."""
+
+
+class _QuickPickler(pickle.Pickler):
+    """What `Pickler` writes, of values for which Python's own way is the same."""
+
+    def __init__(self, sink: _Sink, main: Mapping[str, Any], linkable: Callable[[str], bool]):
+        self.buffers: list[memoryview] = []
+        self._sink, self._namespace, self._linkable = sink, main, linkable
+        super().__init__(sink, protocol=5, buffer_callback=self._keep)
+
+    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
+        return _keep(buffer, self._sink, self.buffers)
+
+    def persistent_id(self, obj: Any) -> Any:
+        return _link(obj, self._namespace, self._linkable)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
+            is_plain = _is_importable(obj)
+        elif (numpy := sys.modules.get("numpy")) is not None and type(obj).__module__.startswith("numpy"):
+            is_plain = type(obj) is numpy.ndarray or isinstance(obj, numpy.generic | numpy.dtype)
+            self._sink.check(getattr(obj, "nbytes", 0))  # before a strided array is copied
+        else:
+            is_plain = type(obj) is functools.partial
+        if not is_plain:
+            raise _NeedsDill
+        return NotImplemented
+
+
+def _keep(buffer: pickle.PickleBuffer, sink: _Sink, buffers: list[memoryview]) -> bool:
+    """Whether this array's bytes belong into the stream: large ones are kept beside it."""
+    raw = buffer.raw()
+    if raw.nbytes < _IN_BAND_BYTES:
+        return True
+    sink.add(raw.nbytes)
+    buffers.append(raw)
+    return False
+
+
+def _link(obj: Any, namespace: Mapping[str, Any], linkable: Callable[[str], bool]) -> Any:
+    """What stands for `obj` where the other side has it; else None."""
+    if obj is namespace:
+        return ("namespace",)
+    if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
+        name = obj.__qualname__
+        if namespace.get(name) is obj and linkable(name):
+            return ("main", name)
+    return None
+
+
+def _is_importable(obj: Any) -> bool:
+    """Whether a function or class is what its module has under its name."""
+    if obj.__module__ in (None, "__main__"):
+        return False
+    found: Any = sys.modules.get(obj.__module__)
+    for name in obj.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is obj
 
 
 class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
@@ -178,6 +233,12 @@ def dumps(
         TooLarge: Stream and buffers together are over `limit_bytes`.
         Exception: Whatever pickling the value raises.
     """
+    if not refuse:
+        sink = _Sink(limit_bytes)
+        quick = _QuickPickler(sink, main, linkable)
+        with contextlib.suppress(_NeedsDill):
+            quick.dump(value)
+            return b"".join(sink.chunks), quick.buffers
     sink = _Sink(limit_bytes)
     pickler = Pickler(sink, main, linkable, for_notebook, refuse)
     pickler.dump(value)

@@ -109,8 +109,9 @@ def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
 
 def read_grouped(run: Run, dumps: Mapping[TaskId, int]) -> str:
     """The stacks that were asked of these tasks, grouped, under the cells' own names."""
-    taken = read_stacks(run, dict(sorted(dumps.items()))) if dumps else {}
-    return rendering.name_cells(group_stacks(taken))
+    if not dumps:
+        return ""
+    return rendering.name_cells(group_stacks(read_stacks(run, dict(sorted(dumps.items())))))
 
 
 def _without_depths(frames: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from tfmagic import lifecycle, memory, records
@@ -37,6 +38,7 @@ from tfmagic.events import (
     InterruptPressed,
     LaunchRequested,
     ReleaseBarrier,
+    RunCell,
     Sign,
     SignalAsked,
     StopRequested,
@@ -78,11 +80,18 @@ class CellRun:
 
     `displays` and `inputs` grow meanwhile; whoever waits for the cell takes from them. `starts` says where
     in its log a task's part of the cell begins, `dumps` where in its file the stacks begin for which a task
-    was asked last.
+    was asked last. `may_begin` is asked as it is sent: with False it is sent without what it would run, since
+    later cells count on its variables.
     """
 
-    def __init__(self, request: CellRequested, starts: Mapping[TaskId, int]):
+    def __init__(
+        self,
+        request: CellRequested,
+        starts: Mapping[TaskId, int],
+        may_begin: Callable[[], bool] = lambda: True,
+    ):
         self.request = request
+        self._may_begin = may_begin
         self.requested_at = time.monotonic()
         self.starts = dict(starts)
         self.done = threading.Event()
@@ -97,6 +106,10 @@ class CellRun:
         self._callbacks.append(callback)
         if self.done.is_set():
             callback()
+
+    def begin(self, command: RunCell) -> RunCell:
+        """What is sent of `command`. Called by the supervisor, for each task."""
+        return command if self._may_begin() else replace(command, source="", call=None, want_value=False)
 
     def finish(self, outcome: CellState | None) -> None:
         """The cell has ended. Called by the supervisor."""
@@ -164,9 +177,10 @@ class Supervisor:
             self._mailbox.append(event)
             self.backend.wake()
 
-    def run_cell(self, request: CellRequested) -> CellRun:
-        """Start a cell, or queue it where earlier ones need its tasks."""
-        run = CellRun(request, {task: file_size(self.run.log_path(task)) for task in request.commands})
+    def run_cell(self, request: CellRequested, may_begin: Callable[[], bool] = lambda: True) -> CellRun:
+        """Start a cell, or queue it where earlier ones need its tasks; for `may_begin` see `CellRun`."""
+        starts = {task: file_size(self.run.log_path(task)) for task in request.commands}
+        run = CellRun(request, starts, may_begin)
         self._cells[request.cell] = run
         self.ask(request)
         if self.ended:  # the loop has not seen it: nobody else says so
@@ -236,8 +250,10 @@ class Supervisor:
     def _look_at(self) -> float:
         """When the next look is due: short cells are not kept waiting for one."""
         idle = self._last_look + _IDLE_LOOK_S
-        begun = min((run.requested_at for run in list(self._cells.values())), default=None)
-        return idle if begun is None else min(max(self._last_look, begun) + self._look_s, idle)
+        if not self._cells:
+            return idle
+        begun = min((run.requested_at for run in list(self._cells.values())), default=idle)
+        return min(max(self._last_look, begun) + self._look_s, idle)
 
     def _look(self) -> TasksObserved:
         """Look at the processes and their logs from outside, as far as the system lets us."""
@@ -315,9 +331,10 @@ class Supervisor:
                 self.closed_logs.discard(task)
                 self.backend.launch(self.boot(task, attempt))
             case Send(task, command):
+                run = self._cells[command.cell]
                 if self.state.cells[command.cell].queued:  # another cell has written meanwhile
-                    self._cells[command.cell].starts[task] = file_size(self.run.log_path(task))
-                self.backend.send(task, command)
+                    run.starts[task] = file_size(self.run.log_path(task))
+                self.backend.send(task, run.begin(command))
             case Signal(task, number, cell):
                 if number == SIGUSR1:
                     self._cells[cell].dumps[task] = file_size(self.run.stacks_path(task))

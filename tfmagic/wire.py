@@ -4,9 +4,10 @@
     message ── pickle of our own dataclasses ──→ [length][n fds][body] ──→ only classes of
     Packed.handle (memory file) ─ SCM_RIGHTS ─────────────────────────→   tfmagic.events / spec
 
-The body is a pickle, but one that may name no class outside of `tfmagic.events` and `tfmagic.spec`:
-garbage or something hostile on a channel is a `ProtocolError`, never code that runs. User data is
-opaque bytes here.
+The body is a pickle, but one that may name no class but those that `tfmagic.events`, `tfmagic.launches` and
+`tfmagic.spec` define: garbage or something hostile on a channel is a `ProtocolError`, never code that runs.
+User data is opaque bytes here. A message is its class and the values of its fields: a dataclass' own way to
+be pickled takes three times as long, and each cell is a message to and from each task.
 
 `Channel` is used by one reading thread. `send` may be called by several threads of a task process
 (it blocks under a lock); the supervisor uses `post` and `flush`, which never block.
@@ -16,13 +17,18 @@ from __future__ import annotations
 
 import array
 import contextlib
+import dataclasses
+import functools
 import io
+import operator
 import os
 import pickle
 import socket
 import struct
+import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from tfmagic.errors import ProtocolError
@@ -33,6 +39,8 @@ _MAGIC = b"tfm1"
 _MAX_BODY_BYTES = 1 << 30  # far above any message: what is longer is not ours
 _MAX_HANDLES = 250  # the kernel's SCM_MAX_FD is 253
 _READ_BYTES = 1 << 16
+_CONTROL_BYTES = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
+_DONTWAIT, _CLOEXEC = int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)  # enums cost more than the call
 _OUR_MODULES = ("tfmagic.events", "tfmagic.launches", "tfmagic.spec")
 
 
@@ -41,11 +49,13 @@ class _MessagePickler(pickle.Pickler):
         super().__init__(file, protocol=5)
         self.handles: list[Handle] = []
 
-    def persistent_id(self, obj: Any) -> int | None:
-        if not isinstance(obj, Handle):
-            return None
-        self.handles.append(obj)
-        return len(self.handles) - 1
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Handle):
+            self.handles.append(obj)
+            return Handle, (len(self.handles) - 1,)
+        cls: Any = type(obj)
+        values_of = _values_of(cls)
+        return NotImplemented if values_of is None else (cls, values_of(obj))
 
 
 class _MessageUnpickler(pickle.Unpickler):
@@ -54,12 +64,28 @@ class _MessageUnpickler(pickle.Unpickler):
         self.handles = handles
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in _OUR_MODULES:
-            return super().find_class(module, name)
-        raise ProtocolError(f"a message names {module}.{name}, which is none of ours")
+        found = _find_class(module, name)
+        return self.handles.__getitem__ if found is Handle else found
 
-    def persistent_load(self, pid: Any) -> Handle:
-        return self.handles[int(pid)]
+
+@functools.cache
+def _values_of(cls: Any) -> Callable[[Any], tuple[Any, ...]] | None:
+    """What takes the values of a message of this class; None where it is none."""
+    if not dataclasses.is_dataclass(cls):
+        return None
+    names = [field.name for field in dataclasses.fields(cls)]
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda message: tuple(getattr(message, name) for name in names)
+
+
+@functools.cache
+def _find_class(module: str, name: str) -> type:
+    """A class of ours; not what our modules import, nor what is inside of that."""
+    found = getattr(sys.modules.get(module), name, None) if module in _OUR_MODULES else None
+    if isinstance(found, type) and found.__module__ == module:
+        return found
+    raise ProtocolError(f"a message names {module}.{name}, which is none of ours")
 
 
 def encode(message: object) -> tuple[bytes, list[int]]:
@@ -139,7 +165,7 @@ class Channel:
         while self._outbox:
             frame, fds, message = self._outbox[0]
             try:
-                sent = self._send_some(frame, fds, socket.MSG_DONTWAIT)
+                sent = self._send_some(frame, fds, _DONTWAIT)
             except BlockingIOError:
                 return False
             if sent < len(frame):
@@ -164,21 +190,29 @@ class Channel:
             ProtocolError: What came is not ours.
         """
         while (message := self._take()) is None:
-            self._fill(0)
+            self._fill()
         return message
+
+    def receive_some(self) -> list[Any]:
+        """The messages that came, having waited for one. Raises as `receive`."""
+        while not (messages := self._take_all()):
+            self._fill()
+        return messages
 
     def receive_ready(self) -> list[Any]:
         """Every message that can be read without waiting. Raises as `receive`."""
         with contextlib.suppress(BlockingIOError):
-            self._fill(socket.MSG_DONTWAIT)
+            self._fill(_DONTWAIT)
+        return self._take_all()
+
+    def _take_all(self) -> list[Any]:
         messages = []
         while (message := self._take()) is not None:
             messages.append(message)
         return messages
 
-    def _fill(self, flags: int) -> None:
-        space = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
-        data, control, _, _ = self.sock.recvmsg(_READ_BYTES, space, flags | socket.MSG_CMSG_CLOEXEC)
+    def _fill(self, flags: int = 0) -> None:
+        data, control, _, _ = self.sock.recvmsg(_READ_BYTES, _CONTROL_BYTES, flags | _CLOEXEC)
         for level, kind, payload in control:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")

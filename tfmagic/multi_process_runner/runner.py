@@ -287,13 +287,14 @@ class MultiProcessRunner:
     def _end_late(self, errands: Errands) -> str:
         """End what has not ended in time, with its stacks in the output; who that was, and where."""
         self._auto_restart = False
-        late = [task for task, errand in sorted(errands.known.items()) if errand.end is None]
+        late = tuple(task for task, errand in sorted(errands.known.items()) if errand.end is None)
+        places = errands.stacks(late)
         self.terminate_all(signal.SIGTERM)
         if not errands.wait(_STACKS_S):
             self.terminate_all()
             errands.wait()
         names = ", ".join(task.name for task in late)
-        return f" It was: {names}; where they were stands in their output." if late else ""
+        return f" It was: {names}\n{places}" if late else ""
 
     def _raise_failure(self, errands: Errands) -> None:
         """Raise the root failure, if there is one."""

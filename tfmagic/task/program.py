@@ -11,6 +11,7 @@ interpreter.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` without its enums: a tenth of the time
 import faulthandler
 import gc
 import linecache
@@ -160,18 +161,16 @@ class TaskProgram:
         ready.register(self.channel.fileno(), select.POLLIN)
         try:
             while True:
-                urgent = self.release is not None or self.interrupting
+                urgent = self.release is not None or self.interrupting > 0
                 if not urgent and not self._is_busy():
-                    self._obey(self.channel.receive())
+                    commands = self.channel.receive_some()
+                elif ready.poll(_WATCH_MS if urgent else _LINE_MS):
+                    commands = self.channel.receive_ready()
+                else:
+                    self._look_around(urgent)
                     continue
-                for command in self.channel.receive_ready():
+                for command in commands:
                     self._obey(command)
-                if ready.poll(_WATCH_MS if urgent else _LINE_MS):
-                    continue
-                if self.running and (place := self.lookout.look(self.cell)) is not None:
-                    self.channel.send(place)
-                if urgent:
-                    self._look_after()
         except (EOFError, OSError):
             os._exit(0)  # the kernel is gone
         except BaseException:  # a task that nobody can reach would only hang
@@ -179,6 +178,13 @@ class TaskProgram:
 
             traceback.print_exc()
             os._exit(1)
+
+    def _look_around(self, is_urgent: bool) -> None:
+        """Report where the cell is, and see to what must not wait."""
+        if self.running and (place := self.lookout.look(self.cell)) is not None:
+            self.channel.send(place)
+        if is_urgent:
+            self._look_after()
 
     def _obey(self, command: Any) -> None:
         match command:
@@ -286,7 +292,7 @@ class TaskProgram:
             self.last_error = None  # its frames hold memory that this cell may need
             if notice := collectives.take_notice():
                 streams.write_line(notice)
-        signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
+        _signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
         started = time.perf_counter()
         error: BaseException | None = None
         value = None

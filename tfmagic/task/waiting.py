@@ -6,7 +6,6 @@ backend, break when a task ends, and a wait in Python can be interrupted.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import queue
 import threading
@@ -35,9 +34,8 @@ class Barriers:
     def begin_cell(self) -> None:
         """Count the barriers from one again; answers to those of an earlier cell are for nobody."""
         self._counts.clear()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._answers.get_nowait()
+        while not self._answers.empty():  # nobody else takes from it
+            self._answers.get_nowait()
 
     def wait(self, cell: RunCell, kind: str, members: tuple[TaskId, ...], timeout_s: float | None) -> int:
         """Wait for `members` in this cell; as which one of them, from 0 on, this task came.

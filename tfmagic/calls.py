@@ -1,0 +1,67 @@
+"""Calls that nobody's thread waits for, and their futures: `Cluster.submit`.
+
+    submit: packed, and queued by the supervisor ── sent ──→ the future runs ──→ thread "tfmagic-call"
+                   future.cancel() before that ─────┘                            waits, shows, settles it
+
+The order of submission is that of the supervisor's queue. A call that is cancelled keeps its place there:
+its variables still travel, since later calls count on them, but it does nothing. A thread is there only
+while a call runs, and ends with it; so a thousand calls that wait cost none, and what the user hangs on a
+future may itself wait for another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from tfmagic import execution, outcomes
+from tfmagic.errors import TfmagicError
+from tfmagic.jobs import Job
+
+
+class BackgroundCall:
+    """One call and its `future`. `begin` may be called by any thread, and any number of times."""
+
+    def __init__(self) -> None:
+        self.future: Future[Any] = Future()
+        self._lock = threading.Lock()
+        self._goes: bool | None = None
+        self._job: Job | None = None
+        self._is_handed_over = threading.Event()
+
+    def follow(self, job: Job) -> None:
+        """It has been given to the supervisor: see it to its end, whatever that is."""
+        self._job = job
+        self._is_handed_over.set()
+        job.run.on_done(self.begin)
+
+    def fail(self, error: BaseException) -> None:
+        """It could not be given to the supervisor."""
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def begin(self) -> bool:
+        """Whether it may run, and no longer be cancelled. By the supervisor, as it is sent or has ended."""
+        with self._lock:
+            if self._goes is not None:
+                return self._goes
+            self._goes = self.future.set_running_or_notify_cancel()
+        if self._goes:
+            try:
+                threading.Thread(target=self._settle, name="tfmagic-call", daemon=True).start()
+            except RuntimeError as error:  # the interpreter ends, and with it the cluster
+                self.future.set_exception(TfmagicError(f"the call was given up: {error}"))
+        return self._goes
+
+    def _settle(self) -> None:
+        self._is_handed_over.wait()
+        assert self._job is not None
+        try:
+            execution.watch(self._job)
+            result = self._job.settle()
+            outcomes.require_values(result.results)
+        except BaseException as error:  # it belongs to whoever asks the future
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result.results)
