@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tfmagic import snapshots
 from tfmagic.records import CellRecord, append_record
 from tfmagic.runs import Run
-from tfmagic.server import _configured_state_dir, durations, snapshots
+from tfmagic.server import _configured_state_dir, durations
 from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
 
 DOCS = Path(__file__).parents[1] / "docs"

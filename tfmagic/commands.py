@@ -6,25 +6,21 @@ import dataclasses
 import json
 import re
 import sys
-from collections import deque
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic import doctor, runs
-from tfmagic.capture import format_bytes
+from tfmagic import doctor, runs, tables
 from tfmagic.config import TFCluster
 from tfmagic.faults import DEFAULT_KINDS
 from tfmagic.options import LineOptions
 from tfmagic.records import read_records
 from tfmagic.results import table_bundle
 from tfmagic.runs import Run
-from tfmagic.screen import plain_text
 from tfmagic.spec import TaskId, select
-from tfmagic.tasklog import prefix, read_rows
+from tfmagic.tasklog import log_lines
 from tfmagic.views import static
 from tfmagic.views.panel import PanelView
 
@@ -251,43 +247,7 @@ def _status(magics: TFClusterMagics, options: LineOptions) -> None:
     if options.json:
         print(json.dumps(rows))
         return
-    header = (
-        "task", "state", "pid", "host", "uptime", "CPU %", "memory", "shared", "threads", "files", "does",
-        "address",
-    )  # fmt: skip
-    table = [
-        (
-            row["task"],
-            row["state"],
-            str(row["pid"] or "-"),
-            row["host"] or "-",
-            "-" if row["uptime_s"] is None else f"{row['uptime_s']:.0f} s",
-            "-" if row["cpu_percent"] is None else f"{row['cpu_percent']:.0f}",
-            _bytes_or_dash(row["memory_bytes"]),
-            _bytes_or_dash(row["shared_bytes"]),
-            str(row["threads"] or "-"),
-            str(row["open_files"] or "-"),
-            _what_it_does(row),
-            row["address"],
-        )
-        for row in rows
-    ]
-    for own in cluster.own_share():
-        percent = "-" if own["cpu_percent"] is None else f"{own['cpu_percent']:.0f}"
-        memory = _bytes_or_dash(own["memory_bytes"])
-        table.append((own["process"], "", str(own["pid"]), "", "", percent, memory, "", "", "", "", ""))
-    display(table_bundle(header, table), raw=True)
-
-
-def _bytes_or_dash(size: int | None) -> str:
-    return "-" if size is None else format_bytes(size)
-
-
-def _what_it_does(row: Mapping[str, Any]) -> str:
-    if row["doing"] == row["state"] and row["line"] is None:
-        return ""
-    where = f" at line {row['line']}" if row["line"] else ""
-    return f"{row['doing']}{where}{': ' if row['note'] else ''}{row['note']}"
+    display(table_bundle(tables.STATUS_HEADER, tables.status_table(rows, cluster.own_share())), raw=True)
 
 
 def _logs(magics: TFClusterMagics, options: LineOptions) -> None:
@@ -302,7 +262,8 @@ def _logs(magics: TFClusterMagics, options: LineOptions) -> None:
         if options.path:
             print(path)
             continue
-        _print_log(task, path, options.tail, pattern)
+        for line in log_lines(path, task, options.tail, pattern):
+            sys.stdout.write(line)
 
 
 def _run_and_tasks(magics: TFClusterMagics, options: LineOptions) -> tuple[Run, tuple[TaskId, ...]]:
@@ -331,12 +292,3 @@ def _push(magics: TFClusterMagics, options: LineOptions) -> None:
         raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
     values = {name: magics.shell.user_ns[name] for name in options.words}
     cluster.push(values, on=options.on or "all")
-
-
-def _print_log(task: TaskId, path: Path, tail: int | None, pattern: re.Pattern[str] | None) -> None:
-    """Print a log line by line, in constant memory."""
-    head = prefix(task)
-    lines: Iterable[str] = (plain_text(row) for row in read_rows(path))
-    lines = (line for line in lines if pattern is None or pattern.search(line))
-    for line in lines if tail is None else deque(lines, maxlen=tail):
-        sys.stdout.write(f"{head}{line}\n")

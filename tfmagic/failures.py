@@ -75,7 +75,7 @@ def build_error(cell: CellState, scene: Scene) -> BaseException | None:
     else:
         return None
     own = {t: o for t, o in failed.items() if not _is_consequence(cell, t, o)}
-    for note in _fold_notes(cell, None, list(own.items())):
+    for note in fold_notes(cell, None, list(own.items())):
         tracebacks.add_note(error, note.replace("also on", "failed before:", 1))
     _add_failures(error, {task: _error_of(task, outcome, scene) for task, outcome in own.items()})
     return _add_replaced(cell, scene, error)
@@ -99,7 +99,7 @@ def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene)
     errors = {task: _error_of(task, outcome, scene) for task, outcome in failed.items()}
     (root, outcome), *others = failed.items()
     error = errors[root]
-    for note in _fold_notes(cell, outcome, others):
+    for note in fold_notes(cell, outcome, others):
         tracebacks.add_note(error, note)
     if isinstance(outcome, CellRaised) and (advice := hints.find_hint(outcome.error)):
         tracebacks.add_note(error, f"hint: {advice}")
@@ -178,8 +178,8 @@ def _replaced_note(cell: CellState, stacks: str) -> str:
     return f"{note} There it was:\n{stacks}" if stacks else note
 
 
-def _fold_notes(cell: CellState, root: Outcome | None, others: list[tuple[TaskId, Outcome]]) -> list[str]:
-    """One note for each different failure, with the tasks that share it."""
+def fold_notes(cell: CellState, root: Outcome | None, others: list[tuple[TaskId, Outcome]]) -> list[str]:
+    """One note for each different failure beside the root, with the tasks that share it."""
     folded: dict[str, list[TaskId]] = {}
     for task, outcome in others:
         what = _essence(outcome)

@@ -21,6 +21,7 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 from IPython.display import display
 
 from tfmagic import awaiting, commands, completion, detached, doctor, execution, rendering
+from tfmagic.arguments import ShapeOptions
 from tfmagic.backends import launching
 from tfmagic.cells import Cell, Options
 from tfmagic.clusters import Cluster
@@ -31,7 +32,6 @@ from tfmagic.jobs import Job
 from tfmagic.options import (
     CellOptions,
     HelpShown,
-    ShapeOptions,
     parse_cell_line,
     parse_line,
 )

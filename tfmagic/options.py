@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from tfmagic.arguments import ShapeOptions, add_shape, parse_count, parse_seconds, shape_of
 from tfmagic.faults import KINDS
 
 DEFAULT_NAME = "default"
@@ -24,6 +25,7 @@ TAKES_TASKS = (
     "kill", "pause", "resume", "preempt", "slow", "flood",
 )  # fmt: skip
 FAULTS = ("kill", "pause", "resume", "preempt", "slow", "flood", "chaos")
+_SHAPE = "shape, when no cluster runs yet (default: two workers)"
 VIEWS = ("auto", "widget", "html", "text", "quiet")
 
 
@@ -56,44 +58,6 @@ class _Parser(argparse.ArgumentParser):
         if "--help" in words or "-h" in words:
             raise HelpShown(self.format_help())
         return self.parse_args(words)
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeOptions:
-    """The shape and make of a cluster, as far as the line says it; None where it does not."""
-
-    workers: int | None = None
-    ps: int | None = None
-    chief: bool | None = None
-    evaluator: bool | None = None
-    backend: str = "local"
-    address: str | None = None
-    env: tuple[tuple[str, str], ...] = ()
-    gpus_per_task: int | None = None
-    keras: int | None = None
-    keras_fix: bool = True
-    auto_restart: int | None = None
-    isolate: bool = False
-
-    @property
-    def given(self) -> bool:
-        """Whether the line says anything about the cluster."""
-        return self != ShapeOptions()
-
-    def disagreements(self, running: ShapeOptions) -> list[str]:
-        """What the line asks for that the running cluster is not."""
-        found = []
-        for name in ("workers", "ps", "chief", "evaluator", "gpus_per_task", "keras", "auto_restart"):
-            asked, have = getattr(self, name), getattr(running, name)
-            if asked is not None and asked != (have or type(asked)()):
-                found.append(f"--{name.replace('_', '-')} {asked}")
-        if self.env and self.env != running.env:
-            found.append("--env")
-        if self.isolate and not running.isolate:
-            found.append("--isolate")
-        if not self.keras_fix and running.keras_fix:
-            found.append("--no-keras-fix")
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,26 +113,6 @@ class LineOptions:
     fault: FaultOptions | None = None
 
 
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tasks") from None
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"a number of tasks cannot be {value}; use 0 or more")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"a time limit cannot be {text} s; use more than 0")
-    return value
-
-
 def _factor(text: str) -> float:
     try:
         value = float(text)
@@ -209,13 +153,6 @@ def _one_name(text: str) -> str:
     return text
 
 
-def _variable(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    return name, value
-
-
 def _sizes(text: str) -> tuple[int, ...]:
     kind, _, numbers = text.partition("=")
     values = numbers.split(",")
@@ -224,51 +161,11 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(int(v) for v in values)
 
 
-def _add_shape(parser: _Parser) -> None:
-    group = parser.add_argument_group("shape, when no cluster runs yet (default: two workers)")
-    group.add_argument("--workers", type=_count, metavar="N", help="number of worker tasks")
-    group.add_argument("--ps", type=_count, metavar="N", help="number of parameter servers; adds a chief")
-    group.add_argument("--chief", action="append_const", const=True, help="a chief task (at most one)")
-    group.add_argument(
-        "--evaluator", action="append_const", const=True, help="an evaluator task (at most one)"
-    )
-    group.add_argument("--backend", choices=("local", "ray"), default="local", help="where tasks run")
-    group.add_argument("--address", metavar="ADDR", help="address of the backend's cluster")
-    group.add_argument(
-        "--env", type=_variable, action="append", default=[], metavar="K=V", help="environment of the tasks"
-    )
-    group.add_argument("--gpus-per-task", type=_count, metavar="N", help="GPUs of each computing task")
-    group.add_argument("--keras", type=int, choices=(2, 3), help="3, or 2 for tf_keras")
-    group.add_argument("--no-keras-fix", action="store_true", help="leave Keras 3's fit as it is")
-    group.add_argument("--auto-restart", type=_count, metavar="N", help="restart a dead task up to N times")
-    group.add_argument("--isolate", action="store_true", help="a network of the tasks' own")
-
-
-def _shape_of(found: argparse.Namespace, parser: _Parser) -> ShapeOptions:
-    for flag in ("chief", "evaluator"):
-        if len(getattr(found, flag) or ()) > 1:
-            parser.error(f"a cluster has at most one {flag}; give --{flag} once")
-    return ShapeOptions(
-        workers=found.workers,
-        ps=found.ps,
-        chief=bool(found.chief) or None,
-        evaluator=bool(found.evaluator) or None,
-        backend=found.backend,
-        address=found.address,
-        env=tuple(v for v in found.env),
-        gpus_per_task=found.gpus_per_task,
-        keras=found.keras,
-        keras_fix=not found.no_keras_fix,
-        auto_restart=found.auto_restart,
-        isolate=found.isolate,
-    )
-
-
 @functools.cache
 def cell_parser() -> _Parser:
     """The parser of ``%%tfcluster``."""
     parser = _Parser("%%tfcluster", description="Run the cell on every task of a TensorFlow cluster.")
-    _add_shape(parser)
+    add_shape(parser, _SHAPE)
     group = parser.add_argument_group("the cell")
     group.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
     group.add_argument(
@@ -280,7 +177,9 @@ def cell_parser() -> _Parser:
     group.add_argument("--no-capture", action="store_true", help="send nothing but what --push names")
     group.add_argument("--fresh", action="store_true", help="new processes for this cell, ended with it")
     group.add_argument("--detach", action="store_true", help="return at once; the cell goes on")
-    group.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="stop it after that, with stacks")
+    group.add_argument(
+        "--timeout", type=parse_seconds, metavar="SECONDS", help="stop it after that, with stacks"
+    )
     group.add_argument("--keep-going", action="store_true", help="one failing task does not stop the others")
     group.add_argument("--view", choices=VIEWS, default="auto", help="how output is shown")
     group.add_argument(
@@ -306,7 +205,7 @@ def parse_cell_line(line: str) -> CellOptions:
     if found.compare and (found.workers is not None or found.fresh):
         parser.error("--compare brings its own sizes; leave --workers and --fresh out")
     return CellOptions(
-        shape=_shape_of(found, parser),
+        shape=shape_of(found, parser),
         cluster=found.cluster,
         on=found.on,
         out=found.out,
@@ -360,7 +259,7 @@ def line_parser(command: str) -> _Parser:
     parser = _Parser(f"%tfcluster {command}", description=COMMANDS[command])
     parser.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
     if command in ("start", "restart", "doctor"):
-        _add_shape(parser)
+        add_shape(parser, _SHAPE)
     if command == "debug":
         parser.add_argument("words", nargs=1, metavar="TASK", help="the task")
     if command in ("restart", "logs", "errors", "interrupt", "stacks", "revive"):
@@ -375,14 +274,16 @@ def line_parser(command: str) -> _Parser:
     if command == "status":
         parser.add_argument("--json", action="store_true", help="for programs")
     if command == "wait":
-        parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="then say who still runs")
+        parser.add_argument(
+            "--timeout", type=parse_seconds, metavar="SECONDS", help="then say who still runs"
+        )
     if command == "attach":
         parser.add_argument("words", nargs="?", metavar="RUN", help="its name; the newest without one")
-        parser.add_argument("--cell", type=_count, metavar="N", help="the notebook's number of the cell")
+        parser.add_argument("--cell", type=parse_count, metavar="N", help="the notebook's number of the cell")
         parser.add_argument("--full", action="store_true", help="without the limit of a saved cell")
         parser.add_argument("--all", action="store_true", help="list the runs and their cells")
     if command == "logs":
-        parser.add_argument("--tail", type=_count, metavar="N", help="the last N lines of each")
+        parser.add_argument("--tail", type=parse_count, metavar="N", help="the last N lines of each")
         parser.add_argument("--grep", metavar="RE", help="only lines that match")
         parser.add_argument("--path", action="store_true", help="where the files are")
     return parser
@@ -391,11 +292,11 @@ def line_parser(command: str) -> _Parser:
 def _add_fault(parser: _Parser, command: str) -> None:
     if command == "chaos":
         parser.add_argument(
-            "--seed", type=_count, default=0, metavar="N", help="the same one, the same faults"
+            "--seed", type=parse_count, default=0, metavar="N", help="the same one, the same faults"
         )
-        parser.add_argument("--seconds", type=_seconds, default=30.0, metavar="S", help="how long (30)")
+        parser.add_argument("--seconds", type=parse_seconds, default=30.0, metavar="S", help="how long (30)")
         parser.add_argument(
-            "--every", type=_seconds, default=3.0, metavar="S", help="mean time between two (3)"
+            "--every", type=parse_seconds, default=3.0, metavar="S", help="mean time between two (3)"
         )
         parser.add_argument("--faults", type=_name_list, metavar="A,B", help=f"of {', '.join(KINDS)}")
         parser.add_argument("--on", metavar="SELECTOR", help="tasks that they may hit")
@@ -408,7 +309,9 @@ def _add_fault(parser: _Parser, command: str) -> None:
         parser.add_argument("amount", type=_bytes, metavar="BYTES", help="such as 1000000, 200MB, 1GB")
     if command == "kill":
         parser.add_argument("--signal", type=_signal, default=signal.SIGKILL, metavar="S", help="KILL")
-    parser.add_argument("--after", type=_seconds, metavar="S", help="in so many seconds; returns at once")
+    parser.add_argument(
+        "--after", type=parse_seconds, metavar="S", help="in so many seconds; returns at once"
+    )
 
 
 def overview() -> str:
@@ -438,7 +341,7 @@ def parse_line(line: str) -> LineOptions:
     return LineOptions(
         command=command,
         cluster=found.cluster,
-        shape=_shape_of(found, parser) if has_shape else ShapeOptions(),
+        shape=shape_of(found, parser) if has_shape else ShapeOptions(),
         words=_words(getattr(found, "words", ())),
         on=getattr(found, "on", None),
         all=getattr(found, "all", False),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from tfmagic import tables
 from tfmagic.runs import Run
 from tfmagic.spec import TASK_TYPES, TaskId
 from tfmagic.tasklog import read_output
@@ -84,15 +85,13 @@ class TaskResults(Mapping[str, T], Generic[T]):
 
 def table_bundle(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> dict[str, str]:
     """A table as text and as html that reads in any front end, also untrusted."""
-    widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
-    lines = ["  ".join(str(c).ljust(w) for c, w in zip(row, widths, strict=True)) for row in [header, *rows]]
     cells = "".join(
         "<tr>" + "".join(f'<td style="text-align:left">{html.escape(str(c))}</td>' for c in row) + "</tr>"
         for row in rows
     )
     head = "".join(f'<th style="text-align:left">{html.escape(c)}</th>' for c in header)
     return {
-        "text/plain": "\n".join(line.rstrip() for line in lines),
+        "text/plain": tables.to_text(header, rows),
         "text/html": f"<table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table>",
     }
 

@@ -13,6 +13,7 @@ whose kernel is alive is left alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import platformdirs
 
-from tfmagic.errors import LaunchError
+from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.identity import from_json, identify
 from tfmagic.spec import TaskId, parse_task
 
@@ -62,7 +63,11 @@ class Run:
     @property
     def tasks(self) -> tuple[TaskId, ...]:
         """The tasks that have a log."""
-        return tuple(sorted(parse_task(path.stem) for path in self.folder.glob("*-*.log")))
+        found = []
+        for path in self.folder.glob("*-*.log"):
+            with contextlib.suppress(ClusterSpecError):  # a file of somebody else's
+                found.append(parse_task(path.stem))
+        return tuple(sorted(found))
 
     def log_path(self, task: TaskId) -> Path:
         path = self._log_paths.get(task)
@@ -166,9 +171,9 @@ def kernel_lives(run: Run) -> bool:
         return True  # half-made at this very moment
 
 
-def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> None:
-    """Delete the oldest runs that are over age or over the total size, and whose kernel is gone."""
-    found = []
+def old_runs(base: Path, keep_days: float, keep_bytes: int) -> list[Run]:
+    """The oldest runs that are over age or over the total size, and whose kernel is gone."""
+    found, old = [], []
     for folder in (base / "runs").glob("*"):
         try:
             meta = json.loads((folder / "run.json").read_text())
@@ -180,5 +185,14 @@ def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> None:
     for started, size, folder in sorted(found, key=lambda run: run[0]):
         too_old = time.time() - started > keep_days * 86400
         if (too_old or total > keep_bytes) and not kernel_lives(Run(folder)):
-            shutil.rmtree(folder, ignore_errors=True)
+            old.append(Run(folder))
             total -= size
+    return old
+
+
+def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> list[Run]:
+    """Delete them; which they were."""
+    old = old_runs(base, keep_days, keep_bytes)
+    for run in old:
+        shutil.rmtree(run.folder, ignore_errors=True)
+    return old

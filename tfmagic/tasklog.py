@@ -8,7 +8,9 @@ as bytes, all others go through a `Screen`: no control reaches who reads, and a 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tfmagic.lines import LIMIT_COLUMNS
@@ -223,6 +225,16 @@ def read_rows(path: Path) -> Iterator[Row]:
         while chunk := file.read(_PIECE_BYTES):
             yield from stream.feed(chunk)
     yield from stream.finish()
+
+
+def log_lines(
+    path: Path, task: TaskId, tail: int | None = None, pattern: re.Pattern[str] | None = None
+) -> Iterator[str]:
+    """The lines of a log that match, prefixed, or the last `tail` of them; in constant memory."""
+    head = prefix(task)
+    lines: Iterable[str] = (plain_text(row) for row in read_rows(path))
+    lines = (f"{head}{line}\n" for line in lines if pattern is None or pattern.search(line))
+    yield from lines if tail is None else deque(lines, maxlen=tail)
 
 
 def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0) -> list[str]:

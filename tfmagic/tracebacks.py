@@ -79,7 +79,7 @@ def _pack(
     error: BaseException, main: Mapping[str, Any], linkable: Callable[[str], bool], where: str, cell_file: str
 ) -> PackedError:
     if isinstance(error, KeyboardInterrupt):  # the notebook makes its own
-        text = _format(error, without_our_frames(error.__traceback__))
+        text = _format(error, _without_our_handler(without_our_frames(error.__traceback__)))
         line = _line_in(error, cell_file)
         return PackedError("KeyboardInterrupt", _clip(_message(error)), text, None, where, (), line)
     chain = list(_chain(error))
@@ -263,6 +263,17 @@ def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
+def _without_our_handler(frames: TracebackType | None) -> TracebackType | None:
+    """Drop our frames below the user's code: the handler of the signal that raised there."""
+    entries = []
+    while frames is not None:
+        entries.append(frames)
+        frames = frames.tb_next
+    while entries and entries[-1].tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
+        entries.pop()
+    return _linked(entries)
+
+
 def _shortened(frames: TracebackType | None) -> TracebackType | None:
     """At most `_MAX_FRAMES` frames: of a deep recursion the first and the last."""
     entries = []
@@ -271,10 +282,14 @@ def _shortened(frames: TracebackType | None) -> TracebackType | None:
         frames = frames.tb_next
     if len(entries) > _MAX_FRAMES:
         entries = entries[: _MAX_FRAMES // 2] + entries[-_MAX_FRAMES // 2 :]
-    shortened = None
+    return _linked(entries)
+
+
+def _linked(entries: list[TracebackType]) -> TracebackType | None:
+    made = None
     for entry in reversed(entries):
-        shortened = TracebackType(shortened, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return shortened
+        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return made
 
 
 def _frames_of(error: BaseException) -> list[FrameType]:

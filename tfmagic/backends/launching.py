@@ -79,7 +79,8 @@ class LauncherProcess:
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; "
             f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
-            f"from tfmagic.task import launcher; launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {_preload()!r})"
+            "from tfmagic.task import launcher; "
+            f"launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {_preload()!r})"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],

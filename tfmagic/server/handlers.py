@@ -25,7 +25,7 @@ from tornado.iostream import StreamClosedError
 
 from tfmagic.server.durations import CellsFile
 from tfmagic.server.logs import Span, open_log, span_from_offset, span_of_range, span_of_tail
-from tfmagic.server.snapshots import Snapshot, newest_runs, read_snapshot
+from tfmagic.snapshots import Snapshot, newest_runs, read_snapshot
 
 AUTH_RESOURCE = "tfmagic"
 MAX_RUNS = 200

@@ -29,11 +29,11 @@ MAX_TEXT = 200  # characters of a name or a note: a label is not a place for a n
 _MAX_BYTES = 1 << 20  # a status of 1,000 tasks has 400 kB
 _MAX_TASKS = 2000
 _FRESH_S = 60.0  # the kernel writes at least every 10 s
-_TASK_NUMBERS = (
+TASK_NUMBERS = (
     *("pid", "uptime_s", "cpu_percent", "cpu_s", "memory_bytes", "shared_bytes"),
     *("threads", "open_files", "restarts", "stalls", "log_bytes", "line"),
 )
-_TASK_TEXTS = ("host", "address", "doing", "note")
+TASK_TEXTS = ("host", "address", "doing", "note")
 
 Number = int | float
 
@@ -59,6 +59,7 @@ class Snapshot:
 
     Attributes:
         run: The folder's name.
+        pid: Of its kernel.
         live: Its kernel lives, and says that the cluster does.
         died: Its kernel is gone and had not said that the cluster ended.
         readable: False for a status.json that is there and no use.
@@ -69,6 +70,7 @@ class Snapshot:
     run: str
     cluster: str = ""
     shape: str = ""
+    pid: int = 0
     started: float = 0.0
     live: bool = False
     died: bool = False
@@ -121,6 +123,7 @@ def read_snapshot(folder: Path) -> Snapshot | None:
         run=folder.name,
         cluster=clean_text(made.get("cluster")) or clean_text(said.get("cluster")),
         shape=clean_text(said.get("shape")) or clean_text(made.get("shape")),
+        pid=int(pid),
         started=float(started),
         live=lives,
         died=open_ended and not lives,
@@ -201,9 +204,9 @@ def _read_tasks(content: object) -> tuple[TaskStatus, ...]:
         name = part.get("task") if isinstance(part, dict) else None
         if isinstance(name, str) and is_task_name(name):
             state = part.get("state")
-            texts = {key: clean_text(part[key]) for key in _TASK_TEXTS if isinstance(part.get(key), str)}
+            texts = {key: clean_text(part[key]) for key in TASK_TEXTS if isinstance(part.get(key), str)}
             known = state if state in STATES else ""
-            found[name] = TaskStatus(name, known, _numbers(part, _TASK_NUMBERS), texts)
+            found[name] = TaskStatus(name, known, _numbers(part, TASK_NUMBERS), texts)
     return tuple(found.values())
 
 

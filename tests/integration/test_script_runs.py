@@ -1,0 +1,454 @@
+"""Scripts on a cluster: what they find, how a run ends, and what is left of it. Real processes and signals."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import psutil
+import pytest
+from conftest import ENDED_S, alive, wait_until
+
+RUN_S = 120.0  # an import of TensorFlow on a busy machine, and a training
+
+
+class Runner:
+    """``python -m tfmagic ...`` under way: its output in files, which nobody has to read."""
+
+    def __init__(self, folder, words, **more):
+        self.folder = folder
+        self.out_path, self.err_path = folder / "out.txt", folder / "err.txt"
+        environ = {
+            **os.environ,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TFMAGIC_STATE_DIR": str(folder / "state"),
+            **more,
+        }
+        with self.out_path.open("wb") as out, self.err_path.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tfmagic", *map(str, words)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environ,
+                cwd=folder,
+            )
+
+    @property
+    def out(self):
+        return self.out_path.read_text("utf-8", "replace")
+
+    @property
+    def err(self):
+        return self.err_path.read_text("utf-8", "replace")
+
+    def lines(self, task):
+        """What a task has printed."""
+        head = f"[{task}]:".ljust(14) + " "
+        return [line[15:] for line in self.out.splitlines() if line.startswith(head)]
+
+    def wait_for(self, text):
+        wait_until(lambda: text in self.out + self.err or self.process.poll() is not None, RUN_S)
+        assert text in self.out + self.err, self.out + self.err
+
+    def wait(self):
+        return self.process.wait(RUN_S)
+
+    def below(self):
+        return {child.pid for child in psutil.Process(self.process.pid).children(recursive=True)}
+
+
+@pytest.fixture
+def tool(tmp_path):
+    """Start a command in a folder of the test's own; what it leaves is ended, and fails the test."""
+    started = []
+
+    def start(*words, **more):
+        folder = tmp_path / f"command-{len(started)}"
+        folder.mkdir()
+        (folder / "state").symlink_to(state)
+        started.append(Runner(folder, words, **more))
+        return started[-1]
+
+    state = tmp_path / "state"
+    state.mkdir()
+    yield start
+    for runner in started:
+        if runner.process.poll() is None:
+            runner.process.kill()
+            runner.process.wait()
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Write a script; its path."""
+
+    def write(code, name="script.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(code))
+        return path
+
+    return write
+
+
+TRAINING = """
+    import argparse, logging, multiprocessing, os, pickle, sys
+    import neighbour
+    import numpy as np
+    import tensorflow as tf
+
+    class Config:
+        pass
+
+    def double(x):
+        return 2 * x
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--epochs", type=int)
+        parser.add_argument("rest", nargs="*")
+        args = parser.parse_args()
+        assert args.rest == ["--workers", "9"] and sys.argv[0] == os.environ["TYPED"], sys.argv
+        assert type(pickle.loads(pickle.dumps(Config()))) is Config and Config.__module__ == "__main__"
+        assert os.path.samefile(__file__, sys.argv[0]) and sys.path[0] == os.path.dirname(__file__)
+        assert neighbour.HERE == 1
+        try:
+            get_ipython()
+        except NameError:
+            pass
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            assert pool.map(double, [1, 2]) == [2, 4]
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        x = np.arange(64, dtype="float32").reshape(-1, 1) / 64
+        data = tf.data.Dataset.from_tensor_slices((x, 2 * x)).batch(16)
+        with strategy.scope():
+            model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        losses = model.fit(data, epochs=args.epochs, verbose=0).history["loss"]
+        assert len(losses) == args.epochs and losses[-1] < losses[0]
+        print("trained on", strategy.num_replicas_in_sync, "loss %.6f" % losses[-1])
+        return 0
+
+    if __name__ == "__main__":
+        sys.exit(main())
+"""
+
+
+def test_a_script_trains_as_python_would_run_it_and_its_logs_can_be_kept(tool, script, tmp_path):
+    path = script(TRAINING)
+    script("HERE = 1", "neighbour.py")
+    words = ("run", "--env", f"TYPED={path}", "--log-dir", tmp_path / "kept", path)
+    run = tool(*words, "--epochs", 3, "--", "--workers", 9)
+    assert run.wait() == 0, run.out + run.err
+    (first,) = [line for line in run.lines("worker-0") if line.startswith("trained")]
+    (second,) = [line for line in run.lines("worker-1") if line.startswith("trained")]
+    assert first == second and first.startswith("trained on 2")
+    assert run.err == ""
+    assert first in (tmp_path / "kept" / "worker-0.log").read_text()
+    logs = tool("logs", "script", "worker-1", "--grep", "^trained")
+    assert logs.wait() == 0 and logs.out == f"[worker-1]:    {second}\n"
+
+
+def test_a_module_runs_with_absl_and_what_its_main_returns_is_the_exit_code(tool, script, tmp_path):
+    script("", "package/__init__.py")
+    script(
+        """
+        from absl import app, flags
+        from . import part
+        flags.DEFINE_integer("code", 0, "")
+        def main(argv):
+            print("main", argv[1:], __spec__.name, part.__name__)
+            return flags.FLAGS.code
+        if __name__ == "__main__":
+            app.run(main)
+        """,
+        "package/train.py",
+    )
+    script("", "package/part.py")
+    run = tool("run", "--workers", 1, "-m", "package.train", "--code=3", "x", PYTHONPATH=_path(tmp_path))
+    assert run.wait() == 3, run.err
+    assert run.lines("worker-0") == ["main ['x'] package.train package.part"]
+    assert "worker-0 failed: it exited with code 3" in run.err
+
+
+def _path(folder):
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
+
+
+def test_the_task_that_failed_first_is_named_with_its_line_and_nobody_waits_for_it(tool, script):
+    path = script(
+        """
+        import tensorflow as tf
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        index = strategy.cluster_resolver.task_id
+
+        @tf.function
+        def meet():
+            def step():
+                return tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0))
+            return strategy.run(step)
+
+        def load():
+            raise OSError("no such batch")  # line 13
+
+        meet()
+        if index == 1:
+            load()
+        meet()
+        """
+    )
+    run = tool("run", path)
+    assert run.wait() == 1
+    assert f"worker-1 failed first: it raised OSError: no such batch, at {path}, line 13, in load" in run.err
+    traceback = run.err.partition("Traceback")[2].partition("tfmagic:")[0]
+    assert "load()" in traceback and "tfmagic" not in traceback
+    assert re.search(r"tfmagic: (also on|ended the others:) worker-0", run.err), run.err
+    assert "OSError: no such batch" in run.lines("worker-1")
+
+
+def test_an_exit_code_a_signal_and_an_end_in_good_order(tool, script):
+    """Exit functions and threads that are no daemons have their say; a crash tells its line."""
+    path = script(
+        """
+        import atexit, os, signal, sys, threading, time
+        how, task = sys.argv[1], os.environ["TF_CONFIG"].rpartition('"index": ')[2][0]
+        atexit.register(print, "at the end")
+        if task == "1":
+            def late():
+                threading.main_thread().join()
+                print("a thread")
+            threading.Thread(target=late).start()
+            if how == "crash":
+                os.kill(os.getpid(), signal.SIGSEGV)  # line 11
+            sys.exit(7)
+        time.sleep(1000)
+        """
+    )
+    ends, crash = tool("run", "--grace", "0.1", path, "code"), tool("run", "--quiet", path, "crash")
+    assert ends.wait() == 7
+    assert ends.lines("worker-1") == ["a thread", "at the end"]
+    assert "worker-1 failed first: it exited with code 7" in ends.err
+    assert "ended the others: worker-0" in ends.err and ends.err.endswith("exit code 7\n")
+    assert crash.wait() == 128 + signal.SIGSEGV
+    assert "it was ended by SIGSEGV" in crash.err and f"at {path}, line 11" in crash.err
+    assert "worker-0" not in crash.out
+
+
+def test_a_run_that_takes_too_long_is_ended_and_says_where_it_was(tool, script):
+    path = script("import time\ndef wait():\n    time.sleep(1000)\nwait()\n")
+    run = tool("run", "--timeout", "0.5", path)
+    assert run.wait() == 124
+    assert "was not done after 0.5 s (--timeout)" in run.err
+    assert f'File "{path}", line 3 in wait' in run.err and "worker-0, worker-1:" in run.err
+
+
+STUBBORN = """
+    import signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("saved")))
+    print("ready")
+    while True:
+        try:
+            time.sleep(1000)
+        except KeyboardInterrupt:
+            print("not now")
+            if "obey" in sys.argv:
+                raise
+"""
+
+
+def test_ctrl_c_is_for_the_scripts_and_a_second_one_kills_them(tool, script):
+    path = script(STUBBORN)
+    obedient, stubborn = tool("run", path, "obey"), tool("run", path)
+    for run in (obedient, stubborn):
+        wait_until(lambda run=run: run.out.count("ready") == 2, RUN_S)
+        run.process.send_signal(signal.SIGINT)
+    assert obedient.wait() == 130
+    assert obedient.lines("worker-1")[:2] == ["ready", "not now"]
+    assert "KeyboardInterrupt" in obedient.lines("worker-1") and "the run was interrupted" in obedient.err
+    wait_until(lambda: stubborn.out.count("not now") == 2, RUN_S)
+    assert stubborn.process.poll() is None
+    stubborn.process.send_signal(signal.SIGINT)
+    assert stubborn.wait() == 130
+
+
+PREEMPTED = """
+    import sys
+    import tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        steps = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)  # so that all are at one step
+    folder = f"{sys.argv[1]}/{strategy.cluster_resolver.task_id}"
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(steps=steps), folder, max_to_keep=1)
+    handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+        strategy.cluster_resolver,
+        manager,
+        tf.distribute.experimental.TerminationConfig(exit_fn=lambda: sys.exit(42), grace_period=0),
+    )
+
+    @tf.function
+    def step():
+        strategy.run(lambda: steps.assign_add(1.0))
+
+    print("ready")
+    while True:
+        handler.run(step)
+"""
+
+
+def test_sigterm_is_passed_on_so_that_the_scripts_can_save(tool, script, tmp_path):
+    own, handler = tool("run", script(STUBBORN)), tool("run", script(PREEMPTED, "preempted.py"), tmp_path)
+    for run in (own, handler):
+        wait_until(lambda run=run: run.out.count("ready") == 2, RUN_S)
+        run.process.send_signal(signal.SIGTERM)
+    assert own.wait() == 143
+    assert own.lines("worker-0") == own.lines("worker-1") == ["ready", "saved"]
+    assert handler.wait() == 143
+    assert "Traceback" not in handler.out
+    assert (tmp_path / "0" / "ckpt-1.index").exists() and (tmp_path / "1" / "ckpt-1.index").exists()
+
+
+SERVERS = """
+    import sys
+    import tensorflow as tf
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type in ("worker", "ps"):
+        server = tf.distribute.Server(
+            resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+        )
+        server.join()
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        total = tf.Variable(0.0)
+
+    @tf.function
+    def step():
+        total.assign_add(1.0)
+
+    for _ in range(5):
+        coordinator.schedule(step)
+    coordinator.join()
+    print("total", total.numpy(), total.device)
+"""
+
+
+def test_parameter_servers_that_the_script_starts_end_with_the_chief(tool, script):
+    run = tool("run", "--workers", 2, "--ps", 1, script(SERVERS))
+    assert run.wait() == 0, run.out + run.err
+    assert any(line.startswith("total 5.0 /job:ps") for line in run.lines("chief-0"))
+    assert run.err == ""
+
+
+def test_who_ends_comes_back_and_the_others_with_it(tool, script, tmp_path):
+    path = script(
+        """
+        import os, pathlib, sys, time
+        import tfmagic
+        me = tfmagic.current_task().name
+        mark = pathlib.Path(sys.argv[1], me)
+        first = not mark.exists()
+        mark.touch()
+        print("first" if first else "again", flush=True)
+        if first:
+            time.sleep(1000) if me == "worker-0" else os._exit(5)
+        tfmagic.barrier(60)
+        """
+    )
+    run = tool("run", "--auto-restart", 2, path, tmp_path)
+    assert run.wait() == 0, run.out + run.err
+    assert run.lines("worker-1") == ["first", "again"] and run.lines("worker-0")[-1] == "again"
+    assert "worker-1 exited with code 5: new processes for worker-0, worker-1 (restart 1 of 2)" in run.err
+
+
+SLEEPING = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '1000'])\nprint('ready')\ntime.sleep(1000)\n"
+
+
+def test_a_running_script_is_seen_followed_and_gone_when_its_runner_is_killed(tool, script):
+    run = tool("run", script(SLEEPING, "sleeper.py"))
+    wait_until(lambda: run.out.count("ready") == 2, RUN_S)
+    follow = tool("logs", "sleeper", "--follow", "--tail", 1)
+    wait_until(lambda: follow.out.count("ready") == 2, RUN_S)
+    status = tool("status", "--json")
+    assert status.wait() == 0
+    (seen,) = json.loads(status.out)
+    assert (seen["state"], seen["pid"], seen["cluster"]) == ("running", run.process.pid, "sleeper")
+    assert [task["task"] for task in seen["tasks"]] == ["worker-0", "worker-1"]
+    assert {task["pid"] for task in seen["tasks"]} <= run.below()
+    table = tool("status")
+    assert table.wait() == 0
+    assert "cluster sleeper: running, 2 workers" in table.out and "127.0.0.1:" in table.out
+    below = run.below()
+    assert len(below) >= 4  # keeper, launcher, tasks
+    run.process.kill()
+    run.wait()
+    wait_until(lambda: not alive(below), ENDED_S)
+    assert follow.wait() == 0  # the run has ended
+    died = tool("status", "--all")
+    assert died.wait() == 0 and "cluster sleeper: died" in died.out
+    listed = tool("logs", "--list")
+    assert listed.wait() == 0 and re.search(r"-sleeper-\d+  died, 2 workers", listed.out)
+
+
+def test_what_a_killed_runner_and_its_guards_have_left_is_reaped(tool, script):
+    run = tool("run", "--workers", 1, script(SLEEPING))
+    wait_until(lambda: "ready" in run.out, RUN_S)
+    keeper, launcher = _guards(run.process.pid)
+    below = run.below() - {keeper, launcher}
+    for pid in (run.process.pid, keeper, launcher):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (run.process.pid, keeper, launcher):
+        os.kill(pid, signal.SIGKILL)
+    run.wait()
+    left = wait_until(lambda: alive(below) if not alive({keeper, launcher}) else None)
+    dry = tool("reap", "--dry-run")
+    assert dry.wait() == 1
+    (sleeper,) = alive(left)  # in a session of its own: nobody's death has reached it
+    assert f"would end a process that a task has started (pid {sleeper}) of run " in dry.out
+    reap = tool("reap")
+    assert reap.wait() == 0 and f"ended a process that a task has started (pid {sleeper})" in reap.out
+    assert not alive(left)
+    again = tool("reap")
+    assert again.wait() == 0 and again.out.startswith("no process of a kernel that is gone")
+
+
+def _guards(pid):
+    (keeper,) = [p.pid for p in psutil.Process(pid).children() if "keeper" in " ".join(p.cmdline())]
+    (launcher,) = [p.pid for p in psutil.Process(keeper).children()]
+    return keeper, launcher
+
+
+def test_a_pipe_that_nobody_reads_on_ends_the_run_quietly(tool, script, tmp_path):
+    path = script("import time\nwhile True:\n    print('line')\n    time.sleep(0.01)\n")
+    command = [sys.executable, "-m", "tfmagic", "run", str(path)]
+    with (tmp_path / "err.txt").open("wb") as err:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err)
+    reader = threading.Timer(RUN_S, process.kill)
+    reader.start()
+    assert process.stdout.readline().endswith(b" line\n")
+    process.stdout.close()
+    assert process.wait(RUN_S) == 128 + signal.SIGPIPE
+    reader.cancel()
+    reader.join()
+    text = (tmp_path / "err.txt").read_text()
+    assert "Traceback" not in text and "nobody reads the output any more" in text
+
+
+def test_nothing_is_started_for_a_cluster_or_a_script_that_cannot_be(tool, script):
+    broken = script("x = (\n", "broken.py")
+    for words, code, said in (
+        (("run", "nowhere.py"), 2, "can't open file 'nowhere.py'"),
+        (("run", "-m", "nowhere"), 2, "No module named nowhere"),
+        (("run", broken), 1, "SyntaxError: '(' was never closed"),
+        (("run", "--workers", 0, broken), 1, "SyntaxError"),
+        (("run", "--workers", 0, script("")), 2, "at least one chief or worker"),
+        (("run", "--workers", 100_000, script("")), 125, "nothing was started"),
+    ):
+        run = tool(*words)
+        assert run.wait() == code, run.err
+        assert said in run.err
+        assert not list((run.folder / "state").glob("runs/*"))

@@ -1,0 +1,516 @@
+"""The command line's pure side: what words mean, exit codes, summaries, and what help says."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tfmagic.arguments import shape_of
+from tfmagic.cli import logs, main, pages, parsers, targets
+from tfmagic.cli.doctor import in_a_shell
+from tfmagic.cli.run import name_of
+from tfmagic.cli.verdicts import Ending, Verdict, code_of, exit_code, place_of, summarize
+from tfmagic.events import CellRaised, PackedError, TaskExited, TaskLost
+from tfmagic.runs import Run
+from tfmagic.spec import TaskId
+
+GONE = 2**22 + 1  # above what Linux gives
+WORKER, CHIEF = TaskId("worker", 1), TaskId("chief", 0)
+SELECTORS = ["worker", "worker-1", "worker-0:2", "all", "ps,worker-0"]
+
+
+def read(*words):
+    return parsers.parse(words)
+
+
+def refusal(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        parsers.parse(words)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+# ---- what words mean ----------------------------------------------------------------------------
+
+
+def test_all_that_follows_the_script_is_its_own():
+    found = read(
+        *[
+            "run",
+            "--workers",
+            "3",
+            "--env",
+            "A=1",
+            "--env=B=2",
+            "train.py",
+            "--workers",
+            "9",
+            "-m",
+            "x",
+            "--",
+            "--help",
+        ]
+    )
+    assert (found.target, found.is_module) == ("train.py", False)
+    assert found.argv == ["--workers", "9", "-m", "x", "--", "--help"]
+    shape = shape_of(found, found.parser)
+    assert shape.workers == 3 and shape.env == (("A", "1"), ("B", "2"))
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "argv"),
+    [
+        ("-m package.train -x --workers 2", "package.train", ["-x", "--workers", "2"]),
+        ("--chief -mtrain a", "train", ["a"]),
+        ("--timeout=5 -m train -- b", "train", ["--", "b"]),
+    ],
+)
+def test_a_module_is_named_as_python_names_it(words, target, argv):
+    found = read("run", *words.split())
+    assert (found.target, found.argv, found.is_module) == (target, argv, True)
+
+
+def test_a_script_whose_name_looks_like_an_option_stands_behind_two_dashes():
+    assert read("run", "--quiet", "--", "-odd.py", "x").target == "-odd.py"
+
+
+def test_every_option_of_a_run():
+    found = read(
+        *[
+            "run",
+            "--workers",
+            "2",
+            "--ps",
+            "1",
+            "--chief",
+            "--evaluator",
+            "--env",
+            "A=1",
+            "--gpus-per-task",
+            "0",
+            "--keras",
+            "2",
+            "--no-keras-fix",
+            "--auto-restart",
+            "2",
+            "--isolate",
+            "--timeout",
+            "2.5",
+            "--keep-going",
+            "--grace",
+            "0",
+            "--term-grace",
+            "7",
+            "--log-dir",
+            "d",
+            "--quiet",
+            "s.py",
+        ]
+    )
+    shape = shape_of(found, found.parser)
+    assert (shape.workers, shape.ps, shape.chief, shape.evaluator) == (2, 1, True, True)
+    assert (shape.gpus_per_task, shape.keras, shape.keras_fix, shape.auto_restart) == (0, 2, False, 2)
+    assert shape.isolate and shape.backend == "local"
+    assert (found.timeout, found.grace, found.term_grace) == (2.5, 0.0, 7.0)
+    assert found.keep_going and found.quiet and found.log_dir == "d"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "a command is missing"),
+        ("nope", "no command 'nope'"),
+        ("run", "a script is missing"),
+        ("run -m", "needs the name of a module"),
+        ("run -m a/b.py", "is not the name of a module"),
+        ("run -", "standard input"),
+        ("run --nope s.py", "unrecognized arguments: --nope"),
+        ("run --workers", "expected one argument"),
+        ("run --workers x s.py", "not a number of tasks"),
+        ("run --grace -1 s.py", "expected one argument|more than 0"),
+        ("run --timeout 0 s.py", "more than 0"),
+        ("run --backend ray s.py", "unrecognized arguments"),
+        ("run --wor 2 s.py", "unrecognized arguments"),
+        ("status x", "unrecognized arguments: x"),
+        ("logs --tail x", "not a number of lines"),
+        ("logs --grep [", "not a regular expression"),
+        ("doctor --ps one", "not a number of tasks"),
+    ],
+)
+def test_a_mistake_is_told_with_a_next_step(capsys, words, said):
+    text = refusal(capsys, *words.split())
+    assert re.search(said, text) and "--help" in text
+
+
+# ---- help ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", pages.PAGES)
+def test_the_help_of_a_command_has_its_options_examples_and_exit_codes(command):
+    text = parsers.make_parser(command).format_help()
+    for option in parsers.make_parser(command)._option_string_actions:
+        assert re.search(rf"(^|[ ,]){re.escape(option)}\b", text, re.MULTILINE), option
+    for code, meaning in pages.PAGES[command].exits:
+        assert re.search(rf"^  {re.escape(code)} +{re.escape(meaning)}$", text, re.MULTILINE)
+    for line, _ in pages.PAGES[command].examples:
+        assert line in text
+
+
+@pytest.mark.parametrize("command", pages.PAGES)
+def test_the_examples_of_help_can_be_typed(command):
+    for line, _ in pages.PAGES[command].examples:
+        words = line.partition(" | ")[0].replace("'", "").split()
+        assert read(*words).command == command
+
+
+def test_the_help_of_all_reads_as_a_man_page(capsys):
+    for words in (["--help"], ["-h"], ["help"]):
+        with pytest.raises(SystemExit) as ended:
+            parsers.parse(words)
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        sections = re.findall(r"^[A-Z ]+$", text, re.MULTILINE)
+        assert sections[:4] == ["NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS"]
+        assert all(f"    {name} " in text for name in pages.PAGES)
+        assert max(map(len, text.splitlines())) <= 110
+    with pytest.raises(SystemExit):
+        parsers.parse(["help", "logs"])
+    assert "--follow" in capsys.readouterr().out
+
+
+def test_help_and_looking_load_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from tfmagic.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print({m.partition('.')[0] for m in sys.modules}, file=sys.stderr)"
+    )
+    heavy = {
+        "help": {"dill", "psutil", "traitlets"},
+        "status": set(),
+        "logs": set(),
+        "doctor": set(),
+        "reap": set(),
+    }
+    for command, more in heavy.items():
+        done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True)
+        loaded = set(re.findall(r"'(\w+)'", done.stderr.splitlines()[-1]))
+        assert "tfmagic" in loaded
+        assert not loaded & ({"tensorflow", "keras", "IPython", "ipywidgets", "numpy"} | more), command
+
+
+# ---- exit codes and summaries -------------------------------------------------------------------
+
+
+def raised(interrupted=False):
+    packed = PackedError("ValueError", "bad", "ValueError: bad\n", None, "worker-1")
+    return CellRaised(WORKER, 1, 1, 0.1, 0, packed, interrupted)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        (None, 0),
+        (raised(), 1),
+        (raised(interrupted=True), 130),
+        (TaskExited(WORKER, 1, 7), 7),
+        (TaskExited(WORKER, 1, -signal.SIGSEGV), 139),
+        (TaskExited(WORKER, 1, -signal.SIGKILL), 137),
+        (TaskLost(WORKER, 1, "the launcher was killed"), 137),
+    ],
+)
+def test_the_exit_code_is_that_of_the_task_that_failed_first(outcome, code):
+    assert code_of(outcome) == code
+    assert exit_code(Ending.ITSELF, outcome) == code
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (Ending.TIMEOUT, 124),
+        (Ending.NOT_STARTED, 125),
+        (Ending.INTERRUPTED, 130),
+        (Ending.BROKEN_PIPE, 141),
+        (Ending.TERMINATED, 143),
+    ],
+)
+def test_what_ended_the_run_from_outside_wins(ending, code):
+    assert exit_code(ending, TaskExited(WORKER, 1, 7)) == exit_code(ending, None) == code
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 30, in <module>
+    main()
+  File "/home/me/train.py", line 12, in step
+    return model(x)
+  File "/venv/lib/python3.11/site-packages/keras/src/utils/traceback_utils.py", line 122, in error_handler
+    raise e.with_traceback(filtered_tb) from None
+ValueError: bad
+"""
+CRASH = """\
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/home/me/train.py", line 4 in look
+  File "/home/me/train.py", line 9 in <module>
+"""
+
+
+@pytest.mark.parametrize(
+    ("stack", "innermost_first", "place"),
+    [
+        (TRACEBACK, False, "/home/me/train.py, line 12, in step"),
+        (CRASH, True, "/home/me/train.py, line 4, in look"),
+        ('  File "t.py", line 3\n    x = (\nSyntaxError: never closed', False, "t.py, line 3"),
+        ('  File "/a/site-packages/b.py", line 5, in c\n', False, "/a/site-packages/b.py, line 5, in c"),
+        ("ValueError: bad", False, ""),
+    ],
+)
+def test_the_place_of_a_failure_is_the_innermost_line_of_the_users(stack, innermost_first, place):
+    assert place_of(stack, innermost_first) == place
+
+
+def test_a_summary_says_who_why_where_and_what_became_of_the_others():
+    verdict = Verdict(
+        Ending.ITSELF,
+        1,
+        WORKER,
+        "raised ValueError: bad",
+        "train.py, line 12",
+        "Traceback:\nValueError: bad",
+        ["also on worker-2: UnavailableError: gone"],
+        [TaskId("worker", 0), CHIEF],
+        1.0,
+        "tfmagic logs x",
+    )
+    assert summarize(verdict).splitlines() == [
+        "tfmagic: worker-1 failed first: it raised ValueError: bad, at train.py, line 12",
+        "    Traceback:",
+        "    ValueError: bad",
+        "tfmagic: also on worker-2: UnavailableError: gone",
+        "tfmagic: ended the others: chief-0, worker-0",
+        "tfmagic: all output:  tfmagic logs x",
+        "tfmagic: exit code 1",
+    ]
+
+
+def test_a_run_that_went_well_has_no_summary():
+    assert summarize(Verdict(Ending.ITSELF, 0)) == ""
+
+
+# ---- scripts that cannot be ---------------------------------------------------------------------
+
+
+def test_what_python_can_run_is_no_complaint(tmp_path):
+    import compileall
+    import zipapp
+
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text("print(1)")
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    compileall.compile_dir(tmp_path / "app", legacy=True, quiet=1)
+    (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe4'\n")
+    for name in ("app", "app.pyz", "app/__main__.py", "app/__main__.pyc", "latin.py"):
+        assert targets.find_complaint(str(tmp_path / name), False) is None, name
+    assert targets.find_complaint("tensorflow.nowhere", True) is None  # only a task could know
+    assert targets.find_complaint("json", True) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        (None, 2, "No such file or directory"),
+        (b"x = (", 1, "SyntaxError"),
+        (b"x = '\xff'", 1, "SyntaxError"),
+        (b"\0", 1, "null bytes"),
+    ],
+)
+def test_what_python_cannot_run_is_told_before_anything_starts(tmp_path, content, code, said):
+    path = tmp_path / "script.py"
+    if content is not None:
+        path.write_bytes(content)
+    found = targets.find_complaint(str(path), False)
+    assert found[0] == code and said in found[1]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_module", "name"),
+    [
+        ("a/train.v2.py", False, "train_v2"),
+        ("package.train", True, "train"),
+        ("..", False, "_"),
+        (".py", False, "_py"),
+    ],
+)
+def test_a_run_is_called_after_its_script(target, is_module, name):
+    assert name_of(target, is_module) == name
+
+
+# ---- doctor -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("advice", "line"),
+    [
+        ("put it elsewhere:  %env TFMAGIC_STATE_DIR=/x", "put it elsewhere:  export TFMAGIC_STATE_DIR=/x"),
+        ('import os; del os.environ["TF_CONFIG"]', "unset TF_CONFIG"),
+        ('import os; os.environ["KERAS_BACKEND"] = "tensorflow"', "export KERAS_BACKEND=tensorflow"),
+        ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 4096))", "ulimit -n 300"),
+        ("instead:  !mv '/a' '/b'", "instead:  mv '/a' '/b'"),
+        ("ulimit -v unlimited   before Jupyter is started", "ulimit -v unlimited"),
+        ("%config TFCluster.max_log_bytes = 5", "tfmagic.Cluster(max_log_bytes=5)"),
+        ("pip install x, then restart the kernel", "pip install x"),
+    ],
+)
+def test_advice_for_a_notebook_is_told_as_a_shell_understands_it(advice, line):
+    assert in_a_shell(advice) == line
+
+
+def test_the_doctor_says_in_json_and_in_its_exit_code_that_something_will_fail(capsys, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    assert main(["doctor", "--json"]) == 1
+    findings = json.loads(capsys.readouterr().out)
+    (found,) = [f for f in findings if f["severity"] == "trouble"]
+    assert found["what"] == "KERAS_BACKEND is torch"
+    assert found["advice"].endswith("export KERAS_BACKEND=tensorflow")
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "✕ KERAS_BACKEND is torch\n    " in text and "\x1b" not in text
+    assert not re.search(r"%(env|config|tfcluster)|notebook's", text)
+    monkeypatch.delenv("KERAS_BACKEND")
+    assert main(["doctor"]) == 0
+
+
+# ---- logs, status, reap -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def base(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFMAGIC_STATE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def make_run(base, name, cluster="default", logs=(), status=None, **facts):
+    folder = base / "runs" / name
+    folder.mkdir(parents=True)
+    meta = {"pid": os.getpid(), "started": time.time(), "cluster": cluster, "shape": "2 workers", **facts}
+    (folder / "run.json").write_text(json.dumps(meta))
+    for task, content in dict(logs).items():
+        (folder / f"{task}.log").write_bytes(content)
+    if status is not None:
+        (folder / "status.json").write_text(json.dumps(status))
+    return folder
+
+
+@pytest.mark.parametrize("word", SELECTORS)
+def test_a_word_that_names_tasks_is_of_the_newest_run(base, word):
+    make_run(base, "20260101-000000-a-1")
+    newest = make_run(base, "20260102-000000-b-1")
+    run, words = logs.find_run(base, [word])
+    assert run.folder == newest and words == [word]
+
+
+def test_a_run_is_known_by_name_beginning_folder_or_cluster(base):
+    first, second = make_run(base, "20260101-000000-a-1", "a"), make_run(base, "20260102-000000-b-1", "b")
+    third = make_run(base, "20260103-000000-a-2", "a")
+    for word, folder in (
+        (first.name, first),
+        ("20260101", first),
+        (str(second), second),
+        ("b", second),
+        ("a", third),
+    ):
+        run, words = logs.find_run(base, [word, "worker"])
+        assert run.folder == folder and words == ["worker"], word
+    with pytest.raises(logs.NotThere, match="the beginning of 3 runs"):
+        logs.find_run(base, ["2026"])
+    with pytest.raises(logs.NotThere, match="no run or cluster 'c'"):
+        logs.find_run(base, ["c"])
+
+
+def test_logs_of_anything_are_lines(base, capsys):
+    garbage = bytes(range(256)) + b"\r\n\x1b[31mred\x1b[0m\nlast"
+    made = {"worker-0": garbage, "worker-1": b"one\ntwo\n", "no-task": b""}
+    make_run(base, "20260101-000000-a-1", logs=made, pid=GONE)
+    assert main(["logs"]) == 0
+    text = capsys.readouterr().out
+    assert "[worker-0]:    red\n[worker-0]:    last\n[worker-1]:    one\n" in text and "\x1b" not in text
+    assert main(["logs", "worker-1", "--tail", "1"]) == 0
+    assert capsys.readouterr().out == "[worker-1]:    two\n"
+    assert main(["logs", "--follow", "--tail", "1", "--grep", "^(o|l)"]) == 0  # it has ended
+    assert capsys.readouterr().out == "[worker-1]:    one\n[worker-0]:    last\n"
+    assert main(["logs", "--path", "worker-1"]) == 0
+    assert capsys.readouterr().out.endswith("/worker-1.log\n")
+
+
+@pytest.mark.parametrize("words", [["nowhere"], ["worker-7"], ["20260101", "ps"]])
+def test_logs_that_are_not_there_are_told(base, capsys, words):
+    make_run(base, "20260101-000000-a-1", logs={"worker-0": b"x\n"})
+    assert main(["logs", *words]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and words[-1] in said.err
+
+
+def test_without_any_run_nothing_fails(base, capsys):
+    assert main(["status"]) == main(["status", "--all"]) == main(["reap"]) == main(["logs", "--list"]) == 0
+    assert "no cluster runs here" in capsys.readouterr().out
+    assert main(["logs"]) == 1 and "there is no run" in capsys.readouterr().err
+    assert main(["status", "--json"]) == 0 and json.loads(capsys.readouterr().out) == []
+
+
+def row(name, **changes):
+    return {"task": name, "state": "running", "pid": 5, "doing": "running", "address": "h:1", **changes}
+
+
+def test_status_tells_what_runs_what_ended_and_what_died(base, capsys):
+    now = time.time()
+    tasks = [row("worker-0", line=3), row("worker-1", state="nonsense", memory_bytes="much")]
+    make_run(base, "20260101-000000-a-1", "a", status={"written": now, "ended": False, "tasks": tasks})
+    make_run(base, "20260102-000000-b-1", "b", status={"written": now, "ended": True, "tasks": tasks})
+    gone = {"written": now - 40, "ended": False, "tasks": tasks}
+    make_run(base, "20260103-000000-c-1", "c", pid=GONE, status=gone)
+    make_run(base, "20260104-000000-d-1", "d", pid=GONE)
+    (base / "runs" / "junk").mkdir()
+    assert main(["status"]) == 0
+    text = capsys.readouterr().out
+    assert f"cluster a: running, 2 workers\n  owner    pid {os.getpid()}, which lives" in text
+    assert re.search(
+        r"^  worker-0 +running +5 .* running at line 3 +h:1$|^  worker-0 .*h:1$", text, re.MULTILINE
+    )
+    assert "cluster b" not in text and "3 runs have ended, of which 1 died; --all shows them" in text
+    assert main(["status", "--all"]) == 0
+    text = capsys.readouterr().out
+    assert "20260102-000000-b-1  ended, 2 workers\n" in text and "20260104-000000-d-1  unknown" in text
+    assert re.search(
+        r"cluster c: died, 2 workers\n  owner .* is gone; .* reap ends .*\n(.*\n)*  as it was 4\d s ago:",
+        text,
+    )
+    assert main(["status", "--all", "--json"]) == 0
+    assert {s["cluster"]: s["state"] for s in json.loads(capsys.readouterr().out)} == {
+        "a": "running",
+        "b": "ended",
+        "c": "died",
+        "d": "unknown",
+    }
+
+
+def test_old_run_folders_go_when_that_is_asked_for(base, capsys):
+    old = make_run(base, "20250101-000000-a-1", pid=GONE, started=0.0)
+    kept = make_run(base, "20260101-000000-a-1", pid=GONE)
+    assert main(["reap", "--runs", "--dry-run"]) == 0
+    assert f"would delete {old}" in capsys.readouterr().out and old.exists()
+    assert main(["reap", "--runs"]) == 0
+    assert f"deleted {old}" in capsys.readouterr().out and not old.exists() and kept.exists()
+    assert Run(kept).tasks == ()
+
+
+def test_the_installed_script_is_the_same():
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    assert tomllib.loads(text)["project"]["scripts"] == {"tfmagic": "tfmagic.cli:main"}

@@ -1,0 +1,7 @@
+"""``python -m tfmagic``."""
+
+import sys
+
+from tfmagic.cli import main
+
+sys.exit(main())

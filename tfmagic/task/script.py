@@ -1,0 +1,127 @@
+"""A script in a task process: what `python script.py` would have found, it finds here.
+
+Imported by the runner, too, which only names `run_script`: nothing heavy at the top.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import getpass
+import io
+import os
+import pkgutil
+import runpy
+import sys
+import types
+from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
+from types import CodeType
+from typing import Any
+
+
+def run_script(target: str, argv: Sequence[str], is_module: bool) -> None:
+    """Run a script, or as ``python -m`` a module, as the ``__main__`` of this process.
+
+    Args:
+        target: The path as it was typed, or the module's dotted name.
+        argv: What the script is to find behind its own name in `sys.argv`.
+        is_module: Which of both `target` is.
+
+    Raises:
+        BaseException: Whatever it raises; SystemExit among them.
+    """
+    _leave_the_shell()
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = main
+    sys.argv = [target, *argv]
+    if is_module:
+        _put_first(os.getcwd())
+        code = _find_module(target, main)
+        sys.argv[0] = main.__dict__["__file__"]
+    elif _is_importable(target):
+        _put_first(target)
+        code = _find_module("__main__", main)
+    else:
+        _put_first(os.path.dirname(os.path.realpath(target)))
+        code = _read_file(os.path.abspath(target), main)
+    exec(code, main.__dict__)
+
+
+def _leave_the_shell() -> None:
+    """Take back what is there for cells: a script asks IPython whether it is in a notebook, and is not."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    InteractiveShell.clear_instance()
+    for name in ("__IPYTHON__", "display", "get_ipython"):
+        with contextlib.suppress(AttributeError):
+            delattr(builtins, name)
+    builtins.input = _end_of_input  # standard input is empty, and the builtin would be a cell's
+    getpass.getpass = _end_of_input
+    sys.displayhook = sys.__displayhook__
+    sys.breakpointhook = sys.__breakpointhook__
+
+
+def _end_of_input(prompt: object = "", stream: Any = None) -> str:
+    print(prompt, end="", flush=True)
+    raise EOFError("EOF when reading a line: the tasks of a cluster have no standard input")
+
+
+def _put_first(folder: str) -> None:
+    """Let imports look there first, as Python does for a script (but for -P), also for what is loaded.
+
+    The launcher has loaded much that has the name of a file there; from plain Python the script would get
+    the file.
+    """
+    if sys.flags.safe_path:
+        return
+    sys.path.insert(0, folder)
+    with contextlib.suppress(OSError):  # an archive
+        for entry in os.listdir(folder):
+            name, _, ending = entry.partition(".")
+            loaded = sys.modules.get(name)
+            if ending != "py" and not os.path.exists(os.path.join(folder, entry, "__init__.py")):
+                continue
+            file = getattr(loaded, "__file__", None)
+            if file and name not in _STAY and not file.startswith(os.path.join(folder, "")):
+                del sys.modules[name]
+
+
+_STAY = frozenset(  # what Python loads before it looks into the script's folder, and us
+    {"abc", "codecs", "encodings", "genericpath", "io", "os", "posixpath", "site", "stat", "zipimport"}
+    | {"tfmagic"}
+)
+
+
+def _is_importable(target: str) -> bool:
+    """Whether it is a folder or an archive with a ``__main__.py``."""
+    return os.path.isdir(target) or pkgutil.get_importer(target) is not None
+
+
+def _find_module(name: str, main: types.ModuleType) -> CodeType:
+    """The code that ``python -m`` runs for a name, and the names that it finds.
+
+    By what the interpreter itself calls for that: it knows packages, and words for all that may be wrong.
+    """
+    find: Any = runpy
+    arguments = (find._Error,) if name == "__main__" else (name, find._Error)
+    of_name = find._get_main_module_details if name == "__main__" else find._get_module_details
+    try:
+        _, spec, code = of_name(*arguments)
+    except find._Error as error:
+        sys.exit(f"{sys.executable}: {error}")
+    names = {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
+    main.__dict__.update(names, __package__=spec.parent, __spec__=spec)
+    return code
+
+
+def _read_file(path: str, main: types.ModuleType) -> CodeType:
+    loader = SourceFileLoader("__main__", path)
+    main.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __package__=None, __spec__=None)
+    with io.open_code(path) as file:
+        code = pkgutil.read_code(file)  # type: ignore[attr-defined]  # of a .pyc
+    if code is not None:
+        return code
+    with io.open_code(path) as file:
+        return compile(file.read(), path, "exec", dont_inherit=True)
