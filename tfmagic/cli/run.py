@@ -44,7 +44,6 @@ from tfmagic.views.text import TextView
 _LOOK_S = 0.1
 _SERVER_S = 1.0  # for what a server does at its end, from SIGTERM on
 _FOLLOW_S = 2.0  # for who saves at the leader's word to end, too
-_OWN_OPTIONS = ("--workers", "--ps", "--chief", "--evaluator")
 
 
 def main(found: argparse.Namespace) -> int:
@@ -53,8 +52,6 @@ def main(found: argparse.Namespace) -> int:
     if complaint is not None:
         say(complaint[1])
         return complaint[0]
-    if found.argv[:1] and found.argv[0].partition("=")[0] in _OWN_OPTIONS:
-        say(f"{found.argv[0]} stands behind the script and is the script's own; ours stand before it")
     targets.leave_own_folder()
     with Signals() as signals:
         try:
