@@ -277,7 +277,7 @@ class ClusterLife:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a cell or call has been asked for and has not ended; also one not seen by the supervisor yet."""
+        """Whether a cell or call has not ended; also one that the supervisor has not seen yet."""
         return self.running and any(job.outcome is None for job in list(self._under_way.values()))
 
     def forget_names(self) -> None:
