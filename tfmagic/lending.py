@@ -177,22 +177,22 @@ class Loan:
         """Interrupt what the test has left under way, and wait for its end; whether there was something."""
         deadline = time.monotonic() + _SETTLE_S
         was_busy, asked = False, False
-        while (cells := self._has_cells()) or self._submitting():
+        while (busy := self._is_busy()) or self._is_settling():
             was_busy = True
-            if cells and not asked:
+            if busy and not asked:
                 self.cluster.interrupt()
-            asked = cells  # a call that was queued behind it begins now
+            asked = busy
             if time.monotonic() > deadline:
                 self.cluster.stop()
                 break
             time.sleep(_LOOK_S)
         return was_busy
 
-    def _has_cells(self) -> bool:
+    def _is_busy(self) -> bool:
         life = self.cluster._life
-        return self.cluster.running and life is not None and bool(life.supervisor.state.cells)
+        return life is not None and life.is_busy
 
-    def _submitting(self) -> bool:
+    def _is_settling(self) -> bool:
         """Whether a thread of `Cluster.submit` has still to settle its future."""
         fresh = set(threading.enumerate()) - self._threads
         return any(thread.name == "tfmagic-call" for thread in fresh)

@@ -275,6 +275,11 @@ class ClusterLife:
             when = time.strftime("%H:%M:%S")
             job.add_note(f"after this cell, at {when}, {how}; %tfcluster revive brings it back")
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a cell or call has not ended; also one that the supervisor has not seen yet."""
+        return self.running and any(job.outcome is None for job in list(self._under_way.values()))
+
     def forget_names(self) -> None:
         """What the tasks have is not known any more, since they were made to forget it."""
         self._payloads = Payloads()

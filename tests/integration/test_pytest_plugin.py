@@ -1,5 +1,6 @@
 """The pytest plugin, in real pytest sessions of their own: few and rich, since each imports TensorFlow."""
 
+import functools
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import tfmagic
 pytest_plugins = ["pytester"]
 
 ROOT = Path(tfmagic.__file__).parents[1]
+HANGS_S = 240  # of an inner session: ended before the outer test is
 FLAGS = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error"]
 
 
@@ -32,6 +34,8 @@ def suite(pytester, tmp_path, monkeypatch):
     (installed / "RECORD").write_text("".join(f"{file},,\n" for file in files))  # pytest rewrites them
     (installed / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines]))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{installed.parent}")
+    run = functools.partial(pytester.runpytest_subprocess, timeout=HANGS_S)
+    monkeypatch.setattr(pytester, "runpytest_subprocess", run)
     return pytester
 
 
