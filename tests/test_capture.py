@@ -71,6 +71,47 @@ def test_a_recursive_closure_and_a_class_with_super_travel(side):
     assert s.task_main["b"].m() == 2
 
 
+def test_functions_by_value_are_what_they_were(side):
+    source = """
+import math
+def outer(start):
+    count = start
+    def step(by: int = 2, *, times: int = 1):
+        'Doc.'
+        nonlocal count
+        count += by * times * shift
+        return count
+    def look():
+        return count
+    def fact(n):
+        return n * fact(n - 1) if n > 1 else 1
+    def never():
+        return later
+    step.note = [1]
+    return step, look, fact, never
+    later = 1
+shift = 10
+parts = outer(5)
+"""
+    s = side(source)
+    stream, buffers = pickling.dumps(s.main["parts"], s.main)
+    assert b"dill" not in stream
+    step, look, fact, never = pickling.loads(pickling.pack(stream, buffers), {"shift": 100})
+    assert step(times=2) == 405 and look() == 405 and fact(5) == 120
+    assert step.__doc__ == "Doc." and step.note == [1] and step.__annotations__["by"] is int
+    assert step.__qualname__ == "outer.<locals>.step" and step.__globals__ == {"shift": 100}
+    with pytest.raises(NameError, match="later"):
+        never()
+
+
+def test_a_function_of_a_module_finds_its_module(side):
+    def nested():
+        return pytest
+
+    back = pickling.loads(pickling.pack(*pickling.dumps(nested, {})), {})
+    assert back is not nested and back.__globals__ is globals() and back() is pytest
+
+
 def test_an_instance_sent_later_is_of_the_class_sent_before(side):
     s = side("class A: pass")
     s.send("A")

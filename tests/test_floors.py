@@ -18,7 +18,7 @@ FLOORS = [
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "stalls", "respawns", "endings", "supervisor"},
     {"sources", "options", "compare", "clusters", "calls", "failures", "environment", "results", "config"}
-    | {"views"}
+    | {"views", "calling", "mapping"}
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "hints", "life", "faults", "rendering", "arguments", "tables"}
     | {"errands", "managers", "multi_process_runner"},
@@ -82,6 +82,18 @@ def test_the_server_extension_reads_run_folders_and_nothing_else():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_magic_uses_the_public_interface_of_clusters():
+    """Whatever it can do, Python code can do as well."""
+    foreign = {"_option_string_actions", "_getframe"}  # of argparse and sys
+    inner = {"life", "supervisor", "lifecycle", "states", "payloads", "wire"}
+    for path in [p for p in modules() if FLOOR_OF[room(p)] == len(FLOORS) - 1]:
+        assert not inner & set(imports_of(path)), path
+        nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)]
+        private = [n for n in nodes if n.attr.startswith("_") and not n.attr.startswith("__")]
+        reached = {n.attr for n in private if ast.unparse(n.value) not in ("self", "cls")}
+        assert reached <= foreign, path
 
 
 def test_importing_tfmagic_loads_nothing_heavy():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfmagic.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.spec import TaskId
-from tfmagic.states import Action, AnswerBarrier, ClusterState, WaitingAt
+from tfmagic.states import Action, AnswerBarrier, ClusterState, WaitingAt, replace
 
 _NAMED = 3  # tasks that are named of those that are waited for
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
@@ -33,6 +33,8 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
 
 def next_deadline(state: ClusterState) -> float | None:
     """When the first barrier's time is up."""
+    if not state.barriers:
+        return None
     ends = [at.until for waiting in state.barriers.values() for at in waiting.values()]
     return min((end for end in ends if end is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""Calls that nobody's thread waits for, and their futures: `Cluster.submit`.
+"""Calls that no thread of the user's waits for: `Cluster.submit` and its futures, and `Cluster.arun`.
 
     submit: packed, and queued by the supervisor ── sent ──→ the future runs ──→ thread "tfmagic-call"
                    future.cancel() before that ─────┘                            waits, shows, settles it
@@ -13,11 +13,37 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 from tfmagic import execution, outcomes
 from tfmagic.errors import TfmagicError
 from tfmagic.jobs import Job
+
+_LOOK_S = 0.01
+
+
+class Startable(Protocol):
+    """What `lock_running` needs of a cluster."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def start(self) -> object: ...
+
+
+async def lock_running(lock: threading.RLock, cluster: Startable) -> None:
+    """Hold the lock of a cluster that runs; until then the event loop goes on."""
+    import asyncio
+
+    while True:
+        if not cluster.running:
+            await asyncio.to_thread(cluster.start)
+        if not lock.acquire(blocking=False):  # another thread restarts tasks, or packs a call
+            await asyncio.sleep(_LOOK_S)
+        elif cluster.running:
+            return
+        else:
+            lock.release()
 
 
 class BackgroundCall:

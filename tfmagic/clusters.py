@@ -12,12 +12,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
-from tfmagic import execution, failures, outcomes, stacks, startup
-from tfmagic.calls import BackgroundCall
-from tfmagic.cells import Cell, Options, ViewName
+from tfmagic import execution, failures, stacks, startup
+from tfmagic.calling import Call, Calls
+from tfmagic.calls import lock_running
+from tfmagic.cells import Cell, Options
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.events import RunCell
@@ -27,18 +27,15 @@ from tfmagic.life import ClusterLife, open_life
 from tfmagic.makes import Make
 from tfmagic.outcomes import CellResult
 from tfmagic.respawns import must_rejoin
-from tfmagic.results import TaskResults
 from tfmagic.runs import Run
 from tfmagic.spec import ClusterShape, GivenSpec, Shape, Spec, TaskId, select
 from tfmagic.startup import Progress
 from tfmagic.status import own_rows, status_rows
-from tfmagic.tasklog import tail_lines
+from tfmagic.tasklog import find_lines
 from tfmagic.views.facts import tell_news
 
-T = TypeVar("T")
 
-
-class Cluster:
+class Cluster(Calls):
     """A TensorFlow cluster of task processes.
 
     Args:
@@ -209,68 +206,32 @@ class Cluster:
 
     # -- running --
 
-    def run(
+    def _begin_call(
         self,
-        fn: Callable[..., T],
-        *args: Any,
-        on: str | None = None,
-        timeout: float | None = None,
-        keep_going: bool = False,
-        view: ViewName = "text",
-        **kwargs: Any,
-    ) -> TaskResults[T]:
-        """Call ``fn(*args, **kwargs)`` on the tasks and return what each returned.
-
-        Args:
-            fn: Any function; one of ``__main__`` takes the globals that it uses along.
-            on: Selector of tasks; by default those that run a cell.
-            timeout: Seconds after which the call is stopped.
-            keep_going: Let the others finish when one fails.
-            view: ``text`` prints the tasks' output, prefixed; ``quiet`` prints nothing.
-
-        Raises:
-            BaseException: The root failure of the tasks, as what it was.
-            CaptureError: Something cannot travel; nothing was run.
-            TaskTimeoutError: After `timeout`.
-            ValueError: `timeout` is not above 0.
-        """
+        call: Call,
+        options: Options,
+        detached: bool = True,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> Job:
         __tracebackhide__ = True
-        options = Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
         with self._lock:
             self.start()
             life = self._running_life()
-            job = life.begin(life.call_commands((fn, args, kwargs), on), options)
-        result = execution.finish(job)
-        outcomes.require_values(result.results)
-        return result.results
+            return life.begin(life.call_commands(call, options.on), options, detached, may_begin)
 
-    def submit(
-        self,
-        fn: Callable[..., T],
-        *args: Any,
-        on: str | None = None,
-        timeout: float | None = None,
-        keep_going: bool = False,
-        view: ViewName = "quiet",
-        **kwargs: Any,
-    ) -> Future[TaskResults[T]]:
-        """`run` in the background: it is queued, and its results or its failure are the future's.
-
-        What travels is packed now. Each task runs calls and cells in the order in which they were asked for,
-        so that calls on different tasks run at the same time. ``future.cancel()`` takes back one that has not
-        begun; `interrupt` ends one that runs, and what is queued; `stop` fails all of them.
-        """
-        call = BackgroundCall()
+    async def _begin_awaited(self, call: Call, options: Options) -> Job:
+        __tracebackhide__ = True
+        await lock_running(self._lock, self)
         try:
-            options = Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
-            with self._lock:
-                self.start()
-                life = self._running_life()
-                commands = life.call_commands((fn, args, kwargs), on)
-                call.follow(life.begin(commands, options, detached=True, may_begin=call.begin))
-        except Exception as error:  # it belongs to whoever asks the future
-            call.fail(error)
-        return call.future
+            return self._begin_call(call, options)
+        finally:
+            self._lock.release()
+
+    def _targets(self, on: str | None) -> tuple[TaskId, ...]:
+        __tracebackhide__ = True
+        with self._lock:
+            self.start()
+            return tuple(self._running_life().targets(on))
 
     def run_cell(self, cell: Cell, options: Options) -> CellResult:
         """Run source on the tasks, in their namespaces.
@@ -414,10 +375,15 @@ class Cluster:
         """What the kernel and its launcher use: process, pid, cpu_percent (lately), memory_bytes (unique)."""
         return own_rows(self._running_life().supervisor)
 
-    def logs(self, *tasks: str, tail: int = 20) -> dict[str, list[str]]:
-        """The last lines of tasks' logs, by task name; also of a cluster that was stopped."""
+    def logs(self, *tasks: str, tail: int | None = 20, grep: str = "") -> dict[str, list[str]]:
+        """The lines of tasks' logs, by task name; also of a cluster that was stopped.
+
+        Args:
+            tail: How many, the last ones; None for all.
+            grep: A regular expression: only lines in which it is found.
+        """
         chosen = self._select(tasks or ("all",))
-        return {t.name: tail_lines(self.run_folder.log_path(t), tail) for t in chosen}
+        return {t.name: find_lines(self.run_folder.log_path(t), tail, grep) for t in chosen}
 
     # -- inside --
 

@@ -18,7 +18,7 @@ import getpass
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfmagic import rendering
@@ -86,17 +86,53 @@ def wait(job: Job, timeout_s: float | None = None) -> bool:
     __tracebackhide__ = True  # of pytest-timeout, which raises here
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while not job.run.done.wait(job.view.interval_s):
-        job.update()
-        _answer_inputs(job)
+        look(job)
         if deadline is not None and time.monotonic() >= deadline:
             return False
     job.show_end()
     return True
 
 
+def look(job: Job) -> None:
+    """Show what is new of a job that runs, and answer what it asks."""
+    job.update()
+    _answer_inputs(job)
+
+
 async def wait_async(job: Job, timeout_s: float | None = None) -> bool:
     """As `wait`, while the event loop of this thread goes on."""
     return await _wait_async(job, None, timeout_s)
+
+
+async def finish_awaited(job: Job) -> CellResult:
+    """Wait for a job that was started, while the event loop goes on; whoever awaits it may be cancelled.
+
+    Then the tasks are interrupted, and the loop goes on until they have ended; another cancellation kills
+    what is left.
+    """
+    __tracebackhide__ = True
+    import asyncio
+
+    try:
+        await _wait_async(job, None)
+    except asyncio.CancelledError:
+        await _interrupt_async(job)
+        raise
+    except BaseException:  # the loop has ended, and nobody can wait
+        job.supervisor.interrupt(cell=job.number)
+        raise
+    return _settle_async(job)
+
+
+async def _interrupt_async(job: Job) -> None:
+    import asyncio
+
+    job.supervisor.interrupt(cell=job.number)
+    while not job.run.done.is_set():
+        try:
+            await _wait_async(job, None)
+        except asyncio.CancelledError:
+            job.supervisor.interrupt(cell=job.number)
 
 
 async def follow(job: Job) -> None:
@@ -154,6 +190,21 @@ def _answer_inputs(job: Job) -> None:
     if job.run.inputs:
         job.update()  # twice: a look shows what was there at the look before
         _answer(job.run.inputs.popleft(), job.run, job.supervisor)
+
+
+@contextlib.contextmanager
+def taking_presses(on_press: Callable[[], object]) -> Iterator[None]:
+    """Ctrl-C is for `on_press` meanwhile, where this is the thread that gets it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = _signal.getsignal(signal.SIGINT) if is_main else None
+    if not callable(before):  # who ignores it goes on doing so
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: on_press())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Presses:

@@ -17,7 +17,6 @@ the task more of its state.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from tfmagic import barriers, respawns, stalls
@@ -66,6 +65,7 @@ from tfmagic.states import (
     Signal,
     TaskState,
     needed_before,
+    replace,
     with_cell,
     with_task,
 )
@@ -233,6 +233,8 @@ def _decide_cell(
         state, cell = _send_cell(state, cell, actions, now)
     if not cell.waiting_for:
         return _finish_cell(state, cell, actions), None
+    if cell.failed_at is None and cell.request.timeout_s is None and not cell.presses:  # mostly
+        return with_cell(state, cell), None
     cell = _release_waiting(cell, actions)
     cell = _start_ladder(cell, policy, now, actions)
     return _climb_ladder(state, cell, policy, now, actions)
@@ -266,7 +268,7 @@ def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:
     A dead task breaks every collective for good. One that raised breaks only those that somebody
     waits in: a task that needs none any more keeps its strategy whole.
     """
-    if cell.request.keep_going:
+    if cell.request.keep_going or cell.failed_at is None:
         return cell
     dead = [t.name for t, o in cell.outcomes.items() if isinstance(o, TaskExited | TaskLost)]
     raised = [

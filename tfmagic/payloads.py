@@ -83,7 +83,8 @@ class Payloads:
     def expect(self, commands: Mapping[TaskId, RunCell], attempts: Mapping[TaskId, int]) -> None:
         """The cell goes on by itself: what it assigns is the tasks' own for cells that are sent meanwhile."""
         for task, names in self.names_of(attempts).items():
-            names.coming[commands[task].cell] = names_assigned(commands[task].source)
+            if commands[task].source:
+                names.coming[commands[task].cell] = names_assigned(commands[task].source)
 
     def note(self, outcome: CellState) -> None:
         """Remember the names that the tasks' cells have assigned, and forget what did not arrive."""

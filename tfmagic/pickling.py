@@ -4,8 +4,8 @@
              │ names that the other side has are linked, not copied
              │ TensorFlow tensors become numpy arrays on their way to the notebook
 
-Plain data, arrays, and functions that the other side has or can import go through Python's own pickler, which
-writes the same, thirty times as fast as dill's, which is written in Python.
+Plain data, arrays and functions go through Python's own pickler, which is ten times as fast as dill's, which
+is written in Python. Whatever it meets beside those, dill takes over.
 
 Small values travel in the message. From 64 KiB on stream and buffers lie in a memory file whose
 descriptor travels instead: one copy on the way in, none on the way out, and nothing to clean up if
@@ -21,6 +21,7 @@ import contextlib
 import copyreg
 import functools
 import io
+import marshal
 import mmap
 import os
 import pickle
@@ -155,6 +156,10 @@ class _QuickPickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
             is_plain = _is_importable(obj)
+            if not is_plain and type(obj) is types.FunctionType:
+                return _reduce_function(obj, self._namespace)
+        elif isinstance(obj, types.CellType):
+            return (_make_cell, ())
         elif (numpy := sys.modules.get("numpy")) is not None and type(obj).__module__.startswith("numpy"):
             is_plain = type(obj) is numpy.ndarray or isinstance(obj, numpy.generic | numpy.dtype)
             self._sink.check(getattr(obj, "nbytes", 0))  # before a strided array is copied
@@ -194,6 +199,53 @@ def _is_importable(obj: Any) -> bool:
     for name in obj.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is obj
+
+
+def _reduce_function(function: types.FunctionType, main: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A function by its value: its code, where it finds its globals, and what it closes over."""
+    names = function.__globals__
+    home: Any = main
+    if names is not main:
+        home = names.get("__name__")
+        is_found = getattr(sys.modules.get(home), "__dict__", None) is names
+        if home == "__main__" or not is_found or getattr(function, "__type_params__", ()):
+            raise _NeedsDill
+    cells = function.__closure__ or ()
+    attributes = {name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES}
+    state = ([_contents(cell) for cell in cells], attributes, function.__dict__)
+    code = marshal.dumps(function.__code__)
+    return _make_function, (code, home, function.__name__, cells), state, None, None, _fill_function
+
+
+_FUNCTION_ATTRIBUTES = (
+    "__module__", "__qualname__", "__doc__", "__defaults__", "__kwdefaults__", "__annotations__",
+)  # fmt: skip
+
+
+def _contents(cell: types.CellType) -> tuple[Any, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:  # nothing has been assigned yet
+        return ()
+
+
+def _make_cell() -> types.CellType:
+    return types.CellType()
+
+
+def _make_function(code: bytes, home: Any, name: str, cells: tuple[types.CellType, ...]) -> Any:
+    names = vars(_import_module(home)) if isinstance(home, str) else home
+    return types.FunctionType(marshal.loads(code), names, name, None, cells or None)
+
+
+def _fill_function(function: Any, state: tuple[Any, ...]) -> None:
+    contents, attributes, own = state
+    for cell, content in zip(function.__closure__ or (), contents, strict=True):
+        if content:
+            (cell.cell_contents,) = content
+    for name, value in attributes.items():
+        setattr(function, name, value)
+    function.__dict__.update(own)
 
 
 class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped

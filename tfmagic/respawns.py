@@ -7,8 +7,6 @@ once will do so again.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tfmagic.events import FIRST_STRATEGY, BarrierReached
 from tfmagic.spec import TaskId
 from tfmagic.states import (
@@ -21,6 +19,7 @@ from tfmagic.states import (
     Policy,
     Signal,
     TaskState,
+    replace,
     with_task,
 )
 

@@ -13,7 +13,7 @@ still) counts for nobody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfmagic import barriers
 from tfmagic.barriers import Meeting
@@ -29,7 +29,7 @@ from tfmagic.events import (
     Wait,
 )
 from tfmagic.spec import TaskId
-from tfmagic.states import COMING, CellState, ClusterState, Mark, Policy, with_cell, with_task
+from tfmagic.states import COMING, CellState, ClusterState, Mark, Policy, replace, with_cell, with_task
 
 # A task that only waits, with TensorFlow's servers and heartbeats in it, was measured at 0.004 to 0.006
 # of a core (2.21, up to 109 threads); a clock tick is 0.01 s.

@@ -247,6 +247,15 @@ def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0)
     return [plain_text(row) for row in rows[-count:]]
 
 
+def find_lines(path: Path, tail: int | None, grep: str = "") -> list[str]:
+    """The last `tail` lines of a log, or all, in which the regular expression `grep` is found."""
+    if tail is not None and not grep:
+        return tail_lines(path, tail)
+    pattern = re.compile(grep)
+    lines = (line for row in read_rows(path) if pattern.search(line := plain_text(row)))
+    return list(deque(lines, maxlen=tail))
+
+
 def _read_span(path: Path, start: int, end: int) -> bytes:
     try:
         with open(path, "rb") as file:

@@ -1,7 +1,11 @@
 """Calls in the background, over items and awaited, on real tasks."""
 
+import asyncio
+import functools
+import itertools
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +16,7 @@ import pytest
 from conftest import wait_until
 
 import tfmagic
-from tfmagic.errors import CaptureError, TfmagicError
+from tfmagic.errors import CaptureError, TaskDied, TaskTimeoutError, TfmagicError
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +138,294 @@ def test_an_interpreter_that_ends_with_pending_calls_does_not_hang(tmp_path):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "submitted\n", "")
+
+
+# ---- map ----------------------------------------------------------------------------------------
+
+
+def who(item):
+    return item, tfmagic.current_task().name
+
+
+def sleep_for_ever(*_):
+    time.sleep(1000)
+
+
+def press_when(condition):
+    """Ctrl-C in the main thread, as soon as the condition holds."""
+
+    def press():
+        wait_until(condition)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    return presser
+
+
+def test_map_gives_results_in_the_order_of_the_items(cluster_of_module):
+    assert cluster_of_module.map(pow, range(20), itertools.repeat(2)) == [n * n for n in range(20)]
+    assert cluster_of_module.map(functools.partial(int, base=2), ["10", "11"]) == [2, 3]
+    assert cluster_of_module.map(who, "ab") == [("a", "worker-0"), ("b", "worker-1")]
+    assert cluster_of_module.map(who, "ab", on="worker-1") == [("a", "worker-1"), ("b", "worker-1")]
+    assert cluster_of_module.map(who, []) == []
+
+
+def test_whoever_is_free_takes_the_next_item_and_none_is_taken_before(cluster_of_module, tmp_path):
+    taken = []
+
+    def items():
+        for n in range(6):
+            taken.append(n)
+            yield n
+
+    def work(n, gate, first):
+        if n == 0:
+            wait_for_file(gate, first)
+        elif n == 5:
+            pathlib.Path(gate).touch()
+        return tfmagic.current_task().index
+
+    gate, first = str(tmp_path / "gate"), str(tmp_path / "first")
+    got = cluster_of_module.map(work, items(), itertools.repeat(gate), itertools.repeat(first))
+    assert got == [0, 1, 1, 1, 1, 1] and taken == list(range(6))
+
+
+def test_an_endless_iterable_ends_with_the_first_failure(cluster_of_module):
+    def fail_at_ten(n):
+        if n == 10:
+            raise ZeroDivisionError("ten")
+
+    with pytest.raises(ZeroDivisionError, match="ten") as caught:
+        cluster_of_module.map(fail_at_ten, itertools.count())
+    notes = "\n".join(caught.value.__notes__)
+    assert "raised on worker-" in notes and "item 10 of map()" in notes
+
+
+def test_the_first_failure_stops_the_other_items(cluster_of_module, tmp_path):
+    began = str(tmp_path / "began")
+
+    def work(n):
+        if n == 0:
+            wait_for_file(str(tmp_path / "never"), began)
+        wait_for_file(began)
+        raise KeyError(n)
+
+    with pytest.raises(KeyError) as caught:
+        cluster_of_module.map(work, [0, 1])
+    assert "item 1 of map()" in caught.value.__notes__
+    assert cluster_of_module.run(int, view="quiet") == {"worker-0": 0, "worker-1": 0}
+
+
+def test_a_task_that_dies_fails_the_map_and_names_the_item():
+    with tfmagic.Cluster(workers=2, name="dying", auto_restart=1) as cluster:
+
+        def work(n):
+            if n == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(1000)
+
+        with pytest.raises(TaskDied, match="worker-1 was ended by SIGKILL") as caught:
+            cluster.map(work, range(2))
+        assert "item 1 of map()" in caught.value.__notes__
+        assert cluster.map(who, "a") == [("a", "worker-0")]
+
+
+def test_a_map_out_of_time_says_where_its_items_were(cluster_of_module):
+    with pytest.raises(TaskTimeoutError, match="item 0 on worker-0, item 1 on worker-1") as caught:
+        cluster_of_module.map(sleep_for_ever, range(10), timeout=0.5)
+    assert "in sleep_for_ever" in str(caught.value)
+    with pytest.raises(ValueError, match="time limit"):
+        cluster_of_module.map(who, [], timeout=0)
+    assert cluster_of_module.map(who, "a") == [("a", "worker-0")]
+
+
+def test_ctrl_c_ends_a_map_and_leaves_the_cluster_usable(cluster_of_module, tmp_path):
+    began = tmp_path / "began"
+    presser = press_when(began.exists)
+    with pytest.raises(KeyboardInterrupt):
+        cluster_of_module.map(wait_for_file, [str(tmp_path / "never")], [str(began)])
+    presser.join()
+    assert cluster_of_module.map(who, "a") == [("a", "worker-0")]
+
+
+def test_ctrl_c_ends_a_map_whose_iterable_hangs(cluster_of_module):
+    hangs = threading.Event()
+
+    def items():
+        yield 0
+        hangs.set()
+        time.sleep(1000)
+
+    presser = press_when(hangs.is_set)
+    with pytest.raises(KeyboardInterrupt):
+        cluster_of_module.map(who, items())
+    presser.join()
+
+
+def test_the_iterables_own_failure_is_raised_and_nothing_runs_on(cluster_of_module):
+    with pytest.raises(ZeroDivisionError):
+        cluster_of_module.map(sleep_for_ever, (1 // n for n in [1, 0]))
+    assert cluster_of_module.run(int, view="quiet") == {"worker-0": 0, "worker-1": 0}
+
+
+def test_map_prints_what_the_tasks_print(cluster_of_module, capsys):
+    cluster_of_module.map(print, ["one", "two"])
+    told = sorted(capsys.readouterr().out.splitlines())
+    assert told == ["[worker-0]:    one", "[worker-1]:    two"]
+
+
+# ---- arun ---------------------------------------------------------------------------------------
+
+
+def test_arun_leaves_the_event_loop_free(cluster_of_module, tmp_path):
+    gate, began = tmp_path / "gate", tmp_path / "began"
+
+    async def main():
+        call = asyncio.create_task(cluster_of_module.arun(wait_for_file, str(gate), str(began)))
+        while not began.exists():
+            await asyncio.sleep(0.005)
+        gate.touch()
+        return await call
+
+    assert asyncio.run(main()) == {"worker-0": "worker-0", "worker-1": "worker-1"}
+
+
+def test_two_aruns_run_at_once_on_different_tasks_and_queue_on_the_same(cluster_of_module, tmp_path):
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+
+    async def main():
+        return await asyncio.gather(
+            cluster_of_module.arun(wait_for_file, second, first, on="worker-0"),
+            cluster_of_module.arun(wait_for_file, first, second, on="worker-1"),
+            *(cluster_of_module.arun(pow, 2, n) for n in range(3)),
+        )
+
+    got = asyncio.run(main())
+    assert [dict(r) for r in got[:2]] == [{"worker-0": "worker-0"}, {"worker-1": "worker-1"}]
+    assert [r["worker-1"] for r in got[2:]] == [1, 2, 4]
+
+
+def test_arun_starts_the_cluster_and_raises_what_the_tasks_raise():
+    cluster = tfmagic.Cluster(workers=1, name="awaited")
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(cluster.running)
+            await asyncio.sleep(0)
+
+    async def main():
+        ticking = asyncio.create_task(tick())
+        with pytest.raises(ValueError, match="invalid literal"):
+            await cluster.arun(int, "x")
+        ticking.cancel()
+
+    try:
+        asyncio.run(main())
+        assert len(ticks) > 10  # while it was started, too
+    finally:
+        cluster.stop()
+
+
+@pytest.mark.parametrize("limit", ["wait_for", "cancel"])
+def test_a_cancelled_arun_interrupts_its_tasks_alone(cluster_of_module, tmp_path, limit):
+    gate, began = tmp_path / "gate", tmp_path / "began"
+
+    async def main():
+        other = asyncio.create_task(cluster_of_module.arun(wait_for_file, str(gate), on="worker-1"))
+        hanging = cluster_of_module.arun(wait_for_file, str(tmp_path / "never"), str(began), on="worker-0")
+        if limit == "wait_for":
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(hanging, 0.5)
+        else:
+            task = asyncio.create_task(hanging)
+            while not began.exists():
+                await asyncio.sleep(0.005)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        gate.touch()
+        assert await other == {"worker-1": "worker-1"}
+        return await cluster_of_module.arun(int)
+
+    assert asyncio.run(main()) == {"worker-0": 0, "worker-1": 0}
+
+
+def test_ctrl_c_under_asyncio_interrupts_the_tasks(cluster_of_module, tmp_path):
+    began = tmp_path / "began"
+    presser = press_when(began.exists)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cluster_of_module.arun(wait_for_file, str(tmp_path / "never"), str(began)))
+    presser.join()
+    assert cluster_of_module.run(int, view="quiet") == {"worker-0": 0, "worker-1": 0}
+
+
+# ---- looks --------------------------------------------------------------------------------------
+
+
+def test_logs_finds_lines(cluster_of_module):
+    cluster_of_module.run(lambda: print("a needle\nhay\nanother needle"), view="quiet", on="worker-0")
+    assert cluster_of_module.logs("worker-0", grep="n..dle$", tail=1) == {"worker-0": ["another needle"]}
+    assert cluster_of_module.logs("worker-0", tail=None)["worker-0"][-2:] == ["hay", "another needle"]
+
+
+# ---- the decorator, and who am I ----------------------------------------------------------------
+
+
+@tfmagic.cluster
+def on_two(factor, index=0):
+    """Doc."""
+    return factor * tfmagic.current_task().num_tasks
+
+
+@tfmagic.cluster(workers=2, on="worker-1", view="quiet")
+def factorial(n):
+    return n * factorial(n - 1) if n > 1 else 1
+
+
+@tfmagic.cluster(workers=1)
+async def awaited(n):
+    await asyncio.sleep(0)
+    return n
+
+
+class Model:
+    def __init__(self):
+        self.weight = 3
+
+    @tfmagic.cluster(workers=1)
+    def scale(self, on):
+        return self.weight * on
+
+
+def test_a_decorated_function_runs_on_a_cluster_of_its_own():
+    assert on_two(3) == {"worker-0": 6, "worker-1": 6}
+    assert (on_two.__name__, on_two.__doc__) == ("on_two", "Doc.")
+    with pytest.raises(TypeError, match="'nope'"):
+        on_two(3, nope=1)
+
+
+def test_a_decorated_function_may_call_itself():
+    assert factorial(5) == {"worker-1": 120}
+
+
+def test_a_decorated_coroutine_function_is_one_still():
+    assert asyncio.iscoroutinefunction(awaited)
+    assert asyncio.run(awaited(4)) == {"worker-0": 4}
+
+
+def test_a_decorated_method_takes_its_object_along():
+    assert Model().scale(on=2) == {"worker-0": 6}
+
+
+def test_a_decorated_function_keeps_its_limit():
+    with pytest.raises(TaskTimeoutError, match=r"not done within 0\.5 s"):
+        tfmagic.cluster(workers=1, timeout=0.5)(sleep_for_ever)()
+
+
+def test_outside_of_tasks_there_is_no_current_task():
+    with pytest.raises(TfmagicError, match="current_task\\(\\) is for code that runs on a task"):
+        tfmagic.current_task()
+    with pytest.raises(TfmagicError, match="barrier\\(\\) is for code that runs on a task"):
+        tfmagic.barrier()

@@ -90,9 +90,6 @@ def _preload(modules: tuple[str, ...]) -> str:
     _touch_lazy_modules(tf)
     from tfmagic.task import autograph, collectives, exposure, keras_repair, program, shell  # noqa: F401
 
-    if "PYTEST_VERSION" in os.environ:  # test modules import it, each task anew otherwise: 0.3 s
-        with contextlib.suppress(Exception):  # what is wrong with it is told where it is needed
-            import pytest  # noqa: F401
     shell.make_shell()
     exposure.install()
     for name in modules:
