@@ -8,6 +8,7 @@ run / run_cell ── capture ──→ RunCell for each task ──→ supervis
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -382,8 +383,8 @@ class Cluster(Calls):
             tail: How many, the last ones; None for all.
             grep: A regular expression: only lines in which it is found.
         """
-        chosen = self._select(tasks or ("all",))
-        return {t.name: find_lines(self.run_folder.log_path(t), tail, grep) for t in chosen}
+        chosen, pattern = self._select(tasks or ("all",)), re.compile(grep) if grep else None
+        return {t.name: list(find_lines(self.run_folder.log_path(t), tail, pattern)) for t in chosen}
 
     # -- inside --
 

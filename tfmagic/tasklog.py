@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfmagic.lines import LIMIT_COLUMNS
@@ -19,6 +19,7 @@ from tfmagic.spec import TaskId
 
 PREFIX_COLUMNS = 14  # as TensorFlow's multi_process_runner pads "[worker-0]:"
 _PIECE_BYTES = 1 << 18
+_LONG_LINE_BYTES = 4096  # few are longer on the average
 
 
 def prefix(task: TaskId | str) -> str:
@@ -230,11 +231,9 @@ def read_rows(path: Path) -> Iterator[Row]:
 def log_lines(
     path: Path, task: TaskId, tail: int | None = None, pattern: re.Pattern[str] | None = None
 ) -> Iterator[str]:
-    """The lines of a log that match, prefixed, or the last `tail` of them; in constant memory."""
+    """As `find_lines`, prefixed."""
     head = prefix(task)
-    lines: Iterable[str] = (plain_text(row) for row in read_rows(path))
-    lines = (f"{head}{line}\n" for line in lines if pattern is None or pattern.search(line))
-    yield from lines if tail is None else deque(lines, maxlen=tail)
+    return (f"{head}{line}\n" for line in find_lines(path, tail, pattern))
 
 
 def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0) -> list[str]:
@@ -247,13 +246,14 @@ def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0)
     return [plain_text(row) for row in rows[-count:]]
 
 
-def find_lines(path: Path, tail: int | None, grep: str = "") -> list[str]:
-    """The last `tail` lines of a log, or all, in which the regular expression `grep` is found."""
-    if tail is not None and not grep:
-        return tail_lines(path, tail)
-    pattern = re.compile(grep)
-    lines = (line for row in read_rows(path) if pattern.search(line := plain_text(row)))
-    return list(deque(lines, maxlen=tail))
+def find_lines(path: Path, tail: int | None = None, pattern: re.Pattern[str] | None = None) -> Iterator[str]:
+    """The lines of a log that match, or the last `tail` of them; in constant memory."""
+    if tail is not None and pattern is None:
+        yield from tail_lines(path, tail, max(_PIECE_BYTES, tail * _LONG_LINE_BYTES))
+        return
+    rows = (plain_text(row) for row in read_rows(path))
+    lines = (line for line in rows if pattern is None or pattern.search(line))
+    yield from lines if tail is None else deque(lines, maxlen=tail)
 
 
 def _read_span(path: Path, start: int, end: int) -> bytes:
