@@ -218,7 +218,7 @@ class _Presses:
 
     def begin(self) -> None:
         """Start the cell: from now on a press is for it, and so are those before."""
-        self._job.start()
+        self._job.start(at_once=True)  # a press is only counted meanwhile
         self._began = True
         for _ in range(self._early):
             self._interrupt()

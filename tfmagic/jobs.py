@@ -76,9 +76,9 @@ class Job:
         """How it ended, as soon as it has."""
         return None if self._run is None else self._run.outcome
 
-    def start(self) -> None:
-        """Hand it to the supervisor, and show it."""
-        self._run = self.supervisor.run_cell(self.request, self._may_begin)
+    def start(self, at_once: bool = False) -> None:
+        """Hand it to the supervisor, and show it; see `Supervisor.run_cell`."""
+        self._run = self.supervisor.run_cell(self.request, self._may_begin, at_once)
         self._view = self._make_view(self._run)
 
     @property

@@ -6,6 +6,10 @@
 
 One thread for each cluster, "tfmagic-NAME"; a daemon that ends with `close`. It unpickles nothing of
 the user's, prints nothing and displays nothing. Readers take `state`, which is immutable.
+
+While it rests, whoever starts a cell may take its turn (`run_cell`, with `at_once`): waking the thread, and
+sharing the interpreter with it while it sends, costs a third of a call on two tasks. A lock sees to it that
+there is one at a time.
 """
 
 from __future__ import annotations
@@ -119,6 +123,19 @@ class CellRun:
             callback()
 
 
+class _Released:
+    """A lock that is free for the time of a block."""
+
+    def __init__(self, lock: threading.Lock):
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.release()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.acquire()
+
+
 class Supervisor:
     """Owns the state of one cluster and the thread that changes it.
 
@@ -149,6 +166,10 @@ class Supervisor:
         self.changed = threading.Condition()
         self.crashed: BaseException | None = None
         self._max_log_bytes = max_log_bytes
+        self._turn = threading.Lock()  # of the loop, or of who takes its turn while it rests
+        self._resting = _Released(self._turn)
+        self._wake_at: float | None = None
+        self._rests_until = float("inf")
         self._mailbox: deque[Event] = deque()
         self._cells: dict[int, CellRun] = {}  # the unfinished ones, by number
         self.ended = False
@@ -177,12 +198,24 @@ class Supervisor:
             self._mailbox.append(event)
             self.backend.wake()
 
-    def run_cell(self, request: CellRequested, may_begin: Callable[[], bool] = lambda: True) -> CellRun:
-        """Start a cell, or queue it where earlier ones need its tasks; for `may_begin` see `CellRun`."""
+    def run_cell(
+        self,
+        request: CellRequested,
+        may_begin: Callable[[], bool] = lambda: True,
+        at_once: bool = False,
+    ) -> CellRun:
+        """Start a cell, or queue it where earlier ones need its tasks.
+
+        Args:
+            may_begin: See `CellRun`.
+            at_once: Do it in this thread, if the loop rests. Nothing may raise in this thread meanwhile, as
+                Ctrl-C does.
+        """
         starts = {task: file_size(self.run.log_path(task)) for task in request.commands}
         run = CellRun(request, starts, may_begin)
         self._cells[request.cell] = run
-        self.ask(request)
+        if not (at_once and self._take_turn(request)):
+            self.ask(request)
         if self.ended:  # the loop has not seen it: nobody else says so
             run.finish(None)
         return run
@@ -209,16 +242,38 @@ class Supervisor:
 
     # -- the loop --
 
-    def _serve(self) -> None:
+    def _take_turn(self, request: CellRequested) -> bool:
+        """Do what the loop would do with this; False where it is at work."""
+        if not self._turn.acquire(blocking=False):
+            return False
         try:
-            wake_at = self._decide([])
+            if self.ended or self._mailbox:
+                return False
+            self._wake_at = self._decide([request])
+            if self._wake_at is not None and self._wake_at < self._rests_until:
+                self.backend.wake()
+        except BaseException as error:  # as in the loop, which ends of it
+            self.crashed = error
+            self.backend.wake()
+        finally:
+            self._turn.release()
+        return True
+
+    def _serve(self) -> None:
+        self._turn.acquire()
+        try:
+            self._wake_at = self._decide([])
             while not self.state.stopping:
-                events = list(self.backend.poll(self._poll_timeout(wake_at)))
+                timeout_s = self._poll_timeout(self._wake_at)
+                self._rests_until = time.monotonic() + timeout_s
+                events = list(self.backend.poll(timeout_s, self._resting))
+                if self.crashed is not None:
+                    raise self.crashed
                 while self._mailbox:
                     events.append(self._mailbox.popleft())
                 if time.monotonic() >= self._look_at():
                     events.append(self._look())
-                wake_at = self._decide(events)
+                self._wake_at = self._decide(events)
                 if any(isinstance(event, _OBSERVED) for event in events):
                     self._tell_observer()
         except BaseException as error:  # a bug here must not leave anybody waiting
@@ -227,6 +282,7 @@ class Supervisor:
             self.ended = True
             atexit.unregister(self.close)
             self.backend.close()
+            self._turn.release()
             for run in list(self._cells.values()):
                 run.finish(None)
             with self.changed:

@@ -1,12 +1,13 @@
 """Where task processes live: the seam, and the choice of a backend by name.
 
-A backend starts processes, carries messages and reports ends. It decides nothing. The supervisor's
-thread is the only caller of `launch`, `send`, `signal` and `poll`, and the one that closes it.
+A backend starts processes, carries messages and reports ends. It decides nothing. The supervisor is the only
+caller of `launch`, `send`, `signal` and `poll`, and the one that closes it: from one thread at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tfmagic.events import Command, Event, TaskBoot
@@ -31,8 +32,8 @@ class Backend(Protocol):
     def signal(self, task: TaskId, number: int) -> None:
         """Signal the task's present process, as soon as it has one."""
 
-    def poll(self, timeout_s: float | None) -> Sequence[Event]:
-        """Wait for events, for `wake`, or for the time."""
+    def poll(self, timeout_s: float | None, resting: AbstractContextManager[object]) -> Sequence[Event]:
+        """Wait for events, for `wake`, or for the time; inside `resting`, when other calls may come."""
 
     def own_pids(self) -> Mapping[str, int]:
         """The processes on this machine that the backend itself needs, by what they are."""

@@ -16,6 +16,7 @@ import selectors
 import signal
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from tfmagic import leftovers
@@ -36,6 +37,8 @@ from tfmagic.launches import ForkTask, TaskForked, TaskReaped
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
 from tfmagic.wire import Channel, channel_pair, encode
+
+_AWAKE = contextlib.nullcontext()
 
 
 @dataclass(slots=True)
@@ -125,10 +128,14 @@ class LocalBackend:
         with contextlib.suppress(OSError):  # it has just ended, or is not ours any more
             signal.pidfd_send_signal(process.pidfd, number)
 
-    def poll(self, timeout_s: float | None) -> Sequence[Event]:
+    def poll(
+        self, timeout_s: float | None, resting: AbstractContextManager[object] = _AWAKE
+    ) -> Sequence[Event]:
         events: list[Event] = []
+        with resting:
+            ready = self._selector.select(timeout_s)
         self._last_encoded = None  # what has been sent need not stay in memory
-        for key, mask in self._selector.select(timeout_s):
+        for key, mask in ready:
             if key.data == "wake":
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._wake)
