@@ -372,6 +372,10 @@ class Cluster(Calls):
         life = self._running_life()
         return status_rows(life.supervisor, life.spec.addresses, life.run)
 
+    def attempts(self) -> dict[str, int]:
+        """How many processes each task has had in this life of the cluster, the present one included."""
+        return {task.name: n for task, n in self._running_life().attempts(self.tasks).items()}
+
     def own_share(self) -> list[dict[str, Any]]:
         """What the kernel and its launcher use: process, pid, cpu_percent (lately), memory_bytes (unique)."""
         return own_rows(self._running_life().supervisor)

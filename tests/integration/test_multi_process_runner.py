@@ -720,7 +720,22 @@ def test_a_pool_tells_a_failure_although_a_peer_hangs():
 
     with pytest.raises(ValueError, match="Worker 0 errored"):
         pool.run(fn)
-    assert len(pool.run(fn_that_returns_pid)) == 2
+    assert pool.run(lambda timeout, on: [timeout, on], kwargs={"timeout": 1, "on": 2}) == [[1, 2]] * 2
+
+
+def test_a_pool_sets_up_a_process_that_had_to_be_killed():
+    spec = create_cluster_spec(num_workers=2)
+    pool = MultiProcessPoolRunner(spec, initializer=lambda: fn_that_sets_global(5))
+
+    def fn():
+        if task_id() == 1:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            ctypes.CDLL(None).sleep(1000)
+        raise ValueError("Worker 0 errored")
+
+    with pytest.raises(ValueError, match="Worker 0 errored"):
+        pool.run(fn)
+    assert pool.run(fn_that_sets_global, args=(5,)) == [5, 5]
 
 
 def test_a_pool_streams_has_barriers_and_keeps_state(capfd):

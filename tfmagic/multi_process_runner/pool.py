@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,6 @@ from tfmagic.errors import TaskDied
 from tfmagic.makes import Make
 from tfmagic.multi_process_runner.outcomes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
 from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
-from tfmagic.spec import TaskId
 from tfmagic.task.plain import prepare_plain
 
 _active_pool_runners: weakref.WeakSet[MultiProcessPoolRunner] = weakref.WeakSet()
@@ -46,7 +46,7 @@ class MultiProcessPoolRunner:
         check_spec(cluster_spec)
         self._cluster_spec, self._initializer, self._share_gpu = cluster_spec, initializer, share_gpu
         self._cluster: Cluster | None = None
-        self._attempts: dict[TaskId, int] = {}
+        self._attempts: dict[str, int] = {}  # those that have been set up
         _active_pool_runners.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,8 +74,9 @@ class MultiProcessPoolRunner:
         """
         __tracebackhide__ = True
         cluster = self._started()
+        call = functools.partial(fn, **kwargs) if kwargs else fn
         try:
-            results = cluster.run(fn, *(args or ()), **(kwargs or {}))
+            results = cluster.run(call, *(args or ()))
         except TaskDied as error:
             message = f"Subprocess {error.task} exited with exit code {error.exit_code}. {error}"
             raise UnexpectedSubprocessExitError(message, MultiProcessRunnerResult([], [])) from error
@@ -83,7 +84,7 @@ class MultiProcessPoolRunner:
 
     def shutdown(self) -> None:
         """End the processes. The next `run` starts new ones."""
-        cluster, self._cluster = self._cluster, None
+        cluster, self._cluster, self._attempts = self._cluster, None, {}
         if cluster is not None:
             cluster.stop()
 
@@ -93,20 +94,18 @@ class MultiProcessPoolRunner:
             cluster = Cluster(name="pool", cluster_spec=self._cluster_spec, **_QUICK)
             gpus = {} if self._share_gpu else divide_gpus(self._cluster_spec)
             cluster.make = Make(purpose="plain", task_env=gpus)
-            cluster.start()
             self._cluster = cluster
-            self._set_up(cluster)
-        else:
-            self._cluster.start()
-            if dead := self._cluster.revive():
-                self._set_up(self._cluster, ",".join(dead))
-        return self._cluster
-
-    def _set_up(self, cluster: Cluster, on: str | None = None) -> None:
-        __tracebackhide__ = True
-        cluster.run(prepare_plain, present_setup(), on=on)
-        if self._initializer is not None:
-            cluster.run(self._initializer, on=on)
+        cluster = self._cluster.start()
+        cluster.revive()
+        attempts = cluster.attempts()
+        new = [name for name, attempt in attempts.items() if self._attempts.get(name) != attempt]
+        if new:  # also those that were killed since nothing else reached them
+            on = ",".join(new)
+            cluster.run(prepare_plain, present_setup(), on=on)
+            if self._initializer is not None:
+                cluster.run(self._initializer, on=on)
+            self._attempts = attempts
+        return cluster
 
 
 _QUICK: dict[str, Any] = {  # a failure is told within two seconds, also when others are stuck in native code

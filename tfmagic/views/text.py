@@ -158,6 +158,8 @@ class TextView:
 
     def finish(self, cell: CellState | None) -> None:
         """Show everything that is left of the cell."""
+        if cell is not None and not self._readers and not self._incoming and self._is_silent(cell):
+            return
         self._begin()
         self._sort_displays()
         for task, reader in self._readers.items():
@@ -172,6 +174,11 @@ class TextView:
             reader.close()
         self._draw([])
         self._flush()
+
+    def _is_silent(self, cell: CellState) -> bool:
+        """Whether no task has written anything; its log need not be opened then."""
+        ends = {task: getattr(outcome, "log_end", -1) for task, outcome in cell.outcomes.items()}
+        return all(ends.get(task) == start for task, start in self._tasks)
 
     def add_note(self, text: str) -> None:
         """What comes later would tear the line that the user types now: the next cell tells it."""
