@@ -17,6 +17,7 @@ the task more of its state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from tfmagic import barriers, respawns, stalls
@@ -195,6 +196,15 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
         if cell.sent and task in cell.waiting_for:
             state = with_cell(state, _with_outcome(cell, task, event, now))
     return state
+
+
+def still_waits(state: ClusterState, events: Sequence[Event]) -> bool:
+    """Whether `events`, folded into `state`, leave nothing to decide: others of the only cell run on."""
+    if not events or len(state.cells) != 1 or state.barriers or state.stopping:
+        return False
+    (cell,) = state.cells.values()
+    is_well = cell.sent and cell.failed_at is None and cell.ladder is None and not cell.presses
+    return is_well and bool(cell.waiting_for) and all(type(event) is CellReturned for event in events)
 
 
 # ---- deciding -----------------------------------------------------------------------------------

@@ -355,6 +355,12 @@ class Supervisor:
         for event in events:
             self._pass_on(event)
             state = lifecycle.apply(state, event, now)
+        is_due = self._wake_at is not None and now >= self._wake_at
+        if not is_due and lifecycle.still_waits(state, events):
+            self.state = state
+            with self.changed:
+                self.changed.notify_all()
+            return self._wake_at
         decision = lifecycle.decide(state, self.policy(), now)
         self.state = decision.state
         for action in decision.actions:
