@@ -28,6 +28,7 @@ from tfmagic.events import (
     BreakBarrier,
     CancelOps,
     CellRequested,
+    CellReturned,
     CloseLog,
     Displayed,
     Event,
@@ -178,7 +179,7 @@ class Supervisor:
 
     def run_cell(self, request: CellRequested, may_begin: Callable[[], bool] = lambda: True) -> CellRun:
         """Start a cell, or queue it where earlier ones need its tasks; for `may_begin` see `CellRun`."""
-        starts = {task: file_size(self.run.log_path(task)) for task in request.commands}
+        starts = {task: self.run.log_bytes(task) for task in request.commands}
         run = CellRun(request, starts, may_begin)
         self._cells[request.cell] = run
         self.ask(request)
@@ -312,6 +313,8 @@ class Supervisor:
         What a thread of a task displays after the end of its cell is dropped.
         """
         match event:
+            case CellReturned():  # the most frequent
+                pass
             case Displayed() if event.cell in self._cells:
                 records.append_display(self.run, event, self._max_log_bytes)
                 self._cells[event.cell].displays.append(event)
@@ -332,7 +335,7 @@ class Supervisor:
             case Send(task, command):
                 run = self._cells[command.cell]
                 if self.state.cells[command.cell].queued:  # another cell has written meanwhile
-                    run.starts[task] = file_size(self.run.log_path(task))
+                    run.starts[task] = self.run.log_bytes(task)
                 self.backend.send(task, run.begin(command))
             case Signal(task, number, cell):
                 if number == SIGUSR1:
@@ -355,7 +358,7 @@ class Supervisor:
 
     def _watch_log(self, task: TaskId) -> int:
         """The length of the task's log; one that has reached its limit is kept no longer."""
-        size = file_size(self.run.log_path(task))
+        size = self.run.log_bytes(task)
         if size >= self._max_log_bytes and task not in self.closed_logs:
             self.closed_logs.add(task)
             self.backend.send(task, CloseLog(self._max_log_bytes))
