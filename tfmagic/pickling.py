@@ -249,7 +249,14 @@ class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
         return self._follow(*pid)
 
     def _follow(self, kind: str, name: str = "") -> Any:
-        return self._namespace if kind == "namespace" else self._namespace[name]
+        if kind == "namespace":
+            return self._namespace
+        if name not in self._namespace:
+            raise NameError(
+                f"there is no {name!r} here: the process is another one than when this was packed, or has "
+                "deleted it; run it again"
+            )
+        return self._namespace[name]
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_linked" and module == __name__:
