@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -184,6 +184,39 @@ def _examine_known(
     return found
 
 
+def is_known_to(
+    tasks: Iterable[TaskNames], wanted: Iterable[str], main: Mapping[str, Any], known: Mapping[str, Variable]
+) -> bool:
+    """Whether every task has all that is wanted, as far as that is to be seen without pickling anything."""
+    seen = set(wanted)
+    queue = list(seen)
+    while queue:
+        name = queue.pop()
+        if name not in main or _is_shell_name(name):  # left to the task
+            continue
+        value = main[name]
+        if isinstance(value, type | types.FunctionType):
+            variable = known.get(name)
+            if variable is None or variable.version != _version_of(value):
+                return False
+        elif _is_constant(value):
+            variable = _examine_one(name, value, main, None)
+        else:
+            return False
+        if any(names.lacks(variable) for names in tasks):
+            return False
+        queue += variable.needs - seen
+        seen |= variable.needs
+    return True
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether it is a module, or small and immutable."""
+    return isinstance(value, types.ModuleType) or (
+        type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES
+    )
+
+
 def _version_of(definition: Any) -> object:
     """A function or class is another one when it is defined anew."""
     return (_Identity(definition), _Identity(getattr(definition, "__code__", None)))
@@ -192,7 +225,7 @@ def _version_of(definition: Any) -> object:
 def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None) -> Variable:
     if isinstance(value, types.ModuleType):
         return Variable(name, value, ("module", value.__name__), 0)
-    if type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES:
+    if _is_constant(value):
         return Variable(name, value, (type(value), value), sys.getsizeof(value))
     needs: set[str] = set()
 
@@ -327,8 +360,10 @@ def _pack_for_tasks(
 _on_disk: set[str] = set()  # files that have been found there: a module's functions are called often
 
 
-def sources_of(files: Iterable[str]) -> tuple[tuple[str, str], ...]:
+def sources_of(files: Collection[str]) -> tuple[tuple[str, str], ...]:
     """The text of those files that exist only in this process' memory, as notebook cells do."""
+    if not files:
+        return ()
     _on_disk.update(file for file in files if file not in _on_disk and os.path.exists(file))
     texts = ((file, "".join(linecache.getlines(file))) for file in sorted(set(files) - _on_disk))
     return tuple((file, text) for file, text in texts if text)

@@ -140,7 +140,7 @@ class _NeedsDill(Exception):
 
 
 class _QuickPickler(pickle.Pickler):
-    """What `Pickler` writes, of values for which Python's own way is the same."""
+    """Writes what `Pickler` would, in C: plain data is never looked at from here, whatever its size."""
 
     def __init__(self, sink: _Sink, main: Mapping[str, Any], linkable: Callable[[str], bool]):
         self.buffers: list[memoryview] = []
@@ -150,14 +150,15 @@ class _QuickPickler(pickle.Pickler):
     def _keep(self, buffer: pickle.PickleBuffer) -> bool:
         return _keep(buffer, self._sink, self.buffers)
 
-    def persistent_id(self, obj: Any) -> Any:
-        return _link(obj, self._namespace, self._linkable)
-
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
+            if obj.__module__ == "__main__" and (link := _link(obj, self._namespace, self._linkable)):
+                return _linked, link
             is_plain = _is_importable(obj)
             if not is_plain and type(obj) is types.FunctionType:
                 return _reduce_function(obj, self._namespace)
+        elif obj is _MAIN:
+            return _linked, ("namespace",)
         elif isinstance(obj, types.CellType):
             return (_make_cell, ())
         elif (numpy := sys.modules.get("numpy")) is not None and type(obj).__module__.startswith("numpy"):
@@ -204,7 +205,7 @@ def _is_importable(obj: Any) -> bool:
 def _reduce_function(function: types.FunctionType, main: Mapping[str, Any]) -> tuple[Any, ...]:
     """A function by its value: its code, where it finds its globals, and what it closes over."""
     names = function.__globals__
-    home: Any = main
+    home: Any = _MAIN
     if names is not main:
         home = names.get("__name__")
         is_found = getattr(sys.modules.get(home), "__dict__", None) is names
@@ -217,6 +218,12 @@ def _reduce_function(function: types.FunctionType, main: Mapping[str, Any]) -> t
     return _make_function, (code, home, function.__name__, cells), state, None, None, _fill_function
 
 
+def _linked(*link: str) -> Any:
+    """What a link stands for; `Unpickler` knows."""
+    raise pickle.UnpicklingError(f"a link to {link} outside of tfmagic")
+
+
+_MAIN = object()  # stands for the namespace of the other side
 _FUNCTION_ATTRIBUTES = (
     "__module__", "__qualname__", "__doc__", "__defaults__", "__kwdefaults__", "__annotations__",
 )  # fmt: skip
@@ -260,11 +267,21 @@ class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
         self._namespace, self._import_tensorflow = main, import_tensorflow
 
     def persistent_load(self, pid: Any) -> Any:
-        if pid[0] == "namespace":
+        return self._follow(*pid)
+
+    def _follow(self, kind: str, name: str = "") -> Any:
+        if kind == "namespace":
             return self._namespace
-        return self._namespace[pid[1]]
+        if name not in self._namespace:
+            raise NameError(
+                f"there is no {name!r} here: the process is another one than when this was packed, or has "
+                "deleted it; run it again"
+            )
+        return self._namespace[name]
 
     def find_class(self, module: str, name: str) -> Any:
+        if name == "_linked" and module == __name__:
+            return self._follow
         root = module.partition(".")[0]
         if root in HEAVY_ROOTS and not self._import_tensorflow and root not in sys.modules:
             raise NeedsTensorFlow(f"{module}.{name}")

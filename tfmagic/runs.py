@@ -28,7 +28,7 @@ from tfmagic.identity import from_json, identify
 from tfmagic.spec import TaskId, parse_task
 
 
-def file_size(path: os.PathLike[str]) -> int:
+def file_size(path: str | os.PathLike[str]) -> int:
     """The length of a file in bytes; 0 where there is none yet."""
     try:
         return os.stat(path).st_size
@@ -48,6 +48,7 @@ class Run:
     def __init__(self, folder: Path):
         self.folder = folder
         self._log_paths: dict[TaskId, Path] = {}
+        self._log_names: dict[TaskId, str] = {}
 
     def __str__(self) -> str:
         return self.folder.name
@@ -74,6 +75,13 @@ class Run:
         if path is None:
             path = self._log_paths[task] = self.folder / f"{task.name}.log"
         return path
+
+    def log_bytes(self, task: TaskId) -> int:
+        """The length of the task's log."""
+        name = self._log_names.get(task)
+        if name is None:
+            name = self._log_names[task] = str(self.log_path(task))
+        return file_size(name)
 
     def stacks_path(self, task: TaskId) -> Path:
         return self.folder / f"{task.name}.stacks"

@@ -32,6 +32,7 @@ from tfmagic.events import (
     BreakBarrier,
     CancelOps,
     CellRequested,
+    CellReturned,
     CloseLog,
     Displayed,
     Event,
@@ -211,7 +212,7 @@ class Supervisor:
             at_once: Do it in this thread, if the loop rests. Nothing may raise in this thread meanwhile, as
                 Ctrl-C does.
         """
-        starts = {task: file_size(self.run.log_path(task)) for task in request.commands}
+        starts = {task: self.run.log_bytes(task) for task in request.commands}
         run = CellRun(request, starts, may_begin)
         self._cells[request.cell] = run
         if not (at_once and self._take_turn(request)):
@@ -375,6 +376,8 @@ class Supervisor:
         What a thread of a task displays after the end of its cell is dropped.
         """
         match event:
+            case CellReturned():  # the most frequent
+                pass
             case Displayed() if event.cell in self._cells:
                 records.append_display(self.run, event, self._max_log_bytes)
                 self._cells[event.cell].displays.append(event)
@@ -395,7 +398,7 @@ class Supervisor:
             case Send(task, command):
                 run = self._cells[command.cell]
                 if self.state.cells[command.cell].queued:  # another cell has written meanwhile
-                    run.starts[task] = file_size(self.run.log_path(task))
+                    run.starts[task] = self.run.log_bytes(task)
                 self.backend.send(task, run.begin(command))
             case Signal(task, number, cell):
                 if number == SIGUSR1:
@@ -421,7 +424,7 @@ class Supervisor:
 
     def _watch_log(self, task: TaskId) -> int:
         """The length of the task's log; one that has reached its limit is kept no longer."""
-        size = file_size(self.run.log_path(task))
+        size = self.run.log_bytes(task)
         if size >= self._max_log_bytes and task not in self.closed_logs:
             self.closed_logs.add(task)
             self.backend.send(task, CloseLog(self._max_log_bytes))

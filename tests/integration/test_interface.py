@@ -100,6 +100,26 @@ def test_variables_of_a_cancelled_call_reach_the_calls_after_it(tmp_path):
         assert second.result(20) == {"worker-0": 7}
 
 
+def test_a_call_that_waited_for_a_process_that_died_says_what_is_missing(tmp_path):
+    main = {}
+    exec("def ask(): return 7", main)
+    main["ask"].__module__ = "__main__"
+    gate = tmp_path / "gate"
+
+    def die():
+        wait_for_file(str(gate))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with tfmagic.Cluster(workers=1, name="dying", namespace=main, auto_restart=1) as cluster:
+        assert cluster.run(main["ask"]) == {"worker-0": 7}
+        dying, waiting = cluster.submit(die), cluster.submit(main["ask"])
+        gate.touch()
+        assert isinstance(dying.exception(20), TaskDied)
+        with pytest.raises(NameError, match="no 'ask' here: the process is another one than when"):
+            waiting.result(20)
+        assert cluster.run(main["ask"]) == {"worker-0": 7}
+
+
 def test_the_failure_of_a_submitted_call_is_the_futures_alone(cluster_of_module):
     generator = (i for i in "ab")
     assert isinstance(cluster_of_module.submit(next, generator).exception(20), CaptureError)
