@@ -14,7 +14,7 @@ FLOORS = [
     {"spec", "events", "launches", "errors"},
     {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
-    | {"identity", "leftovers", "snapshots", "origins", "testcases"},
+    | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "stalls", "respawns", "endings", "supervisor"},
     {"sources", "options", "compare", "clusters", "calls", "failures", "environment", "results", "config"}

@@ -32,7 +32,7 @@ from typing import Any
 
 import dill
 
-from tfmagic import testcases
+from tfmagic import absl_flags, testcases
 from tfmagic.events import Handle, Packed
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
@@ -116,6 +116,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
             return obj.__reduce_ex__(5)  # out of band; dill's own way copies
         if self._for_notebook and _is_tensor(obj):
             return (_same, (obj.numpy(),))
+        if absl_flags.is_flags(obj):
+            return absl_flags.reduce_flags(obj)
         testcases.refuse_what_stays(obj)
         if testcases.is_test_case(obj):
             return testcases.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))

@@ -875,3 +875,31 @@ def test_in_a_notebook(kernel):
     assert lines[-1] == "[42, 42]"
     assert sorted(lines[:-1]) == [f"[worker-{i}]:    from the notebook" for i in range(2)]
     assert not [content for kind, content in kernel.run("mpr.test_main()") if kind == "error"]
+
+
+FLAGS_SCRIPT = """\
+from absl import app, flags
+from tfmagic import multi_process_runner as mpr
+
+flags.DEFINE_integer("size", 3, "")
+flags.DEFINE_list("names", "a,b", "")
+FLAGS = flags.FLAGS
+
+def fn():
+    return FLAGS.size, FLAGS.names, flags.FLAGS.size
+
+def main(argv):
+    print(mpr.run(fn, mpr.create_cluster_spec(num_workers=1)).return_value, argv[1:])
+
+if __name__ == "__main__":
+    app.run(main)
+"""
+
+
+def test_flags_of_a_script_have_their_values_in_its_processes(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(FLAGS_SCRIPT)
+    done = subprocess.run(
+        [sys.executable, script, "--size", "7", "x"], capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout == "[(7, ['a', 'b'], 7)] ['x']\n", done.stderr[-2000:]
