@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +125,16 @@ class ScriptedBackend:
     def signal(self, task: TaskId, number: int) -> None:
         pass
 
-    def poll(self, timeout_s: float | None) -> Sequence[Any]:
+    def poll(self, timeout_s: float | None, resting: AbstractContextManager[object]) -> Sequence[Any]:
         import select
 
         events, self._unreported = self._unreported, []
         if events:
             return events
         due = max(self._next - time.monotonic(), 0.0) if self._cells else 1.0
-        if select.select([self._wake], [], [], min(due, 1.0 if timeout_s is None else timeout_s))[0]:
+        with resting:
+            woken = select.select([self._wake], [], [], min(due, 1.0 if timeout_s is None else timeout_s))[0]
+        if woken:
             os.read(self._wake, 4096)
         if self.ended:
             return [CellReturned(task, 1, cell, 1.0, 0) for task, cell in self._cells.items()]

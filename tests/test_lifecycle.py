@@ -27,7 +27,7 @@ from tfmagic.states import (
     Policy,
     Send,
     Signal,
-    needed_before,
+    are_needed,
 )
 
 
@@ -371,14 +371,13 @@ def test_a_later_cell_does_not_overtake_a_queued_one_on_a_task_that_both_need():
     assert set(finished(actions)) == {2} and sent(actions) == [(C, 3)]
 
 
-def test_who_waits_for_whom_can_be_told():
-    h = started(A, B, C)
+def test_which_tasks_are_needed():
+    h = started(A, B, C, D)
     h.run(A, B, cell=1)
     h.run(B, C, cell=2)
-    h.run(B, C, cell=3)
-    assert needed_before(h.state, h.state.cells[1]) == {}
-    assert needed_before(h.state, h.state.cells[2]) == {B: 1}
-    assert needed_before(h.state, h.state.cells[3]) == {B: 1, C: 2}
+    assert [task for task in (A, B, C, D) if are_needed(h.state, (task,))] == [A, B, C], "also by who queues"
+    h.happen(returned(A, cell=1))
+    assert not are_needed(h.state, (A, D)) and are_needed(h.state, (A, B))
 
 
 def test_a_press_on_one_cell_leaves_the_other_alone():

@@ -65,7 +65,7 @@ from tfmagic.states import (
     Send,
     Signal,
     TaskState,
-    needed_before,
+    are_needed,
     replace,
     with_cell,
     with_task,
@@ -125,7 +125,7 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
 
 def _apply_request(state: ClusterState, request: CellRequested, now: float) -> ClusterState:
     cell = CellState(request, now)
-    return with_cell(state, replace(cell, queued=True) if needed_before(state, cell) else cell)
+    return with_cell(state, replace(cell, queued=are_needed(state, request.commands)))
 
 
 def _apply_press(state: ClusterState, tasks: tuple[TaskId, ...], number: int) -> ClusterState:
@@ -217,9 +217,16 @@ def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
     actions: list[Action] = []
     state, due = respawns.decide_processes(state, policy, now, actions)
     times = [due]
-    for cell in state.cells.values():  # an earlier one that finishes now frees its tasks for the later ones
+    needed: set[TaskId] = set()  # by the cells so far: one that finishes now frees its tasks for later ones
+    for cell in state.cells.values():
+        is_waiting = cell.queued and not cell.sent and not cell.presses
+        if is_waiting and not needed.isdisjoint(cell.request.commands):
+            needed.update(cell.request.commands)
+            continue
         state, wake_at = _decide_cell(state, cell, policy, now, actions)
         times.append(wake_at)
+        if cell.number in state.cells:
+            needed.update(state.cells[cell.number].waiting_for)
     if state.observed_at == now:
         state = stalls.count_stalls(state, policy, now)
     state = barriers.decide_barriers(state, now, actions)
@@ -233,8 +240,6 @@ def _decide_cell(
     if not cell.sent:
         if cell.presses:  # it waited for its tasks: they were starting, or another cell needs them
             return _finish_cell(state, cell, actions), None
-        if cell.queued and needed_before(state, cell):
-            return state, None
         if any(state.tasks[task].phase in COMING for task in cell.request.commands):
             limit = None if cell.request.timeout_s is None else cell.started + cell.request.timeout_s
             if limit is None or now < limit:

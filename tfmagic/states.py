@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -294,16 +294,9 @@ def with_cell(state: ClusterState, cell: CellState) -> ClusterState:
     return replace(state, cells={**state.cells, cell.number: cell})
 
 
-def needed_before(state: ClusterState, cell: CellState) -> dict[TaskId, int]:
-    """The tasks of the cell that earlier cells still need, and the number of the first that does.
+def are_needed(state: ClusterState, tasks: Collection[TaskId]) -> bool:
+    """Whether a cell that has not ended still needs one of these tasks.
 
     A cell that is queued itself needs all of its tasks: later ones do not overtake it.
     """
-    found: dict[TaskId, int] = {}
-    for number, earlier in state.cells.items():
-        if number == cell.number:
-            break
-        for task in earlier.waiting_for:
-            if task in cell.request.commands:
-                found.setdefault(task, number)
-    return found
+    return any(not set(cell.waiting_for).isdisjoint(tasks) for cell in reversed([*state.cells.values()]))
