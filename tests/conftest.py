@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from kernels import Kernel
+
+if TYPE_CHECKING:
+    from kernels import Kernel  # what it imports, each task of a test module would import with this one
 
 ENDED_S = 5.0  # measured 0.1 s on an idle machine; a test must not fail because the machine is busy
 
@@ -132,6 +134,8 @@ def notebook(shell: Notebook) -> Iterator[Notebook]:
 
 @pytest.fixture
 def kernel() -> Iterator[Kernel]:
+    from kernels import Kernel
+
     made = Kernel()
     yield made
     made.close()
@@ -140,6 +144,8 @@ def kernel() -> Iterator[Kernel]:
 @pytest.fixture(scope="module")
 def shared_kernel() -> Iterator[Kernel]:
     """One kernel for a module, with the extension loaded and two workers running."""
+    from kernels import Kernel
+
     made = Kernel()
     made.run("%load_ext tfmagic")
     made.run("%tfcluster start --workers 2")

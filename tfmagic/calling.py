@@ -150,8 +150,10 @@ class Calls:
         try:
             options = _options(on, timeout, keep_going, view)
             call.follow(self._begin_call((fn, args, kwargs), options, may_begin=call.begin))
-        except Exception as error:  # it belongs to whoever asks the future
+        except BaseException as error:  # it belongs to whoever asks the future
             call.fail(error)
+            if not isinstance(error, Exception):
+                raise
         return call.future
 
     @overload

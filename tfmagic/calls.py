@@ -37,13 +37,25 @@ async def lock_running(lock: threading.RLock, cluster: Startable) -> None:
 
     while True:
         if not cluster.running:
-            await asyncio.to_thread(cluster.start)
+            await _start(cluster)
         if not lock.acquire(blocking=False):  # another thread restarts tasks, or packs a call
             await asyncio.sleep(_LOOK_S)
         elif cluster.running:
             return
         else:
             lock.release()
+
+
+async def _start(cluster: Startable) -> None:
+    """Start it in a thread. To cancel it waits for that: whoever stops the cluster then finds it whole."""
+    import asyncio
+
+    starting = asyncio.ensure_future(asyncio.to_thread(cluster.start))
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait([starting])
+        raise
 
 
 class BackgroundCall:
@@ -64,8 +76,12 @@ class BackgroundCall:
 
     def fail(self, error: BaseException) -> None:
         """It could not be given to the supervisor."""
-        if self.future.set_running_or_notify_cancel():
+        with self._lock:
+            has_begun = self._goes is not None
+            self._goes = self._goes or False
+        if has_begun or self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
+        self._is_handed_over.set()
 
     def begin(self) -> bool:
         """Whether it may run, and no longer be cancelled. By the supervisor, as it is sent or has ended."""
@@ -82,7 +98,8 @@ class BackgroundCall:
 
     def _settle(self) -> None:
         self._is_handed_over.wait()
-        assert self._job is not None
+        if self._job is None:  # it has failed
+            return
         try:
             execution.watch(self._job)
             result = self._job.settle()

@@ -129,7 +129,8 @@ def capture(
             "Assign it first, or check the spelling."
         )
     known = {} if known is None else known
-    examine = functools.partial(_examine_known, main=main, limit_bytes=limit_bytes, known=known)
+    has = tuple(tasks.values())
+    examine = functools.partial(_examine_known, main=main, limit_bytes=limit_bytes, known=known, tasks=has)
     variables = _examine({*wanted, *pushed}, pushed, namespace, tasks, examine)
     lacking = [v for v in variables.values() if v.name in pushed or any(t.lacks(v) for t in tasks.values())]
     if not lacking:
@@ -171,12 +172,17 @@ def _examine_known(
     main: Mapping[str, Any],
     limit_bytes: int,
     known: dict[str, Variable],
+    tasks: tuple[TaskNames, ...],
 ) -> Variable:
-    """`_examine_one`, but for a definition that was examined before: pickling it takes a millisecond."""
+    """`_examine_one`, but for a definition that every task has: pickling it takes a millisecond.
+
+    One that must be sent may have been changed in place since, and needs other names then.
+    """
     if not isinstance(value, type | types.FunctionType):
         return _examine_one(name, value, main, None if is_pushed else limit_bytes)
     before = known.get(name)
-    if before is not None and not is_pushed and before.version == _version_of(value):
+    is_same = before is not None and before.version == _version_of(value)
+    if before is not None and is_same and not is_pushed and not any(t.lacks(before) for t in tasks):
         return before
     found = _examine_one(name, value, main, None if is_pushed else limit_bytes)
     if found.version is not None:

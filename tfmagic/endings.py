@@ -15,6 +15,7 @@ from tfmagic.spec import TaskId
 
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
+_CHIEF = TaskId("chief", 0)
 _LOST = -9  # what a process that nobody could ask has ended of, most likely
 
 
@@ -106,8 +107,7 @@ def _last_calls(errands: Mapping[TaskId, Errand], rules: Rules) -> list[tuple[fl
     if rules.until is not None:
         found.append((rules.until, "the time is up"))
     if _chief_is_over(errands, rules):
-        (chief,) = (errand for task, errand in errands.items() if task.type == "chief")
-        found.append((chief.ended_at + rules.chief_grace_s, "the chief has ended"))
+        found.append((errands[_CHIEF].ended_at + rules.chief_grace_s, "the chief has ended"))
     failed = {
         task: errand.failed_at
         for task, errand in errands.items()
@@ -121,10 +121,9 @@ def _last_calls(errands: Mapping[TaskId, Errand], rules: Rules) -> list[tuple[fl
 
 
 def _chief_is_over(errands: Mapping[TaskId, Errand], rules: Rules) -> bool:
-    return rules.dependence_on_chief and any(
-        task.type == "chief" and errand.end is not None and not _may_restart(errand, rules)
-        for task, errand in errands.items()
-    )
+    chief = errands.get(_CHIEF)
+    has_ended = chief is not None and chief.end is not None and not _may_restart(chief, rules)
+    return rules.dependence_on_chief and has_ended
 
 
 def _may_restart(errand: Errand, rules: Rules) -> bool:

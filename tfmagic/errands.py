@@ -11,6 +11,7 @@ many tasks (``python -m tfmagic run``). A cluster's tasks stay, and take one cel
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import queue
 import sys
@@ -94,11 +95,13 @@ class Errands:
         self._jobs: dict[TaskId, Job] = {}
         self._readers: dict[TaskId, LogReader] = {}
         self._thread: threading.Thread | None = None
+        self._is_over = True  # whether the thread has seen the last end, and only writes what is left
         self._asked = threading.Event()  # to look at once
         self.known: dict[TaskId, Errand] = {}
         self.reports: dict[TaskId, CellReturned | CellRaised] = {}
         self.dismissed_for = ""  # why we have ended some
         self.crashed: BaseException | None = None
+        self._starting = 0  # calls of `begin` under way
         self._to_flush: set[TaskId] = set()  # those whose process has ended since their log was read
 
     # -- from any thread --
@@ -111,21 +114,31 @@ class Errands:
             CaptureError: A call cannot travel.
         """
         __tracebackhide__ = True
-        supervisor = self.life.supervisor
         with self._lock:
+            self._starting += 1
+            self._note_ends()
+            for task in set(calls) & set(self.known):
+                self._change(task, terminated=True, dismissed=True)
             old = self._relaunch(tuple(calls))
-            try:
-                startup.wait_until_ready(supervisor, old, self._setting("start_timeout_s"))
+        try:  # without the lock: the others are looked after meanwhile
+            startup.wait_until_ready(self.life.supervisor, old, self._setting("start_timeout_s"))
+            with self._lock:
                 for task, call in calls.items():
                     self._calls[task] = call
                     self._send(task, restarts=0)
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            for task in calls:
+                self.life.supervisor.ask(SignalAsked(task, SIGKILL))
+            raise
+        finally:
+            with self._lock:
+                self._starting -= 1
+                if self.known and self._is_over:
+                    self._is_over = False
+                    serve = functools.partial(self._serve, self._thread)
+                    self._thread = threading.Thread(target=serve, name="tfmagic-errands", daemon=True)
+                    self._thread.start()
             self.look()
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._serve, name="tfmagic-errands", daemon=True)
-                self._thread.start()
 
     @contextlib.contextmanager
     def guest(self, task: TaskId, tf_config: str) -> Iterator[None]:
@@ -135,7 +148,7 @@ class Errands:
 
         def meet(timeout_s: float | None) -> int:
             supervisor.ask(BarrierReached(task, 0, BARRIER, self.shape.tasks, timeout_s, self._group))
-            answer = answers.get()
+            answer = self._await_answer(answers)
             if isinstance(answer, BreakBarrier):
                 raise threading.BrokenBarrierError(f"{answer.barrier}: {answer.reason}")
             return answer.place
@@ -146,8 +159,17 @@ class Errands:
             with context.acting_as(TaskContext(task.type, task.index, cluster, is_chief), meet):
                 yield
         finally:
+            del supervisor.guests[task]
             self._left[task] = "has ended"
             self.look()
+
+    def _await_answer(
+        self, answers: queue.SimpleQueue[ReleaseBarrier | BreakBarrier]
+    ) -> ReleaseBarrier | BreakBarrier:
+        while self.life.running:
+            with contextlib.suppress(queue.Empty):
+                return answers.get(timeout=_LOOK_S)
+        return BreakBarrier(BARRIER, "the others were ended")
 
     def look(self) -> None:
         """Let the thread look at the rules now."""
@@ -157,10 +179,14 @@ class Errands:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until every process has ended, and all that they wrote was written. False when time is up."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
-        return thread is None or not thread.is_alive()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (thread := self._thread) is not None:
+            thread.join(None if deadline is None else max(deadline - time.monotonic(), 0))
+            if thread.is_alive():
+                return False
+            if thread is self._thread:  # else more were begun when it had seen the last end
+                break
+        return True
 
     def signal(self, tasks: Iterable[TaskId], number: int, dismiss: bool = False) -> tuple[TaskId, ...]:
         """Signal those that run, whose end is no failure then; with `dismiss` they are not sent again.
@@ -170,9 +196,12 @@ class Errands:
         """
         with self._lock:
             self._note_ends()
-            running = tuple(t for t in tasks if t in self.known and self.known[t].end is None)
+            known = [task for task in tasks if task in self.known]
+            for task in known if dismiss else ():
+                self._change(task, dismissed=True)
+            running = tuple(task for task in known if self.known[task].end is None)
             for task in running:
-                self._change(task, terminated=True, dismissed=dismiss or self.known[task].dismissed)
+                self._change(task, terminated=True)
                 self.life.supervisor.ask(SignalAsked(task, number))
         return running
 
@@ -245,11 +274,12 @@ class Errands:
 
     # -- the thread --
 
-    def _serve(self) -> None:
+    def _serve(self, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
         try:
             wake_at: float | None = None
-            is_over = False
-            while not is_over and self.life.running:
+            while not self._is_over and self.life.running:
                 look_s = _LOOK_S if self._write is None else _SHOW_S
                 if wake_at is not None:
                     look_s = min(look_s, max(wake_at - time.monotonic(), 0))
@@ -257,12 +287,16 @@ class Errands:
                 with self._lock:
                     self._asked.clear()
                     self._note_ends()
-                    wake_at, is_over = self._apply_rules()
+                    wake_at, self._is_over = self._apply_rules()
                 self._show()
         except BaseException as error:  # who waits for us must not wait for ever
             self.crashed = error
             self.life.supervisor.close()
         finally:
+            with self._lock:
+                self._is_over = True
+                self._note_ends()
+                self.crashed = self.crashed or self.life.supervisor.crashed
             self._to_flush.update(self.known)
             self._show()
 
@@ -288,7 +322,7 @@ class Errands:
             self._wait_for_attempt(task, old)
             self._send(task, self.known[task].restarts + 1)
         self._tell_group(rules)
-        waits = verdict.restart or verdict.wake_at is not None
+        waits = verdict.restart or verdict.wake_at is not None or self._starting
         return verdict.wake_at, not waits and all(e.end is not None for e in self.known.values())
 
     def _tell_group(self, rules: Rules) -> None:
@@ -303,8 +337,8 @@ class Errands:
             self.life.supervisor.ask(GroupChanged(self._group, gone))
 
     def _note_ends(self) -> None:
-        """Take in what the calls came to, and which processes have ended."""
-        state = self.life.supervisor.state
+        """Take in what the calls came to, and which processes have ended: no end is seen before that."""
+        state, is_closed = self.life.supervisor.state, self.life.supervisor.ended
         for task, errand in self.known.items():
             outcome = self._jobs[task].outcome
             report = None if outcome is None else outcome.outcomes.get(task)
@@ -314,13 +348,15 @@ class Errands:
                     self.reports[task] = report
                 if isinstance(report, CellRaised):
                     self._change(task, raised_at=time.monotonic())
-            if errand.end is None and self.life.supervisor.ended and not _has_ended(state, task, errand):
-                end = TaskLost(task, errand.attempt, "it ended with its cluster")
-                self._change(task, end=end, terminated=True, dismissed=True, ended_at=time.monotonic())
-            elif errand.end is None and _has_ended(state, task, errand):
+            if errand.end is not None or (outcome is None and not is_closed):
+                continue
+            if _has_ended(state, task, errand):
                 seen = state.tasks[task]
                 self._change(task, end=seen.end, ended_at=seen.since)
                 self._to_flush.add(task)
+            elif is_closed:
+                end = TaskLost(task, errand.attempt, "it ended with its cluster")
+                self._change(task, end=end, terminated=True, dismissed=True, ended_at=time.monotonic())
 
     def _show(self) -> None:
         """Write what is new in the logs; of processes that have ended, all of it."""
@@ -369,8 +405,8 @@ class Errands:
         self.known[task] = replace(self.known[task], **changes)
 
     def _setting(self, name: str) -> Any:
-        """As configured; but what follows from an end is a matter of our own rules."""
-        return False if name == "dependence_on_chief" else getattr(self._config, name)
+        """As configured; but what follows from an end, and when, is a matter of our own rules."""
+        return {"dependence_on_chief": False, "timeout_s": 0.0}.get(name, getattr(self._config, name))
 
 
 def _has_ended(state: ClusterState, task: TaskId, errand: Errand) -> bool:

@@ -22,6 +22,7 @@ _SERVE = (
     "def end():\n"
     "    sys.stdin.read()\n"
     "    os.unlink(server.address)\n"
+    "    os.rmdir(os.path.dirname(server.address))\n"
     "    os._exit(0)\n"
     "threading.Thread(target=end, daemon=True).start()\n"
     "server.serve_forever()\n"

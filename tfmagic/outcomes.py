@@ -85,7 +85,7 @@ def warn_of_lost_output(outcome: CellState, run: Run, closed: Collection[TaskId]
             )
 
 
-def require_values(results: TaskResults[Any]) -> None:
+def require_values(results: Mapping[str, Any]) -> None:
     """Refuse results that stayed on their task.
 
     Raises:

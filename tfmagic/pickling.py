@@ -147,6 +147,7 @@ class _QuickPickler(pickle.Pickler):
     def __init__(self, sink: _Sink, main: Mapping[str, Any], linkable: Callable[[str], bool]):
         self.buffers: list[memoryview] = []
         self._sink, self._namespace, self._linkable = sink, main, linkable
+        self._cells: set[int] = set()
         super().__init__(sink, protocol=5, buffer_callback=self._keep)
 
     def _keep(self, buffer: pickle.PickleBuffer) -> bool:
@@ -158,10 +159,11 @@ class _QuickPickler(pickle.Pickler):
                 return _linked, link
             is_plain = _is_importable(obj)
             if not is_plain and type(obj) is types.FunctionType:
+                self._cells.update(map(id, obj.__closure__ or ()))  # which the function fills
                 return _reduce_function(obj, self._namespace)
         elif obj is _MAIN:
             return _linked, ("namespace",)
-        elif isinstance(obj, types.CellType):
+        elif isinstance(obj, types.CellType) and id(obj) in self._cells:
             return (_make_cell, ())
         elif (numpy := sys.modules.get("numpy")) is not None and type(obj).__module__.startswith("numpy"):
             is_plain = type(obj) is numpy.ndarray or isinstance(obj, numpy.generic | numpy.dtype)

@@ -256,6 +256,8 @@ class Supervisor:
         except BaseException as error:  # as in the loop, which ends of it
             self.crashed = error
             self.backend.wake()
+            if not isinstance(error, Exception):  # what a signal handler of the caller's has raised
+                raise
         finally:
             self._turn.release()
         return True

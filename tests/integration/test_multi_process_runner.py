@@ -241,13 +241,17 @@ def test_barrier_called_in_main_process():
         get_barrier()
 
 
-def test_stdout_available_when_timeout():
+def test_stdout_available_when_timeout(tmp_path):
+    begun = Gate(tmp_path)
+
     def fn():
         logging.info("something printed")
+        begun.open()
         hang()
 
     runner = MultiProcessRunner(fn, create_cluster_spec(num_workers=1), return_output=True)
     runner.start()
+    begun.wait()
     with pytest.raises(SubprocessTimeoutError, match=r"(?s)set to 1s.*It was: worker-0.*in hang") as caught:
         runner.join(timeout=1)
     runner.terminate_all()
@@ -658,6 +662,78 @@ def test_what_cannot_travel_is_named():
         run(print, create_cluster_spec(), args=((i for i in "ab"),))
     with pytest.raises(tfmagic.CaptureError, match="what worker-0 returned cannot travel: generator"):
         run(lambda: (i for i in "ab"), create_cluster_spec())
+
+
+def test_a_call_that_cannot_travel_leaves_the_others_alone(tmp_path):
+    over = Gate(tmp_path)
+    runner = MultiProcessRunner(over.wait, create_cluster_spec(num_workers=1))
+    runner.start()
+    with pytest.raises(tfmagic.CaptureError, match="cannot travel"):
+        runner.start_single_process("worker", 1, fn=print, args=((i for i in "ab"),))
+    assert runner.process_exists("worker", 0)
+    over.open()
+    assert runner.join().by_task == {"worker-0": None}
+
+
+def test_single_processes_that_two_threads_start_are_one_run():
+    runner = MultiProcessRunner(task_id, create_cluster_spec(num_workers=2))
+    meet = threading.Barrier(2)
+
+    def start(index):
+        meet.wait(20)
+        runner.start_single_process("worker", index)
+
+    threads = [threading.Thread(target=start, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert runner.join().return_value == [0, 1]
+
+
+def test_terminate_all_ends_what_waits_to_be_started_again(tmp_path):
+    runner = MultiProcessRunner(fn_that_errors, create_cluster_spec(num_workers=1), auto_restart=True)
+    runner.start()
+    pid = runner.get_process_id("worker", 0)
+    wait_until(lambda: runner.get_process_id("worker", 0) not in (pid, None), 60)
+    runner.terminate_all()
+    with pytest.raises(ValueError, match="This is an error."):
+        runner.join(timeout=None)
+
+
+def test_a_setting_for_cells_is_none_for_processes(monkeypatch, tmp_path):
+    config = tfmagic.TFCluster.instance()
+    monkeypatch.setattr(config, "timeout_s", 0.2)
+    over = Gate(tmp_path)
+    runner = MultiProcessRunner(over.wait, create_cluster_spec(num_workers=1))
+    runner.start()
+    with pytest.raises(SubprocessTimeoutError):
+        runner.join(timeout=2)
+
+
+def test_a_crash_of_our_own_is_no_success():
+    runner = MultiProcessRunner(hang, create_cluster_spec(num_workers=1))
+    runner.start()
+
+    def fail(task, number):
+        raise OSError("no space")
+
+    runner._errands.life.supervisor.backend.signal = fail
+    runner._errands.signal(tuple(runner._errands.known), signal.SIGKILL)
+    with pytest.raises(OSError, match="no space"):
+        runner.join(timeout=60)
+
+
+def test_a_thread_that_outlives_its_function_still_meets_the_others():
+    def fn():
+        def meet():
+            time.sleep(0.3)
+            print(get_barrier().wait(30), flush=True)
+
+        threading.Thread(target=meet).start()
+
+    result = run(fn, create_cluster_spec(num_workers=2), return_output=True)
+    assert sorted(line[15:] for line in result.stdout) == ["0\n", "1\n"]
 
 
 def test_errors_and_results_can_be_pickled():

@@ -66,7 +66,7 @@ class LocalBackend:
         self._processes: dict[TaskId, _Process] = {}
         self._blocked: set[TaskId] = set()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closed, self._wake_lock = False, threading.Lock()
+        self._closed, self._wake_lock = False, threading.RLock()  # a signal handler may wake, too
         self._unreported: list[Event] = []
         self._noted: set[Identity] = set()
         self._last_encoded: tuple[Command, tuple[bytes, list[int]]] | None = None

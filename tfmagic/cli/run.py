@@ -276,6 +276,8 @@ class ScriptRun:
             return
         serving = [t for t, errand in known.items() if t.type in ("ps", "worker") and errand.end is None]
         is_late = time.monotonic() - chief.ended_at > _SERVER_S
+        if not is_late:  # a second SIGTERM would come into the clean-up that the first one began
+            serving = [task for task in serving if not known[task].terminated]
         self._errands.signal(serving, signal.SIGKILL if is_late else signal.SIGTERM, dismiss=True)
 
     # -- telling --

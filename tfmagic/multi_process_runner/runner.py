@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import signal
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tfmagic import outcomes
 from tfmagic.deaths import describe_end
 from tfmagic.endings import Rules
 from tfmagic.errands import Errands
-from tfmagic.errors import CaptureError
 from tfmagic.events import TaskExited, TaskLost
 from tfmagic.failures import find_failures
 from tfmagic.makes import Make
@@ -25,7 +27,6 @@ from tfmagic.multi_process_runner.outcomes import (
     UnexpectedSubprocessExitError,
 )
 from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
-from tfmagic.results import RemoteValue
 from tfmagic.spec import GivenSpec, TaskId
 from tfmagic.task.plain import call_plain
 from tfmagic.tasklog import tail_lines
@@ -88,6 +89,8 @@ class MultiProcessRunner:
         self._task_env = {} if share_gpu else divide_gpus(cluster_spec)
         self._lines: list[str] = []
         self._errands: Errands | None = None
+        self._lock = threading.Lock()  # two threads may start processes: see `start_in_process_as`
+        self._at_exit: Callable[[], object] | None = None
         self._joined_at: float | None = None
         self._until: float | None = None
 
@@ -159,14 +162,22 @@ class MultiProcessRunner:
         tf_config: str = "",
     ) -> None:
         __tracebackhide__ = True
-        if self._errands is None:
-            self._errands = self._make_errands()
-            if self._max_run_time is not None:
+        with self._lock:
+            if self._errands is None:
+                self._errands = self._make_errands()
+                if not self._daemon:
+                    self._at_exit = functools.partial(_wait_at_exit, weakref.ref(self))
+                    atexit.register(self._at_exit)
+            if self._max_run_time is not None and self._until is None:
                 self._until = time.monotonic() + self._max_run_time
-            if not self._daemon:
-                atexit.register(_wait_at_exit, weakref.ref(self))
         call = (call_plain, (present_setup(tf_config), fn, *args), kwargs)
-        self._errands.begin(dict.fromkeys(tasks, call))
+        try:
+            self._errands.begin(dict.fromkeys(tasks, call))
+        except BaseException:
+            if not self._errands.known:  # it has never begun: nothing of it stays
+                self._errands.close()
+                self._errands = None
+            raise
 
     def _make_errands(self) -> Errands:
         __tracebackhide__ = True
@@ -252,6 +263,8 @@ class MultiProcessRunner:
             raise
         finally:
             errands.close()
+            if self._at_exit is not None:
+                atexit.unregister(self._at_exit)
         self._raise_failure(errands)
         if not in_time:
             message = (
@@ -322,12 +335,7 @@ class MultiProcessRunner:
     def _checked_result(self, errands: Errands) -> MultiProcessRunnerResult:
         __tracebackhide__ = True
         result = self._result(errands)
-        for name, value in result.by_task.items():
-            if isinstance(value, RemoteValue):
-                raise CaptureError(
-                    f"what {name} returned cannot travel: {value.reason}. Return plain data, such as "
-                    "numbers, strings or numpy arrays."
-                )
+        outcomes.require_values(result.by_task)
         return result
 
     def _result(self, errands: Errands) -> MultiProcessRunnerResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import threading
 import traceback
 from typing import NoReturn
@@ -33,6 +34,7 @@ def end_program(error: BaseException | None) -> NoReturn:
 
     Only what follows is left out, since TensorFlow's static destructors and its shutdown barrier may hang.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the wait for threads, as in any program
     try:
         if isinstance(error, SystemExit) and not isinstance(error.code, int | None):
             streams.write_line(str(error.code))

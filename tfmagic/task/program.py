@@ -146,7 +146,7 @@ class TaskProgram:
                     self._obey(command)
             except KeyboardInterrupt:  # arrived in the instant after a cell: it has ended
                 continue
-            except OSError:
+            except (EOFError, ConnectionError):
                 os._exit(0)  # the kernel is gone
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
@@ -338,6 +338,7 @@ class TaskProgram:
                 scopes.put_back(entered)
             self._report_error(cell, error, seconds, raised_at)
         if cell.exits:
+            self.turns.leave()
             exits.end_program(error)
 
     def _debug(self) -> None:

@@ -12,6 +12,7 @@ and which cells have come, changes together, under one lock.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Callable
 
@@ -54,6 +55,12 @@ class Turns:
         self._alarm.wait()
         with self._lock:
             self.side_reads = self.is_busy(ended_cell())
+
+    def leave(self) -> None:
+        """The caller, the main thread, reads no more: the side thread does, as long as there is a process."""
+        with self._lock:
+            self._last_cell, self.side_reads = sys.maxsize, True
+        self._alarm.set(0)
 
     def call_side(self) -> None:
         """The cell waits for an answer."""
