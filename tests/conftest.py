@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,9 @@ import pytest
 
 if TYPE_CHECKING:
     from kernels import Kernel  # what it imports, each task of a test module would import with this one
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ENDED_S = 5.0  # measured 0.1 s on an idle machine; a test must not fail because the machine is busy
 
