@@ -45,6 +45,7 @@ class Reporter:
         """Write what is known, if that is due."""
         state, now = supervisor.state, time.monotonic()
         phases = [(seen.attempt, seen.phase is Phase.DEAD) for seen in state.tasks.values()]
+        phases.append((0, all(seen.pid for seen in state.tasks.values())))  # a start is told as a whole
         if now < self._next_write and phases == self._phases and not supervisor.ended:
             return
         self._next_write, self._phases = now + _WRITE_S, phases
