@@ -9,8 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from tfmagic.cells import ViewName
 from tfmagic.clusters import Cluster
-from tfmagic.context import current_task
-from tfmagic.errors import TfmagicError
+from tfmagic.context import is_task
 from tfmagic.results import TaskResults
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ class ClusterDecorator:
         @functools.wraps(fn)
         def run_on_cluster(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if _is_on_a_task():
+            if is_task():
                 return fn(*args, **kwargs)
             with Cluster(**self._shape) as started:
                 return started.run(functools.partial(fn, *args, **kwargs), **self._options)
@@ -43,7 +42,7 @@ class ClusterDecorator:
         @functools.wraps(fn)
         async def await_on_cluster(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if _is_on_a_task():
+            if is_task():
                 return await fn(*args, **kwargs)
             cluster = Cluster(**self._shape)
             try:
@@ -99,11 +98,3 @@ def cluster(
     options = {"on": on, "timeout": timeout, "keep_going": keep_going, "view": view}
     decorate = ClusterDecorator(shape, options)
     return decorate if fn is None else decorate(fn)
-
-
-def _is_on_a_task() -> bool:
-    try:
-        current_task()
-    except TfmagicError:
-        return False
-    return True

@@ -51,7 +51,7 @@ class Make:
     def environ(self, task: TaskId, shape: Shape) -> dict[str, str]:
         """The task's environment. Raises `ClusterSpecError` where there are too few GPUs."""
         env = {**self.env, **self.task_env.get(task, {})}
-        if isinstance(shape, GivenSpec):
+        if self.purpose == "plain":
             return environment.plain_environ(os.environ, env)
         environ = environment.task_environ(task, shape, os.environ, env, self.gpus_per_task, self.keras == 2)
         if self.purpose == "cells":
