@@ -36,29 +36,50 @@ class TaskContext:
         return sum(map(len, self.cluster_spec.values()))
 
 
-_current: TaskContext | None = None
-_barrier: Callable[[float | None], int] | None = None
-
+Barrier = Callable[[float | None], int]  # seconds to wait → as which one this task came
 
 BARRIER = "barrier"  # the name of `barrier` among those of the same tasks
+TRAINERS_BARRIER = "restore of checkpoints"  # that of `meet_trainers`
 
 
-def install(context: TaskContext, barrier: Callable[[float | None], int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What code on a task reaches beyond its process.
+
+    Attributes:
+        barrier: Meets the tasks of the cell.
+        trainers_barrier: Meets the chief and the workers among them.
+        scratch: A folder, to be made, that the cluster deletes when the process has ended.
+        want_writer: Connects a socket with the writer of a shared HDF5 file, given the file's path, the mode,
+            and the number of the notebook's opening or 0; see `tfmagic.hdf5.shared`.
+    """
+
+    barrier: Barrier
+    trainers_barrier: Barrier | None = None
+    scratch: str | None = None
+    want_writer: Callable[[str, str, int, int], None] | None = None
+
+
+_current: TaskContext | None = None
+_reach: Reach | None = None
+
+
+def install(task: TaskContext, reach: Reach) -> None:
     """Called once by the task program."""
-    global _current, _barrier
-    _current, _barrier = context, barrier
+    global _current, _reach
+    _current, _reach = task, reach
 
 
 @contextlib.contextmanager
-def acting_as(task: TaskContext, barrier: Callable[[float | None], int]) -> Iterator[None]:
+def acting_as(task: TaskContext, barrier: Barrier) -> Iterator[None]:
     """For a while, code of this process is that of a task."""
-    global _current, _barrier
-    before = (_current, _barrier)
-    install(task, barrier)
+    global _current, _reach
+    before = (_current, _reach)
+    install(task, Reach(barrier))
     try:
         yield
     finally:
-        _current, _barrier = before
+        _current, _reach = before
 
 
 def is_task() -> bool:
@@ -101,6 +122,24 @@ def meet(timeout: float | None = None) -> int:
         raise TypeError(f"a barrier's timeout is a number of seconds or None, not {timeout!r}")
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"a barrier's timeout is 0 seconds or more, not {timeout}")
-    if _barrier is None:
+    if _reach is None:
         raise TfmagicError("barrier() is for code that runs on a task of a cluster")
-    return _barrier(timeout)
+    return _reach.barrier(timeout)
+
+
+def meet_trainers() -> None:
+    """Wait until the chief and every worker that runs this cell have come here; errors as of `barrier`."""
+    if _reach is None or _reach.trainers_barrier is None:
+        barrier()
+    else:
+        _reach.trainers_barrier(None)
+
+
+def scratch_dir() -> str | None:
+    """A folder, to be made, that the cluster deletes when this process has ended. None elsewhere."""
+    return None if _reach is None else _reach.scratch
+
+
+def wants_writers() -> Callable[[str, str, int, int], None] | None:
+    """What connects this task with the writer of a shared file; see `Reach`. None elsewhere."""
+    return None if _reach is None else _reach.want_writer

@@ -236,7 +236,7 @@ class Errands:
 
     def close(self) -> None:
         """End every process, and forget them; the logs stay on disk."""
-        self.life.supervisor.close()
+        self.life.close()
         self.wait()
         for reader in self._readers.values():
             reader.close()
@@ -291,7 +291,7 @@ class Errands:
                 self._show()
         except BaseException as error:  # who waits for us must not wait for ever
             self.crashed = error
-            self.life.supervisor.close()
+            self.life.close()
         finally:
             with self._lock:
                 self._is_over = True

@@ -295,6 +295,24 @@ class InputWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class WriterWanted:
+    """The cell opened a shared HDF5 file: connect this socket with its writer; see `tfmagic.hdf5.desk`.
+
+    `group` is that of the cell, `members` the tasks that run it together.
+    """
+
+    task: TaskId
+    attempt: int
+    cell: int
+    group: int
+    members: tuple[TaskId, ...]
+    path: str
+    mode: str
+    copy_of: int
+    handle: Handle
+
+
+@dataclass(frozen=True, slots=True)
 class CellReturned:
     """The cell ended normally when the log was `log_end` bytes long.
 
@@ -464,6 +482,7 @@ Event = (
     | LineReached
     | BarrierReached
     | InputWanted
+    | WriterWanted
     | CellReturned
     | CellRaised
     | TaskStarted

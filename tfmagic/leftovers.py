@@ -88,6 +88,7 @@ def _reap_run(run: Run) -> list[Leftover]:
 
     killed = _end(look)
     if not look():  # not to be looked at again
+        run.clear_scratch()
         with contextlib.suppress(OSError):
             (run.folder / _FILE).unlink()
     return [seen[process] for process in killed]

@@ -25,6 +25,7 @@ from tfmagic.deaths import MemoryWatch, describe_end, died_error
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.events import CellRequested, GroupChanged, RunCell, TaskBoot
 from tfmagic.failures import Scene
+from tfmagic.hdf5.complaints import SharedWriterError
 from tfmagic.jobs import Job
 from tfmagic.makes import Make
 from tfmagic.outcomes import CellResult
@@ -32,6 +33,7 @@ from tfmagic.payloads import Payloads
 from tfmagic.resources import Usage
 from tfmagic.respawns import must_rejoin
 from tfmagic.runs import Run
+from tfmagic.sharing import Sharing
 from tfmagic.spec import ClusterSpec, GivenSpec, Shape, Spec, TaskId, select
 from tfmagic.states import ALIVE, CellState, Phase
 from tfmagic.status import Reporter
@@ -97,7 +99,14 @@ class ClusterLife:
             self._observe,
             name=name,
         )
+        self.sharing = Sharing(self.supervisor)
         self.supervisor.start()
+
+    def close(self) -> None:
+        """End every task, and the files that they wrote together. Safe to call twice."""
+        self.supervisor.close()
+        for reason in self.sharing.close():
+            print(f"tfmagic: {reason}", file=sys.stderr)
 
     @property
     def running(self) -> bool:
@@ -298,6 +307,7 @@ class ClusterLife:
         with self._lock:
             self._note_ended()
         outcomes.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
+        lost_files = self.sharing.settle(command.cell)
         scene = self._scene(run, stacks.read_grouped(self.run, run.dumps))
         if command.source or command.call:
             self.last = (outcome, scene)
@@ -305,6 +315,8 @@ class ClusterLife:
         if error is not None:
             self._note_return(error)
             raise rendering.dress(error)
+        if lost_files:
+            raise SharedWriterError("; ".join(lost_files))
         return outcomes.unpack_outcome(outcome, run.starts, options.pull, self._main(), self.run)
 
     def _note_return(self, error: BaseException) -> None:

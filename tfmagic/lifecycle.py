@@ -42,6 +42,7 @@ from tfmagic.events import (
     TaskReady,
     TasksObserved,
     TaskStarted,
+    WriterWanted,
 )
 from tfmagic.spec import TaskId
 from tfmagic.states import (
@@ -117,7 +118,7 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
             return stalls.observe(state, event, now)
         case Displayed() | LineReached() | InputWanted() | InputAnswered():
             return stalls.hear(state, event, now)
-        case SignalAsked() | FloodAsked():
+        case SignalAsked() | FloodAsked() | WriterWanted():
             return state
         case _:
             assert_never(event)

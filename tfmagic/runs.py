@@ -6,6 +6,7 @@
     <state dir>/runs/<run>/<task>.stacks     the Python stacks that it was asked for
     <state dir>/runs/<run>/<task>.displays   its rich displays, and
     <state dir>/runs/<run>/cells.jsonl       the cells: see `tfmagic.records`
+    <state dir>/runs/<run>/<task>-<n>.scratch   temporary files of its n-th process, deleted with that
 
 Folders are 0700 and files 0600. Old runs are pruned by age and size when a new one starts; a run
 whose kernel is alive is left alone.
@@ -26,6 +27,8 @@ import platformdirs
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.identity import from_json, identify
 from tfmagic.spec import TaskId, parse_task
+
+SCRATCH = ".scratch"
 
 
 def file_size(path: str | os.PathLike[str]) -> int:
@@ -85,6 +88,11 @@ class Run:
 
     def stacks_path(self, task: TaskId) -> Path:
         return self.folder / f"{task.name}.stacks"
+
+    def clear_scratch(self, name: str = "*") -> None:
+        """Delete what the processes of this run, or one of them, needed while they lived."""
+        for folder in self.folder.glob(f"{name}{SCRATCH}"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def open_log(self, task: TaskId) -> int:
         """A descriptor that appends to the task's log."""

@@ -54,6 +54,7 @@ from tfmagic.events import (
     TasksObserved,
     TaskStarted,
     WriteFlood,
+    WriterWanted,
 )
 from tfmagic.resources import Sampler, Usage
 from tfmagic.runs import Run, file_size
@@ -144,7 +145,8 @@ class Supervisor:
     `warning` what somebody should know of the machine's memory; `slowed` the tasks whose process is stopped
     and continued on purpose, and by which factor; `cells_ended` how many cells have; `ended` whether the loop
     has, in whatever way, and `at_end` what it calls then; `closed_logs` the tasks whose log has reached its
-    limit; `guests` take the answers at barriers of those that are no tasks of ours.
+    limit; `sharing` hears who wants the writer of a file and, where somebody does, every event; `guests` take
+    the answers at barriers of those that are no tasks of ours.
 
     Args:
         boot: Makes the boot message of a task's attempt.
@@ -180,6 +182,8 @@ class Supervisor:
         self.warning = ""
         self.slowed: dict[TaskId, float] = {}
         self.cells_ended = 0
+        self.sharing: Callable[[Event, ClusterState], object] = lambda event, state: None
+        self.is_shared = False  # whether it wants to hear how tasks end
         self.guests: dict[TaskId, Callable[[ReleaseBarrier | BreakBarrier], object]] = {}
         self._observer, self._has_complained = observer, False
         self._sampler: Sampler[Hashable] = Sampler()
@@ -356,7 +360,7 @@ class Supervisor:
         now = time.monotonic()
         state = self.state
         for event in events:
-            self._pass_on(event)
+            self._pass_on(event, state)
             state = lifecycle.apply(state, event, now)
         is_due = self._wake_at is not None and now >= self._wake_at
         if not is_due and lifecycle.still_waits(state, events):
@@ -372,11 +376,13 @@ class Supervisor:
             self.changed.notify_all()
         return decision.wake_at
 
-    def _pass_on(self, event: Event) -> None:
+    def _pass_on(self, event: Event, state: ClusterState) -> None:
         """Hand on what changes no state: displays and input, between the tasks and whoever waits.
 
         What a thread of a task displays after the end of its cell is dropped.
         """
+        if self.is_shared or isinstance(event, WriterWanted):
+            self.sharing(event, state)
         match event:
             case CellReturned():  # the most frequent
                 pass

@@ -4,10 +4,10 @@
     message ── pickle of our own dataclasses ──→ [length][n fds][body] ──→ only classes of
     Packed.handle (memory file) ─ SCM_RIGHTS ─────────────────────────→   tfmagic.events / spec
 
-The body is a pickle, but one that may name no class but those that `tfmagic.events`, `tfmagic.launches` and
-`tfmagic.spec` define: garbage or something hostile on a channel is a `ProtocolError`, never code that runs.
-User data is opaque bytes here. A message is its class and the values of its fields: a dataclass' own way to
-be pickled takes three times as long, and each cell is a message to and from each task.
+The body is a pickle, but one that may name no class but those that our modules of messages define: garbage or
+something hostile on a channel is a `ProtocolError`, never code that runs. User data is opaque bytes here. A
+message is its class and the values of its fields: a dataclass' own way to be pickled takes three times as
+long, and each cell is a message to and from each task.
 
 `Channel` is used by one reading thread. `send` may be called by several threads of a task process
 (it blocks under a lock); the supervisor uses `post` and `flush`, which never block.
@@ -41,7 +41,7 @@ _MAX_HANDLES = 250  # the kernel's SCM_MAX_FD is 253
 _READ_BYTES = 1 << 16
 _CONTROL_BYTES = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
 _DONTWAIT, _CLOEXEC = int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)  # enums cost more than the call
-_OUR_MODULES = ("tfmagic.events", "tfmagic.launches", "tfmagic.spec")
+_OUR_MODULES = ("tfmagic.events", "tfmagic.launches", "tfmagic.spec", "tfmagic.hdf5.messages")
 
 
 class _MessagePickler(pickle.Pickler):

@@ -166,6 +166,7 @@ class LocalBackend:
             self._ports.close()
         self._selector.close()
         os.close(self._wake)
+        self._run.clear_scratch()
 
     # -- inside --
 
@@ -268,6 +269,7 @@ class LocalBackend:
                 events += more
         process.ended = True
         self._close_channel(process)
+        self._run.clear_scratch(f"{task.name}-{attempt}")
         return [*events, event]
 
     def _session_ended(self) -> list[Event]:

@@ -37,6 +37,7 @@ from tfmagic.events import (
     CellReturned,
     CloseLog,
     Displayed,
+    Handle,
     InterruptCell,
     Packed,
     ReleaseBarrier,
@@ -44,8 +45,10 @@ from tfmagic.events import (
     TaskBoot,
     TaskReady,
     WriteFlood,
+    WriterWanted,
 )
-from tfmagic.runs import attempt_mark
+from tfmagic.hdf5 import guarding
+from tfmagic.runs import SCRATCH, attempt_mark
 from tfmagic.spec import TaskId
 from tfmagic.task import collectives, debugger, exits, scopes, streams, waits
 from tfmagic.task.places import Lookout
@@ -259,7 +262,17 @@ class TaskProgram:
         config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
         me = context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
-        context.install(me, lambda timeout: self._meet(context.BARRIER, self.cell.tasks, timeout))
+        folder = os.path.dirname(self.boot.stacks_path)
+        reach = context.Reach(
+            lambda timeout: self._meet(context.BARRIER, self.cell.tasks, timeout),
+            lambda timeout: self._meet(context.TRAINERS_BARRIER, self._trainers(), timeout),
+            os.path.join(folder, f"{task.name}-{self.boot.attempt}{SCRATCH}"),
+            self._want_writer,
+        )
+        context.install(me, reach)
+
+    def _trainers(self) -> tuple[TaskId, ...]:
+        return tuple(task for task in self.cell.tasks if task.type in ("chief", "worker"))
 
     def _prepare_tensorflow(self) -> None:
         from tfmagic.task import autograph, exposure, keras_repair, tensorflow_stacks
@@ -272,6 +285,7 @@ class TaskProgram:
         autograph.know_print()
         if self.boot.keras_fix:
             keras_repair.install()
+        guarding.begin_task()
         has_ps = any(t.type == "ps" for t in self.boot.shape_tasks)
         if self.boot.starts_servers and has_ps and self.boot.task.type in ("ps", "worker"):
             self.servers.append(collectives.start_server(self.boot))
@@ -281,6 +295,11 @@ class TaskProgram:
     def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> int:
         self.turns.call_side()
         return self.barriers.wait(self.cell, kind, members, timeout_s)
+
+    def _want_writer(self, path: str, mode: str, copy_of: int, fd: int) -> None:
+        cell, boot = self.cell, self.boot
+        made = (cell.cell, cell.group, cell.tasks, path, mode, copy_of, Handle(fd))
+        self.channel.send(WriterWanted(boot.task, boot.attempt, *made))
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         self.turns.call_side()
@@ -426,6 +445,8 @@ class TaskProgram:
             collectives.note_interrupt(error.__traceback__)
         if not cell.debug:
             self.last_error = error
+        if type(error).__name__ == "DataLossError":
+            _explain_data_loss(error, seconds)
         if isinstance(error, SystemExit):
             packed = exits.exit_error(error, where)
         else:
@@ -460,3 +481,11 @@ class TaskProgram:
             return None
         self.reported = owned
         return tuple(owned)
+
+
+def _explain_data_loss(error: BaseException, seconds: float) -> None:
+    """Say which file it is, which only this process can know: a note, as of the hints in the notebook."""
+    from tfmagic.tfrecord import explaining
+
+    if told := explaining.explain(error, seconds):
+        tracebacks.add_note(error, f"hint: {told}")

@@ -17,11 +17,13 @@ import time
 from types import FrameType
 from typing import Any
 
+from tfmagic import wire
 from tfmagic.task import exposure
 
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_ROOMS = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
+_NO_INTERRUPT = (_ABC, exposure.__file__, wire.__file__)
 _STILL_S = 0.04  # inside one call, without computing, and a peer has failed: it waits
 _BUSY = 0.5  # share of one core above which a process computes
 
@@ -63,14 +65,15 @@ def bears_interrupt(frame: FrameType | None) -> bool:
 
     Not inside an isinstance(): TensorFlow's C++ takes it for "yes" and remembers that for the type; a
     list was a composite tensor from then on (one in twenty interrupts while a function was traced). Not
-    in the machinery of imports, which C++ leaves half done. Not where C++ called us to start a server. Not
-    while TensorFlow's context starts: half started, with its port taken, it would serve no strategy any more.
+    in the machinery of imports, which C++ leaves half done. Not while a message is sent, which would be torn.
+    Not where C++ called us to start a server. Not while TensorFlow's context starts: half started, with its
+    port taken, it would serve no strategy any more.
     """
     if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return False
     while frame is not None:
         code = frame.f_code
-        if code.co_filename in (_ABC, exposure.__file__) or (
+        if code.co_filename in _NO_INTERRUPT or (
             code.co_name == "ensure_initialized" and _TENSORFLOW in code.co_filename
         ):
             return False
