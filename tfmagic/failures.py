@@ -87,7 +87,7 @@ def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
     for task, outcome in find_failures(cell).items():
         match outcome:
             case CellRaised(error=packed):
-                advice = hints.find_hint(packed)
+                advice = "" if "\nhint: " in packed.text else hints.find_hint(packed)
                 text = rendering.name_cells(packed.text.rstrip())
                 texts[task.name] = text + (f"\nhint: {advice}" if advice else "")
             case TaskExited() | TaskLost():
@@ -101,7 +101,8 @@ def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene)
     error = errors[root]
     for note in fold_notes(cell, outcome, others):
         tracebacks.add_note(error, note)
-    if isinstance(outcome, CellRaised) and (advice := hints.find_hint(outcome.error)):
+    explained = any(str(note).startswith("hint: ") for note in getattr(error, "__notes__", ()))
+    if isinstance(outcome, CellRaised) and not explained and (advice := hints.find_hint(outcome.error)):
         tracebacks.add_note(error, f"hint: {advice}")
     _add_failures(error, errors)
     return error

@@ -141,8 +141,8 @@ HINTS = (
     ),
     _hint(
         r"Unable to (synchronously )?(open|create) file \(unable to lock file",
-        "HDF5 lets one process write a file, and nobody read it meanwhile. Write one file for each task, "
-        "with the name of tfmagic.current_task() in it, or let only the chief write.",
+        "HDF5 lets one process write a file, and nobody read it meanwhile. Write one file for each task "
+        "(tfmagic.hdf5.TaskFile), one for all (tfmagic.hdf5.SharedWriter), or let only the chief write.",
     ),
     _hint(
         r"^DataLossError: .*(truncated|corrupted) record at \d+",

@@ -132,6 +132,27 @@ type (worker), a range (worker-0:2), or all.""",
             ("130", "Ctrl-C, as of --follow"),
         ),
     ),
+    "tfrecord": Page(
+        "verify, salvage, print, split and merge TFRecord files, without TensorFlow",
+        "(verify | salvage | cat | split | merge) [options] PATH ...",
+        """\
+PATH is a file, a glob, a folder, or the name of a set of shards as ShardWriter takes
+it. verify looks at every record, and holds shards against their manifests; salvage
+copies what is whole, also behind the damage. What is written appears when it is whole,
+or not at all.""",
+        (
+            ("tfrecord verify data/", "every file in a folder"),
+            ("tfrecord salvage bad.tfrecord good.tfrecord", "what can be saved"),
+            ("tfrecord cat --json --head 3 a.tfrecord", "the features of tf.train.Example"),
+            ("tfrecord split --shards 8 a.tfrecord b.tfrecord", "b-00000-of-00008.tfrecord and so on"),
+            ("tfrecord merge 'b-*.tfrecord' a.tfrecord", "one file of many"),
+        ),
+        (
+            ("0", "everything is whole"),
+            ("1", "something is damaged"),
+            ("2", "it cannot be done: bad usage, nothing there, the name is taken, the disk is full"),
+        ),
+    ),
     "reap": Page(
         "end the processes that a killed kernel has left",
         "[options]",

@@ -216,12 +216,52 @@ def _add_reap(parser: Parser) -> None:
     parser.add_argument("--runs", action="store_true", help="also delete old run folders")
 
 
+def _add_tfrecord(parser: Parser) -> None:
+    actions = parser.add_subparsers(
+        dest="action",
+        required=True,
+        metavar="ACTION",
+        parser_class=argparse.ArgumentParser,
+        prog=parser.prog,  # by default all of our usage line
+    )
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+
+    verify = add("verify", "look at every record: does it hold, is one missing")
+    verify.add_argument(
+        "--workers", type=parse_count, metavar="N", help="processes (default: as many as pay)"
+    )
+    verify.add_argument("--json", action="store_true", help="for programs")
+    salvage = add("salvage", "copy all records that hold into a new file")
+    salvage.add_argument("src", metavar="SRC")
+    cat = add("cat", "print records: text as it is, other bytes as Python writes them")
+    cat.add_argument("--head", type=parse_count, metavar="N", help="the first N")
+    kind = cat.add_mutually_exclusive_group()
+    kind.add_argument("--json", action="store_true", help="of tf.train.Example, its features")
+    kind.add_argument("--hex", action="store_true", help="hexadecimal digits")
+    split = add("split", "one file in shards")
+    split.add_argument("src", metavar="SRC")
+    size = split.add_mutually_exclusive_group(required=True)
+    size.add_argument("--shards", type=parse_count, metavar="N", help="so many shards")
+    size.add_argument("--records", type=parse_count, metavar="N", help="so many records in each")
+    merge = add("merge", "many files in one, in their order")
+    for action in (verify, cat, merge):
+        action.add_argument("paths", nargs="+", metavar="PATH")
+    for action in (salvage, split, merge):
+        action.add_argument("dst", metavar="DST")
+        action.add_argument("--overwrite", action="store_true", help="replace what is there")
+    for action in (split, merge):
+        action.add_argument("--gzip", action="store_true", help="compress what is written")
+
+
 _ADD: dict[str, Callable[[Parser], Any]] = {
     "run": _add_run,
     "doctor": _add_doctor,
     "status": _add_status,
     "logs": _add_logs,
     "reap": _add_reap,
+    "tfrecord": _add_tfrecord,
 }
 
 

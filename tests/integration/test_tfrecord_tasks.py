@@ -1,0 +1,292 @@
+"""tfmagic.tfrecord in tasks: real workers, TensorFlow's own reader and writer, a real strategy."""
+
+import itertools
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import tfmagic
+from tfmagic.tfrecord import ShardWriter, framing, merge, salvage, split, verify
+
+N = 120
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module():
+    with tfmagic.Cluster(workers=2, name="records") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def folder(cluster_of_module, tmp_path_factory):
+    """A set of four shards (two a task), written by the tasks."""
+    made = tmp_path_factory.mktemp("shards")
+
+    def write(base):
+        import tensorflow as tf
+
+        me = tfmagic.current_task().index
+        with tfmagic.tfrecord.ShardWriter(base, max_records=30) as writer:
+            for number in range(60):
+                feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[60 * me + number]))
+                writer.write(tf.train.Example(features=tf.train.Features(feature={"n": feature})))
+
+    cluster_of_module.run(write, str(made / "a.tfrecord"), view="quiet", timeout=100)
+    return made
+
+
+def numbers(pattern, **more):
+    import tensorflow as tf
+
+    spec = {"n": tf.io.FixedLenFeature([], tf.int64)}
+    data = tfmagic.tfrecord.read_shards(pattern, **more)
+    return [int(tf.io.parse_single_example(record, spec)["n"]) for record in data]
+
+
+def test_tasks_read_disjoint_shards_that_are_everything_once(cluster_of_module, folder):
+    assert verify(folder / "a.tfrecord").ok and len(list(folder.glob("*.tfrecord"))) == 4
+    read = cluster_of_module.run(numbers, str(folder / "a-*.tfrecord"), view="quiet", timeout=100)
+    parts = list(read.values())
+    assert all(len(part) == 60 for part in parts)
+    assert sorted(itertools.chain(*parts)) == list(range(N))
+
+
+def test_each_epoch_has_an_order_of_its_own_that_comes_again(cluster_of_module, folder):
+    def read(pattern):
+        return [numbers(pattern, seed=1, epoch=epoch) for epoch in (0, 1, 0)]
+
+    orders = list(cluster_of_module.run(read, str(folder / "a.tfrecord"), view="quiet", timeout=100).values())
+    for first, second, again in orders:
+        assert first == again != second and first != sorted(first)
+    for epoch in range(2):
+        assert sorted(itertools.chain(*(order[epoch] for order in orders))) == list(range(N))
+
+
+def test_fewer_shards_than_tasks_are_divided_by_record_and_it_is_said(cluster_of_module, folder, tmp_path):
+    merge(folder / "a.tfrecord", tmp_path / "one")
+
+    def read(path):
+        import warnings
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = numbers(path, seed=1)
+        return found, [str(w.message) for w in caught if w.category is tfmagic.tfrecord.FewShards]
+
+    read_by = cluster_of_module.run(read, str(tmp_path / "one"), view="quiet", timeout=100).values()
+    assert sorted(itertools.chain(*(found for found, _ in read_by))) == list(range(N))
+    for _, said in read_by:
+        assert len(said) == 1 and "1 shards for 2 tasks" in said[0] and "AutoShardPolicy.DATA" in said[0]
+
+
+@pytest.mark.parametrize("how", ["dataset", "function"])
+def test_a_strategy_does_not_divide_the_shards_once_more(cluster_of_module, folder, how):
+    def read(pattern, how):
+        import tensorflow as tf
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        spec = {"n": tf.io.FixedLenFeature([], tf.int64)}
+
+        def data(context=None):
+            records = tfmagic.tfrecord.read_shards(pattern)
+            parsed = records.map(lambda r: tf.io.parse_single_example(r, spec)["n"])
+            return parsed.batch(10 if context else 20)
+
+        if how == "dataset":
+            distributed = strategy.experimental_distribute_dataset(data())
+        else:
+            distributed = strategy.distribute_datasets_from_function(data)
+        found = []
+        for batch in distributed:
+            found += [int(n) for part in strategy.experimental_local_results(batch) for n in part]
+        return found
+
+    read_by = cluster_of_module.run(read, str(folder / "a-*.tfrecord"), how, view="quiet", timeout=100)
+    assert sorted(itertools.chain(*read_by.values())) == list(range(N))
+
+
+@pytest.mark.parametrize(
+    "break_it, said",
+    [
+        (lambda paths: paths[0].unlink(), "missing: .*a-00000-of-00002"),
+        (
+            lambda paths: paths[0].write_bytes(paths[0].read_bytes()[:-50]),
+            "bytes, and .* when it was written",
+        ),
+        (lambda paths: paths[0].rename(paths[0].with_name("a-00000-of-00003.tfrecord")), "different runs"),
+    ],
+)
+def test_what_is_not_whole_is_refused_before_a_record_is_read(tmp_path, break_it, said):
+    for index in range(2):
+        with ShardWriter(tmp_path / "a.tfrecord", task=(index, 2)) as writer:
+            writer.write(b"x" * 100)
+    break_it([tmp_path / f"a-0000{n}-of-00002.tfrecord" for n in range(2)])
+    with pytest.raises(tfmagic.TfmagicError, match=said):
+        tfmagic.tfrecord.read_shards(tmp_path / "a-*.tfrecord")
+
+
+def test_a_pattern_that_leaves_shards_of_a_set_out_is_told(cluster_of_module, tmp_path):
+    for index in range(12):
+        with ShardWriter(tmp_path / "a.tfrecord", task=(index, 12)) as writer:
+            writer.write(b"x")
+    with pytest.raises(tfmagic.tfrecord.ShardError, match="a-00010-of-00012.tfrecord is there.*not match"):
+        tfmagic.tfrecord.read_shards(tmp_path / "a-0000?-of-*")
+
+    def count(pattern):
+        return sum(1 for _ in tfmagic.tfrecord.read_shards(pattern, check=None))
+
+    counts = cluster_of_module.run(count, str(tmp_path / "a-0000?-of-*"), view="quiet", timeout=100)
+    assert set(counts.values()) == {5}
+
+
+def test_compression_is_seen_and_a_mixture_is_refused(tmp_path):
+    for name, compression in (("plain", None), ("packed", "gzip")):
+        with ShardWriter(tmp_path / f"{name}.tfrecord", compression=compression) as writer:
+            writer.write(b"x")
+    with pytest.raises(tfmagic.tfrecord.ShardError, match="compressed differently"):
+        tfmagic.tfrecord.read_shards(tmp_path)
+    with pytest.raises(tfmagic.tfrecord.ShardError, match="is GZIP, and compression=None"):
+        tfmagic.tfrecord.read_shards(tmp_path / "packed.tfrecord", compression=None)
+    with pytest.raises(FileNotFoundError, match="there are: .*plain-00000-of-00001.tfrecord"):
+        tfmagic.tfrecord.read_shards(tmp_path / "plane-*.tfrecord")
+
+
+# ---- what TensorFlow does, and the cure beside it -------------------------------------------------
+
+
+def hint_of(cluster, fn, *args):
+    with pytest.raises(Exception) as caught:
+        cluster.run(fn, *args, on="worker-0", timeout=100, view="quiet")
+    assert type(caught.value).__name__ == "DataLossError"
+    (hint,) = [note for note in caught.value.__notes__ if note.startswith("hint: ")]
+    return hint
+
+
+def read_interleaved(pattern):
+    import tensorflow as tf
+
+    files = tf.data.Dataset.list_files(pattern, shuffle=False)
+    for _ in files.interleave(tf.data.TFRecordDataset, cycle_length=3):
+        pass
+
+
+def test_the_hint_names_the_file_among_those_of_an_interleaved_data_set(cluster_of_module, tmp_path):
+    records = [bytes([n]) * 300 for n in range(50)]
+    for number in range(3):
+        data = bytearray(b"".join(map(framing.frame, records)))
+        if number == 1:
+            data[20 * 316 + 40] ^= 1
+        (tmp_path / f"part-{number}").write_bytes(data)
+    hint = hint_of(cluster_of_module, read_interleaved, str(tmp_path / "part-*"))
+    assert f"{tmp_path / 'part-1'} is damaged at byte 6,332" in hint and "data CRC" in hint
+    salvage(tmp_path / "part-1", tmp_path / "part-1-saved")  # as the hint says
+    assert verify(tmp_path / "part-1-saved").records == 49
+
+
+def test_the_hint_says_of_a_compressed_file_that_it_is_one(cluster_of_module, tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord", compression="gzip") as writer:
+        writer.write(b"x" * 100)
+    hint = hint_of(cluster_of_module, read_interleaved, str(writer.paths[0]))
+    assert "GZIP stream that is read as plain" in hint and writer.paths[0].name in hint
+
+
+def test_many_readers_of_one_file_are_no_trouble(cluster_of_module, folder):
+    def read(path):
+        import tensorflow as tf
+
+        return [sum(1 for _ in tf.data.TFRecordDataset(path)) for _ in range(5)]
+
+    path = str(sorted(folder.glob("*.tfrecord"))[0])
+    assert set(map(tuple, cluster_of_module.run(read, path, view="quiet", timeout=100).values())) == {
+        (30,) * 5
+    }
+
+
+def test_two_writers_of_one_file_lose_half_silently_and_shards_do_not(cluster_of_module, tmp_path):
+    def write(folder):
+        import tensorflow as tf
+
+        me = tfmagic.current_task().index
+        with tf.io.TFRecordWriter(f"{folder}/one") as naive:
+            tfmagic.barrier()
+            for _ in range(500):
+                naive.write(bytes([me]) * 1000)
+            tfmagic.barrier()
+        with tfmagic.tfrecord.ShardWriter(f"{folder}/good.tfrecord") as writer:
+            for _ in range(500):
+                writer.write(bytes([me]) * 1000)
+
+    cluster_of_module.run(write, str(tmp_path), view="quiet", timeout=100)
+    assert verify(tmp_path / "one").records < 1000
+    assert verify(tmp_path / "good.tfrecord").records == 1000
+
+
+def test_a_cut_at_a_records_edge_or_in_a_header_is_silent_for_tensorflow(cluster_of_module, tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord") as writer:
+        for _ in range(100):
+            writer.write(b"x" * 100)
+    data = writer.paths[0].read_bytes()
+
+    def count(path):
+        import tensorflow as tf
+
+        return sum(1 for _ in tf.data.TFRecordDataset(path))
+
+    for size in (50 * 116, 50 * 116 + 7):
+        writer.paths[0].write_bytes(data[:size])
+        path = str(writer.paths[0])
+        assert cluster_of_module.run(count, path, on="worker-0", view="quiet")["worker-0"] == 50
+        assert "count" in [damage.kind for damage in verify(path).damages]
+
+
+def test_ignoring_errors_drops_all_the_rest_and_salvage_does_not(cluster_of_module, tmp_path):
+    data = bytearray(b"".join(framing.frame(b"x" * 100) for _ in range(200)))
+    data[20 * 116 + 50] ^= 1
+    (tmp_path / "bad").write_bytes(data)
+
+    def count(path):
+        import tensorflow as tf
+
+        return sum(1 for _ in tf.data.TFRecordDataset(path).ignore_errors())
+
+    assert cluster_of_module.run(count, str(tmp_path / "bad"), on="worker-0", view="quiet")["worker-0"] == 20
+    assert salvage(tmp_path / "bad", tmp_path / "good").records == 199
+
+
+def test_tensorflow_reads_what_split_has_written(cluster_of_module, folder, tmp_path):
+    merge(folder / "a.tfrecord", tmp_path / "one")
+    split(tmp_path / "one", tmp_path / "s.tfrecord", count=3, compression="gzip")
+    read = cluster_of_module.run(numbers, str(tmp_path / "s-*"), view="quiet", timeout=100)
+    assert sorted(itertools.chain(*read.values())) == list(range(N))
+
+
+def test_what_the_page_shows_runs_as_it_stands(cluster_of_module, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "tfrecord.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(snippets) == 3
+
+    def run(snippets, folder):
+        import os
+
+        import tensorflow as tf
+
+        os.chdir(folder)
+        names = {
+            "tfmagic": tfmagic,
+            "my_part": lambda: [tf.train.Example()] * 40,
+            "parse": lambda record: tf.io.parse_single_example(record, {"n": tf.io.VarLenFeature(tf.int64)}),
+        }
+        for snippet in snippets:
+            exec(snippet, names)
+            tfmagic.barrier()
+        return sum(1 for _ in names["records"]), names["found"].ok
+
+    os.mkdir(tmp_path / "data")
+    (tmp_path / "bad.tfrecord").write_bytes(framing.frame(b"x") + b"cut")
+    first, last = snippets[:2], snippets[2:]
+    assert set(cluster_of_module.run(run, [*first, "found = tfmagic.tfrecord.verify('data/')"], str(tmp_path),
+                                     view="quiet", timeout=100).values()) == {(40, True)}  # fmt: skip
+    cluster_of_module.run(run, [*first[1:], *last], str(tmp_path), on="worker-0", view="quiet", timeout=100)
+    assert verify(tmp_path / "good.tfrecord").records == 1

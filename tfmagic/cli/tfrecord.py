@@ -1,0 +1,115 @@
+"""``tfmagic tfrecord``: verify, salvage, cat, split and merge TFRecord files. Loads no TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from tfmagic import tfrecord
+from tfmagic.errors import TfmagicError
+from tfmagic.tfrecord.examples import parse_example
+
+_FINE, _DAMAGED, _CANNOT = 0, 1, 2
+
+
+def main(found: argparse.Namespace) -> int:
+    """0 where all is whole, 1 where something is damaged, 2 where it cannot be done as it was said."""
+    try:
+        return _DO[found.action](found)
+    except BrokenPipeError:
+        raise  # nobody reads on: of every command's main
+    except tfrecord.ShardDamaged as error:
+        code, told = _DAMAGED, str(error)
+    except (TfmagicError, OSError) as error:
+        code, told = _CANNOT, str(error)
+    sys.stderr.write(f"{found.parser.prog} {found.action}: {told}\n")
+    return code
+
+
+def _verify(found: argparse.Namespace) -> int:
+    result = tfrecord.verify(found.paths, workers=found.workers)
+    if found.json:
+        content = {"ok": result.ok, "seconds": result.seconds, "files": [asdict(f) for f in result.files]}
+        print(json.dumps(content, indent=1))
+    else:
+        print(result)
+    return _FINE if result.ok else _DAMAGED
+
+
+def _salvage(found: argparse.Namespace) -> int:
+    result = tfrecord.salvage(found.src, found.dst, overwrite=found.overwrite)
+    print(result)
+    return _FINE if result.ok else _DAMAGED
+
+
+def _cat(found: argparse.Namespace) -> int:
+    for number, record in enumerate(islice(tfrecord.iterate(found.paths), found.head)):
+        if found.json:
+            try:
+                print(json.dumps(_plain(parse_example(record))))
+            except ValueError as error:
+                found.parser.error(f"record {number} is no tf.train.Example: {error}; leave --json out")
+        elif found.hex:
+            print(record.hex())
+        else:
+            print(_text(record))
+    return _FINE
+
+
+def _split(found: argparse.Namespace) -> int:
+    limits: dict[str, Any] = {"count": found.shards, "records": found.records}
+    paths = tfrecord.split(
+        found.src, found.dst, **limits, compression=_compression(found), overwrite=found.overwrite
+    )
+    for path in paths:
+        print(path)
+    return _FINE
+
+
+def _merge(found: argparse.Namespace) -> int:
+    records = tfrecord.merge(
+        found.paths, found.dst, compression=_compression(found), overwrite=found.overwrite
+    )
+    print(f"{found.dst}: {records:,} records")
+    return _FINE
+
+
+def _compression(found: argparse.Namespace) -> Any:
+    return "gzip" if found.gzip else None
+
+
+def _text(record: bytes) -> str:
+    """Text as it is; other bytes as Python writes them."""
+    try:
+        text = record.decode()
+    except UnicodeDecodeError:
+        return repr(record)
+    return text if text.isprintable() else repr(record)
+
+
+def _plain(values: Any) -> Any:
+    """What JSON can say: bytes that are no text in hexadecimal digits."""
+    if isinstance(values, dict):
+        return {name: _plain(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_plain(value) for value in values]
+    if isinstance(values, bytes):
+        try:
+            return values.decode()
+        except UnicodeDecodeError:
+            return f"hex:{values.hex()}"
+    return values
+
+
+_DO: dict[str, Callable[[argparse.Namespace], int]] = {
+    "verify": _verify,
+    "salvage": _salvage,
+    "cat": _cat,
+    "split": _split,
+    "merge": _merge,
+}

@@ -1,0 +1,51 @@
+"""TFRecord files that several tasks share: written in shards, read exactly once, verified and salvaged.
+
+    ShardWriter ──→ train-00003-of-00008.tfrecord + manifest ──→ read_shards ──→ tf.data.Dataset
+                                    │
+                                    ├─→ verify(paths) ──→ Verification
+                                    └─→ salvage(src, dst) ──→ Salvage;  split, merge, iterate
+
+Of use with and without a cluster. Importing it loads neither TensorFlow nor numpy; only `read_shards` needs
+TensorFlow.
+"""
+
+from __future__ import annotations
+
+from tfmagic.tfrecord.arranging import iterate, merge, split
+from tfmagic.tfrecord.errors import (
+    FewShards,
+    ShardDamaged,
+    ShardError,
+    ShardExists,
+    ShardsMissing,
+    ShardWriteError,
+)
+from tfmagic.tfrecord.findings import Damage, FileReport, Verification
+from tfmagic.tfrecord.manifests import Entry, Manifest, read_manifests
+from tfmagic.tfrecord.reading import read_shards
+from tfmagic.tfrecord.salvaging import Salvage, salvage
+from tfmagic.tfrecord.verifying import verify
+from tfmagic.tfrecord.writing import ShardWriter
+
+__all__ = [
+    "Damage",
+    "Entry",
+    "FewShards",
+    "FileReport",
+    "Manifest",
+    "Salvage",
+    "ShardDamaged",
+    "ShardError",
+    "ShardExists",
+    "ShardWriteError",
+    "ShardWriter",
+    "ShardsMissing",
+    "Verification",
+    "iterate",
+    "merge",
+    "read_manifests",
+    "read_shards",
+    "salvage",
+    "split",
+    "verify",
+]

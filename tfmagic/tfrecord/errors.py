@@ -1,0 +1,39 @@
+"""What goes wrong with shards, each also the builtin that one would expect; every one can be pickled.
+
+    TfmagicError
+    ├── ShardError (ValueError)              names, numbers or files that do not fit together
+    │   └── ShardDamaged                     a file whose records do not hold
+    ├── ShardsMissing (FileNotFoundError)    nothing, or not everything, is there
+    ├── ShardExists (FileExistsError)        the name is taken: by a file, or by another writer
+    └── ShardWriteError (OSError)            it could not be written; nothing of it is left
+
+`FewShards` is a warning: fewer shards than tasks.
+"""
+
+from __future__ import annotations
+
+from tfmagic.errors import TfmagicError
+
+
+class ShardError(TfmagicError, ValueError):
+    """Shards, manifests or arguments that do not fit together; the message names the file."""
+
+
+class ShardDamaged(ShardError):
+    """Records that do not hold where whole ones are needed; the message names the file."""
+
+
+class ShardsMissing(TfmagicError, FileNotFoundError):
+    """Files that should be there are not; the message names them."""
+
+
+class ShardExists(TfmagicError, FileExistsError):
+    """The name of a shard is taken by a file, a former run or another writer."""
+
+
+class ShardWriteError(TfmagicError, OSError):
+    """A file could not be written; nothing of it is left. It has `errno` and `filename`."""
+
+
+class FewShards(UserWarning):
+    """There are fewer shards than tasks: they are divided by record, and every task reads all of them."""

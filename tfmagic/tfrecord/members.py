@@ -1,0 +1,45 @@
+"""Which part of shared data is whose: the place of a task among those that work on data."""
+
+from __future__ import annotations
+
+from tfmagic import context
+from tfmagic.context import TaskContext
+from tfmagic.tfrecord.errors import ShardError
+
+Member = TaskContext | tuple[int, int] | None
+
+_DATA_TYPES = ("chief", "worker")  # in this order; parameter servers and evaluators take no part
+
+
+def place_of(task: Member) -> tuple[int, int]:
+    """(index, count) of who reads or writes.
+
+    Args:
+        task: A task; (index, count); or None for the task that runs this, (0, 1) outside of tasks.
+
+    Raises:
+        ShardError: The numbers make no sense, or the task is a parameter server or an evaluator.
+    """
+    if task is None:
+        task = context.current_task() if context.is_task() else (0, 1)
+    if isinstance(task, TaskContext):
+        return _place_of_task(task)
+    try:
+        index, count = task
+        whole = type(index) is int and type(count) is int and 0 <= index < count <= 99_999
+    except (TypeError, ValueError):
+        whole = False
+    if not whole:
+        raise ShardError(f"task is a task or (index, count) with 0 <= index < count, not {task!r}")
+    return index, count
+
+
+def _place_of_task(task: TaskContext) -> tuple[int, int]:
+    if task.type not in _DATA_TYPES:
+        raise ShardError(
+            f"{task.name} takes no part in reading and writing data: chief and workers do. If it is meant, "
+            "say which part is its own with task=(index, count)"
+        )
+    sizes = [len(task.cluster_spec.get(name, ())) for name in _DATA_TYPES]
+    before = sum(sizes[: _DATA_TYPES.index(task.type)])
+    return before + task.index, sum(sizes)

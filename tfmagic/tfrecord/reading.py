@@ -1,0 +1,195 @@
+"""A data set of records that each task reads its own part of. The only module here that loads TensorFlow.
+
+    pattern ──→ files ──→ names, sizes, compression checked ──→ this task's files ──→ tf.data.Dataset
+                                 │                                   (order by seed and epoch)
+                                 └─ fewer files than tasks ──→ all files, every n-th record
+
+Called by user code in tasks and elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from tfmagic.tfrecord import blocks, manifests, members, shards, verifying
+from tfmagic.tfrecord.errors import FewShards, ShardDamaged, ShardError, ShardsMissing
+
+_NAMES = {"auto": None, None: "", "": "", "gzip": "GZIP", "zlib": "ZLIB"}
+_SHOWN = 5
+_CYCLE = 4  # files read in turn when the order is shuffled: neighbours come from several of them
+
+Check = Literal["names", "contents"] | None
+
+
+def read_shards(
+    pattern: shards.Paths | Iterable[shards.Paths],
+    task: members.Member = None,
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+    shuffle_buffer: int = 10_000,
+    compression: str | None = "auto",
+    check: Check = "names",
+) -> Any:
+    """The records of this task: together the tasks read every record exactly once.
+
+    Files are divided: task i of n reads every n-th file. With fewer files than tasks the records are divided
+    instead, as TensorFlow's AutoShardPolicy.DATA does, and a warning (`FewShards`) says so. The data set is
+    marked as divided (AutoShardPolicy.OFF), so ``experimental_distribute_dataset`` does not do it again.
+
+    Args:
+        pattern: A glob, a file, a folder, the name of a set as `ShardWriter` takes it; or several of them.
+            Files that are still being written are left out.
+        task: Whose records: a task, or (index, count). By default those of the task that runs this, or all
+            of them outside of tasks. Chief and workers count.
+        seed: Shuffle files and records, equally in each run. All tasks give the same. None: in their order.
+        epoch: Another order for each. All tasks give the same.
+        shuffle_buffer: Among how many records is shuffled.
+        compression: "auto" looks at the files; None, "gzip" or "zlib" is an error if they are otherwise.
+        check: "names": every shard is there and has the size in its manifest, if it has one. "contents":
+            this task's files are verified too, before a record is read. None: nothing.
+
+    Returns:
+        A tf.data.Dataset of serialized records, tf.string scalars.
+
+    Raises:
+        ShardsMissing: The pattern matches nothing, or a shard of the set is not there.
+        ShardError: Files do not fit together, are damaged, or are no TFRecord files.
+    """
+    index, count = members.place_of(task)
+    files = shards.find_files(pattern)
+    _check_arguments(seed, epoch, shuffle_buffer, check)
+    if check is not None:
+        check_whole(files)
+    packed = _compression_of(files, compression)
+    if seed is not None:
+        _random(seed, epoch, "files").shuffle(files)
+    by_file = len(files) >= count
+    mine = files[index::count] if by_file else files
+    if check == "contents":
+        _verify(mine)
+    if not by_file:
+        warnings.warn(few_shards(len(files), count), FewShards, stacklevel=2)
+    return _dataset(
+        mine, packed, None if by_file else (index, count), _seeds(seed, epoch, index), shuffle_buffer
+    )
+
+
+def few_shards(files: int, tasks: int) -> str:
+    """What is said then."""
+    return (
+        f"{files} shards for {tasks} tasks: they are divided by record (as AutoShardPolicy.DATA), so every "
+        f"task reads all of them and keeps one record in {tasks}. Write {tasks} or more to read each once"
+    )
+
+
+def check_whole(files: Sequence[Path]) -> None:
+    """Every shard of each set is there, and as large as its manifest says.
+
+    Raises:
+        ShardsMissing: One is not there.
+        ShardError: One has another size, or two sets are mixed.
+    """
+    missing = shards.check_sets(files)
+    if left_out := [path for path in missing if os.path.exists(path)]:
+        raise ShardError(
+            f"{left_out[0]} is there, of the same set, and the pattern does not match it: every task would "
+            "lose its records. check=None reads what the pattern matches"
+        )
+    if missing:
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        raise ShardsMissing(
+            f"missing: {', '.join(missing[:_SHOWN])}{more}. Its task has not closed its writer yet, has "
+            "failed, or the file was not copied; check=None reads what is there"
+        )
+    if differing := manifests.compare_sizes(files):
+        told = "; ".join(f"{damage.path}: {damage.detail}" for damage in differing[:_SHOWN])
+        raise ShardError(
+            f"{told}. It was cut, copied in part or written again by something else: records are lost. "
+            "tfmagic.tfrecord.salvage saves what is whole; check=None reads it without this check"
+        )
+
+
+def _compression_of(files: Sequence[Path], asked: str | None) -> str:
+    """How all of the files are packed, as TFRecordDataset takes it."""
+    asked = asked.lower() if isinstance(asked, str) else asked
+    if asked not in _NAMES:
+        raise ShardError(f"compression is 'auto', None, 'gzip' or 'zlib', not {asked!r}")
+    found: dict[str, Path] = {}
+    for path in files:
+        packed = blocks.detect(path)
+        if packed is None:
+            raise ShardError(
+                f"{path} is no TFRecord file: its first bytes are neither a record nor a gzip stream. "
+                f"tfmagic.tfrecord.verify({str(path)!r}) looks at all of it"
+            )
+        if path.stat().st_size:
+            found.setdefault(packed, path)
+    if len(found) > 1:
+        told = ", ".join(f"{path} is {packed or 'not compressed'}" for packed, path in found.items())
+        raise ShardError(f"the files are compressed differently: {told}. Read them one after the other")
+    (is_packed,) = found or {"": Path()}
+    wanted = _NAMES[asked]
+    if wanted is not None and found and wanted != is_packed:
+        raise ShardError(
+            f"{found[is_packed]} is {is_packed or 'not compressed'}, and compression={asked!r} was asked "
+            'for. Leave it at "auto"'
+        )
+    return is_packed
+
+
+def _verify(files: Sequence[Path]) -> None:
+    found = verifying.verify(files, workers=1)
+    if not found.ok:
+        told = "; ".join(f"{damage.path}: {damage}" for damage in found.damages[:_SHOWN])
+        raise ShardDamaged(f"{told}. tfmagic.tfrecord.salvage saves what is whole")
+
+
+def _check_arguments(seed: Any, epoch: Any, shuffle_buffer: Any, check: Any) -> None:
+    if check not in ("names", "contents", None):
+        raise ShardError(f"check is 'names', 'contents' or None, not {check!r}")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise ShardError(f"seed is a whole number or None, not {seed!r}")
+    for name, value in (("epoch", epoch), ("shuffle_buffer", shuffle_buffer)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ShardError(f"{name} is a whole number of 0 or more, not {value!r}")
+
+
+def _random(seed: int, epoch: int, what: str) -> random.Random:
+    """The same in every process, which hash() is not."""
+    return random.Random(hashlib.sha256(f"{seed}/{epoch}/{what}".encode()).digest())
+
+
+def _seeds(seed: int | None, epoch: int, index: int) -> int | None:
+    return None if seed is None else _random(seed, epoch, f"records {index}").randrange(1 << 31)
+
+
+def _dataset(
+    files: Sequence[Path], packed: str, part: tuple[int, int] | None, seed: int | None, buffer: int
+) -> Any:
+    import tensorflow as tf
+
+    names = [str(path) for path in files]
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    if seed is None or len(names) == 1:
+        data = tf.data.TFRecordDataset(names, packed)
+    else:
+        data = tf.data.Dataset.from_tensor_slices(names).interleave(
+            lambda name: tf.data.TFRecordDataset(name, packed),
+            cycle_length=min(_CYCLE, len(names)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+    if part is not None:
+        data = data.shard(part[1], part[0])
+    if seed is not None and buffer > 1:
+        data = data.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
+    return data.with_options(options)

@@ -1,0 +1,337 @@
+"""Shards from records: each task writes its own files, which appear when they are whole.
+
+    write(record) ──→ frames, gathered ──→ PendingFile .train-00003-of-00008.tfrecord.writing
+                                                │ close
+                                                ├─→ train-00003-of-00008.tfrecord     (rename)
+                                                └─→ train-00003-of-00008.manifest.json (beside, rename)
+
+Used in tasks and anywhere else; no thread, no TensorFlow. One writer belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from tfmagic.tfrecord import framing, members, shards
+from tfmagic.tfrecord.errors import ShardError, ShardExists
+from tfmagic.tfrecord.manifests import Entry, Manifest, write_manifest
+from tfmagic.tfrecord.pending import WRITING, PendingFile
+from tfmagic.tfrecord.shards import ShardName
+
+_GATHER = 512 << 10  # bytes for one write
+
+Compression = Literal["gzip"] | None
+
+
+class RecordFile:
+    """Records on their way into one file, with its count and checksum. `write_frames` takes framed ones."""
+
+    def __init__(self, pending: PendingFile, compression: Compression):
+        from crc32c import crc32c
+
+        self.pending, self.crc32c = pending, crc32c
+        self.packer = zlib.compressobj(wbits=31) if compression else None
+        self.waiting: list[bytes] = []  # records that are framed together: that is twice as fast
+        self.waiting_bytes = self.framed_records = self.framed_bytes = self.crc = 0
+
+    @property
+    def records(self) -> int:
+        """How many there are so far."""
+        return self.framed_records + len(self.waiting)
+
+    @property
+    def size(self) -> int:
+        """What they take in bytes, not compressed."""
+        return self.framed_bytes + self.waiting_bytes
+
+    def write(self, data: bytes) -> None:
+        """One record."""
+        self.waiting.append(data)
+        self.waiting_bytes += len(data) + framing.FRAME
+        if self.waiting_bytes >= _GATHER:
+            self.flush()
+
+    def write_frames(self, frames: memoryview, records: int) -> None:
+        """Whole records, as they stand in a file."""
+        self.flush()
+        self._put(frames, records)
+
+    def flush(self) -> None:
+        """Give what waits to the system."""
+        if self.waiting:
+            records, self.waiting, self.waiting_bytes = self.waiting, [], 0
+            self._put(framing.frame_all(records), len(records))
+
+    def place(self) -> None:
+        """Complete the file and give it its name."""
+        self.end()
+        self.pending.place()
+
+    def end(self) -> None:
+        """Write what is missing."""
+        self.flush()
+        if self.packer is not None:
+            self._write(self.packer.flush())
+            self.packer = None
+
+    def entry(self, name: str) -> Entry:
+        """For the manifest."""
+        return Entry(name, self.records, self.pending.size, f"{self.crc:08x}")
+
+    def _put(self, frames: bytes | memoryview, records: int) -> None:
+        self.framed_bytes += len(frames)
+        self.framed_records += records
+        self._write(frames if self.packer is None else self.packer.compress(frames))
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self.crc = self.crc32c(data, self.crc)
+        self.pending.write(data)
+
+
+class ShardWriter:
+    """Writes this task's shards of a set, and a manifest. A context manager.
+
+    Within ``with`` nothing is visible; at its end all of it is there, or nothing where it was left by an
+    exception. A killed process leaves a hidden file, which the next writer of that shard writes over.
+
+    Args:
+        path_pattern: The name of the set, as in ``"data/train.tfrecord"``: the shards are
+            ``data/train-00003-of-00008.tfrecord``. ``"data/train-*.tfrecord"`` means the same.
+        task: Which shard: a task, or (index, count). By default the task that runs this, or (0, 1) outside
+            of tasks. Of a task its place among those that work on data counts: chief and workers.
+        compression: ``"gzip"`` or None.
+        max_records: Begin another shard after so many records.
+        max_bytes: Begin another shard before it would have more than so many bytes, not compressed.
+        overwrite: Replace a former run's shards, also those with another count, when this writer closes.
+
+    Raises:
+        ShardExists: Shards of that name are there, or another writer is at it.
+        ShardWriteError: The folder is missing, or not ours.
+        ShardError: The name, the task or a limit makes no sense.
+    """
+
+    def __init__(
+        self,
+        path_pattern: shards.Paths,
+        *,
+        task: members.Member = None,
+        compression: Compression = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        overwrite: bool = False,
+    ):
+        if compression not in (None, "gzip"):
+            raise ShardError(f"compression is None or 'gzip', not {compression!r}")
+        self.index, self.count = members.place_of(task)
+        self.compression: Compression = compression
+        self.max_records = _limit("max_records", max_records)
+        self.max_bytes = _limit("max_bytes", max_bytes)
+        self.overwrite = overwrite
+        self.manifest: Manifest | None = None
+        self._name = ShardName(*shards.base_of(path_pattern), self.index, self.count)
+        self._done: list[RecordFile] = []
+        self._state: Literal["open", "closed", "discarded", "failed"] = "open"
+        self._pid = os.getpid()
+        self._file = RecordFile(PendingFile(self._name.path, overwrite=True), compression)
+        try:
+            self._check_free()
+            for left in glob.glob(f"{glob.escape(str(self._beside()))}.*{WRITING}"):
+                os.unlink(left)  # further shards of a killed writer: its lock is ours now
+        except BaseException:
+            self.discard()
+            raise
+
+    # -- writing --
+
+    def write(self, record: bytes | Any) -> None:
+        """Add a record.
+
+        Args:
+            record: bytes, a bytearray or memoryview, or what has ``SerializeToString()``, as
+                tf.train.Example.
+
+        Raises:
+            TypeError: It is something else.
+            ShardWriteError: As of a full disk; then nothing of this writer is left.
+        """
+        if type(record) is not bytes:
+            record = to_bytes(record)
+        if self._state != "open":
+            raise ShardError(f"the writer of {self._name.path} is {self._state}")
+        if self.max_records or self.max_bytes:
+            self._roll(len(record))
+        try:
+            self._file.write(record)
+        except BaseException:  # Ctrl-C too: half of a record may be written
+            self._fail()
+            raise
+
+    def next_shard(self) -> None:
+        """Begin another shard now.
+
+        Raises:
+            ShardWriteError: As of a full disk; then nothing of this writer is left.
+        """
+        try:
+            self._file.end()
+            if self._done:  # the first one's lock is that of all
+                self._file.pending.let_go()
+            self._done.append(self._file)
+            path = self._name.path.with_name(f"{self._name.path.name}.{len(self._done):05}")
+            self._file = RecordFile(PendingFile(path, overwrite=True), self.compression)
+        except BaseException:
+            self._fail()
+            raise
+
+    @property
+    def records(self) -> int:
+        """How many were written so far, in all its shards."""
+        return self._file.records + sum(file.records for file in self._done)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The shards: when it is closed, or those that it would have now."""
+        return [name.path for name in self._names()]
+
+    def close(self) -> None:
+        """Make the shards visible, then the manifest. Harmless when it is done.
+
+        Raises:
+            ShardExists: The name was taken meanwhile. Nothing of this writer is left.
+            ShardWriteError: As of a full disk. Nothing of this writer is left.
+            ShardError: An earlier call has failed, and the failure was passed over.
+        """
+        if self._state == "failed":
+            raise ShardError(f"nothing of {self._name.path} was written, since an earlier call has failed")
+        if self._state != "open":
+            return
+        names, files = self._names(), [*self._done, self._file]
+        placed: list[Path] = []
+        try:
+            for file in files:
+                file.end()
+            self._check_free()
+            old = self._replaced() if self.overwrite else []
+            for name, file in zip(names, files, strict=True):
+                file.pending.path = name.path
+                file.pending.place()
+                placed.append(name.path)
+            self._finish(names, files, old)
+        except BaseException:
+            for path in placed:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            self.discard()
+            raise
+        self._state = "closed"
+
+    def discard(self) -> None:
+        """Leave nothing of what was written."""
+        if self._state == "open":
+            self._state = "discarded"
+            for file in (*self._done, self._file):
+                file.waiting.clear()
+                file.pending.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def __del__(self) -> None:
+        is_ours = getattr(self, "_pid", 0) == os.getpid()  # and not that of a fork
+        if is_ours and self._state == "open" and hasattr(self, "_file"):
+            self.discard()  # a writer that nobody closed: what it has is not known to be complete
+
+    # -- inside --
+
+    def _fail(self) -> None:
+        self.discard()
+        self._state = "failed"
+
+    def _roll(self, length: int) -> None:
+        file, size = self._file, self._file.size
+        if (self.max_records and file.records >= self.max_records) or (
+            self.max_bytes and size and size + length + framing.FRAME > self.max_bytes
+        ):
+            self.next_shard()
+
+    def _beside(self) -> Path:
+        return self._name.path.with_name(f".{self._name.path.name}")
+
+    def _names(self) -> list[ShardName]:
+        parts = len(self._done) + 1
+        if parts == 1:
+            return [self._name]
+        family = self._name.family
+        if self.count == 1:
+            return [ShardName(*family, part, parts) for part in range(parts)]
+        return [ShardName(*family, self.index, self.count, part, parts) for part in range(parts)]
+
+    def _check_free(self) -> None:
+        """Nothing of a former run is there, unless it is to be replaced."""
+        if self._name.path.parent.is_dir() and not self.overwrite:
+            for other in shards.relatives(*self._name.family):
+                if other.count != self.count or other.index == self.index or self.count == 1:
+                    raise ShardExists(
+                        f"{other.path} is there already, of a former run, and would mix with "
+                        f"{self._name.path.name}. Delete the old shards, choose another name, or say "
+                        "overwrite=True"
+                    )
+
+    def _replaced(self) -> list[Path]:
+        """Files of former runs that this writer replaces: its own, and all of sets with another count."""
+        old = shards.relatives(*self._name.family)
+        mine = [s for s in old if s.count != self.count or s.index == self.index or self.count == 1]
+        return [*(shard.path for shard in mine), *(shard.manifest for shard in mine)]
+
+    def _finish(self, names: list[ShardName], files: list[RecordFile], old: list[Path]) -> None:
+        manifest = names[0].manifest
+        for path in set(old) - {name.path for name in names} - {manifest}:
+            path.unlink(missing_ok=True)
+        entries = tuple(file.entry(name.path.name) for name, file in zip(names, files, strict=True))
+        packed = "GZIP" if self.compression else ""
+        self.manifest = Manifest(str(manifest), self.index, self.count, packed, entries)
+        write_manifest(self.manifest)
+
+
+def to_bytes(record: Any) -> bytes:
+    """The bytes of a record.
+
+    Raises:
+        TypeError: It has none.
+    """
+    if isinstance(record, bytes | bytearray | memoryview):
+        return bytes(record)
+    serialize = getattr(record, "SerializeToString", None)
+    if callable(serialize) and not isinstance(record, type):
+        return bytes(serialize())
+    advice = "a scalar string tensor has its bytes in .numpy()"
+    if isinstance(record, str):
+        advice = "encode it: text.encode()"
+    elif isinstance(record, dict):
+        advice = "make a tf.train.Example of it"
+    raise TypeError(
+        f"a record is bytes, or something with SerializeToString() as tf.train.Example, not "
+        f"{type(record).__name__}: {advice}"
+    )
+
+
+def _limit(name: str, value: int | None) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ShardError(f"{name} is a whole number of 1 or more, not {value!r}")
+    return value
