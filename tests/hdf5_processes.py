@@ -1,0 +1,54 @@
+"""Other processes for the tests of `tfmagic.hdf5`: real ones, that a test lets go on line by line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+class Other:
+    """A Python program that says `say(...)` and goes on at `go()`."""
+
+    def __init__(self, program: str, *argv: object, env: dict[str, str] | None = None):
+        head = "import sys, h5py, numpy as np, tfmagic\nfrom tfmagic.hdf5 import *\n"
+        head += "def say(text): print(text, flush=True)\ndef wait(): sys.stdin.readline()\n"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", head + program, *map(str, argv)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})},
+        )  # fmt: skip
+
+    def hear(self) -> str:
+        """Its next line; "" at its end."""
+        assert self.process.stdout
+        return self.process.stdout.readline().rstrip("\n")
+
+    def go(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> int:
+        assert self.process.stdin and self.process.stdout
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+        return self.process.wait(30)
+
+
+@contextlib.contextmanager
+def other(program: str, *argv: object, env: dict[str, str] | None = None) -> Iterator[Any]:
+    """One that is gone afterwards, whatever happens."""
+    process = Other(program, *argv, env=env)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.end()

@@ -1,0 +1,71 @@
+"""HDF5 files that several tasks share: usable without a cluster, and in one.
+
+    with TaskFile("results.h5") as file:      each task writes a file of its own ...
+        file.append("loss", losses)
+    consolidate("results.h5")                 ... which become one
+
+    with SharedWriter("all.h5") as writer:    or all append to one file, which one process writes
+        writer.append("loss", losses)
+
+    guard()                                   two tasks that write one file: an error, not a broken file
+
+Importing this package loads neither h5py nor numpy; what it exports does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfmagic.hdf5.complaints import FileInUseError, MismatchError, PartError, SharedWriterError
+    from tfmagic.hdf5.consolidation import Consolidation, consolidate
+    from tfmagic.hdf5.guarding import guard
+    from tfmagic.hdf5.partnames import find_parts
+    from tfmagic.hdf5.parts import TaskFile
+    from tfmagic.hdf5.recovery import recover
+    from tfmagic.hdf5.shared import SharedWriter
+    from tfmagic.hdf5.sources import missing_parts
+
+__all__ = [
+    "Consolidation",
+    "FileInUseError",
+    "MismatchError",
+    "PartError",
+    "SharedWriter",
+    "SharedWriterError",
+    "TaskFile",
+    "consolidate",
+    "find_parts",
+    "guard",
+    "missing_parts",
+    "recover",
+]
+
+_MODULE_OF = {
+    "Consolidation": "consolidation",
+    "FileInUseError": "complaints",
+    "MismatchError": "complaints",
+    "PartError": "complaints",
+    "SharedWriter": "shared",
+    "SharedWriterError": "complaints",
+    "TaskFile": "parts",
+    "consolidate": "consolidation",
+    "find_parts": "partnames",
+    "guard": "guarding",
+    "missing_parts": "sources",
+    "recover": "recovery",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a part of the room when it is asked for."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'tfmagic.hdf5' has no attribute {name!r}")
+    value = getattr(import_module(f"tfmagic.hdf5.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

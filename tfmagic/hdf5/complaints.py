@@ -1,0 +1,47 @@
+"""What is raised here: each an error of tfmagic, and the builtin that code for h5py expects.
+
+FileInUseError     BlockingIOError   another process has the file open; nothing was changed
+PartError          OSError           a part of a task is missing, damaged, unfinished or foreign
+SharedWriterError  OSError           the file that all tasks write could not be opened, or not be written
+MismatchError      ValueError        rows that do not fit together: their dtype, their shape, their kind
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+from tfmagic.errors import TfmagicError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The error numbers of a disk, a quota or a file that takes no more."""
+
+
+class FileInUseError(TfmagicError, BlockingIOError):
+    """Another process has this HDF5 file open, so that it cannot be opened now. Nothing was changed."""
+
+    def __init__(self, message: str):
+        super().__init__(errno.EAGAIN, message)
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[1],)
+
+
+class PartError(TfmagicError, OSError):
+    """The file of a task cannot be used: missing, damaged, unfinished, foreign, or not writable."""
+
+
+class SharedWriterError(TfmagicError, OSError):
+    """A shared file could not be opened or written; the message says why."""
+
+
+class MismatchError(TfmagicError, ValueError):
+    """Rows that cannot stand in one dataset, or objects that cannot stand under one name."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of h5py says, without the addresses and times that HDF5 adds to it."""
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

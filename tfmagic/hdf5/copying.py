@@ -1,0 +1,149 @@
+"""The rows of parts in the whole: pointed to, or copied through a buffer of a fixed size.
+
+Called by `consolidation`, which decides what goes where.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import h5py
+import numpy as np
+
+from tfmagic.hdf5.complaints import PartError, first_line
+from tfmagic.hdf5.layouts import Stack
+from tfmagic.hdf5.partnames import Part
+
+_BLOCK_BYTES = 8 << 20  # large enough that calls cost nothing; small beside what a task needs
+_TEXT_ROWS = 4096  # at once where the size of a row is not known: text and ragged arrays
+
+
+def missing_value(dtype: Any) -> Any:
+    """What a virtual dataset shows where a part is gone; HDF5 alone would show zeros.
+
+    NaN; of integers, which have none, the number farthest from zero. None, the default of HDF5, for all
+    others.
+    """
+    if dtype.names or dtype.subdtype or h5py.check_enum_dtype(dtype) is not None:
+        return None
+    if dtype.kind in "fc":
+        return np.nan
+    if dtype.kind == "i":
+        return np.iinfo(dtype).min
+    return np.iinfo(dtype).max if dtype.kind == "u" else None
+
+
+def map_rows(file: Any, stack: Stack) -> None:
+    """Make a virtual dataset of the parts, which are named relative to the file: the folder can be moved."""
+    assert stack.shape is not None
+    if not stack.shape[0]:
+        chunks = tuple(max(1, n) for n in stack.shape)
+        limits = (None, *stack.shape[1:])
+        file.create_dataset(stack.path, stack.shape, stack.dtype, chunks=chunks, maxshape=limits)
+        return
+    layout = h5py.VirtualLayout(stack.shape, stack.dtype)
+    for member, start, stop in stack.spans():
+        if stop > start:
+            name = _literal(os.path.basename(member.part.path))
+            shape = (stop - start, *stack.shape[1:])
+            layout[start:stop] = h5py.VirtualSource(name, _literal(stack.path), shape, stack.dtype)
+    file.create_virtual_dataset(stack.path, layout, fillvalue=missing_value(stack.dtype))
+
+
+def _literal(name: str) -> str:
+    """HDF5 reads these names as patterns, in which %b is a number (H5Pset_virtual)."""
+    return name.replace("%", "%%")
+
+
+def gather_scalars(
+    file: Any, stacks: list[Stack], open_part: Callable[[Part], AbstractContextManager[Any]]
+) -> None:
+    """Make an array of the scalars of each name. They are copied in any case: HDF5 cannot map them."""
+    values: dict[str, list[Any]] = {stack.path: [] for stack in stacks}
+    for layout in {id(member): member for stack in stacks for member in stack.members}.values():
+        with open_part(layout.part) as source:
+            for stack in stacks:
+                if stack.path in layout.datasets:
+                    values[stack.path].append(source[stack.path][()])
+    for stack in stacks:
+        dataset = file.create_dataset(stack.path, stack.shape, stack.dtype)
+        for number, value in enumerate(values[stack.path]):
+            dataset[number] = value
+
+
+def make_dataset(file: Any, stack: Stack, first: Any) -> None:
+    """An empty dataset for all rows, stored as the first part stores its own: chunks, filters, fill value."""
+    assert stack.shape is not None
+    plist = first.id.get_create_plist()
+    layout = plist.get_layout()
+    if layout == h5py.h5d.VIRTUAL or plist.get_external_count():
+        plist, layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE), h5py.h5d.CONTIGUOUS
+    if layout == h5py.h5d.COMPACT:  # at most 64 KiB, which all parts together may exceed
+        plist.set_layout(h5py.h5d.CONTIGUOUS)
+    limits = (None, *first.maxshape[1:]) if layout == h5py.h5d.CHUNKED else stack.shape
+    most = tuple(h5py.h5s.UNLIMITED if limit is None else limit for limit in limits)
+    space = h5py.h5s.create_simple(stack.shape, most)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    links.set_char_encoding(h5py.h5t.CSET_UTF8)
+    kind = first.id.get_type().copy()
+    h5py.h5d.create(file.id, stack.path.encode(errors="surrogateescape"), kind, space, plist, links)
+
+
+def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part) -> None:
+    """Copy all rows of a part's dataset to their place.
+
+    Raises:
+        PartError: They cannot be read.
+    """
+    if copy_chunks(source, target, start):
+        return
+    block = _rows_at_once(source)
+    has_objects = source.dtype.hasobject
+    buffer = None if has_objects else np.empty((min(block, stop - start), *source.shape[1:]), source.dtype)
+    for first in range(0, stop - start, block):
+        last = min(first + block, stop - start)
+        try:
+            if buffer is None:
+                rows = source[first:last]
+            else:
+                rows = buffer[: last - first]
+                if rows.size:
+                    source.read_direct(rows, np.s_[first:last])
+        except OSError as error:
+            raise PartError(
+                f"{part.path}, the part of {part.task.name}, is damaged: rows {first} to {last} of "
+                f"{source.name} cannot be read: {first_line(error)}"
+            ) from error
+        if rows.size:
+            target[start + first : start + last] = rows
+
+
+def _rows_at_once(dataset: Any) -> int:
+    if dataset.dtype.hasobject:
+        return _TEXT_ROWS
+    row_bytes = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
+    rows = max(1, _BLOCK_BYTES // max(1, row_bytes))
+    deep = dataset.chunks[0] if dataset.chunks else 1
+    return rows // deep * deep or rows
+
+
+def copy_chunks(source: Any, target: Any, start: int) -> bool:
+    """Copy compressed chunks as they are, where both datasets have the same and they fall together.
+
+    Packing and unpacking would be most of the work. Whether it was done.
+    """
+    ours, theirs = source.id.get_create_plist(), target.id.get_create_plist()
+    if not source.chunks or source.chunks != target.chunks or start % source.chunks[0]:
+        return False
+    if not ours.get_nfilters() or not ours.equal(theirs) or source.dtype.hasobject:
+        return False
+    for number in range(source.id.get_num_chunks()):
+        info = source.id.get_chunk_info(number)
+        mask, data = source.id.read_direct_chunk(info.chunk_offset)
+        place = (info.chunk_offset[0] + start, *info.chunk_offset[1:])
+        target.id.write_direct_chunk(place, data, mask)
+    return True

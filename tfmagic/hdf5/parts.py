@@ -1,0 +1,220 @@
+"""`TaskFile`: each task its own HDF5 file, which gets its name when it is whole.
+
+    open ──→ results.worker-1.h5.unfinished ──close──→ results.worker-1.h5 ──consolidate──→ results.h5
+                       │ killed, or the block raised
+                       └──→ stays, as the last flush() left it: named by consolidate, brought back by recover
+
+The policy is writing beside and renaming: a reader never finds half a part. Not SWMR, which also keeps files
+readable, but allows no new dataset, group or attribute once it is on, nor text. What flush() has returned for
+survives SIGKILL: see `tfmagic.hdf5.closing.keep_flushed`; only a kill in the midst of a flush can hit it. A
+power cut is another matter: nothing is forced to the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from types import TracebackType
+from typing import Any
+
+import h5py
+
+from tfmagic.context import TaskContext
+from tfmagic.hdf5 import claims, closing, guarding
+from tfmagic.hdf5.complaints import FileInUseError, PartError, first_line
+from tfmagic.hdf5.partnames import CLUSTER, TASK, UNFINISHED, part_path, resolve_task
+from tfmagic.hdf5.rows import append_rows
+from tfmagic.spec import TaskId
+
+_MODES = ("w", "x", "w-", "a", "r+", "r")
+
+
+class TaskFile(h5py.File):
+    """The part of a task: an `h5py.File` in everything, under a name of the task's own.
+
+    Attributes:
+        task: Whose part it is.
+        path: The file that is there once this is closed, such as ``results.worker-1.h5``.
+    """
+
+    def __init__(
+        self,
+        base: str | os.PathLike[str],
+        mode: str = "w",
+        *,
+        task: str | TaskId | TaskContext | None = None,
+        **options: Any,
+    ):
+        """Open the part of a task.
+
+        Args:
+            base: The file that all parts are to become, such as ``results.h5``.
+            mode: "w" a new part, in the place of an older one when it is closed; "x" a new one, of which
+                there must be none; "a" goes on with what is there, or begins; "r+" goes on; "r" reads.
+            task: Whose part; by default of the task that runs this code, and outside of a cluster worker-0.
+            options: Further ones of `h5py.File`, such as ``libver``.
+
+        Raises:
+            FileInUseError: This part is open already.
+            PartError: It is there already, is not there, is damaged, or cannot be written.
+            ClusterSpecError: There is no such task.
+            ValueError: There is no such mode.
+        """
+        if mode not in _MODES:
+            raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
+        if options.get("driver") not in (None, "sec2"):
+            raise ValueError(f"a part is a plain file on disk, without driver={options['driver']!r}")
+        if not os.path.basename(base) or os.path.isdir(base):
+            raise PartError(
+                f"{os.fspath(base)!r} is a folder: name a file in it, which the parts will be beside"
+            )
+        self.task, counts = resolve_task(task)
+        self.path = os.path.abspath(part_path(base, self.task))
+        self._beside = "" if mode == "r" else self.path + UNFINISHED
+        self._keeps_flushed = False
+        self._growing: dict[str, Any] = {}
+        try:
+            if mode == "r":
+                super().__init__(self.path, "r", **options)
+            else:
+                self._open(mode, options)
+                self._sign(counts)
+        except (FileInUseError, PartError):
+            raise
+        except BlockingIOError:
+            raise FileInUseError(guarding.describe_use(self.path, mode)) from None
+        except OSError as error:
+            raise PartError(f"{self._what()} cannot be opened: {first_line(error)}") from error
+
+    def _open(self, mode: str, options: dict[str, Any]) -> None:
+        # an own check before that of the guard: also this very process must not open its part twice
+        with claims.opening(self._beside):
+            self._check_alone()
+            moved = mode in ("a", "r+") and self._take_back()
+            if mode == "a" and not os.path.exists(self._beside):
+                mode = "w"
+            elif mode in ("x", "w-"):
+                if os.path.exists(self.path):
+                    raise PartError(f"{self._what()} is there already; mode='w' replaces it")
+                mode = "w"
+            try:
+                super().__init__(self._beside, mode, **options)
+            except BaseException:
+                if moved:
+                    os.rename(self._beside, self.path)
+                raise
+            guarding.claim(self)
+
+    def _check_alone(self) -> None:
+        if claims.is_free(self._beside):
+            return
+        holders = [str(holder) for holder in claims.find_holders(self._beside)]
+        raise FileInUseError(
+            f"{self._what()} is already open for writing by {', '.join(holders) or 'another process'}: close "
+            "it there first, or give one of both another base or task=. Nothing was changed.\n"
+            f"The file: {self._beside}"
+        )
+
+    def _take_back(self) -> bool:
+        """Let a finished part be unfinished again, as it will be changed; whether there was one."""
+        left, whole = os.path.exists(self._beside), os.path.exists(self.path)
+        if left and whole:
+            raise PartError(
+                f"{self._what()} is there twice: finished, and as {self._beside}, which a task left that was "
+                "killed. Delete or rename one of them; mode='w' starts anew"
+            )
+        if whole and not claims.is_free(self.path):
+            raise FileInUseError(guarding.describe_use(self.path, "r+"))
+        if whole:
+            os.rename(self.path, self._beside)
+        return whole
+
+    def _sign(self, counts: dict[str, int]) -> None:
+        """Write into the part whose it is, so that a missing one is noticed."""
+        if TASK not in self.attrs:
+            self.attrs[TASK] = self.task.name
+        if counts:
+            self.attrs[CLUSTER] = json.dumps(counts)
+
+    def _what(self) -> str:
+        return f"{os.path.basename(self.path)}, the part of {self.task.name},"
+
+    def append(self, dataset: str, array: Any) -> int:
+        """Append rows to a dataset, which the first call creates.
+
+        Args:
+            dataset: Its path in the file.
+            array: The rows, [n, ...], in each call of one dtype and one shape of a row; text too.
+
+        Returns:
+            How many rows it has now.
+
+        Raises:
+            MismatchError: Rows of another dtype or shape, or a dataset that cannot grow.
+        """
+        return append_rows(self, dataset, array, self._growing)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system: it survives the death of this task.
+
+        Raises:
+            PartError: The disk is full. The file is as the last flush left it, and still open.
+        """
+        if not self._beside or not self.id.valid:
+            super().flush()
+            return
+        if not self._keeps_flushed:
+            closing.keep_flushed(self)
+            self._keeps_flushed = True
+        try:
+            closing.reserve_end(self)
+        except OSError as error:
+            raise self._full(error) from error
+        super().flush()
+
+    def close(self) -> None:
+        """Close the part and give it its name; once more does nothing.
+
+        Raises:
+            PartError: The disk is full. The file is closed, unfinished, as the last flush left it.
+        """
+        if not self.id.valid:
+            return
+        if not self._beside:
+            super().close()
+            return
+        try:
+            closing.reserve_end(self)
+        except OSError as error:
+            closing.give_up(self)
+            raise self._full(error) from error
+        with claims.opening(self._beside):
+            super().close()
+            os.replace(self._beside, self.path)
+
+    def _full(self, error: OSError) -> PartError:
+        reason = os.strerror(error.errno or 0)
+        return PartError(
+            f"{self._what()} could not be written to the end: {reason}. What was there at the "
+            f"last flush() is in {self._beside}; tfmagic.hdf5.recover brings it back"
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        """Close; after an exception without giving it its name, as the part is not whole."""
+        if error is None or not self._beside or not self.id.valid:
+            self.close()
+            return
+        with contextlib.suppress(OSError):
+            if closing.is_full(error):
+                raise OSError
+            closing.reserve_end(self)
+            super().close()
+        if self.id.valid:
+            closing.give_up(self)
+        error.add_note(
+            f"{self._what()} is unfinished: {self._beside}; tfmagic.hdf5.recover takes it as it is, mode='a' "
+            "goes on with it, mode='w' starts anew"
+        )

@@ -1,0 +1,106 @@
+"""Appending rows to a dataset that grows along axis 0."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from tfmagic.hdf5.complaints import MismatchError
+
+_CHUNK_BYTES = 1 << 18  # a fourth of what HDF5 caches of a dataset; large enough to be read at disk speed
+
+
+def as_rows(array: Any) -> Any:
+    """An array of rows as HDF5 takes it: a scalar is one row, text becomes variable-length UTF-8.
+
+    Raises:
+        MismatchError: Its type has no place in HDF5.
+    """
+    import h5py
+    import numpy as np
+
+    rows = np.asarray(array)
+    if rows.ndim == 0:
+        rows = rows.reshape(1)
+    if rows.dtype.kind == "U":
+        return rows.astype(h5py.string_dtype())
+    if rows.dtype.kind == "O" and h5py.check_string_dtype(rows.dtype) is None:
+        if not all(isinstance(item, str | bytes) for item in rows.flat):
+            raise MismatchError(
+                "append takes rows of one shape and one type; these are Python objects, such as lists of "
+                "different length"
+            )
+        return rows.astype(h5py.string_dtype())
+    return rows
+
+
+def append_rows(file: Any, name: str, array: Any, opened: dict[str, Any]) -> int:
+    """Append rows to a dataset, which the first call creates: chunked, and without limit along axis 0.
+
+    A dataset stays open in `opened`: HDF5 writes what it has of it in memory when it is closed, and where
+    h5py closes it, at the end of the object, a full disk is not reported (measured: rows lost, no error).
+
+    Args:
+        file: An `h5py.File` or `Group`.
+        name: The dataset's path in it.
+        array: The rows, [n, ...], or a scalar; all calls with one dtype and one shape of a row.
+        opened: Datasets by path; the caller keeps it as long as the file is open.
+
+    Returns:
+        How many rows the dataset has now.
+
+    Raises:
+        MismatchError: Rows of another dtype or shape than those that are there, or a dataset that cannot
+            grow.
+    """
+    rows = as_rows(array)
+    if name not in file:
+        row_bytes = max(1, rows.dtype.itemsize * int(rows[:1].size or 1))
+        chunks = (max(1, _CHUNK_BYTES // row_bytes), *(max(1, n) for n in rows.shape[1:]))
+        limits = (None, *(n or None for n in rows.shape[1:]))  # a chunk is never empty
+        file.create_dataset(name, (0, *rows.shape[1:]), rows.dtype, maxshape=limits, chunks=chunks)
+    dataset = opened.get(name) or opened.setdefault(name, file[name])
+    _check_fit(dataset, name, rows)
+    before = int(dataset.shape[0])
+    dataset.resize(before + len(rows), axis=0)
+    try:
+        dataset[before:] = rows
+    except BaseException:
+        with contextlib.suppress(Exception):  # the disk may be full
+            dataset.resize(before, axis=0)
+        raise
+    return before + len(rows)
+
+
+def _check_fit(dataset: Any, name: str, rows: Any) -> None:
+    check_growth(dataset, name)
+    check_kind(name, dataset.dtype, rows.dtype)
+    check_shape(name, dataset.shape[1:], rows.shape[1:])
+
+
+def check_growth(found: Any, name: str) -> None:
+    """Raises MismatchError where what stands under this name is no dataset that can grow along axis 0."""
+    import h5py
+
+    if not isinstance(found, h5py.Dataset):
+        raise MismatchError(f"{name!r} is a group, not a dataset: append to another name")
+    if not found.maxshape or found.maxshape[0] is not None:
+        raise MismatchError(
+            f"dataset {name!r} of shape {found.shape} cannot grow: let append create it, or create it with "
+            "maxshape=(None, ...)"
+        )
+
+
+def check_kind(name: str, held: Any, brought: Any) -> None:
+    """Raises MismatchError where rows have another dtype, or what stands for one, than the dataset."""
+    if held != brought:
+        raise MismatchError(
+            f"dataset {name!r} holds {held}, and these rows are {brought}: convert them with "
+            f"array.astype({str(held)!r}); append does not, since it could lose what they say"
+        )
+
+
+def check_shape(name: str, held: tuple[int, ...], brought: tuple[int, ...]) -> None:
+    """Raises MismatchError where rows have another shape than those of the dataset."""
+    if held != brought:
+        raise MismatchError(f"dataset {name!r} has rows of shape {held}, and these are of shape {brought}")
