@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfmagic import execution, failures, stacks, startup
+from tfmagic.boards import Board, find_logdir, open_board
 from tfmagic.calling import Call, Calls
 from tfmagic.calls import lock_running
 from tfmagic.cells import Cell, Options
@@ -98,6 +99,7 @@ class Cluster(Calls):
         self._namespace = namespace
         self._life: ClusterLife | None = None  # the present one, or the last
         self._faults: FaultLab | None = None
+        self._board: Board | None = None
         self._lock = threading.RLock()
 
     # -- life --
@@ -163,8 +165,10 @@ class Cluster(Calls):
         """End every task. Its logs stay on disk. Does nothing if it does not run."""
         if self._faults is not None:
             self._faults.close()
+        if self._board is not None:
+            self._board.close()
         if self._life is not None:
-            self._life.supervisor.close()
+            self._life.close()
 
     def restart(self, *tasks: str, progress: Progress | None = None) -> Cluster:
         """Give the named tasks, or all, new processes at the same addresses, and wait for them.
@@ -336,6 +340,44 @@ class Cluster(Calls):
         self._running_life()
         assert self._faults is not None  # made with the life
         return self._faults
+
+    @property
+    def board(self) -> Board | None:
+        """The TensorBoard of this cluster; None where none runs."""
+        return self._board if self._board is not None and self._board.running else None
+
+    def tensorboard(
+        self,
+        logdir: str | os.PathLike[str] | None = None,
+        *,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+    ) -> Board:
+        """A TensorBoard, which ends with this cluster. One that shows the same is kept, another one ended.
+
+        One that does not answer within 5 s, for one because it was stopped, is ended too.
+
+        Args:
+            logdir: By default the last folder that a task gave to `tfmagic.logdir.tensorboard_dir`.
+            port: By default a free one.
+            host: Where it listens. It has no password.
+
+        Raises:
+            TfmagicError: It is not installed, or there is no such folder.
+            LaunchError: The port is taken, or it did not start.
+        """
+        __tracebackhide__ = True
+        with self._lock:
+            run = self._running_life().run
+            asked = None if logdir is None else os.fspath(logdir)
+            wanted = find_logdir(asked, run)
+            board = self.board
+            if board is not None and board.shows(wanted, port, host) and board.answers():
+                return board
+            if board is not None:
+                board.close()
+            self._board = open_board(wanted, port, host, run)
+            return self._board
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
         """Signal task processes: a crash, on purpose. See `faults` for other ones.

@@ -65,6 +65,8 @@ def run_line(magics: TFClusterMagics, options: LineOptions) -> None:
             _attach(magics, options)
         case "doctor":
             _doctor(magics, options)
+        case "tensorboard":
+            _tensorboard(magics, options)
         case "push":
             _push(magics, options)
         case "pull":
@@ -282,6 +284,20 @@ def _errors(magics: TFClusterMagics, options: LineOptions) -> None:
         print("tfmagic: no task failed in the last cell")
     for name, text in texts.items():
         print(f"---- {name} ----\n{text}\n")
+
+
+def _tensorboard(magics: TFClusterMagics, options: LineOptions) -> None:
+    __tracebackhide__ = True
+    cluster, asked = magics.running(options.cluster), options.board
+    assert asked is not None  # the parser of this command makes one
+    if not asked.stop:
+        logdir = options.words[0] if options.words else None
+        cluster.tensorboard(logdir, port=asked.port, host=asked.host).show(asked.height)
+    elif (board := cluster.board) is None:
+        print(f"tfmagic: no TensorBoard runs beside cluster {options.cluster}")
+    else:
+        board.close()
+        print(f"tfmagic: TensorBoard at {board.url} ended")
 
 
 def _push(magics: TFClusterMagics, options: LineOptions) -> None:

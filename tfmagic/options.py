@@ -94,6 +94,16 @@ class FaultOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class BoardOptions:
+    """What a line says of TensorBoard; see `Cluster.tensorboard`."""
+
+    port: int | None = None
+    host: str = "127.0.0.1"
+    height: int = 800
+    stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LineOptions:
     """A parsed ``%tfcluster`` line."""
 
@@ -111,6 +121,7 @@ class LineOptions:
     cell: int | None = None
     full: bool = False
     fault: FaultOptions | None = None
+    board: BoardOptions | None = None
 
 
 def _factor(text: str) -> float:
@@ -243,6 +254,7 @@ COMMANDS = {
     "wait": "wait for the cells that were started with --detach",
     "attach": "show a cell of a past run again, from disk:  attach [RUN] [--cell N]",
     "doctor": "what will get in the way here, of a cluster of that shape, and the line that mends it",
+    "tensorboard": "TensorBoard, which ends with the cluster:  tensorboard [LOGDIR] [--port N]",
     "pull": "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]",
 }
 
@@ -282,11 +294,25 @@ def line_parser(command: str) -> _Parser:
         parser.add_argument("--cell", type=parse_count, metavar="N", help="the notebook's number of the cell")
         parser.add_argument("--full", action="store_true", help="without the limit of a saved cell")
         parser.add_argument("--all", action="store_true", help="list the runs and their cells")
+    if command == "tensorboard":
+        _add_board(parser)
     if command == "logs":
         parser.add_argument("--tail", type=parse_count, metavar="N", help="the last N lines of each")
         parser.add_argument("--grep", metavar="RE", help="only lines that match")
         parser.add_argument("--path", action="store_true", help="where the files are")
     return parser
+
+
+def _add_board(parser: _Parser) -> None:
+    parser.add_argument(
+        "words", nargs="?", metavar="LOGDIR", help="by default the last that cells gave to tensorboard_dir"
+    )
+    parser.add_argument("--port", type=parse_count, metavar="N", help="by default a free one")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens: %(default)s"
+    )
+    parser.add_argument("--height", type=parse_count, default=800, metavar="PIXELS", help="of the frame")
+    parser.add_argument("--stop", action="store_true", help="end it")
 
 
 def _add_fault(parser: _Parser, command: str) -> None:
@@ -353,7 +379,12 @@ def parse_line(line: str) -> LineOptions:
         cell=getattr(found, "cell", None),
         full=getattr(found, "full", False),
         fault=_fault_of(command, found) if command in FAULTS else None,
+        board=_board_of(found) if command == "tensorboard" else None,
     )
+
+
+def _board_of(found: argparse.Namespace) -> BoardOptions:
+    return BoardOptions(port=found.port or None, host=found.host, height=found.height, stop=found.stop)
 
 
 def _fault_of(command: str, found: argparse.Namespace) -> FaultOptions:

@@ -467,3 +467,14 @@ def test_a_death_between_cells_is_told_in_the_panel_that_stays(open_notebook, la
     book.run(3)
     expect(book.output(3)).to_contain_text("TaskDied")
     book.page.screenshot(path=str(lab.folder / "death.png"))
+
+
+def test_tensorboard_is_a_frame_in_the_notebook(open_notebook, lab, tmp_path):
+    (tmp_path / "worker-0").mkdir()
+    cells = ("%tfcluster start --workers 1", f"%tfcluster tensorboard {tmp_path}", "%tfcluster stop")
+    book = open_notebook(lab, "tensorboard.ipynb", LOAD, *cells)
+    for index in range(3):
+        book.run(index)
+    board = book.output(2).frame_locator("iframe")
+    expect(board.get_by_text("No dashboards are active").first).to_be_visible(timeout=30_000)
+    book.run(3)

@@ -1,0 +1,404 @@
+"""Log folders without a cluster: what is written, what is refused, and what a damaged folder restores."""
+
+import gc
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit, setrlimit
+
+import pytest
+from conftest import wait_until
+
+from tfmagic import logdir
+from tfmagic.context import TaskContext, acting_as
+from tfmagic.logdir.stores import checkpoint_files, missing_files
+
+SPEC = {"worker": ["localhost:1", "localhost:2"]}
+WORKER_0 = TaskContext("worker", 0, SPEC, True)
+WORKER_1 = TaskContext("worker", 1, SPEC, False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tensorflow():
+    """Its import sets environment variables: before the guard against leaks looks at them."""
+    import tensorflow as tf
+
+    _ = tf.keras.Model
+
+
+def variable(value=0.0):
+    import tensorflow as tf
+
+    return tf.Variable([value] * 1000)
+
+
+def saves(base, item=None, **options):
+    return logdir.checkpoints(variable() if item is None else item, base, **options)
+
+
+def three(base, **options):
+    """A folder with checkpoints 1, 2, 3 that hold their number; its owner has ended."""
+    v = variable()
+    with saves(base, v, **options) as kept:
+        for step in (1, 2, 3):
+            v.assign([float(step)] * 1000)
+            kept.save(step)
+
+
+def restored(base):
+    """The step and the value that a new process of the run starts from."""
+    v = variable()
+    return logdir.checkpoints(v, base).restore_or_initialize(), float(v[0])
+
+
+# ---- places -------------------------------------------------------------------------------------
+
+
+def test_importing_it_loads_nothing_heavy():
+    code = "import sys, tfmagic; tfmagic.logdir.checkpoints; print({'tensorflow', 'fsspec', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_outside_a_cluster_it_is_the_base_itself(tmp_path):
+    with logdir.task_logdir(tmp_path / "new" / "run") as path:
+        assert path == str(tmp_path / "new" / "run") and os.path.isdir(path)
+    assert os.path.isdir(path)
+    assert logdir.tensorboard_dir(tmp_path) == str(tmp_path)
+
+
+def test_the_chief_gets_the_base_and_the_others_a_place_that_goes(tmp_path):
+    with (
+        logdir.task_logdir(tmp_path, task=WORKER_0) as kept,
+        logdir.task_logdir(tmp_path, task=WORKER_1) as mine,
+    ):
+        assert kept == str(tmp_path) != mine
+        assert mine == logdir.task_logdir(tmp_path, task=WORKER_1) and "workertemp_1" in mine
+        assert os.path.isdir(mine)
+    assert not os.path.exists(mine) and os.path.isdir(tmp_path)
+
+
+@pytest.mark.parametrize(("type_", "is_base"), [("evaluator", True), ("ps", False)])
+def test_the_evaluator_looks_at_the_base_and_a_ps_does_not(tmp_path, type_, is_base):
+    with logdir.task_logdir(tmp_path, task=TaskContext(type_, 0, SPEC, False)) as path:
+        assert (path == str(tmp_path)) is is_base
+
+
+def test_each_task_has_a_tensorboard_folder(tmp_path):
+    assert logdir.tensorboard_dir(tmp_path, task=WORKER_1) == str(tmp_path / "worker-1")
+
+
+@pytest.mark.parametrize("make", [logdir.task_logdir, logdir.tensorboard_dir, saves])
+@pytest.mark.parametrize("below", ["", "/deeper"])
+def test_a_base_that_is_a_file_is_refused(tmp_path, make, below):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(logdir.LogdirError, match=r"file.* is a file"):
+        make(f"{tmp_path}/file{below}")
+
+
+@pytest.mark.parametrize("make", [logdir.task_logdir, logdir.tensorboard_dir, saves])
+def test_a_base_that_cannot_be_written_is_refused_before_anything_starts(make):
+    with pytest.raises(logdir.LogdirError, match=r"/sys/kernel/run cannot be written: .*Nothing was started"):
+        make("/sys/kernel/run")
+
+
+@pytest.mark.parametrize("bad", ["", b"bytes", 3, None])
+def test_a_base_that_is_no_path_is_a_type_error(bad):
+    with pytest.raises(TypeError):
+        logdir.task_logdir(bad)
+
+
+def test_a_folder_has_one_writer_at_a_time_also_after_kill_9(tmp_path):
+    code = (
+        "import sys, time; from tfmagic.logdir import owners; owners.hold(sys.argv[1]); print('held', flush=True); "
+        "time.sleep(100)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    with other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(logdir.LogdirError, match=rf"being written by .*pid {other.pid}") as caught:
+            saves(tmp_path).save(1)
+        assert str(tmp_path) in str(caught.value)
+        other.send_signal(signal.SIGKILL)
+    wait_until(lambda: other.poll() is not None)
+    with saves(tmp_path) as kept:
+        assert kept.save(1) == 1
+
+
+@pytest.mark.parametrize("kind", [logdir.LogdirError, logdir.CheckpointError, logdir.DriverError])
+def test_the_errors_travel(kind):
+    assert str(pickle.loads(pickle.dumps(kind("words")))) == "words"
+
+
+# ---- checkpoints --------------------------------------------------------------------------------
+
+
+def test_the_newest_is_restored_and_the_oldest_go(tmp_path):
+    three(tmp_path, max_to_keep=2)
+    assert restored(tmp_path) == (3, 3.0)
+    assert saves(tmp_path).steps == [2, 3]
+    import tensorflow as tf
+
+    assert tf.train.latest_checkpoint(tmp_path) == str(tmp_path / "ckpt-3") == saves(tmp_path).latest
+
+
+def test_an_empty_folder_restores_nothing(tmp_path):
+    assert restored(tmp_path) == (None, 0.0)
+    with pytest.raises(logdir.CheckpointError, match="no complete checkpoint in"):
+        saves(tmp_path).restore()
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("name", ["ckpt-3.index", "ckpt-3.data-00000-of-00001"])
+@pytest.mark.parametrize(
+    "damage", [cut, flip, os.unlink, lambda p: p.write_bytes(b""), lambda p: p.write_bytes(os.urandom(300))]
+)
+def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path, capfd, name, damage):
+    three(tmp_path)
+    damage(tmp_path / name)
+    assert restored(tmp_path) == (2, 2.0)
+    assert re.search(
+        r"tfmagic: checkpoint 3 in .* is passed over: it (is damaged|has no|lacks)", capfd.readouterr().err
+    )
+
+
+def test_training_goes_on_below_a_damaged_one_and_keeps_what_is_whole(tmp_path, capfd):
+    three(tmp_path, max_to_keep=1)
+    v = variable(9.0)
+    with saves(tmp_path, v) as kept:
+        kept.save(4)
+    cut(tmp_path / "ckpt-4.data-00000-of-00001")
+    with saves(tmp_path, v, max_to_keep=1) as kept:
+        assert kept.restore() == 3
+        kept.save()
+    assert restored(tmp_path) == (4, 3.0)
+    assert saves(tmp_path).steps == [4]
+    assert "checkpoint 4" in capfd.readouterr().err
+
+
+def test_a_damaged_one_takes_no_place_among_those_that_are_kept(tmp_path):
+    three(tmp_path)
+    cut(tmp_path / "ckpt-3.data-00000-of-00001")
+    (tmp_path / "ckpt-1.index").unlink()
+    with saves(tmp_path, max_to_keep=2) as kept:
+        assert kept.restore() == 2
+        kept.save(5)
+        assert kept.steps == [2, 5]
+    assert {name[:6] for name in os.listdir(tmp_path) if name[0] == "c"} == {"checkp", "ckpt-2", "ckpt-5"}
+
+
+def test_a_damaged_one_that_was_mended_is_kept(tmp_path):
+    three(tmp_path)
+    data = tmp_path / "ckpt-3.data-00000-of-00001"
+    content = data.read_bytes()
+    cut(data)
+    with saves(tmp_path) as kept:
+        assert kept.restore() == 2
+        data.write_bytes(content)
+        assert kept.restore() == 3
+        kept.save()
+        assert kept.steps == [1, 2, 3, 4]
+
+
+STATES = {
+    "gone": None,
+    "of a deleted one": 'model_checkpoint_path: "ckpt-9"\nall_model_checkpoint_paths: "ckpt-9"\n',
+    "of another machine": 'model_checkpoint_path: "/mnt/their/ckpt-3"\nall_model_checkpoint_paths: "/mnt/their/ckpt-3"\n',
+    "garbage": "\x00\xff",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+def test_what_the_state_file_says_does_not_matter(tmp_path, state):
+    three(tmp_path)
+    (tmp_path / "checkpoint").unlink()
+    if state is not None:
+        (tmp_path / "checkpoint").write_text(state)
+    assert restored(tmp_path) == (3, 3.0)
+
+
+def test_tensorflow_alone_trusts_the_state_file(tmp_path):
+    """The trap beside the cure: nothing is restored, or an error, although three whole checkpoints are there."""
+    import tensorflow as tf
+
+    three(tmp_path)
+    (tmp_path / "checkpoint").write_text(STATES["of another machine"])
+    assert tf.train.latest_checkpoint(tmp_path) is None
+    three(tmp_path / "b")
+    cut(tmp_path / "b" / "ckpt-3.data-00000-of-00001")
+    with pytest.raises(IndexError, match="Read less bytes"):
+        tf.train.Checkpoint(model=variable()).restore(tf.train.latest_checkpoint(tmp_path / "b"))
+
+
+def test_a_save_that_was_killed_leaves_nothing_for_long(tmp_path):
+    three(tmp_path)
+    (tmp_path / "ckpt-4_temp").mkdir()
+    (tmp_path / "ckpt-4_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
+    (tmp_path / "ckpt-4.data-00000-of-00001").write_bytes(b"half")
+    assert restored(tmp_path)[0] == 3
+    with saves(tmp_path) as kept:
+        kept.restore()
+        kept.save(5)
+    assert {name for name in os.listdir(tmp_path) if "ckpt-4" in name} == set()
+
+
+@pytest.fixture
+def small_files():
+    """As on a full disk: a file cannot grow over 2000 bytes."""
+    before = getrlimit(RLIMIT_FSIZE)
+
+    def limit(on=True):
+        setrlimit(RLIMIT_FSIZE, (2000 if on else RLIM_INFINITY, before[1]))
+
+    yield limit
+    setrlimit(RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_only_the_checkpoint_that_was_being_saved(tmp_path, small_files):
+    three(tmp_path)
+    kept = saves(tmp_path)
+    small_files()
+    with (
+        kept,
+        pytest.raises(logdir.LogdirError, match=r"checkpoint 4 could not be written.*still that of step 3"),
+    ):
+        kept.save(4)
+    small_files(False)
+    assert not [name for name in os.listdir(tmp_path) if "ckpt-4" in name]
+    assert restored(tmp_path) == (3, 3.0)
+
+
+def test_a_full_disk_does_not_cost_the_checkpoint_that_is_saved_again(tmp_path, small_files):
+    three(tmp_path)
+    kept = saves(tmp_path)
+    small_files()
+    with kept, pytest.raises(logdir.LogdirError, match="still that of step 3"):
+        kept.save(3)
+    small_files(False)
+    assert restored(tmp_path) == (3, 3.0)
+
+
+def test_a_run_that_begins_anew_in_an_old_folder_is_refused(tmp_path):
+    three(tmp_path)
+    kept = saves(tmp_path)
+    with (
+        kept,
+        pytest.raises(
+            logdir.CheckpointError, match="of step 3, which a restart would take instead of step 1"
+        ),
+    ):
+        kept.save(1)
+    assert restored(tmp_path) == (3, 3.0)
+
+
+@pytest.mark.parametrize("bad", [3, "x", None, b"", {"a": 1}, {}, {1: 2}, object(), len])
+def test_what_cannot_be_saved_is_a_type_error(tmp_path, bad):
+    with pytest.raises(TypeError, match=r"checkpoints\(\) takes"):
+        logdir.checkpoints(bad, tmp_path)
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, True, "3"])
+def test_a_wrong_number_to_keep_is_refused(tmp_path, bad):
+    with pytest.raises(ValueError, match="max_to_keep"):
+        saves(tmp_path, max_to_keep=bad)
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    import tensorflow as tf
+
+    three(tmp_path)
+    for other in ({"other": variable()}, tf.Variable(1.0)):
+        with pytest.raises((logdir.CheckpointError, ValueError), match="something else|shape"):
+            logdir.checkpoints(other, tmp_path).restore()
+
+
+def test_a_model_that_has_no_variables_yet_is_refused(tmp_path):
+    import keras
+
+    kept = saves(tmp_path, keras.Sequential([keras.layers.Dense(1)]))
+    with kept, pytest.raises(logdir.CheckpointError, match="no variables yet"):
+        kept.save()
+    assert saves(tmp_path).steps == []
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_models_come_back_with_their_optimizer(tmp_path, package):
+    import importlib
+
+    import numpy as np
+
+    keras = importlib.import_module(package)
+
+    def make():
+        layers = [keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.Input([2]), *layers])
+        model.compile("adam", "mse")
+        return model
+
+    first, second = make(), make()
+    data = np.random.default_rng(0).random([8, 2])
+    first.fit(data, data[:, :1], verbose=0)
+    with saves(tmp_path, first) as kept:
+        kept.save(1)
+    first.fit(data, data[:, :1], verbose=0)
+    assert logdir.checkpoints(second, tmp_path).restore() == 1
+    second.fit(data, data[:, :1], verbose=0)  # the second step is the same: also the moments came back
+    for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_one_that_does_not_keep_leaves_nothing(tmp_path):
+    with acting_as(WORKER_1, lambda timeout: 0):
+        kept = saves(tmp_path / "base")
+        assert kept.save() == 1
+        assert not (tmp_path / "base").exists() and kept.latest is None
+
+
+def test_names_of_files_tell_what_is_missing():
+    files = checkpoint_files(
+        ["ckpt-1.index", "ckpt-1.data-00001-of-00002", "ckpt-2.data-00000-of-00001", "other"]
+    )
+    assert {step: bool(missing_files(names)) for step, names in files.items()} == {1: True, 2: True}
+    assert missing_files(["ckpt-3.index"]) and not missing_files(
+        ["ckpt-3.data-00000-of-00001", "ckpt-3.index"]
+    )
+
+
+def test_the_owner_file_goes_with_its_owner(tmp_path):
+    with saves(tmp_path) as kept:
+        kept.save()
+        assert json.loads((tmp_path / ".tfmagic-writer").read_text())["pid"] == os.getpid()
+    assert not (tmp_path / ".tfmagic-writer").exists()
+
+
+def test_a_cell_that_ran_twice_lets_go_of_the_folder_with_one_close(tmp_path):
+    """Its first object is garbage, and nobody can close that any more."""
+    take = "import sys; from tfmagic.logdir import owners; owners.hold(sys.argv[1])"
+    command = [sys.executable, "-c", take, str(tmp_path)]
+
+    def checkpoints():
+        made = saves(tmp_path)
+        made.save()
+        return made
+
+    for make in (checkpoints, lambda: logdir.task_logdir(tmp_path, task=WORKER_0)):
+        kept = make()
+        kept = make()
+        gc.collect()
+        assert subprocess.run(command, capture_output=True).returncode == 1
+        kept.close()
+        subprocess.run(command, check=True)

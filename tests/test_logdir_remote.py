@@ -1,0 +1,328 @@
+"""Remote folders, on a real server that speaks S3, on the loopback."""
+
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import wait_until
+from test_logdir import WORKER_1, _tensorflow, cut, variable  # noqa: F401 - a fixture
+
+from tfmagic import logdir
+from tfmagic.context import TaskContext, acting_as
+from tfmagic.logdir import mirrors, owners
+from tfmagic.logdir.mirrors import Mirror, Remote
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:datetime.datetime.utcnow:DeprecationWarning",
+    "ignore::ResourceWarning",  # aiobotocore's sockets, closed by the collector
+)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Its address."""
+    import fsspec.asyn
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    started = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    started.start()
+    host, port = started.get_host_and_port()
+    fsspec.asyn.get_loop()  # its thread stays, for all tests
+    yield f"http://{host}:{port}"
+    started.stop()
+
+
+@pytest.fixture
+def bucket(server, monkeypatch, request):
+    """The URL of a new bucket, for which the environment has all that it takes."""
+    import fsspec
+
+    for name, value in {"ENDPOINT_URL": server, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    fs = fsspec.filesystem("s3", skip_instance_cache=True)
+    name = f"bucket-{abs(hash(request.node.name))}"
+    fs.mkdir(name)
+    yield f"s3://{name}"
+    fs.rm(name, recursive=True)
+
+
+def names(url):
+    return set(Remote(url).names()) - {owners.NAME}
+
+
+def save(base, *steps, **options):
+    v = variable()
+    with logdir.checkpoints(v, base, **options) as kept:
+        for step in steps:
+            v.assign([float(step)] * 1000)
+            kept.save(step)
+
+
+def restored(base):
+    v = variable()
+    return logdir.checkpoints(v, base).restore_or_initialize(), float(v[0])
+
+
+def test_tensorflow_alone_has_no_such_file_system(bucket):
+    import tensorflow as tf
+
+    with pytest.raises(tf.errors.UnimplementedError, match="File system scheme 's3' not implemented"):
+        tf.train.Checkpoint(v=variable()).write(f"{bucket}/run/ckpt-1")
+
+
+def test_checkpoints_are_kept_there_and_the_oldest_go(bucket):
+    save(f"{bucket}/run", 1, 2, 3, max_to_keep=2)
+    assert names(f"{bucket}/run") == {"checkpoint"} | {
+        f"ckpt-{n}.{suffix}" for n in (2, 3) for suffix in ("index", "data-00000-of-00001")
+    }
+    assert restored(f"{bucket}/run") == (3, 3.0)
+
+
+def test_one_that_was_cut_short_there_is_passed_over(bucket, capfd):
+    save(f"{bucket}/run", 1, 2, 3)
+    remote = Remote(f"{bucket}/run")
+    remote.remove("ckpt-3.data-00000-of-00001")
+    remote.write("ckpt-2.data-00000-of-00001", b"short")
+    assert restored(f"{bucket}/run") == (1, 1.0)
+    told = capfd.readouterr().err
+    assert "checkpoint 3 in" in told and "checkpoint 2 in" in told
+
+
+def test_the_index_is_uploaded_after_the_data_and_the_state_last(bucket, monkeypatch):
+    order = []
+    put = Remote.put
+    monkeypatch.setattr(Remote, "put", lambda self, local, name: (order.append(name), put(self, local, name)))
+    save(f"{bucket}/run", 1)
+    assert order == ["ckpt-1.data-00000-of-00001", "ckpt-1.index", "checkpoint"]
+
+
+def test_a_save_that_cannot_be_uploaded_leaves_the_one_before(bucket, monkeypatch):
+    save(f"{bucket}/run", 1)
+    put = Remote.put
+
+    def fail(self, local, name):
+        if name.endswith(".index"):
+            raise logdir.LogdirError(f"{self.url} cannot be written: gone")
+        put(self, local, name)
+
+    monkeypatch.setattr(Remote, "put", fail)
+    with pytest.raises(
+        logdir.LogdirError, match=r"checkpoint 2 could not be written.*gone.*still that of step 1"
+    ):
+        save(f"{bucket}/run", 2)
+    monkeypatch.setattr(Remote, "put", put)
+    assert restored(f"{bucket}/run") == (1, 1.0)
+    assert not [name for name in names(f"{bucket}/run") if "ckpt-2" in name]
+
+
+def test_a_server_that_falls_silent_within_a_save_is_waited_for_once(bucket, monkeypatch):
+    """A clean-up would wait as long again, for each file."""
+    with logdir.checkpoints(variable(), f"{bucket}/run") as kept:
+        kept.save(1)
+        silent = threading.Event()
+        asked, put, bounded = [], Remote.put, mirrors._bounded
+
+        def answer(call):
+            if silent.is_set():
+                asked.append(call)
+                raise TimeoutError
+            return bounded(call)
+
+        monkeypatch.setattr(mirrors, "_bounded", answer)
+        monkeypatch.setattr(Remote, "put", lambda self, local, name: (put(self, local, name), silent.set()))
+        told = (
+            r"checkpoint 2 could not be written to s3://.*no answer within 60 s.*server up.*is passed over; "
+        )
+        with pytest.raises(logdir.LogdirError, match=told + "the newest is still that of step 1"):
+            kept.save(2)
+        assert len(asked) == 1
+        silent.clear()
+        monkeypatch.setattr(Remote, "put", put)
+        assert restored(f"{bucket}/run")[0] == 1
+        assert kept.save() == 2 and kept.steps == [1, 2]
+    assert restored(f"{bucket}/run")[0] == 2
+
+
+def test_what_could_not_be_uploaded_at_the_end_stays_for_another_try(bucket, monkeypatch):
+    path = logdir.task_logdir(f"{bucket}/run")
+    Path(path, "model").write_text("x")
+    put = Remote.put
+
+    def fail(self, local, name):
+        raise logdir.LogdirError(f"{self.url} cannot be written: gone")
+
+    monkeypatch.setattr(Remote, "put", fail)
+    for _ in range(2):
+        with pytest.raises(logdir.LogdirError, match=f"gone. All of it is still in {path}: close"):
+            path.close()
+        assert Path(path, "model").read_text() == "x"
+    monkeypatch.setattr(Remote, "put", put)
+    path.close()
+    assert names(f"{bucket}/run") == {"model"} and not os.path.exists(path)
+
+
+def test_of_two_runs_the_one_that_began_first_is_told(bucket):
+    url = f"{bucket}/run"
+    first, second = (logdir.checkpoints(variable(float(n)), url) for n in (1, 2))
+    first.save()
+    second.save()  # as a run that starts again after a kill
+    with pytest.raises(
+        logdir.LogdirError, match=rf"\(pid {os.getpid()} on .*\) has begun to write to {url} after this run"
+    ):
+        first.save()
+    first.close()
+    assert second.save() == 2
+    second.close()
+    assert restored(url) == (2, 2.0)
+    assert first.save(4) == 4
+    first.close()
+
+
+def test_a_task_that_does_not_keep_writes_nothing_there(bucket):
+    with acting_as(WORKER_1, lambda timeout: 0), logdir.task_logdir(f"{bucket}/run") as path:
+        Path(path, "model").touch()
+        kept = logdir.checkpoints(variable(), f"{bucket}/run")
+        kept.save(1)
+    assert names(f"{bucket}/run") == set()
+
+
+def test_event_files_are_there_while_they_grow_and_whole_at_the_end(bucket, tmp_path):
+    import tensorflow as tf
+
+    mirror = Mirror(tmp_path, f"{bucket}/logs", every_s=0.05)
+    with mirror, tf.summary.create_file_writer(str(tmp_path / "worker-0")).as_default() as writer:
+        tf.summary.scalar("loss", 1.0, step=1)
+        writer.flush()
+        wait_until(lambda: names(f"{bucket}/logs/worker-0"))
+        tf.summary.scalar("loss", 2.0, step=2)
+    (name,) = names(f"{bucket}/logs/worker-0")
+    assert Remote(f"{bucket}/logs/worker-0").read(name) == (tmp_path / "worker-0" / name).read_bytes()
+
+
+def test_a_log_folder_of_the_chief_is_uploaded_when_it_is_closed(bucket):
+    with logdir.tensorboard_dir(f"{bucket}/tb", task=WORKER_1) as path:
+        Path(path, "events").touch()
+    assert names(f"{bucket}/tb/worker-1") == {"events"} and not os.path.exists(path)
+
+
+def test_only_what_has_changed_is_uploaded_again(bucket, tmp_path):
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "ckpt-1_temp").mkdir()
+    (tmp_path / "ckpt-1_temp" / "part").write_text("half")
+    (tmp_path / "checkpoint").write_text("state")
+    with logdir.mirror(tmp_path, bucket) as mirror:
+        assert mirror.push() == ["a", "checkpoint"]
+        assert mirror.push() == []
+        (tmp_path / "a").write_text("12")
+        assert mirror.push() == ["a"]
+
+
+def test_credentials_and_address_can_be_given_as_storage_options(server, bucket, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = {"key": "a", "secret": "b", "endpoint_url": server}
+    kept = logdir.checkpoints(variable(), f"{bucket}/run", storage_options=options)
+    assert kept.save() == 1 and kept.steps == [1]
+
+
+# ---- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_a_bucket_that_is_not_there_is_told_before_training(bucket):
+    with pytest.raises(
+        logdir.LogdirError, match=r"s3://no-such-bucket/run cannot be written: .*Make the bucket first"
+    ):
+        logdir.checkpoints(variable(), "s3://no-such-bucket/run")
+
+
+def test_without_credentials_it_says_so(bucket, monkeypatch, tmp_path):
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(f"AWS_{name}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(mirrors, "_OPTIONS", {"s3": {"skip_instance_cache": True}})
+    with pytest.raises(logdir.LogdirError, match="credentials"):
+        logdir.task_logdir(f"{bucket}/run")
+
+
+def test_a_server_that_nobody_is_at_is_told(bucket, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(logdir.LogdirError, match=r"Is its server up.*AWS_ENDPOINT_URL"):
+        logdir.task_logdir(f"{bucket}/run", storage_options={"endpoint_url": f"http://127.0.0.1:{port}"})
+
+
+def test_a_server_that_never_answers_is_given_up(bucket, monkeypatch):
+    monkeypatch.setattr(mirrors, "TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {"endpoint_url": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        options["config_kwargs"] = {"read_timeout": 1, "retries": {"max_attempts": 0}}
+        with pytest.raises(logdir.LogdirError, match=r"no answer within|Is its server up"):
+            logdir.task_logdir(f"{bucket}/run", storage_options=options)
+    for thread in [t for t in threading.enumerate() if t.name == "tfmagic-remote"]:
+        thread.join(20)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "url", "line"),
+    [
+        ("fsspec", "s3://bucket/run", r'pip install "tfmagic\[remote\]"'),
+        ("s3fs", "s3://bucket/run", "pip install s3fs"),
+        ("pyarrow", "hdfs://host:1/run", "pip install pyarrow"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_line_that_installs_it(hidden, url, line):
+    code = (
+        "import sys; sys.modules[sys.argv[1]] = None\n"
+        "from tfmagic import logdir\n"
+        "try: logdir.task_logdir(sys.argv[2])\n"
+        "except logdir.DriverError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, hidden, url], capture_output=True, text=True, check=True
+    )
+    assert re.match(f"{url}.*{line}", done.stdout), done
+
+
+def test_an_unknown_kind_of_url_is_refused():
+    with pytest.raises(logdir.LogdirError, match="no kind of folder nope://"):
+        logdir.task_logdir("nope://host/run")
+
+
+def test_memory_is_for_one_process_alone():
+    save("memory://run", 1)
+    assert restored("memory://run") == (1, 1.0)
+    task = TaskContext("worker", 0, {"worker": ["a:1", "b:2"]}, True)
+    with (
+        acting_as(task, lambda timeout: 0),
+        pytest.raises(logdir.LogdirError, match="2 tasks of this cluster"),
+    ):
+        logdir.checkpoints(variable(), "memory://run")
+
+
+def test_one_that_was_saved_again_meanwhile_is_fetched_again(bucket):
+    save(f"{bucket}/run", 1)
+    v = variable()
+    reader = logdir.checkpoints(v, f"{bucket}/run")
+    assert (reader.restore(), float(v[0])) == (1, 1.0)
+    with logdir.checkpoints(variable(7.0), f"{bucket}/run") as other:
+        other.save(1)
+    Path(f"{reader._store.folder}/ckpt-1.data-00000-of-00001").write_bytes(
+        b"\0" * 4000
+    )  # another process' copy
+    assert (reader.restore(), float(v[0])) == (1, 7.0)
+
+
+def test_a_damaged_local_copy_is_fetched_again(bucket):
+    save(f"{bucket}/run", 1)
+    kept = logdir.checkpoints(variable(), f"{bucket}/run")
+    cut(Path(f"{kept.latest}.data-00000-of-00001"))
+    assert kept.restore() == 1

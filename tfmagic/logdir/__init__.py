@@ -1,0 +1,29 @@
+"""Log folders that several tasks share: one writer where there must be one, else a folder each.
+
+    task_logdir(base)      the chief gets base, the others a place that vanishes with their process
+    checkpoints(x, base)   all save, the chief keeps; a restart takes the newest complete one
+    tensorboard_dir(base)  base/worker-1: a folder of its own for each task's event files
+    mirror(local, url)     a local folder, copied to s3://, hdfs://, memory:// ... as it grows
+
+Usable in a cell, in a script, and without a cluster. Importing it loads neither TensorFlow nor fsspec.
+"""
+
+from __future__ import annotations
+
+from tfmagic.logdir.errors import CheckpointError, DriverError, LogdirError
+from tfmagic.logdir.mirrors import Mirror, mirror
+from tfmagic.logdir.places import TaskLogdir, task_logdir, tensorboard_dir
+from tfmagic.logdir.saving import Checkpoints, checkpoints
+
+__all__ = [
+    "CheckpointError",
+    "Checkpoints",
+    "DriverError",
+    "LogdirError",
+    "Mirror",
+    "TaskLogdir",
+    "checkpoints",
+    "mirror",
+    "task_logdir",
+    "tensorboard_dir",
+]

@@ -1,0 +1,118 @@
+"""Who writes to a folder: one process at a time.
+
+    <base>/.tfmagic-writer    locked by flock(2) as long as the writer writes; its text says who that is
+
+The lock and not the text decides: the kernel drops it with the process, also after SIGKILL. A file system
+without locks (some network ones) cannot be guarded, and is let be.
+
+Behind a URL are no locks: there the file of this name says who began last (`stores.RemoteStore.hold`), and
+stays. Whether that one still lives cannot be known, and a run that starts again after a kill must get it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+from dataclasses import dataclass
+
+from tfmagic import context
+from tfmagic.logdir.errors import LogdirError
+
+NAME = ".tfmagic-writer"
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+@dataclass(slots=True)
+class _Held:
+    fd: int
+    times: int
+    pid: int
+
+
+_held: dict[str, _Held] = {}
+
+
+def hold(folder: str) -> None:
+    """Be the writer of this folder; may be called again by the same process.
+
+    Raises:
+        LogdirError: Another process is.
+    """
+    key = os.path.realpath(folder)
+    held = _held.get(key)
+    if held is not None and held.pid == os.getpid():
+        held.times += 1
+        return
+    _held[key] = _Held(_lock(key, folder), 1, os.getpid())
+
+
+def release(folder: str) -> None:
+    """Undo one `hold`."""
+    key = os.path.realpath(folder)
+    held = _held.get(key)
+    if held is None or held.pid != os.getpid():
+        return
+    held.times -= 1
+    if held.times <= 0:
+        del _held[key]
+        with contextlib.suppress(OSError):  # under the lock: nobody's but ours
+            os.unlink(os.path.join(key, NAME))
+        os.close(held.fd)
+
+
+def abandon(folder: str) -> None:
+    """Whoever called `hold` is garbage and never released: the lock stays, for the next `release` to end."""
+    held = _held.get(os.path.realpath(folder))
+    if held is not None and held.pid == os.getpid():
+        held.times = max(held.times - 1, 0)
+
+
+def _lock(key: str, folder: str) -> int:
+    path = os.path.join(key, NAME)
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(fd, 1000).decode("utf-8", "replace")
+            os.close(fd)
+            raise LogdirError(
+                f"{folder} is being written by {tell(owner)}, and two writers spoil each other's "
+                "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(fd)
+                raise
+        if _is_file(fd, path):  # the last owner may have removed it between our open and our lock
+            os.ftruncate(fd, 0)
+            os.write(fd, json.dumps(describe()).encode())
+            return fd
+        os.close(fd)
+
+
+def _is_file(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def describe() -> dict[str, object]:
+    """This process, for others to read."""
+    task = context.current_task().name if context.is_task() else ""
+    return {"task": task, "pid": os.getpid(), "host": socket.gethostname()}
+
+
+def tell(text: str) -> str:
+    """Who that is, from what `describe` has given."""
+    try:
+        owner = json.loads(text)
+        who = f"{owner['task'] or 'a process'} (pid {owner['pid']} on {owner['host']})"
+    except (ValueError, KeyError, TypeError):
+        who = "another process"
+    return who

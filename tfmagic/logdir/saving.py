@@ -1,0 +1,393 @@
+"""Checkpoints of several tasks: all save, the chief keeps, all restart from the same one.
+
+    save     every task ── tf.train.Checkpoint.write ──→ chief: base/ckpt-12    others: a temporary place
+             chief: state file `checkpoint`, then the oldest go
+    restore  chief: the newest that is complete ──→ .tfmagic-restore ── barrier ──→ the others take that one
+
+A checkpoint is complete when all of its files are there and every checksum in it holds: that is read before
+anything is restored. Never trusted for it: the file `checkpoint`, which may be gone, or of another machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tfmagic import context
+from tfmagic.context import TaskContext
+from tfmagic.identity import from_json, identify
+from tfmagic.logdir import owners, places
+from tfmagic.logdir.errors import CheckpointError, LogdirError
+from tfmagic.logdir.mirrors import Remote, is_remote, refuse_private
+from tfmagic.logdir.stores import PREFIX, LocalStore, RemoteStore, Store, checkpoint_files, missing_files
+
+CHOICE = ".tfmagic-restore"
+_STATE = "checkpoint"
+_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+def checkpoints(
+    model_or_checkpoint: Any,
+    base: str | os.PathLike[str],
+    max_to_keep: int = 5,
+    *,
+    task: TaskContext | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Checkpoints:
+    """Checkpoints of an object in a folder that all tasks know. Every task makes one, and every task saves.
+
+    Args:
+        model_or_checkpoint: A model or optimizer of Keras 2 or 3, a tf.Module, a tf.train.Checkpoint, any
+            other trackable object, or a dict of these by name.
+        base: A folder, or a URL such as ``s3://bucket/run``.
+        max_to_keep: How many; the oldest are deleted. 0 keeps all.
+        task: By default the task that runs this code.
+        storage_options: What fsspec is to know of a remote base.
+
+    Raises:
+        TypeError: The object holds nothing that a checkpoint could.
+        LogdirError: The folder cannot be written, or another run writes to it.
+        DriverError: A package for this kind of URL is missing.
+    """
+    if isinstance(max_to_keep, bool) or not isinstance(max_to_keep, int) or max_to_keep < 0:
+        raise ValueError(f"max_to_keep is a number of checkpoints, or 0 for all, not {max_to_keep!r}")
+    who = task if task is not None else context.current_task() if context.is_task() else None
+    return Checkpoints(_checkpoint_of(model_or_checkpoint), base, max_to_keep, who, storage_options)
+
+
+class Checkpoints:
+    """See `checkpoints`, which makes it."""
+
+    def __init__(
+        self,
+        checkpoint: Any,
+        base: str | os.PathLike[str],
+        max_to_keep: int,
+        task: TaskContext | None,
+        storage_options: Mapping[str, Any] | None,
+    ):
+        self._checkpoint, self._max_to_keep, self._task = checkpoint, max_to_keep, task
+        self._keeps = task is None or task.is_chief
+        self._owned: weakref.finalize[..., Checkpoints] | None = None
+        self._whole: dict[tuple[tuple[str, int], ...], str] = {}  # files, sizes: what is damaged there, or ""
+        self._warned: set[int] = set()
+        self._store: Store = self._open(base, storage_options)
+        self._last = max(self.steps, default=0)
+        if task is not None and task.is_chief:
+            self._own()
+
+    def _open(self, base: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> Store:
+        text = os.fspath(base)
+        if is_remote(base) or text.startswith("gs://"):
+            refuse_private(text)
+            remote = Remote(text, storage_options)
+            if self._keeps:
+                remote.prove()
+            return RemoteStore(remote, places.scratch(places.name_for(text, "checkpoints")))
+        if self._keeps:
+            return LocalStore(places.prepare(base))
+        path = os.path.abspath(text.removeprefix("file://"))
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise LogdirError(f"the log folder {path} is a file; name another folder")
+        return LocalStore(path)
+
+    def __repr__(self) -> str:
+        return f"<Checkpoints in {self._store}: {', '.join(map(str, self.steps)) or 'none yet'}>"
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another run write to the folder; the end of the process does that too."""
+        if self._owned is not None and self._owned.detach():
+            owners.release(self._store.folder)
+        self._owned = None
+        if isinstance(self._store, RemoteStore):
+            self._store.let_go()
+
+    # -- what there is --
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps whose files are all there, the oldest first; what is in them was not looked at."""
+        files = checkpoint_files(self._store.names())
+        return [step for step in sorted(files) if not missing_files(files[step])]
+
+    @property
+    def latest(self) -> str | None:
+        """The newest complete checkpoint as TensorFlow takes it: a path without suffix. None without any."""
+        step = self._newest()
+        return None if step is None else self._prefix(step)
+
+    # -- saving --
+
+    def save(self, step: int | None = None) -> int:
+        """Save; on every task, under a multi-worker strategy: reading some variables is a collective.
+
+        Args:
+            step: Its number; by default one more than the last one.
+
+        Returns:
+            The number.
+
+        Raises:
+            LogdirError: It could not be written; the one before is still the newest, and complete.
+            CheckpointError: There is nothing to save, or `base` holds a later step.
+        """
+        number = self._last + 1 if step is None else int(step)
+        if number < 0:
+            raise ValueError(f"a step is 0 or more, not {number}")
+        if self._keeps:
+            self._own()
+            self._refuse_older(number)
+            self._save_kept(number)
+        else:
+            folder = places.scratch(places.name_for(str(self._store), "checkpoints_temp"))
+            with self._writing(folder, number) as prefix:
+                self._checkpoint.write(prefix)
+            shutil.rmtree(folder, ignore_errors=True)
+        self._last = number
+        return number
+
+    def _save_kept(self, number: int) -> None:
+        with self._writing(self._store.folder, number) as prefix:
+            self._checkpoint.write(prefix)
+            self._refuse_empty(prefix)
+            # later ones are damaged, and so is what was passed over
+            kept = sorted({number} | {n for n in self.steps if n < number and n not in self._warned})
+            if self._max_to_keep:
+                kept = kept[-self._max_to_keep :]
+            self._write_state(kept)
+            files = checkpoint_files(os.listdir(self._store.folder))[number]
+            self._store.publish([*files, _STATE])
+        self._warned.discard(number)
+        names = checkpoint_files(self._store.names())
+        old = [step for step in names if step not in kept]
+        self._store.remove(name for step in old for name in reversed(names[step]))
+
+    @contextlib.contextmanager
+    def _writing(self, folder: str, number: int) -> Iterator[str]:
+        """Nothing of this checkpoint stays if it fails."""
+        import tensorflow as tf
+
+        prefix = os.path.join(folder, f"{PREFIX}-{number}")
+        before = self.steps if self._keeps else []
+        was_there = number in before  # saved again: the old one may still be whole
+        try:
+            yield prefix
+        except BaseException as error:
+            shutil.rmtree(f"{prefix}_temp", ignore_errors=True)
+            left = "Nothing of it stays"
+            if not was_there and not self._forget(folder, number, error):
+                left = "What there is of it is passed over"
+            # others are TensorFlow's own business: a peer's death, for one
+            is_ours = isinstance(error, OSError) or prefix in str(error)
+            if not isinstance(error, OSError | tf.errors.OpError) or not is_ours:
+                raise
+            newest = f"; the newest is still that of step {max(before)}" if before else ""
+            raise LogdirError(
+                f"checkpoint {number} could not be written to {self._store}: {_reason(error)}. {left}{newest}"
+            ) from error
+
+    def _forget(self, folder: str, number: int, why: BaseException) -> bool:
+        """Remove what there is of a checkpoint; False if that could not be done."""
+        try:
+            files = checkpoint_files(os.listdir(folder)).get(number, [])
+            is_silent = isinstance(why.__cause__, TimeoutError)  # whom nobody shall wait for a second time
+            store = LocalStore(folder) if is_silent or folder != self._store.folder else self._store
+            store.remove(reversed(files))
+        except OSError:
+            return False
+        return not is_silent
+
+    def _write_state(self, kept: list[int]) -> None:
+        """The file that `tf.train.latest_checkpoint` and evaluators read, as TensorFlow writes it."""
+        lines = [f'model_checkpoint_path: "{PREFIX}-{kept[-1]}"']
+        lines += [f'all_model_checkpoint_paths: "{PREFIX}-{step}"' for step in kept]
+        LocalStore(self._store.folder).write(_STATE, "\n".join([*lines, ""]))
+
+    def _refuse_older(self, number: int) -> None:
+        newest = max(self.steps, default=-1)
+        if newest > max(number, self._last):
+            newest = self._newest() or -1  # a damaged one is in nobody's way
+        if newest > number:
+            raise CheckpointError(
+                f"{self._store} has a checkpoint of step {newest}, which a restart would take instead of "
+                f"step {number}. Go on from it with restore_or_initialize(), or give this run its own folder"
+            )
+
+    def _refuse_empty(self, prefix: str) -> None:
+        import tensorflow as tf
+
+        names = {name for name, _ in tf.train.list_variables(prefix)}
+        if not names - {_GRAPH, _COUNTER}:
+            raise CheckpointError(
+                "there is nothing to save: the object has no variables yet. Build the model first: call it "
+                "on data, or give it an Input"
+            )
+
+    def _own(self) -> None:
+        if isinstance(self._store, RemoteStore):
+            self._store.hold()
+        elif self._owned is None:
+            owners.hold(self._store.folder)
+            self._owned = weakref.finalize(self, owners.abandon, self._store.folder)
+            self._clear_up()
+
+    def _clear_up(self) -> None:
+        """What a save that was killed has left: temporary folders, and data without an index."""
+        files = checkpoint_files(self._store.names())
+        cut = [n for names in files.values() if not names[-1].endswith(".index") for n in names]
+        self._store.remove(cut)
+        for entry in os.listdir(self._store.folder):
+            if entry.startswith(f"{PREFIX}-") and entry.endswith("_temp"):
+                shutil.rmtree(os.path.join(self._store.folder, entry), ignore_errors=True)
+
+    # -- restoring --
+
+    def restore(self) -> int:
+        """As `restore_or_initialize`, where there must be a checkpoint.
+
+        Raises:
+            CheckpointError: There is no complete one, or it is not one of this object.
+        """
+        step = self.restore_or_initialize()
+        if step is None:
+            raise CheckpointError(f"there is no complete checkpoint in {self._store}")
+        return step
+
+    def restore_or_initialize(self) -> int | None:
+        """Restore the newest complete checkpoint; the step that it was saved at. None if there is none.
+
+        In a cell every chief and worker task that runs it must call this: they wait for each other, and all
+        take what the chief found, so that nobody starts from another step than the rest.
+
+        Raises:
+            CheckpointError: The newest is not one of this object.
+            threading.BrokenBarrierError: A task of the cell ended without coming here.
+        """
+        self._whole.clear()  # what was looked at before may have changed
+        self._store.forget()
+        step = self._agree()
+        if step is None:
+            return None
+        prefix = self._prefix(step)
+        status = self._checkpoint.read(prefix)
+        try:
+            status.assert_nontrivial_match()
+            status.assert_existing_objects_matched()
+        except AssertionError as error:
+            raise CheckpointError(
+                f"{prefix} is a checkpoint of something else: {str(error).splitlines()[0][:300]}"
+            ) from error
+        self._last = step
+        return step
+
+    def _agree(self) -> int | None:
+        """The step that all tasks of this cell restore."""
+        if self._task is None or not context.is_task() or self._task.type in ("ps", "evaluator"):
+            return self._newest()
+        step = None
+        if self._task.is_chief:
+            step = self._newest()
+            owner = identify(os.getpid())
+            assert owner is not None
+            self._store.write(CHOICE, json.dumps({"step": step, **owner.as_json()}))
+        try:
+            context.meet_trainers()
+            if not self._task.is_chief:
+                step = self._chosen()
+            context.meet_trainers()
+        except threading.BrokenBarrierError as error:
+            error.add_note(
+                "every chief and worker task that runs the cell must call restore on its checkpoints"
+            )
+            raise
+        finally:
+            if self._task.is_chief:
+                self._store.remove([CHOICE])
+        return step
+
+    def _chosen(self) -> int | None:
+        """What the chief has found; without it in the cell, what we find."""
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            choice = json.loads(self._store.read(CHOICE) or "")
+            if from_json(choice).alive:
+                return None if choice["step"] is None else int(choice["step"])
+        return self._newest()
+
+    def _newest(self) -> int | None:
+        """The newest complete step; those that are passed over are told, once each."""
+        sizes = self._store.names()
+        files = checkpoint_files(sizes)
+        for step in sorted(files, reverse=True):
+            damage = missing_files(files[step]) or self._damage(step, files[step], sizes)
+            if not damage:
+                self._warned.discard(step)
+                return step
+            if step not in self._warned:
+                self._warned.add(step)
+                places.say(f"checkpoint {step} in {self._store} is passed over: it {damage}")
+        return None
+
+    def _damage(self, step: int, files: list[str], sizes: Mapping[str, int]) -> str:
+        key = tuple((name, sizes[name]) for name in files)
+        if self._whole.get(key) != "":  # one that was complete stays so; a damaged one may have been mended
+            self._store.fetch(files)
+            self._whole[key] = damage_of(self._prefix(step))
+        return self._whole[key]
+
+    def _prefix(self, step: int) -> str:
+        if not isinstance(self._store, LocalStore):
+            self._store.fetch(checkpoint_files(self._store.names()).get(step, ()))
+        return os.path.join(self._store.folder, f"{PREFIX}-{step}")
+
+
+def damage_of(prefix: str) -> str:
+    """What is wrong with the checkpoint at this path, "" if nothing: all of it is read and checked."""
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
+        return f"is damaged: {_reason(error)}"
+    except Exception as error:
+        # the reader of TensorFlow 2.21 raises a bare pybind class for some damages
+        return f"is damaged: {type(error).__name__}: {_reason(error)}"
+    return ""
+
+
+def _reason(error: BaseException) -> str:
+    text = str(getattr(error, "message", "") or error).partition("[Op:")[0].strip()
+    return " ".join(text.split())[-300:].removeprefix("; ")
+
+
+def _checkpoint_of(item: Any) -> Any:
+    """A tf.train.Checkpoint of the object."""
+    import tensorflow as tf
+
+    if isinstance(item, tf.train.Checkpoint):
+        return item
+    parts = item if isinstance(item, dict) else {"model": item}
+    for name, part in parts.items():
+        if not isinstance(part, tf.__internal__.tracking.Trackable):
+            named = f"{name!r} of the dict" if isinstance(item, dict) else "it"
+            raise TypeError(
+                f"checkpoints() takes a Keras model or optimizer, a tf.Module, a tf.Variable, a "
+                f"tf.train.Checkpoint, or a dict of these by name; {named} is a {type(part).__name__}"
+            )
+    if not parts or not all(isinstance(name, str) for name in parts):
+        raise TypeError("checkpoints() takes a dict of trackable objects by name, and this one names none")
+    return tf.train.Checkpoint(**parts)
