@@ -15,7 +15,7 @@ from benchmarks.report import QUICK, Row, Sizes, render, render_rounds
 
 NAMES = (
     "cells", "runner", "failures", "supervision", "cleanup", "starts", "output", "page", "arrays", "memory",
-    "training",
+    "training", "records", "hdf5",
 )  # fmt: skip
 
 

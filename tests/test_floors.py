@@ -14,14 +14,15 @@ FLOORS = [
     {"spec", "events", "launches", "errors"},
     {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
-    | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags"},
+    | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags", "openers"}
+    | {"tfrecord", "hdf5", "logdir"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "stalls", "respawns", "endings", "supervisor"},
     {"sources", "options", "compare", "clusters", "calls", "failures", "environment", "results", "config"}
     | {"views", "calling", "mapping"}
     | {"payloads", "outcomes", "stacks", "cells", "startup", "status", "jobs", "makes"}
     | {"execution", "deaths", "hints", "life", "faults", "rendering", "arguments", "tables"}
-    | {"errands", "managers", "multi_process_runner", "lending", "transcripts"},
+    | {"errands", "boards", "managers", "sharing", "multi_process_runner", "lending", "transcripts"},
     {"magic", "commands", "completion", "decorator", "awaiting", "detached", "doctor", "server"}
     | {"pytest_plugin"}
     | {"cli", "__main__"},

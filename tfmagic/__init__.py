@@ -62,13 +62,15 @@ _LAZY = {
     "TaskResults": "tfmagic.results",
 }
 
+_ROOMS = ("hdf5", "logdir", "multi_process_runner", "tfrecord")
+
 
 def __getattr__(name: str) -> Any:
     """Load the cluster's side only when it is asked for: tasks import this package too."""
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name == "multi_process_runner":
-        return import_module("tfmagic.multi_process_runner")
+    if name in _ROOMS:
+        return import_module(f"tfmagic.{name}")
     raise AttributeError(f"module 'tfmagic' has no attribute {name!r}")
 
 
