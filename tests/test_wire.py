@@ -8,16 +8,12 @@ import threading
 import pytest
 
 from tfmagic.errors import ProtocolError
-from tfmagic.events import (
-    CellReturned,
-    Handle,
-    Packed,
-    ReleaseBarrier,
-    RunCell,
-)
+from tfmagic.events import CellReturned
 from tfmagic.launches import (
     ForkTask,
 )
+from tfmagic.orders import ReleaseBarrier, RunCell
+from tfmagic.packed import Handle, Packed
 from tfmagic.pickling import dumps, loads, pack
 from tfmagic.spec import TaskId
 from tfmagic.wire import Channel, channel_pair, decode, encode
