@@ -1,8 +1,8 @@
 """Frames over a real socket pair: whole, in order, with descriptors, and nothing foreign."""
 
 import os
-import random
 import pickle
+import random
 import struct
 import threading
 
@@ -10,9 +10,7 @@ import pytest
 
 from tfmagic.errors import ProtocolError
 from tfmagic.events import CellReturned
-from tfmagic.launches import (
-    ForkTask,
-)
+from tfmagic.launches import ForkTask
 from tfmagic.orders import ReleaseBarrier, RunCell
 from tfmagic.packed import Handle, Packed
 from tfmagic.pickling import dumps, loads, pack
