@@ -205,6 +205,14 @@ class NotebookPage:
         """The outputs of the cell that the test is about."""
         return self.output(self.at)
 
+    def close(self) -> None:
+        """Close the page and end its kernel: both would take their share of the machine from the next test."""
+        self.page.context.close()
+        if self.server.process.poll() is None:
+            for session in self.server.request("/api/sessions"):
+                if session["path"] == self.path:
+                    self.server.request(f"/api/sessions/{session['id']}", "DELETE")
+
     def save(self) -> nbformat.NotebookNode:
         """Save the notebook; what is on disk then."""
         self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")

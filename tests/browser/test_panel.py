@@ -44,20 +44,24 @@ def lab(tmp_path_factory):
     server.close()
 
 
-@pytest.fixture(scope="module")
-def open_notebook(browser):
-    """A function that writes a notebook of these cells and opens it on a server."""
-    contexts = []
+def _open(browser, server, name, *cells):
+    write_notebook(server.folder / name, *cells)
+    context = browser.new_context(viewport={"width": 1280, "height": 1000})
+    return NotebookPage(context.new_page(), server, name)
 
-    def make(server, name, *cells, **options):
-        write_notebook(server.folder / name, *cells)
-        context = browser.new_context(viewport={"width": 1280, "height": 1000}, **options)
-        contexts.append(context)
-        return NotebookPage(context.new_page(), server, name)
+
+@pytest.fixture
+def open_notebook(browser):
+    """A function that writes a notebook of these cells and opens it on a server, until the test ends."""
+    books = []
+
+    def make(server, name, *cells):
+        books.append(_open(browser, server, name, *cells))
+        return books[-1]
 
     yield make
-    for context in contexts:
-        context.close()
+    for book in books:
+        book.close()
 
 
 @pytest.fixture
@@ -66,15 +70,16 @@ def flag(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def shared(open_notebook, lab, tmp_path_factory):
+def shared(browser, lab, tmp_path_factory):
     """A notebook with two workers whose cells each run until their flag is touched."""
     folder = tmp_path_factory.mktemp("flags")
     flags = [folder / f"go-{n}" for n in range(20)]
     cells = [UNTIL.format(flag=str(flag)) for flag in flags]
-    book = open_notebook(lab, "shared.ipynb", LOAD + "\nimport tfmagic", *cells)
+    book = _open(browser, lab, "shared.ipynb", LOAD + "\nimport tfmagic", *cells)
     book.run(0)
     book.flags = iter(enumerate(flags, 1))
-    return book
+    yield book
+    book.close()
 
 
 @pytest.fixture
