@@ -66,6 +66,14 @@ def test_each_epoch_has_an_order_of_its_own_that_comes_again(cluster_of_module, 
         assert sorted(itertools.chain(*(order[epoch] for order in orders))) == list(range(N))
 
 
+def test_a_seed_of_numpy_is_the_number_that_it_is(folder):
+    import numpy as np
+
+    for task in ((0, 2), (1, 2)):
+        there = numbers(folder / "a-*.tfrecord", seed=7, epoch=2, task=task)
+        assert numbers(folder / "a-*.tfrecord", seed=np.int64(7), epoch=np.int32(2), task=task) == there
+
+
 def test_fewer_shards_than_tasks_are_divided_by_record_and_it_is_said(cluster_of_module, folder, tmp_path):
     merge(folder / "a.tfrecord", tmp_path / "one")
 
