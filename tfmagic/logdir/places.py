@@ -85,7 +85,8 @@ def task_logdir(
     if not keeps(who):
         return _temporary(base, who)
     if is_remote(base):
-        return _mirrored(os.fspath(base), storage_options)
+        is_sole = who is not None and who.is_chief
+        return _mirrored(os.fspath(base), storage_options, is_sole=is_sole)
     if os.fspath(base).startswith("gs://"):
         return TaskLogdir(base)
     path = TaskLogdir(prepare(base))
@@ -202,10 +203,10 @@ def _temporary(base: str | os.PathLike[str], task: TaskContext | None) -> TaskLo
     return path
 
 
-def _mirrored(url: str, storage_options: Mapping[str, Any] | None) -> TaskLogdir:
+def _mirrored(url: str, storage_options: Mapping[str, Any] | None, *, is_sole: bool = False) -> TaskLogdir:
     refuse_private(url)
     path = TaskLogdir(scratch(name_for(url, "mirror")))
-    path._mirror = Mirror(path, url, every_s=_MIRROR_S, storage_options=storage_options)
+    path._mirror = Mirror(path, url, every_s=_MIRROR_S, storage_options=storage_options, is_sole=is_sole)
     path._temporary = True
     return path
 
