@@ -56,7 +56,7 @@ def bucket(server, monkeypatch, request):
 
 
 def names(url):
-    return set(Remote(url).names()) - {owners.NAME}
+    return set(Remote(url).names()) - {owners.NAME, owners.MIRROR_NAME}
 
 
 def save(base, *steps, **options):
@@ -198,17 +198,16 @@ def test_of_two_runs_with_one_log_folder_the_one_that_began_first_uploads_no_mor
         saved.save(1)
         saved.close()
         first = logdir.task_logdir(url)
-        Path(first, "model").write_text("longer")
         monkeypatch.setattr(owners, "_tokens", {})  # another process
-        with logdir.task_logdir(url):
-            mine = dict(owners._tokens)
-            monkeypatch.setattr(owners, "_tokens", {os.getpid(): "the first one's"})
-            told = rf"has begun to write to {url} after this run, which uploads no more.* still in {first}"
-            with pytest.raises(logdir.LogdirError, match=told):
-                first.close()
-            assert Remote(url).read("model") == b"first"
-            monkeypatch.setattr(owners, "_tokens", mine)
-    assert owners.MIRROR_NAME not in names(url)
+        with logdir.task_logdir(url) as path:
+            Path(path, "model").write_text("the second")
+        Path(first).mkdir()  # of a process of its own it would still be there
+        Path(first, "model").write_text("longer")
+        monkeypatch.setattr(owners, "_tokens", {os.getpid(): "the first one's"})
+        told = rf"has begun to write to {url} after this run, which uploads no more.* still in {first}"
+        with pytest.raises(logdir.LogdirError, match=told):
+            first.close()
+    assert Remote(url).read("model") == b"the second"
 
 
 def test_a_task_that_does_not_keep_writes_nothing_there(bucket):

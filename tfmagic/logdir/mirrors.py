@@ -294,10 +294,6 @@ class Mirror:
                 f"{error}. All of it is still in {self.local}: close() again when that is mended, or copy it "
                 "away before this process ends"
             ) from error
-        if self._is_sole and not self._is_lost:
-            with contextlib.suppress(LogdirError):  # everything is there
-                if self.remote.read(owners.MIRROR_NAME) == owners.claim():
-                    self.remote.remove(owners.MIRROR_NAME)
 
     def _serve(self, every_s: float) -> None:
         while not self._over.wait(every_s):
