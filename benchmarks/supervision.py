@@ -21,7 +21,8 @@ from typing import Any
 
 import tfmagic
 from benchmarks.report import Row, Sizes, Target
-from tfmagic.events import CellRequested, CellReturned, LineReached, RunCell, TaskBoot, TaskReady, TaskStarted
+from tfmagic.events import CellRequested, CellReturned, LineReached, TaskReady, TaskStarted
+from tfmagic.orders import RunCell, TaskBoot
 from tfmagic.runs import Run
 from tfmagic.spec import ClusterShape, TaskId
 from tfmagic.states import Policy

@@ -6,8 +6,6 @@ from tfmagic.events import (
     CellRequested,
     CellReturned,
     LineReached,
-    PackedError,
-    RunCell,
     Sign,
     TaskReady,
     TasksObserved,
@@ -15,6 +13,8 @@ from tfmagic.events import (
     Wait,
 )
 from tfmagic.lifecycle import apply, decide, new_state
+from tfmagic.orders import RunCell
+from tfmagic.packed import PackedError
 from tfmagic.spec import TaskId
 from tfmagic.states import Policy
 

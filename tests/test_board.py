@@ -15,13 +15,13 @@ from tfmagic.events import (
     CellRequested,
     CellReturned,
     Displayed,
-    PackedError,
-    RunCell,
     StopRequested,
     TaskReady,
     TaskStarted,
 )
 from tfmagic.lifecycle import apply, decide, new_state
+from tfmagic.orders import RunCell
+from tfmagic.packed import PackedError
 from tfmagic.resources import Sampler
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId

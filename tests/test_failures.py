@@ -6,8 +6,10 @@ import pytest
 
 from tfmagic import failures, hints
 from tfmagic.errors import TaskDied, TaskTimeoutError
-from tfmagic.events import CellRaised, CellRequested, CellReturned, PackedError, RunCell, TaskExited, TaskLost
+from tfmagic.events import CellRaised, CellRequested, CellReturned, TaskExited, TaskLost
 from tfmagic.failures import Scene
+from tfmagic.orders import RunCell
+from tfmagic.packed import PackedError
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
 from tfmagic.states import CellState

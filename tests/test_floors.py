@@ -11,7 +11,7 @@ import tfmagic
 
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
-    {"spec", "events", "launches", "errors"},
+    {"spec", "packed", "orders", "events", "launches", "errors"},
     {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
     | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags", "openers"}

@@ -8,7 +8,8 @@ import threading
 import pytest
 from conftest import wait_until
 
-from tfmagic.events import RunCell, TaskBoot, Wait
+from tfmagic.events import Wait
+from tfmagic.orders import RunCell, TaskBoot
 from tfmagic.spec import TaskId
 from tfmagic.task import places
 

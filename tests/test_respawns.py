@@ -2,7 +2,8 @@
 
 from histories import A, B, C, History, reached, returned, started
 
-from tfmagic.events import CellRequested, LaunchRequested, RunCell, TaskExited, TaskReady, TaskStarted
+from tfmagic.events import CellRequested, LaunchRequested, TaskExited, TaskReady, TaskStarted
+from tfmagic.orders import RunCell
 from tfmagic.respawns import must_rejoin
 from tfmagic.spec import TaskId
 from tfmagic.states import SIGKILL, FinishCell, Launch, Phase, Policy, Signal

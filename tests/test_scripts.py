@@ -17,7 +17,8 @@ from tfmagic.cli import logs, main, pages, parsers, targets
 from tfmagic.cli.doctor import in_a_shell
 from tfmagic.cli.run import name_of
 from tfmagic.cli.verdicts import Ending, Verdict, code_of, exit_code, place_of, summarize
-from tfmagic.events import CellRaised, PackedError, TaskExited, TaskLost
+from tfmagic.events import CellRaised, TaskExited, TaskLost
+from tfmagic.packed import PackedError
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
 

@@ -9,7 +9,8 @@ import pytest
 from conftest import wait_until
 
 from tfmagic import runs
-from tfmagic.events import CellRequested, CellReturned, RunCell, TaskExited, TaskReady, TaskStarted
+from tfmagic.events import CellRequested, CellReturned, TaskExited, TaskReady, TaskStarted
+from tfmagic.orders import RunCell
 from tfmagic.spec import TaskId
 from tfmagic.states import SIGKILL, Policy
 from tfmagic.supervisor import Supervisor

@@ -2,22 +2,17 @@
 
 import os
 import pickle
+import random
 import struct
 import threading
 
 import pytest
 
 from tfmagic.errors import ProtocolError
-from tfmagic.events import (
-    CellReturned,
-    Handle,
-    Packed,
-    ReleaseBarrier,
-    RunCell,
-)
-from tfmagic.launches import (
-    ForkTask,
-)
+from tfmagic.events import CellReturned
+from tfmagic.launches import ForkTask
+from tfmagic.orders import ReleaseBarrier, RunCell
+from tfmagic.packed import Handle, Packed
 from tfmagic.pickling import dumps, loads, pack
 from tfmagic.spec import TaskId
 from tfmagic.wire import Channel, channel_pair, decode, encode
@@ -83,7 +78,11 @@ def test_the_end_of_a_peer_is_an_end_of_file(pair):
         ours.receive()
 
 
-@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", os.urandom(64), b"tfm1" + b"\xff" * 60])
+@pytest.mark.parametrize(
+    "garbage",
+    [b"GET / HTTP/1.1\r\n\r\n", random.Random(7).randbytes(64), b"tfm1" + b"\xff" * 60],
+    ids=["http", "random", "huge"],
+)
 def test_foreign_bytes_are_a_protocol_error(pair, garbage):
     ours, other = pair
     other.sock.sendall(garbage)

@@ -24,8 +24,8 @@ from typing import Any, get_args
 
 from tfmagic import pickling, testcases
 from tfmagic.errors import CaptureError
-from tfmagic.events import Packed
 from tfmagic.names import global_names
+from tfmagic.packed import Packed
 
 _SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
 _SHELL_PATTERN = re.compile(r"_i*|_i?\d+|_(dh|oh|ih|exit_code)|__\w+__")

@@ -22,11 +22,11 @@ from tfmagic.calls import lock_running
 from tfmagic.cells import Cell, Options
 from tfmagic.config import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
-from tfmagic.events import RunCell
 from tfmagic.faults import FaultLab
 from tfmagic.jobs import Job
 from tfmagic.life import ClusterLife, open_life
 from tfmagic.makes import Make
+from tfmagic.orders import RunCell
 from tfmagic.outcomes import CellResult
 from tfmagic.respawns import must_rejoin
 from tfmagic.runs import Run

@@ -30,13 +30,10 @@ from tfmagic.endings import Errand, Rules, decide
 from tfmagic.errors import LaunchError
 from tfmagic.events import (
     BarrierReached,
-    BreakBarrier,
     CellRaised,
     CellRequested,
     CellReturned,
     GroupChanged,
-    ReleaseBarrier,
-    RunCell,
     SignalAsked,
     TaskLost,
 )
@@ -44,6 +41,7 @@ from tfmagic.failures import Scene
 from tfmagic.jobs import Job
 from tfmagic.life import open_life
 from tfmagic.makes import Make
+from tfmagic.orders import BreakBarrier, ReleaseBarrier, RunCell
 from tfmagic.outcomes import value_of
 from tfmagic.spec import Shape, TaskId
 from tfmagic.states import CellState, ClusterState, Outcome, Phase, TaskState

@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfmagic import rendering
-from tfmagic.events import AnswerInput, InputAnswered, InputWanted
+from tfmagic.events import InputAnswered, InputWanted
 from tfmagic.jobs import Job
+from tfmagic.orders import AnswerInput
 from tfmagic.outcomes import CellResult
 from tfmagic.supervisor import CellRun, Supervisor
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tfmagic.events import PackedError
+from tfmagic.packed import PackedError
 
 
 @dataclass(frozen=True, slots=True)

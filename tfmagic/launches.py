@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfmagic.events import Handle
+from tfmagic.packed import Handle
 from tfmagic.spec import TaskId
 
 

@@ -23,11 +23,12 @@ from tfmagic.cells import Options
 from tfmagic.config import LastPolicy, TFCluster
 from tfmagic.deaths import MemoryWatch, describe_end, died_error
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
-from tfmagic.events import CellRequested, GroupChanged, RunCell, TaskBoot
+from tfmagic.events import CellRequested, GroupChanged
 from tfmagic.failures import Scene
 from tfmagic.hdf5.complaints import SharedWriterError
 from tfmagic.jobs import Job
 from tfmagic.makes import Make
+from tfmagic.orders import RunCell, TaskBoot
 from tfmagic.outcomes import CellResult
 from tfmagic.payloads import Payloads
 from tfmagic.resources import Usage

@@ -11,7 +11,7 @@ from typing import Literal
 from tfmagic import environment, origins
 from tfmagic.backends.launching import Flavour
 from tfmagic.errors import ClusterSpecError
-from tfmagic.events import TaskBoot
+from tfmagic.orders import TaskBoot
 from tfmagic.runs import Run
 from tfmagic.spec import GivenSpec, Shape, Spec, TaskId
 

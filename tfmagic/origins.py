@@ -25,7 +25,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-from tfmagic.events import Origin
+from tfmagic.orders import Origin
 
 _REWRITE = "_pytest.assertion.rewrite"
 

@@ -14,7 +14,8 @@ from typing import Any
 from tfmagic import pickling
 from tfmagic.capture import format_bytes
 from tfmagic.errors import CaptureError
-from tfmagic.events import CellReturned, Packed
+from tfmagic.events import CellReturned
+from tfmagic.packed import Packed
 from tfmagic.results import RemoteValue, TaskResults
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId

@@ -9,8 +9,8 @@ from typing import Any
 
 from tfmagic import capture
 from tfmagic.capture import Captured, TaskNames, Variable
-from tfmagic.events import RunCell
 from tfmagic.names import names_assigned
+from tfmagic.orders import RunCell
 from tfmagic.spec import TaskId
 from tfmagic.states import CellState
 

@@ -33,7 +33,7 @@ from typing import Any
 import dill
 
 from tfmagic import absl_flags, testcases
-from tfmagic.events import Handle, Packed
+from tfmagic.packed import Handle, Packed
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
 _ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned

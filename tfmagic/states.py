@@ -18,10 +18,10 @@ from tfmagic.events import (
     CellRequested,
     CellReturned,
     LineReached,
-    RunCell,
     TaskExited,
     TaskLost,
 )
+from tfmagic.orders import RunCell
 from tfmagic.spec import TaskId
 
 S = TypeVar("S")

@@ -28,33 +28,35 @@ from typing import assert_never
 from tfmagic import lifecycle, memory, records
 from tfmagic.backends import Backend
 from tfmagic.events import (
-    AbortCollectives,
-    BreakBarrier,
-    CancelOps,
     CellRequested,
     CellReturned,
-    CloseLog,
     Displayed,
     Event,
     FloodAsked,
     InputAnswered,
     InputWanted,
-    InterruptCell,
     InterruptPressed,
     LaunchRequested,
-    ReleaseBarrier,
-    RunCell,
     Sign,
     SignalAsked,
     StopRequested,
-    TaskBoot,
     TaskExited,
     TaskLost,
     TaskReady,
     TasksObserved,
     TaskStarted,
-    WriteFlood,
     WriterWanted,
+)
+from tfmagic.orders import (
+    AbortCollectives,
+    BreakBarrier,
+    CancelOps,
+    CloseLog,
+    InterruptCell,
+    ReleaseBarrier,
+    RunCell,
+    TaskBoot,
+    WriteFlood,
 )
 from tfmagic.resources import Sampler, Usage
 from tfmagic.runs import Run, file_size

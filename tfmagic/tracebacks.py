@@ -32,7 +32,7 @@ import tblib
 from tfmagic import bounded, copies, pickling
 from tfmagic.copies import FrameCopy
 from tfmagic.errors import remote_error
-from tfmagic.events import Packed, PackedError
+from tfmagic.packed import Packed, PackedError
 
 _OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _MAX_CHAIN = 20  # a chain of causes longer than this is a loop or a recursion

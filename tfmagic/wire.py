@@ -2,7 +2,7 @@
 
     sender                                    socket                     receiver
     message ── pickle of our own dataclasses ──→ [length][n fds][body] ──→ only classes of
-    Packed.handle (memory file) ─ SCM_RIGHTS ─────────────────────────→   tfmagic.events / spec
+    Packed.handle (memory file) ─ SCM_RIGHTS ─────────────────────────→   tfmagic.orders, events, spec
 
 The body is a pickle, but one that may name no class but those that our modules of messages define: garbage or
 something hostile on a channel is a `ProtocolError`, never code that runs. User data is opaque bytes here. A
@@ -32,7 +32,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfmagic.errors import ProtocolError
-from tfmagic.events import Handle
+from tfmagic.packed import Handle
 
 _HEADER = struct.Struct("!4sIB")
 _MAGIC = b"tfm1"
@@ -41,7 +41,14 @@ _MAX_HANDLES = 250  # the kernel's SCM_MAX_FD is 253
 _READ_BYTES = 1 << 16
 _CONTROL_BYTES = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
 _DONTWAIT, _CLOEXEC = int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)  # enums cost more than the call
-_OUR_MODULES = ("tfmagic.events", "tfmagic.launches", "tfmagic.spec", "tfmagic.hdf5.messages")
+_OUR_MODULES = (
+    "tfmagic.events",
+    "tfmagic.orders",
+    "tfmagic.packed",
+    "tfmagic.launches",
+    "tfmagic.spec",
+    "tfmagic.hdf5.messages",
+)
 
 
 class _MessagePickler(pickle.Pickler):

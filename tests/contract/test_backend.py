@@ -10,15 +10,8 @@ import pytest
 from tfmagic import runs
 from tfmagic.backends.launching import Flavour
 from tfmagic.backends.local import LocalBackend
-from tfmagic.events import (
-    CellRaised,
-    CellReturned,
-    RunCell,
-    TaskBoot,
-    TaskExited,
-    TaskReady,
-    TaskStarted,
-)
+from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskReady, TaskStarted
+from tfmagic.orders import RunCell, TaskBoot
 from tfmagic.spec import ClusterShape, ClusterSpec, TaskId
 
 TASK = TaskId("worker", 0)

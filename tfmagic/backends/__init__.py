@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from tfmagic.events import Command, Event, TaskBoot
+from tfmagic.events import Event
+from tfmagic.orders import Command, TaskBoot
 from tfmagic.spec import TaskId
 
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import psutil
 
 from tfmagic import leftovers
-from tfmagic.events import Handle
 from tfmagic.identity import identify
 from tfmagic.launches import LauncherFailed, LauncherReady, OpenSession
+from tfmagic.packed import Handle
 from tfmagic.wire import Channel, channel_pair
 
 IMPORT_TIME_PREFIXES = (

@@ -23,17 +23,11 @@ from tfmagic import leftovers
 from tfmagic.backends import launching
 from tfmagic.backends.ports import HeldPorts
 from tfmagic.errors import LaunchError, ProtocolError
-from tfmagic.events import (
-    Command,
-    Event,
-    Handle,
-    TaskBoot,
-    TaskExited,
-    TaskLost,
-    TaskStarted,
-)
+from tfmagic.events import Event, TaskExited, TaskLost, TaskStarted
 from tfmagic.identity import Identity
 from tfmagic.launches import ForkTask, TaskForked, TaskReaped
+from tfmagic.orders import Command, TaskBoot
+from tfmagic.packed import Handle
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
 from tfmagic.wire import Channel, channel_pair, encode

@@ -8,9 +8,10 @@ from tfmagic.cli.parsers import program_name
 from tfmagic.cli.verdicts import Ending, Verdict, exit_code, place_of
 from tfmagic.deaths import describe_end
 from tfmagic.errands import Errands
-from tfmagic.events import CellRaised, CellReturned, PackedError, TaskExited, TaskLost
+from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.failures import find_failures, fold_notes
 from tfmagic.noise import is_noise
+from tfmagic.packed import PackedError
 from tfmagic.spec import TaskId
 from tfmagic.states import Outcome
 from tfmagic.tasklog import tail_lines

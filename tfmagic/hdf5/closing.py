@@ -11,12 +11,11 @@ Used for the files that this room writes: `parts` and `consolidation`.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
 from typing import Any
 
-from tfmagic.hdf5.complaints import FULL, PartError, first_line
+from tfmagic.hdf5.complaints import FULL, PartError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED
 
 _DATASET_CACHE = 1 << 20  # bytes that HDF5 keeps of an open dataset by default: rdcc_nbytes of h5py.File
@@ -151,7 +150,7 @@ def written_beside(path: str) -> Iterator[Any]:
     except OSError as error:
         if isinstance(error, BlockingIOError):
             raise
-        raise PartError(f"{path} cannot be written: {first_line(error)}") from error
+        raise PartError(f"{path} cannot be written: {reason_of(error)}") from error
     try:
         yield file
         with claims.opening(beside):
@@ -166,6 +165,5 @@ def written_beside(path: str) -> Iterator[Any]:
         with contextlib.suppress(OSError):
             os.unlink(beside)
         if is_full(error):
-            reason = os.strerror(getattr(error, "errno", 0) or errno.ENOSPC)
-            raise PartError(f"{path} was not written: {reason}. Nothing of it was left.") from error
+            raise PartError(f"{path} was not written: {reason_of(error)}. Nothing of it was left.") from error
         raise

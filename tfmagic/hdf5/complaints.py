@@ -9,6 +9,7 @@ MismatchError      ValueError        rows that do not fit together: their dtype,
 from __future__ import annotations
 
 import errno
+import os
 from typing import Any
 
 from tfmagic.errors import TfmagicError
@@ -42,6 +43,9 @@ class MismatchError(TfmagicError, ValueError):
     """Rows that cannot stand in one dataset, or objects that cannot stand under one name."""
 
 
-def first_line(error: BaseException) -> str:
-    """What an error of h5py says, without the addresses and times that HDF5 adds to it."""
+def reason_of(error: BaseException) -> str:
+    """What an error of h5py says: as the system says its number, else without addresses and times."""
+    number = getattr(error, "errno", None)
+    if number:
+        return os.strerror(number)
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

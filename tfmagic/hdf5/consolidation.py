@@ -23,7 +23,7 @@ import h5py
 
 from tfmagic.hdf5 import claims, guarding, recovery
 from tfmagic.hdf5.closing import Room, written_beside
-from tfmagic.hdf5.complaints import FileInUseError, PartError, first_line
+from tfmagic.hdf5.complaints import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.copying import copy_rows, gather_scalars, make_dataset, map_rows
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
 from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, find_parts, missing_tasks, surplus_tasks
@@ -231,7 +231,7 @@ def open_part(part: Part) -> Iterator[Any]:
     except BlockingIOError:
         raise FileInUseError(guarding.describe_use(part.path, "r")) from None
     except OSError as error:
-        what = "is empty" if _is_empty(part.path) else f"cannot be read as HDF5: {first_line(error)}"
+        what = "is empty" if _is_empty(part.path) else f"cannot be read as HDF5: {reason_of(error)}"
         raise PartError(f"{part.path}, the part of {part.task.name}, {what}") from error
     with file:
         yield file

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from tfmagic.hdf5.closing import Room
-from tfmagic.hdf5.complaints import PartError, first_line
+from tfmagic.hdf5.complaints import PartError, reason_of
 from tfmagic.hdf5.layouts import Stack
 from tfmagic.hdf5.partnames import Part
 
@@ -118,7 +118,7 @@ def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part, room:
         except OSError as error:
             raise PartError(
                 f"{part.path}, the part of {part.task.name}, is damaged: rows {first} to {last} of "
-                f"{source.name} cannot be read: {first_line(error)}"
+                f"{source.name} cannot be read: {reason_of(error)}"
             ) from error
         if rows.size:
             room.take(_size_of(rows))

@@ -24,9 +24,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tfmagic.events import Handle
 from tfmagic.hdf5.messages import Attach, Attached, Begin, Ended, Finish, Finished, Opened, StillOpen, Waits
 from tfmagic.hdf5.partnames import UNFINISHED
+from tfmagic.packed import Handle
 from tfmagic.wire import Channel, channel_pair
 
 _PATIENCE_S = 3.0  # with a writer, before it is told for whom one waits

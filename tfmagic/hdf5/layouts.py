@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tfmagic.hdf5.complaints import MismatchError, PartError, first_line
+from tfmagic.hdf5.complaints import MismatchError, PartError, reason_of
 from tfmagic.hdf5.partnames import CLUSTER, TASK, Part
 
 ATTRIBUTES = "tfmagic_attributes"
@@ -64,7 +64,7 @@ def read_layout(file: Any, part: Part) -> Layout:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise PartError(
-            f"{part.path}, the part of {part.task.name}, is damaged: {first_line(error)}"
+            f"{part.path}, the part of {part.task.name}, is damaged: {reason_of(error)}"
         ) from error
     return layout
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic.events import Handle
+from tfmagic.packed import Handle
 
 TEXT = "text"  # stands for a dtype: strings of any length
 

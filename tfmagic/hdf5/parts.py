@@ -22,7 +22,7 @@ import h5py
 
 from tfmagic.context import TaskContext
 from tfmagic.hdf5 import claims, closing, guarding
-from tfmagic.hdf5.complaints import FileInUseError, PartError, first_line
+from tfmagic.hdf5.complaints import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.partnames import CLUSTER, TASK, UNFINISHED, part_path, resolve_task
 from tfmagic.hdf5.rows import append_rows
 from tfmagic.spec import TaskId
@@ -87,7 +87,9 @@ class TaskFile(h5py.File):
         except BlockingIOError:
             raise FileInUseError(guarding.describe_use(self.path, mode)) from None
         except OSError as error:
-            raise PartError(f"{self._what()} cannot be opened: {first_line(error)}") from error
+            raise PartError(
+                f"{self._what()} cannot be opened: {reason_of(error)} ({self._beside or self.path})"
+            ) from error
 
     def _open(self, mode: str, options: dict[str, Any]) -> None:
         # an own check before that of the guard: also this very process must not open its part twice
@@ -154,8 +156,14 @@ class TaskFile(h5py.File):
 
         Raises:
             MismatchError: Rows of another dtype or shape, or a dataset that cannot grow.
+            PartError: The disk is full; so is what comes after. `flush` and `close` say so too.
         """
-        return append_rows(self, dataset, array, self._growing)
+        try:
+            return append_rows(self, dataset, array, self._growing)
+        except OSError as error:
+            if closing.is_full(error):
+                raise self._full(error) from error
+            raise
 
     def flush(self) -> None:
         """Hand everything to the operating system: it survives the death of this task.
@@ -196,11 +204,12 @@ class TaskFile(h5py.File):
             os.replace(self._beside, self.path)
 
     def _full(self, error: OSError) -> PartError:
-        reason = os.strerror(error.errno or 0)
-        return PartError(
-            f"{self._what()} could not be written to the end: {reason}. What was there at the "
+        made = PartError(
+            f"{self._what()} could not be written to the end: {reason_of(error)}. What was there at the "
             f"last flush() is in {self._beside}; tfmagic.hdf5.recover brings it back"
         )
+        made.errno = error.errno
+        return made
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None

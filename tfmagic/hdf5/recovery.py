@@ -7,7 +7,7 @@ import os
 import h5py
 
 from tfmagic.hdf5 import claims
-from tfmagic.hdf5.complaints import PartError, first_line
+from tfmagic.hdf5.complaints import PartError, reason_of
 from tfmagic.hdf5.layouts import read_layout
 from tfmagic.hdf5.partnames import Part, find_parts
 from tfmagic.hdf5.superblock import clear_writer_mark
@@ -54,6 +54,6 @@ def _check_readable(part: Part) -> None:
                     file[path][row : row + _BLOCK_ROWS]
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise PartError(
-            f"{what} cannot be recovered: {first_line(error)}. It was killed before its first flush(), or in "
+            f"{what} cannot be recovered: {reason_of(error)}. It was killed before its first flush(), or in "
             "the midst of one: delete the file, and let the task write again"
         ) from error

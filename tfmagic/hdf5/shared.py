@@ -26,7 +26,6 @@ from typing import Any, Literal
 
 from tfmagic import context
 from tfmagic.errors import ProtocolError
-from tfmagic.events import Handle
 from tfmagic.hdf5 import desk
 from tfmagic.hdf5.appended import name_of, rows_of
 from tfmagic.hdf5.complaints import MismatchError, SharedWriterError
@@ -44,6 +43,7 @@ from tfmagic.hdf5.messages import (
     Written,
 )
 from tfmagic.hdf5.partnames import UNFINISHED
+from tfmagic.packed import Handle
 from tfmagic.wire import Channel, channel_pair
 
 Mode = Literal["w", "x", "a"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import h5py
 
-from tfmagic.hdf5.complaints import PartError, first_line
+from tfmagic.hdf5.complaints import PartError, reason_of
 
 
 def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -31,7 +31,7 @@ def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
         with h5py.File(path, "r") as file:
             file.visititems(lambda name, item: _note_sources(item, needs))
     except OSError as error:
-        raise PartError(f"{os.fspath(path)} cannot be read: {first_line(error)}") from error
+        raise PartError(f"{os.fspath(path)} cannot be read: {reason_of(error)}") from error
     folder = os.path.dirname(os.path.realpath(path))
     found = {name: _look_at(os.path.join(folder, name), wanted) for name, wanted in needs.items()}
     return {name: problem for name, problem in found.items() if problem}
@@ -65,5 +65,5 @@ def _look_at(path: str, wanted: dict[str, tuple[tuple[int, ...], Any]]) -> str:
     except BlockingIOError:
         return "it is being written"
     except OSError as error:
-        return f"it cannot be read: {first_line(error)}"
+        return f"it cannot be read: {reason_of(error)}"
     return ""

@@ -29,7 +29,7 @@ from typing import Any
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5 import claims
-from tfmagic.hdf5.complaints import MismatchError
+from tfmagic.hdf5.complaints import MismatchError, reason_of
 from tfmagic.hdf5.datasets import CACHE_BYTES, Datasets
 from tfmagic.hdf5.messages import (
     Answered,
@@ -292,7 +292,7 @@ class Writer:
                     notes.append(f"what was written before that is in {self.path}{ABANDONED}")
                 else:
                     os.unlink(self._beside)
-        reason = "; ".join([f"{self.path} could not be written: {error}", *notes])
+        reason = "; ".join([f"{self.path} could not be written: {reason_of(error)}", *notes])
         for client in self.clients:
             client.tell(Failed(reason))
         self._tell_kernel(Finished(reason))

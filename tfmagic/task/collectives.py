@@ -33,7 +33,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from tfmagic.events import FIRST_STRATEGY, TaskBoot
+from tfmagic.events import FIRST_STRATEGY
+from tfmagic.orders import TaskBoot
 from tfmagic.spec import TaskId
 
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone

@@ -10,7 +10,7 @@ import traceback
 from typing import NoReturn
 
 from tfmagic import copies
-from tfmagic.events import PackedError
+from tfmagic.packed import PackedError
 from tfmagic.task import streams
 
 _INTERRUPTED = 130  # as a shell says it: 128 and SIGINT

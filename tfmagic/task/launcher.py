@@ -32,9 +32,6 @@ import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tfmagic.events import (
-    Handle,
-)
 from tfmagic.identity import clears_up
 from tfmagic.launches import (
     ForkTask,
@@ -44,6 +41,7 @@ from tfmagic.launches import (
     TaskForked,
     TaskReaped,
 )
+from tfmagic.packed import Handle
 from tfmagic.spec import TaskId
 from tfmagic.task import processes
 from tfmagic.task.keeper import end_descendants

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tfmagic.events import LineReached, RunCell, TaskBoot, Wait
+from tfmagic.events import LineReached, Wait
+from tfmagic.orders import RunCell, TaskBoot
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _NAME_CHARACTERS = 60

@@ -28,26 +28,21 @@ from typing import Any, NoReturn
 
 from tfmagic import context, origins, pickling, tracebacks
 from tfmagic.errors import TfmagicError
-from tfmagic.events import (
+from tfmagic.events import CellRaised, CellReturned, Displayed, TaskReady, WriterWanted
+from tfmagic.hdf5 import guarding
+from tfmagic.orders import (
     AbortCollectives,
     AnswerInput,
     BreakBarrier,
     CancelOps,
-    CellRaised,
-    CellReturned,
     CloseLog,
-    Displayed,
-    Handle,
     InterruptCell,
-    Packed,
     ReleaseBarrier,
     RunCell,
     TaskBoot,
-    TaskReady,
     WriteFlood,
-    WriterWanted,
 )
-from tfmagic.hdf5 import guarding
+from tfmagic.packed import Handle, Packed
 from tfmagic.runs import SCRATCH, attempt_mark
 from tfmagic.spec import TaskId
 from tfmagic.task import collectives, debugger, exits, scopes, streams, waits

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from tfmagic.events import RunCell
+from tfmagic.orders import RunCell
 from tfmagic.task.processes import Alarm
 
 _ALONE_S = 0.01  # what comes for a cell sooner, such as an interrupt, waits for the rest of it

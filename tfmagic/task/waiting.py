@@ -13,7 +13,8 @@ from collections import Counter
 
 from IPython.core.error import StdinNotImplementedError
 
-from tfmagic.events import AnswerInput, BarrierReached, InputWanted, RunCell, TaskBoot
+from tfmagic.events import BarrierReached, InputWanted
+from tfmagic.orders import AnswerInput, RunCell, TaskBoot
 from tfmagic.spec import TaskId
 from tfmagic.task import streams
 from tfmagic.wire import Channel
