@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from hdf5_processes import other
 
 from tfmagic.hdf5 import MismatchError, PartError, TaskFile, consolidate, missing_parts
 
@@ -182,6 +183,65 @@ def test_hdf5_alone_reads_zeros_for_a_part_that_is_gone(tmp_path):
     with h5py.File(tmp_path / "v.h5", "w") as file:
         file.create_virtual_dataset("x", layout)
         assert file["x"][:].tolist() == [0, 0]
+
+
+SHOW = """
+def show(error):  # as a debugger does, and a task that packs its error
+    trace = error.__traceback__
+    while trace:
+        for value in list(trace.tb_frame.f_locals.values()): repr(value)
+        trace = trace.tb_next
+"""
+
+
+def test_the_frames_of_a_failed_consolidation_can_be_looked_at(base):
+    with TaskFile(base) as file:
+        file.append("x", np.zeros((1000, 90)))
+    program = (
+        SHOW
+        + """
+from tfmagic.hdf5 import consolidation
+def copy_rows(*arguments): raise KeyboardInterrupt
+consolidation.copy_rows = copy_rows
+try: consolidate(sys.argv[1], "copy")
+except KeyboardInterrupt as error: show(error), say("shown")
+"""
+    )
+    with other(program, base) as process:
+        assert process.hear() == "shown" and process.end() == 0
+    assert os.listdir(os.path.dirname(base)) == ["results.worker-0.h5"]
+
+
+@pytest.mark.parametrize("kind", ["rows", "packed", "text"])
+def test_after_a_full_disk_the_process_can_still_use_hdf5(base, kind):
+    """Rows that wait in a dataset's cache are written when its object ends: that must not be what fails."""
+    for number in range(3):
+        with TaskFile(base, task=f"worker-{number}") as file:
+            if kind == "rows":
+                file.append("x", np.random.default_rng(0).random((1000, 90)))
+            elif kind == "packed":
+                file.create_dataset(
+                    "x", (1000, 90), "f8", maxshape=(None, 90), chunks=(100, 90), compression="gzip"
+                )
+                file["x"][:] = np.random.default_rng(0).random((1000, 90))
+            else:
+                file.append("x", ["abcdefgh" * 90] * 1000)
+    program = (
+        SHOW
+        + """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_700_000, resource.RLIM_INFINITY))
+for number in range(2):
+    try: consolidate(sys.argv[1], "copy")
+    except PartError as error: show(error.__cause__), show(error), say(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+say(consolidate(sys.argv[1], "copy").datasets)
+"""
+    )
+    with other(program, base) as process:
+        for _ in range(2):
+            assert "was not written: File too large. Nothing of it was left" in process.hear()
+        assert "/x" in process.hear() and process.end() == 0
 
 
 def test_a_copy_takes_the_memory_of_a_block_and_a_full_disk_leaves_nothing(base):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 from hdf5_processes import other
@@ -110,6 +111,18 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_added(base, rows, words
 
 
 # ---- modes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "datetime64[s]"])
+def test_a_dtype_that_hdf5_does_not_have_is_named_and_makes_no_dataset(base, dtype):
+    rows = np.zeros(3, getattr(ml_dtypes, dtype, dtype))
+    with TaskFile(base) as file:
+        with pytest.raises(MismatchError, match=r"HDF5 has nothing for the dtype .*: convert it first"):
+            file.append("x", rows)
+        assert "x" not in file
+        file.append("raw", np.zeros(3, "V5"))  # bytes, as h5py has them
+        times = np.zeros(3, "datetime64[s]")
+        file.append("time", times.astype(h5py.opaque_dtype(times.dtype)))
 
 
 def test_an_older_part_is_there_until_the_new_one_is_whole(base):
@@ -341,7 +354,10 @@ except Exception: pass
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
-    with pytest.raises(PartError, match=r"results.worker-0.h5, the part of worker-0, cannot be opened"):
+    told = (
+        r"results.worker-0.h5, the part of worker-0, cannot be opened: there is no folder .*: make it first"
+    )
+    with pytest.raises(PartError, match=told):
         TaskFile(tmp_path / "nowhere" / "results.h5")
     with pytest.raises(PartError, match=r"cannot be opened"):
         TaskFile("/proc/results.h5")  # also root may not

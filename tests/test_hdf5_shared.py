@@ -147,6 +147,26 @@ def test_mode_a_adds_and_mode_x_refuses(path):
     assert contents(path)["x"].tolist() == [1, 2]
 
 
+def test_after_a_refusal_the_path_is_free_at_once(path):
+    with SharedWriter(path) as writer:
+        writer.append("x", 1)
+    for n in range(5):
+        with pytest.raises(SharedWriterError, match="is there already"):
+            SharedWriter(path, "x")
+        with SharedWriter(path, "a") as writer:
+            writer.append("x", n)
+    assert contents(path)["x"].tolist() == [1, 0, 1, 2, 3, 4]
+
+
+def test_a_link_is_followed_to_the_file_that_it_stands_for(tmp_path):
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "out.h5"
+    link.symlink_to("disk/real.h5")
+    with SharedWriter(link) as writer:
+        writer.append("x", 1)
+    assert link.is_symlink() and contents(tmp_path / "disk" / "real.h5")["x"].tolist() == [1]
+
+
 def test_a_file_that_appears_meanwhile_is_not_replaced_in_mode_x(path):
     writer = SharedWriter(path, "x")
     writer.append("x", 1)
@@ -267,8 +287,10 @@ def test_settings_that_there_are_not(path):
 
 
 def test_a_place_that_cannot_be_written_is_an_error_at_once(tmp_path):
-    with pytest.raises(SharedWriterError, match="No such file or directory"):
+    with pytest.raises(SharedWriterError, match=f"there is no folder {tmp_path}/nowhere: make it first"):
         SharedWriter(tmp_path / "nowhere" / "out.h5")
+    with pytest.raises(SharedWriterError, match="is a folder: name a file in it"):
+        SharedWriter(f"{tmp_path}/")
     with pytest.raises(SharedWriterError, match="is a folder"):
         SharedWriter(tmp_path)
     (tmp_path / "text.h5").write_text("hello")

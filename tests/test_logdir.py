@@ -361,6 +361,78 @@ def test_models_come_back_with_their_optimizer(tmp_path, package):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+def test_a_model_with_a_call_of_its_own_is_restored_when_it_is_built_and_refused_before(tmp_path):
+    import keras
+    import numpy as np
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = keras.layers.Dense(1, name="inner")
+            self.drop = keras.layers.Dropout(0.1)  # has no variables, built or not
+
+        def call(self, x):
+            return self.drop(self.inner(x))
+
+    def make():
+        model = Own()
+        model.compile("adam", "mse")
+        return model
+
+    data = np.ones([8, 2])
+    first, second = make(), make()
+    first.fit(data, data[:, :1], verbose=0)
+    with saves(tmp_path, first) as kept:
+        kept.save(1)
+    told = "has variables for inner, which have none yet.*Build the model"
+    with pytest.raises(logdir.CheckpointError, match=told):
+        logdir.checkpoints(second, tmp_path).restore_or_initialize()
+    second(data)
+    assert logdir.checkpoints(second, tmp_path).restore() == 1
+    np.testing.assert_array_equal(first.get_weights()[0], second.get_weights()[0])
+
+
+def test_a_sequential_model_may_be_built_after_it_was_restored(tmp_path):
+    import keras
+    import numpy as np
+
+    first, second = (keras.Sequential([keras.layers.Dense(1)]) for _ in range(2))
+    first(np.ones([8, 2]))
+    with saves(tmp_path, first) as kept:
+        kept.save(1)
+    assert logdir.checkpoints(second, tmp_path).restore() == 1
+    second(np.ones([8, 2]))
+    np.testing.assert_array_equal(first.get_weights()[0], second.get_weights()[0])
+
+
+def test_a_checkpoint_of_another_shape_is_named(tmp_path):
+    import tensorflow as tf
+
+    with saves(tmp_path, {"v": tf.Variable([1.0, 2.0])}) as kept:
+        kept.save(1)
+    with pytest.raises(logdir.CheckpointError, match=r"ckpt-1 is a checkpoint of something else: .*shape"):
+        logdir.checkpoints({"v": tf.Variable(1.0)}, tmp_path).restore()
+
+
+def test_a_step_is_a_whole_number_also_of_a_variable(tmp_path):
+    import tensorflow as tf
+
+    with saves(tmp_path, variable()) as kept:
+        assert kept.save(tf.Variable(3, dtype=tf.int64)) == 3 and kept.save(tf.constant(4)) == 4
+        for bad in (9.5, "x", -1):
+            with pytest.raises(ValueError, match="a step is a whole number of 0 or more, not"):
+                kept.save(bad)
+        assert kept.steps == [3, 4]
+
+
+def test_a_tilde_is_the_home_and_no_folder_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert logdir.task_logdir("~/run") == str(tmp_path / "home" / "run")
+    assert logdir.checkpoints(variable(), "~/run", task=WORKER_1).save() == 1
+    assert os.listdir(tmp_path) == ["home"]
+
+
 def test_one_that_does_not_keep_leaves_nothing(tmp_path):
     with acting_as(WORKER_1, lambda timeout: 0):
         kept = saves(tmp_path / "base")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from test_logdir import WORKER_1, _tensorflow, cut, variable  # noqa: F401 - a fixture
+from test_logdir import WORKER_0, WORKER_1, _tensorflow, cut, variable  # noqa: F401 - a fixture
 
 from tfmagic import logdir
 from tfmagic.context import TaskContext, acting_as
@@ -56,7 +56,7 @@ def bucket(server, monkeypatch, request):
 
 
 def names(url):
-    return set(Remote(url).names()) - {owners.NAME}
+    return set(Remote(url).names()) - {owners.NAME, owners.MIRROR_NAME}
 
 
 def save(base, *steps, **options):
@@ -185,6 +185,29 @@ def test_of_two_runs_the_one_that_began_first_is_told(bucket):
     assert restored(url) == (2, 2.0)
     assert first.save(4) == 4
     first.close()
+
+
+def test_of_two_runs_with_one_log_folder_the_one_that_began_first_uploads_no_more(bucket, monkeypatch):
+    url = f"{bucket}/run"
+    with acting_as(WORKER_0, lambda timeout: 0):
+        first, again = logdir.task_logdir(url), logdir.task_logdir(url)  # a cell that was run twice
+        saved = logdir.checkpoints(variable(), url)  # no rival either
+        Path(first, "model").write_text("first")
+        again.close()
+        first.close()
+        saved.save(1)
+        saved.close()
+        first = logdir.task_logdir(url)
+        monkeypatch.setattr(owners, "_tokens", {})  # another process
+        with logdir.task_logdir(url) as path:
+            Path(path, "model").write_text("the second")
+        Path(first).mkdir()  # of a process of its own it would still be there
+        Path(first, "model").write_text("longer")
+        monkeypatch.setattr(owners, "_tokens", {os.getpid(): "the first one's"})
+        told = rf"has begun to write to {url} after this run, which uploads no more.* still in {first}"
+        with pytest.raises(logdir.LogdirError, match=told):
+            first.close()
+    assert Remote(url).read("model") == b"the second"
 
 
 def test_a_task_that_does_not_keep_writes_nothing_there(bucket):

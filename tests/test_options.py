@@ -31,7 +31,7 @@ def test_every_option_of_a_cell():
     ("line", "message"),
     [
         ("--nope", "unrecognized arguments: --nope"),
-        ("--workers two", "not a number of tasks"),
+        ("--workers two", "not a whole number"),
         ("--workers -1", "cannot be -1|expected one argument"),
         ("--chief --chief", "at most one chief"),
         ("--chief 2", "unrecognized arguments: 2"),

@@ -153,7 +153,7 @@ def test_every_option_of_a_run():
         ("run -", "standard input"),
         ("run --nope s.py", "unrecognized arguments: --nope"),
         ("run --workers", "expected one argument"),
-        ("run --workers x s.py", "not a number of tasks"),
+        ("run --workers x s.py", "not a whole number"),
         ("run --grace -1 s.py", "expected one argument|more than 0"),
         ("run --timeout 0 s.py", "more than 0"),
         ("run --backend ray s.py", "unrecognized arguments"),
@@ -161,7 +161,7 @@ def test_every_option_of_a_run():
         ("status x", "unrecognized arguments: x"),
         ("logs --tail x", "not a number of lines"),
         ("logs --grep [", "not a regular expression"),
-        ("doctor --ps one", "not a number of tasks"),
+        ("doctor --ps one", "not a whole number"),
     ],
 )
 def test_a_mistake_is_told_with_a_next_step(capsys, words, said):

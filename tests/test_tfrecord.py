@@ -15,6 +15,7 @@ import textwrap
 import threading
 import zlib
 
+import numpy as np
 import psutil
 import pytest
 from conftest import wait_until
@@ -325,6 +326,16 @@ def test_arguments_that_make_no_sense(tmp_path, arguments):
     with pytest.raises(ShardError):
         ShardWriter(tmp_path / "a.tfrecord", **arguments)
     assert names_in(tmp_path) == []
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    one, two = np.arange(1, 3)
+    with ShardWriter(tmp_path / "a.tfrecord", task=(one, two), max_records=one, max_bytes=two) as writer:
+        for record in (b"a", b"b"):
+            writer.write(record)
+    assert len(writer.paths) == 2 and writer.paths[0].name.startswith("a-00001-of-00002-00000-of-00002")
+    assert verify(writer.paths, workers=one).records == 2
+    assert len(split(writer.paths, tmp_path / "b.tfrecord", count=two)) == 2
 
 
 def as_task(kind, index, spec):

@@ -48,13 +48,13 @@ class ShapeOptions:
 
 
 def parse_count(text: str) -> int:
-    """A number of tasks, for argparse."""
+    """A number of tasks or of other things, for argparse."""
     try:
         value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tasks") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if value < 0:
-        raise argparse.ArgumentTypeError(f"a number of tasks cannot be {value}; use 0 or more")
+        raise argparse.ArgumentTypeError(f"it cannot be {value}; use 0 or more")
     return value
 
 

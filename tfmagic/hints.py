@@ -150,6 +150,12 @@ HINTS = (
         "file of its own, close the writer, and meet at tfmagic.barrier() before reading.",
     ),
     _hint(
+        r"^DataLossError: .*inflate\(\) failed",
+        "A compressed TFRecord file was cut short, changed, or read before its writer closed it; or it is "
+        "not compressed as compression_type says. python -m tfmagic tfrecord verify FOLDER finds it, and "
+        "tfmagic.tfrecord.read_shards sees by itself how a file is compressed.",
+    ),
+    _hint(
         r"^ValueError: There must be at least one ps\.",
         "ParameterServerStrategy needs parameter servers and a coordinator: %tfcluster restart --workers 2 "
         "--ps 1",

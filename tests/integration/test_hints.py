@@ -630,6 +630,24 @@ def test_a_damaged_file_of_records_is_gone_when_it_is_asked_about(cluster_of_mod
     )
 
 
+def test_a_compressed_file_of_records_is_gone_when_it_is_asked_about(cluster_of_module, tmp_path):
+    def read(path):
+        import os
+
+        import tensorflow as tf
+
+        with open(path, "wb") as file:
+            file.write(b"nothing that was compressed")
+        try:
+            for _ in tf.data.TFRecordDataset(path, "GZIP"):
+                pass
+        finally:
+            os.unlink(path)
+
+    hint = hint_of(cluster_of_module, read, str(tmp_path / "r"), on="worker-0")
+    assert hint.startswith("A compressed TFRecord file was cut short")
+
+
 # ---- the process --------------------------------------------------------------------------------
 
 

@@ -1,7 +1,9 @@
 """tfmagic.tfrecord in tasks: real workers, TensorFlow's own reader and writer, a real strategy."""
 
+import gzip
 import itertools
 import os
+import random
 import re
 from pathlib import Path
 
@@ -62,6 +64,14 @@ def test_each_epoch_has_an_order_of_its_own_that_comes_again(cluster_of_module, 
         assert first == again != second and first != sorted(first)
     for epoch in range(2):
         assert sorted(itertools.chain(*(order[epoch] for order in orders))) == list(range(N))
+
+
+def test_a_seed_of_numpy_is_the_number_that_it_is(folder):
+    import numpy as np
+
+    for task in ((0, 2), (1, 2)):
+        there = numbers(folder / "a-*.tfrecord", seed=7, epoch=2, task=task)
+        assert numbers(folder / "a-*.tfrecord", seed=np.int64(7), epoch=np.int32(2), task=task) == there
 
 
 def test_fewer_shards_than_tasks_are_divided_by_record_and_it_is_said(cluster_of_module, folder, tmp_path):
@@ -190,6 +200,66 @@ def test_the_hint_says_of_a_compressed_file_that_it_is_one(cluster_of_module, tm
         writer.write(b"x" * 100)
     hint = hint_of(cluster_of_module, read_interleaved, str(writer.paths[0]))
     assert "GZIP stream that is read as plain" in hint and writer.paths[0].name in hint
+
+
+def read_all(path, compression):
+    import tensorflow as tf
+
+    for _ in tf.data.TFRecordDataset([path], compression):
+        pass
+
+
+def keep_readers_of(path):
+    """As an earlier cell that has failed leaves them: its frames are kept for the debugger."""
+    import tensorflow as tf
+
+    global kept
+    kept = [tf.data.TFRecordDataset([path]), tf.data.TFRecordDataset([path], "GZIP")]
+
+
+def test_the_hint_takes_no_damage_of_an_earlier_cell_for_this_ones(cluster_of_module, tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord", compression="gzip") as writer:
+        writer.write(b"x" * 100)
+    (tmp_path / "letter").write_text("To whom it may concern\n" * 20)
+    cluster_of_module.run(keep_readers_of, str(writer.paths[0]), on="worker-0", view="quiet")
+    hint = hint_of(cluster_of_module, read_all, str(tmp_path / "letter"), None)
+    assert f"{tmp_path / 'letter'} is not a TFRecord file" in hint
+
+
+def random_records():
+    source = random.Random(7)
+    return [source.randbytes(60) for _ in range(400)]
+
+
+def test_the_hint_names_the_place_in_a_compressed_file(cluster_of_module, tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord", compression="gzip") as writer:
+        for record in random_records():
+            writer.write(record)
+    path = writer.paths[0]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    hint = hint_of(cluster_of_module, read_all, str(path), "GZIP")
+    assert "of what is unpacked: it ends within a record" in hint and "a truncated copy" in hint
+    assert str(path) in hint
+    damaged = bytearray(gzip.decompress(whole))
+    damaged[20 * 76 + 40] ^= 1
+    path.write_bytes(gzip.compress(damaged))
+    hint = hint_of(cluster_of_module, read_all, str(path), "GZIP")
+    assert f"{path} is damaged at byte 1,532 of what is unpacked" in hint and "record 20" in hint
+
+
+def test_the_hint_of_a_stream_that_cannot_be_unpacked_names_file_and_cause(cluster_of_module, tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"".join(map(framing.frame, random_records())))
+    hint = hint_of(cluster_of_module, read_all, str(plain), "GZIP")
+    assert f"{plain} holds plain records, and is read as GZIP" in hint
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    hint = hint_of(cluster_of_module, read_all, str(packed), "ZLIB")
+    assert f"{packed} is a GZIP stream, and is read as ZLIB" in hint
+    packed.write_bytes(packed.read_bytes()[:-8] + bytes(8))  # the stream's own checksum
+    hint = hint_of(cluster_of_module, read_all, str(packed), "GZIP")
+    assert f"{packed} is damaged: its GZIP stream cannot be unpacked at byte" in hint and "salvage" in hint
 
 
 def test_many_readers_of_one_file_are_no_trouble(cluster_of_module, folder):

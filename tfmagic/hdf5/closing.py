@@ -20,6 +20,7 @@ from tfmagic.hdf5.partnames import UNFINISHED
 
 _DATASET_CACHE = 1 << 20  # bytes that HDF5 keeps of an open dataset by default: rdcc_nbytes of h5py.File
 _MORE = 1 << 16
+_AHEAD = 8 << 20  # to ask the system once for many small pieces
 
 
 def keep_flushed(file: Any) -> None:
@@ -63,6 +64,44 @@ def reserve_end(file: Any, held_bytes: int | None = None) -> None:
     os.ftruncate(handle, size)
 
 
+class Room:
+    """Space for what is about to be written: an error before HDF5 runs into a full disk, and breaks.
+
+    Also what h5py writes when a dataset's object ends, where nobody hears of an error: those rows would be
+    lost. At most one dataset is to be open.
+    """
+
+    def __init__(self, file: Any):
+        self._file, self._left = file, 0
+
+    def take(self, size: int) -> None:
+        """Have room for so many bytes more.
+
+        Raises:
+            OSError: The disk, the quota or the file's limit does not have it. Nothing was written.
+        """
+        if size > self._left:
+            self._left = max(size, _AHEAD)
+            try:
+                reserve_end(self._file, self._left + _DATASET_CACHE)
+            except OSError:
+                self._left = size  # the disk is nearly full: what is needed may still be there
+                reserve_end(self._file, size + _DATASET_CACHE)
+        self._left -= size
+
+
+_lost: list[Any] = []  # identifiers that HDF5 could not close: their end is a segmentation fault
+
+
+def end(file: Any) -> None:
+    """Close a file that nobody wants any more; where there is no space for that, give it up."""
+    with contextlib.suppress(Exception):
+        reserve_end(file)
+        _close(file)
+    if file.id.valid:
+        give_up(file)
+
+
 def give_up(file: Any) -> None:
     """Close a file without writing another byte to it."""
     with contextlib.suppress(Exception):  # whatever HDF5 says of a file that is lost already
@@ -71,6 +110,13 @@ def give_up(file: Any) -> None:
         os.close(null)
     with contextlib.suppress(Exception):
         _close(file)
+    if file.id.valid:
+        from h5py import h5f
+
+        # half closed: HDF5 cannot cut /dev/null to its length. Even its repr would be a segmentation fault,
+        # as of a debugger that shows the frames of the error
+        _lost.append(file.id)
+        file._id = h5f.FileID(0)
 
 
 def _close(file: Any) -> None:
@@ -112,7 +158,10 @@ def written_beside(path: str) -> Iterator[Any]:
             file.close()
             os.replace(beside, path)
     except BaseException as error:
-        give_up(file)
+        if is_full(error):
+            give_up(file)
+        else:
+            end(file)
         with contextlib.suppress(OSError):
             os.unlink(beside)
         if is_full(error):

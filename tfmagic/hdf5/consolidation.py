@@ -22,7 +22,7 @@ from typing import Any, Literal
 import h5py
 
 from tfmagic.hdf5 import claims, guarding, recovery
-from tfmagic.hdf5.closing import written_beside
+from tfmagic.hdf5.closing import Room, written_beside
 from tfmagic.hdf5.complaints import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.copying import copy_rows, gather_scalars, make_dataset, map_rows
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
@@ -276,6 +276,7 @@ def _write_rows(file: Any, merged: Merged, how: str) -> None:
         for stack in plain:
             map_rows(file, stack)
         return
+    room = Room(file)
     for layout in merged.layouts:
         with open_part(layout.part) as source:
             for stack in plain:
@@ -283,4 +284,4 @@ def _write_rows(file: Any, merged: Merged, how: str) -> None:
                     if member is layout:
                         if stack.path not in file:
                             make_dataset(file, stack, source[stack.path])
-                        copy_rows(source[stack.path], file[stack.path], start, stop, layout.part)
+                        copy_rows(source[stack.path], file[stack.path], start, stop, layout.part, room)

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from tfmagic.hdf5.closing import Room
 from tfmagic.hdf5.complaints import PartError, reason_of
 from tfmagic.hdf5.layouts import Stack
 from tfmagic.hdf5.partnames import Part
@@ -93,13 +94,14 @@ def make_dataset(file: Any, stack: Stack, first: Any) -> None:
     h5py.h5d.create(file.id, stack.path.encode(errors="surrogateescape"), kind, space, plist, links)
 
 
-def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part) -> None:
+def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part, room: Room) -> None:
     """Copy all rows of a part's dataset to their place.
 
     Raises:
         PartError: They cannot be read.
+        OSError: There is no space for them.
     """
-    if copy_chunks(source, target, start):
+    if copy_chunks(source, target, start, room):
         return
     block = _rows_at_once(source)
     has_objects = source.dtype.hasobject
@@ -119,7 +121,17 @@ def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part) -> No
                 f"{source.name} cannot be read: {reason_of(error)}"
             ) from error
         if rows.size:
+            room.take(_size_of(rows))
             target[start + first : start + last] = rows
+    target.flush()  # what the end of the object would write without a word if that fails
+
+
+def _size_of(rows: Any) -> int:
+    """About how many bytes rows take in a file."""
+    if not rows.dtype.hasobject:
+        return int(rows.nbytes)
+    held = (getattr(item, "nbytes", None) or getattr(item, "__len__", int)() for item in rows.flat)
+    return int(rows.nbytes) + sum(size + 32 for size in held)
 
 
 def _rows_at_once(dataset: Any) -> int:
@@ -131,7 +143,7 @@ def _rows_at_once(dataset: Any) -> int:
     return rows // deep * deep or rows
 
 
-def copy_chunks(source: Any, target: Any, start: int) -> bool:
+def copy_chunks(source: Any, target: Any, start: int, room: Room) -> bool:
     """Copy compressed chunks as they are, where both datasets have the same and they fall together.
 
     Packing and unpacking would be most of the work. Whether it was done.
@@ -144,6 +156,7 @@ def copy_chunks(source: Any, target: Any, start: int) -> bool:
     for number in range(source.id.get_num_chunks()):
         info = source.id.get_chunk_info(number)
         mask, data = source.id.read_direct_chunk(info.chunk_offset)
+        room.take(len(data))
         place = (info.chunk_offset[0] + start, *info.chunk_offset[1:])
         target.id.write_direct_chunk(place, data, mask)
     return True

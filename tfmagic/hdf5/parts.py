@@ -74,6 +74,8 @@ class TaskFile(h5py.File):
         self._beside = "" if mode == "r" else self.path + UNFINISHED
         self._keeps_flushed = False
         self._growing: dict[str, Any] = {}
+        if not os.path.isdir(folder := os.path.dirname(self.path)):
+            raise PartError(f"{self._what()} cannot be opened: there is no folder {folder}: make it first")
         try:
             if mode == "r":
                 super().__init__(self.path, "r", **options)

@@ -31,6 +31,12 @@ def as_rows(array: Any) -> Any:
                 "different length"
             )
         return rows.astype(h5py.string_dtype())
+    is_time = rows.dtype.kind in "mM" and not h5py.check_opaque_dtype(rows.dtype)
+    if is_time or (rows.dtype.kind in "Vf" and rows.dtype.type.__module__ != "numpy"):
+        raise MismatchError(  # h5py would keep bfloat16 as bytes that nobody can read
+            f"HDF5 has nothing for the dtype {rows.dtype}: convert it first, as with "
+            f"astype({'int64' if is_time else 'float32'!r})"
+        )
     return rows
 
 

@@ -99,8 +99,10 @@ class SharedWriter:
             raise ValueError(f"compression is None, 'gzip' or 'lzf', not {compression!r}")
         if chunk_rows is not None and (not isinstance(chunk_rows, int) or chunk_rows < 1):
             raise ValueError(f"chunk_rows is a number of rows, 1 or more, not {chunk_rows!r}")
-        place = os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))
-        self._set_up(place, mode, Hello(compression or "", chunk_rows or 0))
+        if not os.path.basename(path):
+            raise SharedWriterError(f"{os.fspath(path)!r} is a folder: name a file in it")
+        # a link is followed, as by h5py: the file lies where it points, and is one file by all its names
+        self._set_up(os.path.realpath(path), mode, Hello(compression or "", chunk_rows or 0))
         self._connect()
 
     def _set_up(self, path: str, mode: Mode, hello: Hello, copy_of: int = 0) -> None:
@@ -224,6 +226,7 @@ class SharedWriter:
         if former is not None and former._link is not None and former._link.pid == os.getpid():
             former.close()  # as when a cell runs again
         ours, theirs = channel_pair()
+        number = 0
         try:
             number = self._offer(theirs.fileno())
             link = _Link(self.path, ours)
@@ -232,6 +235,8 @@ class SharedWriter:
             ours.close()
             if not isinstance(error, SharedWriterError):  # Ctrl-C
                 desk.withdraw(self._owner)
+            elif number and not self._is_copy:  # who opens it in another way now must not find it taken
+                desk.finish(number)
             raise
         finally:
             theirs.close()

@@ -318,6 +318,8 @@ class Writer:
         import h5py
 
         folder = os.path.dirname(self.path)
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(f"{self.path} cannot be made: there is no folder {folder}: make it first")
         if os.path.isdir(self.path):
             raise IsADirectoryError(f"{self.path} is a folder")
         if self.mode == "x" and os.path.lexists(self.path):

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tfmagic import context
+from tfmagic.logdir import owners
 from tfmagic.logdir.errors import DriverError, LogdirError
 
 TIMEOUT_S = 60.0  # for one file or listing
@@ -210,6 +211,7 @@ class Mirror:
         url: Where to.
         every_s: Seconds between two looks on a thread; None looks only when `push` or `close` is called.
         storage_options: What fsspec is to know.
+        is_sole: Whether this process alone is to write there: it uploads no more when another has begun to.
 
     Raises:
         DriverError, LogdirError: It cannot be written.
@@ -222,9 +224,13 @@ class Mirror:
         *,
         every_s: float | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        is_sole: bool = False,
     ):
         self.local, self.remote = os.fspath(local), Remote(url, storage_options)
         self.remote.prove()
+        self._is_sole, self._is_lost = is_sole, False
+        if is_sole:  # who comes later has it: perhaps the other one was killed
+            self.remote.write(owners.MIRROR_NAME, owners.claim())
         self._seen: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -251,13 +257,26 @@ class Mirror:
             LogdirError: It cannot be written; what was not uploaded is tried again by the next call.
         """
         with self._lock:
-            done = []
-            for name, mark in sorted(self._files().items(), key=lambda item: _order(item[0])):
-                if self._seen.get(name) != mark:
-                    self.remote.put(os.path.join(self.local, name), name)
-                    self._seen[name] = mark
-                    done.append(name)
-            return done
+            files = sorted(self._files().items(), key=lambda item: _order(item[0]))
+            changed = [(name, mark) for name, mark in files if self._seen.get(name) != mark]
+            if changed and self._is_sole:
+                self._hold()
+            for name, mark in changed:
+                self.remote.put(os.path.join(self.local, name), name)
+                self._seen[name] = mark
+            return [name for name, _ in changed]
+
+    def _hold(self) -> None:
+        owner = self.remote.read(owners.MIRROR_NAME)
+        self._is_lost = owner is not None and owner != owners.claim()
+        if owner is None:
+            self.remote.write(owners.MIRROR_NAME, owners.claim())
+        elif self._is_lost:
+            who = owners.tell(owner.decode("utf-8", "replace"))
+            raise LogdirError(
+                f"{who} has begun to write to {self.remote.url} after this run, which uploads no "
+                "more: they would replace each other's files. Give one of them a folder of its own"
+            )
 
     def close(self) -> None:
         """Upload the rest, and end. May be called again after an error.
@@ -282,6 +301,8 @@ class Mirror:
                 self.push()
             except LogdirError as error:  # the next look may do better; close() raises
                 print(f"tfmagic: {error}", file=sys.stderr, flush=True)
+                if self._is_lost:
+                    return
 
     def _files(self) -> dict[str, tuple[int, int]]:
         found = {}

@@ -17,12 +17,14 @@ import fcntl
 import json
 import os
 import socket
+import uuid
 from dataclasses import dataclass
 
 from tfmagic import context
 from tfmagic.logdir.errors import LogdirError
 
 NAME = ".tfmagic-writer"
+MIRROR_NAME = ".tfmagic-logdir-writer"  # of `task_logdir`; one run may save checkpoints there, too
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -93,6 +95,15 @@ def _lock(key: str, folder: str) -> int:
             os.write(fd, json.dumps(describe()).encode())
             return fd
         os.close(fd)
+
+
+_tokens: dict[int, str] = {}
+
+
+def claim() -> bytes:
+    """This process for a file behind a URL: the same each time, and never that of another one."""
+    token = _tokens.setdefault(os.getpid(), uuid.uuid4().hex)  # a fork is another process
+    return json.dumps({**describe(), "claim": token}).encode()
 
 
 def _is_file(fd: int, path: str) -> bool:

@@ -85,7 +85,8 @@ def task_logdir(
     if not keeps(who):
         return _temporary(base, who)
     if is_remote(base):
-        return _mirrored(os.fspath(base), storage_options)
+        is_sole = who is not None and who.is_chief
+        return _mirrored(os.fspath(base), storage_options, is_sole=is_sole)
     if os.fspath(base).startswith("gs://"):
         return TaskLogdir(base)
     path = TaskLogdir(prepare(base))
@@ -113,7 +114,7 @@ def tensorboard_dir(
         return _mirrored(url if who is None else f"{url}/{who.name}", storage_options)
     if os.fspath(base).startswith("gs://"):
         return TaskLogdir(base if who is None else f"{os.fspath(base).rstrip('/')}/{who.name}")
-    path = _local(base)
+    path = local(base)
     _note_base(path)
     return TaskLogdir(prepare(path if who is None else os.path.join(path, who.name)))
 
@@ -129,7 +130,7 @@ def prepare(base: str | os.PathLike[str]) -> str:
     Raises:
         LogdirError: It is a file, or cannot be written.
     """
-    path = _local(base)
+    path = local(base)
     try:
         os.makedirs(path, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path, prefix=".tfmagic-probe-") as probe:
@@ -179,7 +180,7 @@ def _scratch_of_program(name: str) -> str:
 def name_for(base: str | os.PathLike[str], prefix: str) -> str:
     """A file name for a base, the same each time."""
     text = os.fspath(base)
-    where = text if "://" in text else os.path.abspath(text)
+    where = text if "://" in text else local(text)
     return f"{prefix}_{hashlib.blake2s(where.encode(), digest_size=6).hexdigest()}"
 
 
@@ -187,11 +188,12 @@ def _who(task: TaskContext | None) -> TaskContext | None:
     return task if task is not None else context.current_task() if context.is_task() else None
 
 
-def _local(base: str | os.PathLike[str]) -> str:
+def local(base: str | os.PathLike[str]) -> str:
+    """The absolute path of a local base. "~" is your home: a folder of that name is nobody's wish."""
     path = os.fspath(base)
     if not isinstance(path, str) or not path:
         raise TypeError(f"a log folder is a path or a URL, not {base!r}")
-    return os.path.abspath(path.removeprefix("file://"))
+    return os.path.abspath(os.path.expanduser(path.removeprefix("file://")))
 
 
 def _temporary(base: str | os.PathLike[str], task: TaskContext | None) -> TaskLogdir:
@@ -201,10 +203,10 @@ def _temporary(base: str | os.PathLike[str], task: TaskContext | None) -> TaskLo
     return path
 
 
-def _mirrored(url: str, storage_options: Mapping[str, Any] | None) -> TaskLogdir:
+def _mirrored(url: str, storage_options: Mapping[str, Any] | None, *, is_sole: bool = False) -> TaskLogdir:
     refuse_private(url)
     path = TaskLogdir(scratch(name_for(url, "mirror")))
-    path._mirror = Mirror(path, url, every_s=_MIRROR_S, storage_options=storage_options)
+    path._mirror = Mirror(path, url, every_s=_MIRROR_S, storage_options=storage_options, is_sole=is_sole)
     path._temporary = True
     return path
 

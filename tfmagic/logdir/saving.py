@@ -22,7 +22,7 @@ from typing import Any
 from tfmagic import context
 from tfmagic.context import TaskContext
 from tfmagic.identity import from_json, identify
-from tfmagic.logdir import owners, places
+from tfmagic.logdir import fitting, owners, places
 from tfmagic.logdir.errors import CheckpointError, LogdirError
 from tfmagic.logdir.mirrors import Remote, is_remote, refuse_private
 from tfmagic.logdir.stores import PREFIX, LocalStore, RemoteStore, Store, checkpoint_files, missing_files
@@ -93,7 +93,7 @@ class Checkpoints:
             return RemoteStore(remote, places.scratch(places.name_for(text, "checkpoints")))
         if self._keeps:
             return LocalStore(places.prepare(base))
-        path = os.path.abspath(text.removeprefix("file://"))
+        path = places.local(base)
         if os.path.exists(path) and not os.path.isdir(path):
             raise LogdirError(f"the log folder {path} is a file; name another folder")
         return LocalStore(path)
@@ -144,9 +144,7 @@ class Checkpoints:
             LogdirError: It could not be written; the one before is still the newest, and complete.
             CheckpointError: There is nothing to save, or `base` holds a later step.
         """
-        number = self._last + 1 if step is None else int(step)
-        if number < 0:
-            raise ValueError(f"a step is 0 or more, not {number}")
+        number = self._last + 1 if step is None else _whole(step)
         if self._keeps:
             self._own()
             self._refuse_older(number)
@@ -282,11 +280,20 @@ class Checkpoints:
         if step is None:
             return None
         prefix = self._prefix(step)
-        status = self._checkpoint.read(prefix)
+        if unbuilt := fitting.unbuilt_layers(self._checkpoint, prefix):
+            raise CheckpointError(
+                f"{prefix} has variables for {', '.join(unbuilt)}, which have none yet, and Keras 3 does not "
+                "restore them later. Nothing was restored. Build the model first: call it on data, or give "
+                "it an Input"
+            )
         try:
+            status = self._checkpoint.read(prefix)
             status.assert_nontrivial_match()
             status.assert_existing_objects_matched()
-        except AssertionError as error:
+        except (
+            AssertionError,
+            ValueError,
+        ) as error:  # an AssertionError: other names; a ValueError: other shapes
             raise CheckpointError(
                 f"{prefix} is a checkpoint of something else: {str(error).splitlines()[0][:300]}"
             ) from error
@@ -351,6 +358,17 @@ class Checkpoints:
         if not isinstance(self._store, LocalStore):
             self._store.fetch(checkpoint_files(self._store.names()).get(step, ()))
         return os.path.join(self._store.folder, f"{PREFIX}-{step}")
+
+
+def _whole(step: Any) -> int:
+    """A step as a number; a tensor or variable, such as an optimizer's iterations, is one too."""
+    try:
+        number = int(step)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a step is a whole number of 0 or more, not {step!r}") from error
+    if number < 0 or number != step:
+        raise ValueError(f"a step is a whole number of 0 or more, not {step!r}")
+    return number
 
 
 def damage_of(prefix: str) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tfmagic.tfrecord import blocks, checksums, framing, scanning, shards
+from tfmagic.tfrecord import blocks, checksums, framing, members, scanning, shards
 from tfmagic.tfrecord.errors import ShardDamaged, ShardError
 from tfmagic.tfrecord.framing import FOOTER, HEADER
 from tfmagic.tfrecord.pending import PendingFile, check_local
@@ -169,7 +169,7 @@ def split(
     if (count is None) == (records is None):
         raise ShardError("say either how many shards (count) or how many records in each (records)")
     limit = records if count is None else count
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    if (members.whole(limit) or 0) < 1:
         raise ShardError(f"the number of shards or records is 1 or more, not {limit!r}")
     files = shards.find_files(src)
     borders: set[int] = set()

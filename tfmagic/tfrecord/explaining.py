@@ -2,9 +2,9 @@
 
     message (an offset, no file) + names of files that data sets of this process read ──→ look there ──→ hint
 
-Called by the task program when a cell has failed with that error, and with no other. Finds data sets by the
-garbage collector, since the message and the frames do not name them. Never raises;
-reads the files up to that offset, at a gigabyte a second or so.
+Called by the task program when a cell has failed with that error, and with no other. The message names no
+file: `tfmagic.tfrecord.suspects` has those that it may be. Never raises; reads the files up to that offset,
+at a gigabyte a second or so, a compressed one more slowly.
 
 What was cut when it was read may be whole when it is looked at: its writer went on, or closed it, or is in
 this very process, whose C buffers are written out when a cell ends (fflush of everything, and TensorFlow's
@@ -14,22 +14,20 @@ writers are among it). So where no file is damaged there, one is looked for that
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import re
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from tfmagic.openers import find_writers
 from tfmagic.tfrecord import blocks, framing, manifests, segments, shards
 from tfmagic.tfrecord.framing import HEADER
 from tfmagic.tfrecord.segments import Segment
+from tfmagic.tfrecord.suspects import Suspect, find_suspects
 
 _OFFSET = re.compile(r"(truncated|corrupted) record at (\d+)")
-_MAX_FILES = 10_000
+_PATIENCE_S = 20.0  # with looking; then the general hint must do
 _SLACK_S = 2.0  # a file's time is as coarse as its file system
 
 
@@ -44,18 +42,37 @@ def explain(error: BaseException, seconds: float = 60.0) -> str:
         A sentence or two; "" where no file of this process has such damage.
     """
     try:
-        found = _OFFSET.search(str(error))
-        if type(error).__name__ != "DataLossError" or found is None:
+        message = str(error)
+        if type(error).__name__ != "DataLossError":
             return ""
-        offset = int(found[2])
-        candidates = list(_candidates())
-        for path in candidates:
-            with contextlib.suppress(OSError, ValueError, KeyError):  # of one file; there are others
-                if what := _damage_at(path, offset):
-                    return f"{path} is damaged at byte {offset:,}: {what}"
-        return _explain_as_grown(candidates, offset, seconds) if found[1] == "truncated" else ""
+        if found := _OFFSET.search(message):
+            return _explain_offset(error, found[1], int(found[2]), seconds)
+        if "inflate() failed" in message:
+            is_head = "incorrect header check" in message
+            return _look(find_suspects(error), lambda suspect: _trouble_of(suspect, is_head))
+        return ""
     except Exception:  # an explanation must not hide what it explains
         return ""
+
+
+def _explain_offset(error: BaseException, how: str, offset: int, seconds: float) -> str:
+    suspects = list(find_suspects(error))
+    if told := _look(suspects, lambda suspect: _damage_at(suspect, offset)):
+        return told
+    plain = [suspect.path for suspect in suspects if not suspect.read_as]
+    return _explain_as_grown(plain, offset, seconds) if how == "truncated" else ""
+
+
+def _look(suspects: Iterable[Suspect], what_of: Callable[[Suspect], str]) -> str:
+    """What is found of the first file of which something is."""
+    until = time.monotonic() + _PATIENCE_S
+    for suspect in suspects:
+        with contextlib.suppress(OSError, ValueError, KeyError):  # of one file; there are others
+            if what := what_of(suspect):
+                return f"{suspect.path} {what}"
+        if time.monotonic() > until:
+            break
+    return ""
 
 
 def _explain_as_grown(candidates: list[Path], offset: int, seconds: float) -> str:
@@ -85,52 +102,48 @@ def _is_whole_at(path: Path, offset: int) -> bool:
         os.close(fd)
 
 
-def _candidates() -> Iterator[Path]:
-    """Files whose names the data sets of this process hold, then those that it has open."""
-    tensorflow = sys.modules.get("tensorflow")
-    seen: set[str] = set()
-    kinds: tuple[type, ...] = (tensorflow.data.Dataset,) if tensorflow is not None else ()
-    for item in gc.get_objects() if kinds else ():
-        if issubclass(type(item), kinds):  # a proxy's __class__ may raise
-            for name in _strings_of(item):
-                if name not in seen and len(seen) < _MAX_FILES:
-                    seen.add(name)
-                    if os.path.isfile(name):
-                        yield Path(name)
-    for number in os.listdir("/proc/self/fd"):  # of a writer or a reader that is still there
-        with contextlib.suppress(OSError, ValueError):
-            name = os.readlink(f"/proc/self/fd/{number}")
-            # a log is no records from its first byte on, and would be "damaged" there
-            if name not in seen and os.path.isfile(name) and blocks.detect(Path(name)) == "":
-                seen.add(name)
-                yield Path(name)
-
-
-def _strings_of(dataset: Any) -> Iterator[str]:
-    """What string tensors a data set holds: file names, or what it makes them of."""
-    for value in list(vars(dataset).values()):
-        for tensor in value if isinstance(value, list | tuple) else [value]:
-            if getattr(tensor, "dtype", None) == "string" and hasattr(tensor, "numpy"):
-                array = tensor.numpy()
-                values = array.ravel()[:_MAX_FILES].tolist() if hasattr(array, "ravel") else [array]
-                yield from (os.fsdecode(name) for name in values if 0 < len(name) < 4096)
-
-
-def _damage_at(path: Path, offset: int) -> str:
-    """What is wrong there, and why; "" where all is well."""
-    packed = blocks.detect(path)
-    if packed:
-        return _PACKED.format(packed, packed) if offset == 0 else ""
-    if path.stat().st_size < offset - HEADER:
+def _damage_at(suspect: Suspect, offset: int) -> str:
+    """What is wrong with a record there, and why; "" where all is well."""
+    path, packed = suspect.path, blocks.detect(suspect.path)
+    if packed and offset == 0 and not suspect.read_as:
+        return f"is damaged at byte 0: {_PACKED.format(packed, packed)}"
+    if packed and suspect.read_as == "":
         return ""
-    found = segments.look_at(Segment(str(path), "", 0, offset + 1)).scan
+    if not packed and (suspect.read_as or path.stat().st_size < offset - HEADER):
+        return ""
+    found = segments.look_at(Segment(str(path), packed or "", 0, offset + 1)).scan
     for loss in found.losses:
         # TensorFlow counts from the data, where these do not hold (tsl/lib/io/record_reader.cc)
         if loss.start in (offset, offset - HEADER):
-            return f"{_WHAT[loss.kind]}, record {loss.record:,}. {_cause(path, loss.kind)}"
+            if packed is None and loss.start == 0 and loss.end == path.stat().st_size:
+                return "is not a TFRecord file: no record in it holds"
+            where = " of what is unpacked" if packed else ""
+            cause = _cause(path, loss.kind)
+            return (
+                f"is damaged at byte {offset:,}{where}: {_WHAT[loss.kind]}, record {loss.record:,}. {cause}"
+            )
     return ""
 
 
+def _trouble_of(suspect: Suspect, is_head: bool) -> str:
+    """Why a file cannot be unpacked; "" where it can, or where nobody tries to."""
+    path, packed = suspect.path, blocks.detect(suspect.path)
+    if suspect.read_as == "" or path.stat().st_size == 0:
+        return ""
+    if not packed:
+        what = "holds plain records" if packed == "" else "is no TFRecord file"
+        kind = suspect.read_as or "a compressed one"
+        return f"{what}, and is read as {kind}. {_SEEN}" if is_head or suspect.read_as else ""
+    if suspect.read_as and packed != suspect.read_as:
+        return f"is a {packed} stream, and is read as {suspect.read_as}. {_SEEN}"
+    trouble = segments.look_at(Segment(str(path), packed)).trouble
+    if trouble is None:
+        return ""
+    cause = _cause(path, "truncated" if "cut short" in trouble[0] else "data CRC")
+    return f"is damaged: its {packed} stream cannot be unpacked at byte {trouble[1]:,}: {trouble[0]}. {cause}"
+
+
+_SEEN = "tfmagic.tfrecord.read_shards sees by itself how a file is compressed"
 _PACKED = 'it is a {} stream that is read as plain records. Say compression_type="{}", or use read_shards'
 _WHAT = {
     "truncated": "it ends within a record",
@@ -154,7 +167,7 @@ def _cause(path: Path, kind: str) -> str:
     known = manifests.entries_of([path]).get(path) if shards.parse_name(path) else None
     if known is not None and path.stat().st_size != known.bytes:
         return f"It had {known.bytes:,} bytes when it was written: a truncated copy. Copy it again"
-    save = f"python -m tfmagic tfrecord salvage {path} DST saves the rest"
+    save = f"python -m tfmagic tfrecord salvage {path} DST saves what is whole"
     if kind == "truncated":
         return f"A truncated copy, or its writer was killed, or had not closed it then; {save}"
     return f"Either two tasks wrote it, or bytes have changed. {cure}; {save}"

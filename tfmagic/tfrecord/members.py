@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
+from typing import Any
+
 from tfmagic import context
 from tfmagic.context import TaskContext
 from tfmagic.tfrecord.errors import ShardError
@@ -25,13 +29,19 @@ def place_of(task: Member) -> tuple[int, int]:
     if isinstance(task, TaskContext):
         return _place_of_task(task)
     try:
-        index, count = task
-        whole = type(index) is int and type(count) is int and 0 <= index < count <= 99_999
+        index, count = map(whole, task)
     except (TypeError, ValueError):
-        whole = False
-    if not whole:
+        index = count = None
+    if index is None or count is None or not 0 <= index < count <= 99_999:
         raise ShardError(f"task is a task or (index, count) with 0 <= index < count, not {task!r}")
     return index, count
+
+
+def whole(value: Any) -> int | None:
+    """A whole number, also of numpy; None for anything else."""
+    with contextlib.suppress(TypeError):
+        return None if isinstance(value, bool) else operator.index(value)
+    return None
 
 
 def _place_of_task(task: TaskContext) -> tuple[int, int]:

@@ -154,10 +154,10 @@ def _verify(files: Sequence[Path]) -> None:
 def _check_arguments(seed: Any, epoch: Any, shuffle_buffer: Any, check: Any) -> None:
     if check not in ("names", "contents", None):
         raise ShardError(f"check is 'names', 'contents' or None, not {check!r}")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+    if seed is not None and members.whole(seed) is None:
         raise ShardError(f"seed is a whole number or None, not {seed!r}")
     for name, value in (("epoch", epoch), ("shuffle_buffer", shuffle_buffer)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if (number := members.whole(value)) is None or number < 0:
             raise ShardError(f"{name} is a whole number of 0 or more, not {value!r}")
 
 

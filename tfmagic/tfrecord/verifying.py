@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfmagic.openers import find_writers
-from tfmagic.tfrecord import blocks, manifests, shards
+from tfmagic.tfrecord import blocks, manifests, members, shards
 from tfmagic.tfrecord.errors import ShardError
 from tfmagic.tfrecord.findings import Damage, FileReport, Verification
 from tfmagic.tfrecord.pending import WRITING
@@ -47,7 +47,7 @@ def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = N
         ShardsMissing: A pattern matches nothing.
         ShardError: `workers` makes no sense.
     """
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+    if workers is not None and (members.whole(workers) or 0) < 1:
         raise ShardError(f"workers is a whole number of 1 or more, or None, not {workers!r}")
     started = time.perf_counter()
     files = shards.find_files(paths)

@@ -332,6 +332,7 @@ def to_bytes(record: Any) -> bytes:
 def _limit(name: str, value: int | None) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    number = members.whole(value)
+    if number is None or number < 1:
         raise ShardError(f"{name} is a whole number of 1 or more, not {value!r}")
-    return value
+    return number
