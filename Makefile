@@ -35,8 +35,9 @@ lab: $(STAMP)
 chromium:
 	@scripts/install-chromium
 
+# two at once; a file's tests stay together, so that they share what is costly to start
 test: $(STAMP) chromium
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # CHAOS_SEED=7 make chaos CHAOS_STEPS=1000
 chaos: export CHAOS_STEPS ?= 300

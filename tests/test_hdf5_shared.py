@@ -327,6 +327,36 @@ def test_what_was_flushed_before_the_disk_was_full_is_kept_under_another_name(pa
     assert np.array_equal(contents(path + ".abandoned")["x"][:1000], np.arange(1000))
 
 
+def test_a_second_thread_does_not_replace_what_the_first_one_writes(path):
+    with SharedWriter(path) as writer:
+        writer.append("x", 1)
+        refused = []
+
+        def again():
+            try:
+                SharedWriter(path)
+            except SharedWriterError as error:
+                refused.append(str(error))
+
+        other = threading.Thread(target=again)
+        other.start()
+        other.join()
+        assert "open in the thread MainThread" in refused[0] and "share that SharedWriter" in refused[0]
+        writer.append("x", 2)
+    assert contents(path)["x"].tolist() == [1, 2]
+
+
+def test_what_a_thread_that_has_ended_left_open_gives_way(path):
+    left = []
+    opener = threading.Thread(target=lambda: left.append(SharedWriter(path)))
+    opener.start()
+    opener.join()
+    left[0].append("x", 1)
+    with SharedWriter(path) as writer:
+        writer.append("x", 2)
+    assert left[0].closed and contents(path)["x"].tolist() == [2]
+
+
 # ---- who dies, waits, or is in the way ----------------------------------------------------------
 
 

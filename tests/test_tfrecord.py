@@ -80,7 +80,7 @@ def kinds(found):
 # ---- writing ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("compression", [None, "gzip", "GZIP", ""])
 def test_what_is_written_comes_back_in_order(tmp_path, compression):
     with ShardWriter(tmp_path / "train.tfrecord", task=(3, 8), compression=compression) as writer:
         for record in RECORDS:
@@ -326,6 +326,14 @@ def test_arguments_that_make_no_sense(tmp_path, arguments):
     with pytest.raises(ShardError):
         ShardWriter(tmp_path / "a.tfrecord", **arguments)
     assert names_in(tmp_path) == []
+
+
+def test_a_merge_knows_the_same_compressions(tmp_path, whole):
+    with pytest.raises(ShardError, match="compression is None or 'gzip', not 'zip'"):
+        merge(whole, tmp_path / "new", compression="zip")
+    assert names_in(tmp_path) == [whole.name]
+    merge(whole, tmp_path / "new", compression="GZIP")
+    assert (tmp_path / "new").read_bytes()[:2] == b"\x1f\x8b" and verify(tmp_path / "new").ok
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):

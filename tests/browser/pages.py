@@ -207,7 +207,7 @@ class NotebookPage:
 
     def close(self) -> None:
         """Close the page and end its kernel: both would take their share of the machine from the next test."""
-        self.page.context.close()
+        self.page.close()
         if self.server.process.poll() is None:
             for session in self.server.request("/api/sessions"):
                 if session["path"] == self.path:

@@ -44,19 +44,26 @@ def lab(tmp_path_factory):
     server.close()
 
 
-def _open(browser, server, name, *cells):
+@pytest.fixture(scope="module")
+def context(browser):
+    """One for all pages, so that JupyterLab's megabytes of scripts are fetched and compiled once."""
+    made = browser.new_context(viewport={"width": 1280, "height": 1000})
+    yield made
+    made.close()
+
+
+def _open(context, server, name, *cells):
     write_notebook(server.folder / name, *cells)
-    context = browser.new_context(viewport={"width": 1280, "height": 1000})
     return NotebookPage(context.new_page(), server, name)
 
 
 @pytest.fixture
-def open_notebook(browser):
+def open_notebook(context):
     """A function that writes a notebook of these cells and opens it on a server, until the test ends."""
     books = []
 
     def make(server, name, *cells):
-        books.append(_open(browser, server, name, *cells))
+        books.append(_open(context, server, name, *cells))
         return books[-1]
 
     yield make
@@ -70,12 +77,12 @@ def flag(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def shared(browser, lab, tmp_path_factory):
+def shared(context, lab, tmp_path_factory):
     """A notebook with two workers whose cells each run until their flag is touched."""
     folder = tmp_path_factory.mktemp("flags")
     flags = [folder / f"go-{n}" for n in range(20)]
     cells = [UNTIL.format(flag=str(flag)) for flag in flags]
-    book = _open(browser, lab, "shared.ipynb", LOAD + "\nimport tfmagic", *cells)
+    book = _open(context, lab, "shared.ipynb", LOAD + "\nimport tfmagic", *cells)
     book.run(0)
     book.flags = iter(enumerate(flags, 1))
     yield book

@@ -110,7 +110,7 @@ class SharedWriter:
         self.path, self.mode, self._hello = path, mode, hello
         self._is_copy, self._number = bool(copy_of), copy_of  # of the notebook's session
         self._owner = desk.Owner(next(desk.places))  # where no cell of a cluster is it
-        self._was_closed = False
+        self._was_closed, self._thread = False, threading.current_thread()  # which opened it
         self._known: dict[str, tuple[Any, tuple[int, ...]]] = {}  # dtype and shape of rows, by dataset
 
     def append(self, dataset: str, array: Any) -> None:
@@ -224,7 +224,7 @@ class SharedWriter:
     def _connect(self) -> None:
         former = None if self._is_copy else _here.pop(self.path, None)
         if former is not None and former._link is not None and former._link.pid == os.getpid():
-            former.close()  # as when a cell runs again
+            former._give_way()
         ours, theirs = channel_pair()
         number = 0
         try:
@@ -240,10 +240,20 @@ class SharedWriter:
             raise
         finally:
             theirs.close()
-        self._link = link
+        self._link, self._thread = link, threading.current_thread()
         if not self._is_copy:
             self._number = number
             _here[self.path] = self
+
+    def _give_way(self) -> None:
+        """Close this writer, as the file is opened anew: by a cell that runs again, not by another thread."""
+        if self._thread is not threading.current_thread() and self._thread.is_alive():
+            _here[self.path] = self
+            raise SharedWriterError(
+                f"{self.path} is open in the thread {self._thread.name} of this process: let threads share "
+                "that SharedWriter, each may call its append"
+            )
+        self.close()
 
     def _offer(self, fd: int) -> int:
         """Hand the other end of our socket to who finds the writer; the session's number in the notebook."""

@@ -10,7 +10,7 @@ from tfmagic.tfrecord import blocks, checksums, framing, members, scanning, shar
 from tfmagic.tfrecord.errors import ShardDamaged, ShardError
 from tfmagic.tfrecord.framing import FOOTER, HEADER
 from tfmagic.tfrecord.pending import PendingFile, check_local
-from tfmagic.tfrecord.writing import Compression, RecordFile, ShardWriter
+from tfmagic.tfrecord.writing import Compression, RecordFile, ShardWriter, is_packed
 
 _PIECE = 1 << 20
 
@@ -110,14 +110,14 @@ def merge(
         ShardError: A shard of the set is not among the files, or `dst` is one of them.
         ShardExists, ShardWriteError: As of `ShardWriter`. Nothing of `dst` is left in any case.
     """
-    files, target = shards.find_files(paths), check_local(dst)
+    packed, files, target = is_packed(compression), shards.find_files(paths), check_local(dst)
     if missing := shards.check_sets(files):
         raise ShardError(f"not among the files: {', '.join(missing[:5])}; a merge would lose it silently")
     if target.exists() and any(os.path.samefile(path, target) for path in files):
         raise ShardError(f"{target} is one of the files that are merged")
     pending = PendingFile(target, overwrite=overwrite)
     try:
-        file = RecordFile(pending, compression)
+        file = RecordFile(pending, packed)
         for path in files:
             _append(file, path)
         file.place()

@@ -98,7 +98,7 @@ def _copy(fd: int, source: Path, pending: PendingFile) -> Salvage:
     try:
         packed = blocks.compression_of(os.pread(fd, 64, 0))
         stream = blocks.open_blocks(fd, packed)
-        file = RecordFile(pending, "gzip" if packed else None)
+        file = RecordFile(pending, bool(packed))
         scan = scanning.scan(stream, keep=lambda frames: file.write_frames(frames, 0))
         report = verifying.judge(source, packed or "", os.fstat(fd).st_size, scan, stream.trouble)
         if not scan.records:

@@ -26,17 +26,29 @@ from tfmagic.tfrecord.shards import ShardName
 
 _GATHER = 512 << 10  # bytes for one write
 
-Compression = Literal["gzip"] | None
+Compression = Literal["gzip", "GZIP", ""] | None
+"""Also as TensorFlow spells it."""
+
+
+def is_packed(compression: Compression) -> bool:
+    """Whether a file is to be compressed.
+
+    Raises:
+        ShardError: There is no such compression.
+    """
+    if compression not in (None, "", "gzip", "GZIP"):
+        raise ShardError(f"compression is None or 'gzip', not {compression!r}")
+    return bool(compression)
 
 
 class RecordFile:
     """Records on their way into one file, with its count and checksum. `write_frames` takes framed ones."""
 
-    def __init__(self, pending: PendingFile, compression: Compression):
+    def __init__(self, pending: PendingFile, packed: bool):
         from crc32c import crc32c
 
         self.pending, self.crc32c = pending, crc32c
-        self.packer = zlib.compressobj(wbits=31) if compression else None
+        self.packer = zlib.compressobj(wbits=31) if packed else None
         self.waiting: list[bytes] = []  # records that are framed together: that is twice as fast
         self.waiting_bytes = self.framed_records = self.framed_bytes = self.crc = 0
 
@@ -126,10 +138,8 @@ class ShardWriter:
         max_bytes: int | None = None,
         overwrite: bool = False,
     ):
-        if compression not in (None, "gzip"):
-            raise ShardError(f"compression is None or 'gzip', not {compression!r}")
+        self.compression: Compression = "gzip" if is_packed(compression) else None
         self.index, self.count = members.place_of(task)
-        self.compression: Compression = compression
         self.max_records = _limit("max_records", max_records)
         self.max_bytes = _limit("max_bytes", max_bytes)
         self.overwrite = overwrite
@@ -138,7 +148,7 @@ class ShardWriter:
         self._done: list[RecordFile] = []
         self._state: Literal["open", "closed", "discarded", "failed"] = "open"
         self._pid = os.getpid()
-        self._file = RecordFile(PendingFile(self._name.path, overwrite=True), compression)
+        self._file = RecordFile(PendingFile(self._name.path, overwrite=True), bool(self.compression))
         try:
             self._check_free()
             for left in glob.glob(f"{glob.escape(str(self._beside()))}.*{WRITING}"):
@@ -184,7 +194,7 @@ class ShardWriter:
                 self._file.pending.let_go()
             self._done.append(self._file)
             path = self._name.path.with_name(f"{self._name.path.name}.{len(self._done):05}")
-            self._file = RecordFile(PendingFile(path, overwrite=True), self.compression)
+            self._file = RecordFile(PendingFile(path, overwrite=True), bool(self.compression))
         except BaseException:
             self._fail()
             raise
