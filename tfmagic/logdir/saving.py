@@ -290,10 +290,7 @@ class Checkpoints:
             status = self._checkpoint.read(prefix)
             status.assert_nontrivial_match()
             status.assert_existing_objects_matched()
-        except (
-            AssertionError,
-            ValueError,
-        ) as error:  # an AssertionError: other names; a ValueError: other shapes
+        except (AssertionError, ValueError) as error:  # of other names; of other shapes
             raise CheckpointError(
                 f"{prefix} is a checkpoint of something else: {str(error).splitlines()[0][:300]}"
             ) from error
