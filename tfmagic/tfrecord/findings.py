@@ -20,6 +20,7 @@ Kind = Literal[
     "unreadable",
 ]
 _SHOWN = 20  # damages of a file that are listed; all of them are in the object
+_MANY_BYTES = 100_000_000  # of fewer the rate is that of starting
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class FileReport:
     def lines(self) -> list[str]:
         """As text."""
         packed = f", {self.compression.lower()}" if self.compression else ""
-        head = f"{self.path}: {self.records:,} records, {self.bytes:,} bytes{packed}"
+        head = f"{self.path}: {_count(self.records, 'record')}, {_count(self.bytes, 'byte')}{packed}"
         if self.ok:
             return [f"ok      {head}"]
         rest = len(self.damages) - _SHOWN
@@ -129,11 +130,11 @@ class Verification:
     def summary(self) -> str:
         """The last line."""
         bad = sum(not file.ok for file in self.files)
-        rate = self.bytes / 1e9 / self.seconds if self.seconds else 0.0
+        rate = f" ({self.bytes / 1e9 / self.seconds:.2f} GB/s)" if self.bytes > _MANY_BYTES else ""
         state = "all whole" if self.ok else f"{bad} damaged"
         return (
-            f"{len(self.files)} files, {state}: {self.records:,} records, {self.bytes:,} bytes "
-            f"in {self.seconds:.2f} s ({rate:.2f} GB/s)"
+            f"{_count(len(self.files), 'file')}, {state}: {_count(self.records, 'record')}, "
+            f"{_count(self.bytes, 'byte')} in {self.seconds:.2f} s{rate}"
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -147,3 +148,7 @@ class Verification:
             rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, found)) + "</tr>")
         head = "".join(f"<th>{name}</th>" for name in ("file", "records", "bytes", "found"))
         return f"<table><tr>{head}</tr>{''.join(rows)}</table><p>{html.escape(self.summary())}</p>"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
