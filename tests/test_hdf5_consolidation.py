@@ -107,7 +107,7 @@ def test_a_missing_part_is_named(base):
         consolidate(base, expected=4)
     with pytest.raises(PartError, match="lack the part of chief-0"):
         consolidate(base, expected=["chief-0", "worker-0", "worker-1", "worker-2"])
-    consolidate(base, expected=3)
+    consolidate(base, expected=np.int64(3))  # any whole number
 
 
 def test_a_part_that_an_earlier_larger_run_has_left_is_named(base, monkeypatch):

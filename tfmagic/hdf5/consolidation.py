@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -111,25 +112,13 @@ def consolidate(
     if how not in ("virtual", "copy"):
         raise ValueError(f"how is 'virtual' or 'copy', not {how!r}")
     started = time.perf_counter()
-    expected = expected if expected is None or isinstance(expected, int) else list(expected)
+    wanted = None if expected is None else _count_or_names(expected)
     path = os.path.abspath(base)
     _check_target(path, overwrite)
     recovered = tuple(recovery.recover(path)) if recover else ()
     parts = _finished_parts(path)
     layouts, clusters = _read_all(parts)
-    if surplus := surplus_tasks([part.task for part in parts], clusters, expected):
-        raise PartError(
-            f"{os.path.basename(path)} would also hold the part of {_some(surplus)}, which an earlier run "
-            "with more tasks has left, as it seems: delete it, or say with expected= which parts there are"
-        )
-    counts = {kind: max(c.get(kind, 0) for c in clusters.values()) for c in clusters.values() for kind in c}
-    missing = missing_tasks([part.task for part in parts], counts, expected)
-    if missing and not allow_missing:
-        raise PartError(
-            f"{os.path.basename(path)} would lack the part of {_some(missing)}; there is that of "
-            f"{_some([part.task.name for part in parts])}. Let the missing ones write, or pass "
-            "allow_missing=True"
-        )
+    missing = _check_complete(path, parts, clusters, wanted, allow_missing=allow_missing)
     merged = merge(layouts)
     with written_beside(path) as file:
         _write(file, merged, how)
@@ -144,6 +133,40 @@ def consolidate(
         tuple(missing),
         time.perf_counter() - started,
     )
+
+
+def _count_or_names(expected: int | Iterable[str]) -> int | list[str]:
+    return list(expected) if isinstance(expected, Iterable) else operator.index(expected)
+
+
+def _check_complete(
+    path: str,
+    parts: list[Part],
+    clusters: dict[TaskId, dict[str, int]],
+    expected: int | list[str] | None,
+    *,
+    allow_missing: bool,
+) -> list[str]:
+    """The tasks whose parts are missing.
+
+    Raises:
+        PartError: There are some, and that is not allowed; or some that do not belong to the others.
+    """
+    tasks = [part.task for part in parts]
+    if surplus := surplus_tasks(tasks, clusters, expected):
+        raise PartError(
+            f"{os.path.basename(path)} would also hold the part of {_some(surplus)}, which an earlier run "
+            "with more tasks has left, as it seems: delete it, or say with expected= which parts there are"
+        )
+    counts = {kind: max(c.get(kind, 0) for c in clusters.values()) for c in clusters.values() for kind in c}
+    missing = missing_tasks(tasks, counts, expected)
+    if missing and not allow_missing:
+        raise PartError(
+            f"{os.path.basename(path)} would lack the part of {_some(missing)}; there is that of "
+            f"{_some([task.name for task in tasks])}. Let the missing ones write, or pass "
+            "allow_missing=True"
+        )
+    return missing
 
 
 def _some(names: list[str]) -> str:

@@ -313,10 +313,29 @@ class TaskProgram:
             if notice := collectives.take_notice():
                 streams.write_line(notice)
         started = time.perf_counter()
-        error: BaseException | None = None
-        value = None
-        self.bound = False
         entered = scopes.take_scopes()
+        value, error, raised_at = self._attempt(cell)
+        if os.getpid() != self.pid:
+            exits.end_child(error)
+        seconds = time.perf_counter() - started
+        streams.flush_all()
+        if cell.exits and isinstance(error, SystemExit):
+            pass  # the exit code says all
+        elif error is None:
+            self._report_return(cell, value, seconds)
+        else:
+            if waits.is_interrupt(error):
+                scopes.put_back(entered)
+            self._report_error(cell, error, seconds, raised_at)
+        if cell.exits:
+            self.turns.leave()
+            exits.end_program(error)
+
+    def _attempt(self, cell: RunCell) -> tuple[Any, BaseException | None, float]:
+        """Run the user's code: its value, or what it raised and when. Interrupts reach this part alone."""
+        error: BaseException | None = None
+        value, raised_at = None, 0.0
+        self.bound = False
         try:
             self.running = True
             if self.interrupted_cell == cell.cell:
@@ -339,21 +358,7 @@ class TaskProgram:
         finally:
             self.running = False
             self.ended_cell = cell.cell
-        if os.getpid() != self.pid:
-            exits.end_child(error)
-        seconds = time.perf_counter() - started
-        streams.flush_all()
-        if cell.exits and isinstance(error, SystemExit):
-            pass  # the exit code says all
-        elif error is None:
-            self._report_return(cell, value, seconds)
-        else:
-            if waits.is_interrupt(error):
-                scopes.put_back(entered)
-            self._report_error(cell, error, seconds, raised_at)
-        if cell.exits:
-            self.turns.leave()
-            exits.end_program(error)
+        return value, error, raised_at
 
     def _debug(self) -> None:
         if self.last_error is None:
