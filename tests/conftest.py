@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,21 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
             assert found, "what the test waits for did not happen"
             return found
         time.sleep(0.005)
+
+
+@contextmanager
+def program(*command: Any, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process whose output is read as text; killed where the test fails meanwhile.
+
+    `with subprocess.Popen(...)` would wait for its end, for ever if that is what the test has failed for: a
+    time limit of the test ends no such wait.
+    """
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 def alive(pids: Iterable[int]) -> set[int]:

@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import urllib.request
 
 import psutil
 import pytest
-from conftest import ENDED_S, alive, wait_until
+from conftest import ENDED_S, alive, program, wait_until
 
 import tfmagic
 from tfmagic import logdir
@@ -170,8 +169,7 @@ def test_what_a_killed_kernel_has_left_goes_with_the_next_start(tmp_path):
         "cluster = tfmagic.Cluster(workers=2).start()\n"
         "print(cluster.run(take, sys.argv[1])['worker-1'], flush=True)\ntime.sleep(100)"
     )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as kernel:
+    with program(sys.executable, "-c", code, str(tmp_path)) as kernel:
         place = kernel.stdout.readline().strip()
         assert os.path.isdir(place)
         kernel.kill()

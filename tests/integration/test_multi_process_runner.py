@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from absl import logging
 from absl.testing import parameterized
-from conftest import alive, wait_until
+from conftest import alive, program, wait_until
 
 import tfmagic
 from tfmagic import multi_process_runner
@@ -874,9 +874,7 @@ print(runner.get_process_id("worker", 0), flush=True)
 def test_the_end_of_a_script_ends_daemons_and_waits_for_others(tmp_path, kind):
     script, path = tmp_path / "script.py", tmp_path / "done"
     script.write_text(AT_EXIT)
-    with subprocess.Popen(
-        [sys.executable, script, path, kind], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with program(sys.executable, script, path, kind, stderr=subprocess.PIPE) as process:
         pid = int(process.stdout.readline())
         if kind == "no daemon":
             assert "waiting for worker-0 to end" in process.stderr.readline()
@@ -889,9 +887,7 @@ def test_the_end_of_a_script_ends_daemons_and_waits_for_others(tmp_path, kind):
 def test_a_killed_script_leaves_no_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AT_EXIT)
-    with subprocess.Popen(
-        [sys.executable, script, tmp_path / "done", "no daemon"], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with program(sys.executable, script, tmp_path / "done", "no daemon") as process:
         pid = int(process.stdout.readline())
         process.kill()
     wait_until(lambda: not alive([pid]))
@@ -902,17 +898,26 @@ def test_ctrl_c_in_a_join_ends_the_processes(tmp_path):
     script.write_text(
         textwrap.dedent("""\
         from tfmagic import multi_process_runner as mpr
-        import time
+        import sys, threading, time
         runner = mpr.MultiProcessRunner(lambda: time.sleep(1000), mpr.create_cluster_spec())
         runner.start()
-        print(runner.get_process_id("worker", 0), flush=True)
+        def frames(of):
+            frame = sys._current_frames()[of]
+            while frame is not None:
+                yield frame.f_code
+                frame = frame.f_back
+        def tell(waiting):
+            while mpr.MultiProcessRunner.join.__code__ not in frames(waiting):
+                time.sleep(0.005)
+            print(runner.get_process_id("worker", 0), flush=True)
+        threading.Thread(target=tell, args=[threading.get_ident()]).start()
         try:
             runner.join()
         except KeyboardInterrupt:
             print("interrupted", runner.process_exists("worker", 0), flush=True)
     """)
     )
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+    with program(sys.executable, script) as process:
         pid = int(process.stdout.readline())
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted False\n"

@@ -4,14 +4,13 @@ import functools
 import os
 import re
 import signal
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import alive, wait_until
+from conftest import alive, program, wait_until
 
 import tfmagic
 
@@ -413,8 +412,7 @@ def test_ctrl_c_ends_pytest_and_every_task(suite):
             pass
         """
     )
-    command = [sys.executable, "-m", "pytest", *FLAGS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with program(sys.executable, "-m", "pytest", *FLAGS) as process:
         wait_until(lambda: len(pids_in(suite.path)) == 3, 60)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=20)

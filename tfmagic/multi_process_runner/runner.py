@@ -252,9 +252,9 @@ class MultiProcessRunner:
             raise ValueError("MultiProcessRunner can't be joined twice.")
         errands = self._started()
         self._joined_at = time.monotonic()
-        errands.look()
         where = ""
         try:
+            errands.look()
             in_time = errands.wait(timeout)
             if not in_time:
                 where = self._end_late(errands)
