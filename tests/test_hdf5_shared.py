@@ -503,10 +503,16 @@ def test_errors_can_be_pickled():
 def test_an_interrupt_while_it_is_opened_leaves_the_path_free_and_the_file_as_it_was(path):
     with SharedWriter(path) as writer:
         writer.append("x", 1)
-    stop = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))  # starting h5py takes longer
-    stop.start()
+
+    def press():  # as soon as the writer's process is there, which has to load h5py
+        wait_until(lambda: any(session.pid for session in [*desk._sessions.values()]))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
     with pytest.raises(KeyboardInterrupt):
+        presser.start()
         SharedWriter(path)
+    presser.join()
     wait_until(lambda: not desk._sessions)
     assert contents(path)["x"].tolist() == [1] and os.listdir(os.path.dirname(path)) == ["out.h5"]
     with SharedWriter(path, "a") as writer:
