@@ -22,7 +22,7 @@ from typing import Any
 from tfmagic import context
 from tfmagic.context import TaskContext
 from tfmagic.identity import from_json, identify
-from tfmagic.logdir import fitting, owners, places
+from tfmagic.logdir import checks, owners, places
 from tfmagic.logdir.errors import CheckpointError, LogdirError
 from tfmagic.logdir.mirrors import Remote, is_remote, refuse_private
 from tfmagic.logdir.stores import PREFIX, LocalStore, RemoteStore, Store, checkpoint_files, missing_files
@@ -194,7 +194,8 @@ class Checkpoints:
                 raise
             newest = f"; the newest is still that of step {max(before)}" if before else ""
             raise LogdirError(
-                f"checkpoint {number} could not be written to {self._store}: {_reason(error)}. {left}{newest}"
+                f"checkpoint {number} could not be written to {self._store}: {checks.reason_of(error)}. "
+                f"{left}{newest}"
             ) from error
 
     def _forget(self, folder: str, number: int, why: BaseException) -> bool:
@@ -280,7 +281,7 @@ class Checkpoints:
         if step is None:
             return None
         prefix = self._prefix(step)
-        if unbuilt := fitting.unbuilt_layers(self._checkpoint, prefix):
+        if unbuilt := checks.unbuilt_layers(self._checkpoint, prefix):
             raise CheckpointError(
                 f"{prefix} has variables for {', '.join(unbuilt)}, which have none yet, and Keras 3 does not "
                 "restore them later. Nothing was restored. Build the model first: call it on data, or give "
@@ -348,7 +349,7 @@ class Checkpoints:
         key = tuple((name, sizes[name]) for name in files)
         if self._whole.get(key) != "":  # one that was complete stays so; a damaged one may have been mended
             self._store.fetch(files)
-            self._whole[key] = damage_of(self._prefix(step))
+            self._whole[key] = checks.damage_of(self._prefix(step))
         return self._whole[key]
 
     def _prefix(self, step: int) -> str:
@@ -366,27 +367,6 @@ def _whole(step: Any) -> int:
     if number < 0 or number != step:
         raise ValueError(f"a step is a whole number of 0 or more, not {step!r}")
     return number
-
-
-def damage_of(prefix: str) -> str:
-    """What is wrong with the checkpoint at this path, "" if nothing: all of it is read and checked."""
-    import tensorflow as tf
-
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
-    except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
-        return f"is damaged: {_reason(error)}"
-    except Exception as error:
-        # the reader of TensorFlow 2.21 raises a bare pybind class for some damages
-        return f"is damaged: {type(error).__name__}: {_reason(error)}"
-    return ""
-
-
-def _reason(error: BaseException) -> str:
-    text = str(getattr(error, "message", "") or error).partition("[Op:")[0].strip()
-    return " ".join(text.split())[-300:].removeprefix("; ")
 
 
 def _checkpoint_of(item: Any) -> Any:

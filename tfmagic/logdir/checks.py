@@ -1,11 +1,11 @@
-"""What of a checkpoint would be lost, since the model is not built yet.
+"""What is looked at before a checkpoint is restored: whether it is whole, and all would come back.
 
 TensorFlow restores variables that are made later when they are made. Keras 3 makes those of the layers of a
 model with a `call` of its own while it only traces shapes, and what is assigned there is lost: the model then
 trains from random weights, without a word (measured with Keras 3.15). Those of a Sequential and of optimizers
 do come back.
 
-Called by `tfmagic.logdir.saving` before it restores.
+Called by `tfmagic.logdir.saving`.
 """
 
 from __future__ import annotations
@@ -37,3 +37,25 @@ def unbuilt_layers(checkpoint: Any, prefix: str) -> list[str]:
             is_inside = is_inside or not isinstance(thing, keras.Sequential)
         waiting += [(child, is_inside) for child in children if child in matched]
     return sorted(found)
+
+
+def damage_of(prefix: str) -> str:
+    """What is wrong with the checkpoint at this path, "" if nothing: all of it is read and checked."""
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
+        return f"is damaged: {reason_of(error)}"
+    except Exception as error:
+        # the reader of TensorFlow 2.21 raises a bare pybind class for some damages
+        return f"is damaged: {type(error).__name__}: {reason_of(error)}"
+    return ""
+
+
+def reason_of(error: BaseException) -> str:
+    """The end of what TensorFlow says, on one line."""
+    text = str(getattr(error, "message", "") or error).partition("[Op:")[0].strip()
+    return " ".join(text.split())[-300:].removeprefix("; ")
