@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit, setrlimit
 
 import pytest
@@ -15,6 +16,7 @@ from conftest import wait_until
 
 from tfmagic import logdir
 from tfmagic.context import TaskContext, acting_as
+from tfmagic.logdir.errors import LogdirError
 from tfmagic.logdir.stores import checkpoint_files, missing_files
 
 SPEC = {"worker": ["localhost:1", "localhost:2"]}
@@ -423,6 +425,17 @@ def test_a_step_is_a_whole_number_also_of_a_variable(tmp_path):
             with pytest.raises(ValueError, match="a step is a whole number of 0 or more, not"):
                 kept.save(bad)
         assert kept.steps == [3, 4]
+
+
+@pytest.mark.parametrize("make", [logdir.task_logdir, logdir.tensorboard_dir])
+def test_a_url_that_lost_a_slash_makes_no_folder(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LogdirError, match=r"give the URL as a str \(s3://bucket/run\)"):
+        make(Path("s3://bucket/run"))
+    with pytest.raises(LogdirError, match="without one of its slashes"):
+        logdir.checkpoints(variable(), "s3:/bucket", task=WORKER_1)
+    assert os.listdir(tmp_path) == []
+    assert make("./s3:/bucket").startswith(str(tmp_path / "s3:"))
 
 
 def test_a_tilde_is_the_home_and_no_folder_of_that_name(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -193,6 +194,11 @@ def local(base: str | os.PathLike[str]) -> str:
     path = os.fspath(base)
     if not isinstance(path, str) or not path:
         raise TypeError(f"a log folder is a path or a URL, not {base!r}")
+    if re.match(r"(?!file:)[a-z][a-z0-9]+:/(?!/)", path):  # what pathlib.Path makes of a URL
+        raise LogdirError(
+            f"{path} is a URL without one of its slashes, as pathlib.Path leaves it: give the URL as a str "
+            f"({path.replace(':/', '://', 1)}), or write ./{path} for a folder of that name"
+        )
     return os.path.abspath(os.path.expanduser(path.removeprefix("file://")))
 
 

@@ -1,0 +1,292 @@
+"""Files are salvaged, merged, split and looked at: from Python and from the command line."""
+
+import gzip
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shards_on_disk import RECORDS, damaged, flipped, names_in, packed, place_of, whole_in
+
+from tfmagic import cli
+from tfmagic.tfrecord import (
+    ShardError,
+    ShardExists,
+    ShardsMissing,
+    examples,
+    iterate,
+    merge,
+    salvage,
+    split,
+    verify,
+)
+
+# ---- salvaging ----------------------------------------------------------------------------------
+
+
+def test_everything_behind_damage_is_saved(tmp_path):
+    data = flipped(flipped(packed(RECORDS), place_of(100) + 2), place_of(500) + 14)
+    src = damaged(tmp_path, data[:-3])
+    before = src.read_bytes()
+    report = salvage(src, tmp_path / "saved")
+    expected = [r for n, r in enumerate(RECORDS) if n not in (100, 500, 999)]
+    assert list(iterate(tmp_path / "saved")) == expected
+    assert (report.records, report.ok, src.read_bytes() == before) == (997, False, True)
+    assert [(d.offset, d.end, d.kind) for d in report.lost] == [
+        (place_of(100), place_of(101), "length CRC"),
+        (place_of(500), place_of(501), "data CRC"),
+        (place_of(999), len(data) - 3, "truncated"),
+    ]
+    assert report.lost_bytes + report.bytes == len(data) - 3
+    assert "997 records" in str(report)
+
+
+def test_bytes_that_are_missing_cost_only_the_records_that_they_hit(tmp_path):
+    data = packed(RECORDS)
+    gap = data[: place_of(100) + 20] + data[place_of(102) + 5 :]
+    salvage(damaged(tmp_path, gap), tmp_path / "saved")
+    assert list(iterate(tmp_path / "saved")) == RECORDS[:100] + RECORDS[103:]
+    long = [b"a" * 50, b"b" * 100_000, *RECORDS]
+    whole = packed(long)
+    gap = whole[: 66 + 12 + 5000] + whole[66 + 100_016 :]  # the length of the second covers all that follows
+    report = salvage(damaged(tmp_path, gap), tmp_path / "saved", overwrite=True)
+    assert list(iterate(tmp_path / "saved")) == [long[0], *RECORDS]
+    assert report.lost_bytes == 12 + 5000
+
+
+def test_a_hole_of_zeros_is_passed_at_the_speed_of_memory(tmp_path):
+    src = tmp_path / "hole"
+    with src.open("wb") as file:
+        file.write(packed(RECORDS[:500]))
+        file.seek(200 << 20, os.SEEK_CUR)
+        file.write(packed(RECORDS[500:]))
+    report = salvage(src, tmp_path / "saved")
+    assert list(iterate(tmp_path / "saved")) == RECORDS
+    assert report.lost_bytes == 200 << 20
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_is_broken_every_untouched_record_is_saved_and_none_invented(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("s")
+    rng = random.Random(data.draw(st.integers(0, 1 << 30)))
+    records = [rng.randbytes(rng.randrange(200)) for _ in range(60)]
+    raw = bytearray(packed(records))
+    touched = set()
+    for _ in range(data.draw(st.integers(1, 4))):
+        at, size = rng.randrange(len(raw)), rng.randrange(1, 300)
+        raw[at : at + size] = rng.randbytes(len(raw[at : at + size]))
+        borders = [(place_of(n, records), place_of(n + 1, records)) for n in range(60)]
+        touched |= {n for n, (a, b) in enumerate(borders) if a < at + size and at < b}
+    (folder / "a").write_bytes(raw)
+    untouched = [r for n, r in enumerate(records) if n not in touched]
+    if not untouched:
+        return
+    salvage(folder / "a", folder / "b")
+    saved = list(iterate(folder / "b"))
+    assert [r for r in saved if r in records] == saved
+    assert [r for r in untouched if r in saved] == untouched
+
+
+def test_of_a_broken_gzip_stream_everything_before_is_saved(tmp_path):
+    rng = random.Random(2)
+    records = [rng.randbytes(500).hex().encode() for _ in range(1000)]
+    data = gzip.compress(packed(records))
+    middle = len(data) // 2
+    src = damaged(tmp_path, data[:middle] + rng.randbytes(1000) + data[middle + 1000 :])
+    report = salvage(src, tmp_path / "saved")
+    saved = list(iterate(tmp_path / "saved"))
+    assert saved == records[: len(saved)] and 450 < len(saved) < 510
+    assert report.lost[-1].kind == "compressed stream"
+    assert (tmp_path / "saved").read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_salvage_refuses_what_would_harm(tmp_path):
+    whole = whole_in(tmp_path)
+    (tmp_path / "link").symlink_to(whole)
+    for dst in (whole, tmp_path / "link", tmp_path / "x" / ".." / whole.name):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        with pytest.raises(ShardError, match="one file"):
+            salvage(whole, dst, overwrite=True)
+    (tmp_path / "there").write_bytes(b"mine")
+    with pytest.raises(ShardExists, match="overwrite=True"):
+        salvage(whole, tmp_path / "there")
+    src = damaged(tmp_path, b"no records at all, but a text of some length")
+    with pytest.raises(ShardError, match="no record of .*damaged.tfrecord.*Nothing was written"):
+        salvage(src, tmp_path / "new")
+    assert (tmp_path / "there").read_bytes() == b"mine" and not (tmp_path / "new").exists()
+    with pytest.raises(ShardsMissing, match="no file"):
+        salvage(tmp_path / "nope", tmp_path / "new")
+
+
+# ---- merging and splitting ----------------------------------------------------------------------
+
+
+def test_split_and_merge_keep_the_order(tmp_path):
+    whole = whole_in(tmp_path)
+    assert [p.name for p in split(whole, tmp_path / "s.tfrecord", count=3)] == [
+        f"s-0000{n}-of-00003.tfrecord" for n in range(3)
+    ]
+    assert [file.records for file in verify(tmp_path / "s-*").files] == [333, 333, 334]
+    assert len(split(whole, tmp_path / "r.tfrecord", records=400, compression="gzip")) == 3
+    for name in ("s", "r"):
+        assert merge(tmp_path / f"{name}-*", tmp_path / f"{name}-merged") == 1000
+        assert (tmp_path / f"{name}-merged").read_bytes() == whole.read_bytes()
+
+
+def test_nothing_is_left_of_a_merge_or_split_of_damaged_files(tmp_path):
+    whole = whole_in(tmp_path)
+    bad = damaged(tmp_path, flipped(packed(RECORDS), place_of(500) + 14))
+    before = names_in(tmp_path)
+    with pytest.raises(ShardError, match=f"damaged.tfrecord is damaged at byte {place_of(500):,}"):
+        merge([whole, bad], tmp_path / "merged")
+    with pytest.raises(ShardError, match="damaged at byte"):
+        split(bad, tmp_path / "s.tfrecord", records=100)
+    with pytest.raises(ShardError, match="which cannot be 2000 shards"):
+        split(whole, tmp_path / "s.tfrecord", count=2000)
+    with pytest.raises(ShardError, match="one of the files"):
+        merge(whole, whole, overwrite=True)
+    assert names_in(tmp_path) == before
+
+
+def test_records_of_all_sizes_are_iterated(tmp_path):
+    rng = random.Random(3)
+    records = [rng.randbytes(n) for n in (0, 1, 3 << 20, 5, 1 << 20, 0, 70_000)]
+    path = damaged(tmp_path, packed(records))
+    assert list(iterate(path)) == records and verify(path).ok
+    path.write_bytes(packed(records)[:-1])
+    with pytest.raises(ShardError, match="damaged at byte"):
+        list(iterate(path))
+
+
+# ---- examples -----------------------------------------------------------------------------------
+
+
+def varint(number):
+    number &= (1 << 64) - 1
+    parts = []
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def field(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def feature(name, kind, content):
+    return field(1, field(1, name) + field(2, field(kind, content)))
+
+
+def test_examples_are_read_without_tensorflow():
+    features = (
+        feature(b"text", 1, field(1, b"a") + field(1, b"\xff"))
+        + feature(b"x", 2, field(1, struct.pack("<2f", 1.5, -2)))
+        + feature(b"n", 3, field(1, varint(7) + varint(-1)))
+        + feature(b"old", 3, b"\x08" + varint(5) + b"\x08" + varint(6))
+        + feature(b"none", 2, b"")
+    )
+    assert examples.parse_example(field(1, features)) == {
+        "text": [b"a", b"\xff"],
+        "x": [1.5, -2.0],
+        "n": [7, -1],
+        "old": [5, 6],
+        "none": [],
+    }
+
+
+@pytest.mark.parametrize("data", [b"hello world", b"\xff" * 20, b"\x0a\x05ab", field(2, b"x")])
+def test_what_is_no_example_is_told(data):
+    with pytest.raises(ValueError):
+        examples.parse_example(data)
+
+
+# ---- the command line ---------------------------------------------------------------------------
+
+
+def command(*words):
+    return cli.main(["tfrecord", *map(str, words)])
+
+
+def test_the_command_line_verifies_and_salvages(tmp_path, capsys):
+    whole = whole_in(tmp_path)
+    bad = damaged(tmp_path, flipped(packed(RECORDS), place_of(500) + 14))
+    assert command("verify", whole) == 0 and "all whole" in capsys.readouterr().out
+    assert command("verify", "--json", whole, bad) == 1
+    content = json.loads(capsys.readouterr().out)
+    assert content["ok"] is False
+    (damage,) = [d for file in content["files"] for d in file["damages"]]
+    assert (damage["path"], damage["offset"], damage["record"]) == (str(bad), place_of(500), 500)
+    assert command("salvage", bad, tmp_path / "saved") == 1
+    assert command("verify", tmp_path / "saved") == 0
+    assert command("salvage", whole, tmp_path / "saved") == 2
+    assert "overwrite=True" in capsys.readouterr().err
+    assert command("verify", tmp_path / "nope-*") == 2
+    with pytest.raises(SystemExit) as ended:
+        command("nope")
+    assert ended.value.code == 2
+
+
+def test_the_exit_code_tells_damage_from_what_cannot_be_done(tmp_path, capsys):
+    whole = whole_in(tmp_path)
+    bad = damaged(tmp_path, flipped(packed(RECORDS), place_of(500) + 14))
+    (tmp_path / "text").write_text("no records at all, but a text of some length")
+    for code, words in [
+        (1, ("cat", bad)),
+        (1, ("merge", bad, tmp_path / "new")),
+        (1, ("split", "--shards", "2", bad, tmp_path / "new")),
+        (1, ("salvage", tmp_path / "text", tmp_path / "new")),
+        (2, ("split", "--shards", "2000", whole, tmp_path / "new")),
+        (2, ("salvage", whole, whole)),
+        (2, ("merge", whole, tmp_path / "no" / "new")),
+        (2, ("verify", "gs://bucket/a.tfrecord")),
+        (2, ("salvage", tmp_path, tmp_path / "new")),
+    ]:
+        assert command(*words) == code, words
+        assert capsys.readouterr().err.startswith(f"python -m tfmagic tfrecord {words[0]}: ")
+    assert names_in(tmp_path) == ["damaged.tfrecord", "text", "whole.tfrecord"]
+
+
+def test_the_command_line_prints_splits_and_merges(tmp_path, capsys):
+    features = feature(b"text", 1, field(1, b"a") + field(1, b"\xff")) + feature(b"n", 3, field(1, varint(7)))
+    path = damaged(tmp_path, packed([field(1, features), b"plain text", b"\0\1"]))
+    assert command("cat", "--json", "--head", "1", path) == 0
+    assert json.loads(capsys.readouterr().out) == {"text": ["a", "hex:ff"], "n": [7]}
+    assert command("cat", path) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["plain text", r"b'\x00\x01'"]
+    assert command("cat", "--hex", path) == 0 and capsys.readouterr().out.endswith("\n0001\n")
+    assert command("split", "--shards", "3", path, tmp_path / "s.tfrecord") == 0
+    assert command("merge", tmp_path / "s-*", tmp_path / "merged") == 0
+    assert (tmp_path / "merged").read_bytes() == path.read_bytes()
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
+    path = damaged(tmp_path, packed([b"x" * 100] * 20_000))
+    line = f"{sys.executable} -m tfmagic tfrecord cat {path} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("x" * 100 + "\n", "") and done.returncode == 141
+
+
+def test_usage_names_the_action(capsys):
+    with pytest.raises(SystemExit):
+        command("verify")
+    assert capsys.readouterr().err.startswith("usage: python -m tfmagic tfrecord verify [-h]")
+
+
+def test_the_command_line_loads_no_tensorflow(tmp_path):
+    whole = whole_in(tmp_path)
+    code = (
+        "import sys; from tfmagic.cli import main; code = main(['tfrecord', 'verify', sys.argv[1]]);"
+        "print(code, {'tensorflow', 'IPython'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, whole], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 set()"
+    code = "import sys, tfmagic.tfrecord; print({'tensorflow', 'numpy', 'h5py', 'crc32c'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -1,0 +1,369 @@
+"""Damage is found: real damage, real processes, no TensorFlow."""
+
+import contextlib
+import gzip
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import zlib
+
+import numpy as np
+import psutil
+import pytest
+from conftest import program, wait_until
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shards_on_disk import RECORDS, cut, damaged, flipped, kinds, packed, place_of, whole_in, write_set
+
+import tfmagic
+from tfmagic.tfrecord import (
+    Damage,
+    ShardError,
+    ShardsMissing,
+    ShardWriter,
+    checksums,
+    framing,
+    iterate,
+    merge,
+    segments,
+    verify,
+    verifying,
+)
+
+
+@pytest.mark.parametrize(
+    "part, kind", [(3, "length CRC"), (9, "length CRC"), (15, "data CRC"), (-1, "data CRC")]
+)
+def test_a_flipped_bit_is_found_where_it_is(tmp_path, part, kind):
+    start, end = place_of(500), place_of(501)
+    path = damaged(tmp_path, flipped(packed(RECORDS), (start if part >= 0 else end) + part))
+    found = verify(path)
+    assert found.damages == (Damage(str(path), start, end, 500, kind),)
+    assert (found.ok, found.records) == (False, 999)
+    with pytest.raises(ShardError, match=f"damaged at byte {start:,}"):
+        list(iterate(path))
+
+
+@pytest.mark.parametrize("behind", [1, 11, 12, 30])
+def test_a_copy_that_was_cut_short_is_truncated_also_within_a_header(tmp_path, behind):
+    path = damaged(tmp_path, cut(packed(RECORDS), 500, behind))
+    os.utime(path, (0, 0))
+    found = verify(path)
+    start = place_of(500)
+    assert found.damages == (Damage(str(path), start, start + behind, 500, "truncated"),)
+
+
+def test_a_copy_that_was_cut_a_moment_ago_may_still_grow(tmp_path):
+    path = damaged(tmp_path, cut(packed(RECORDS), 500, 5))
+    assert "perhaps a process elsewhere" in verify(path).damages[0].detail
+
+
+def test_a_file_that_a_process_writes_is_being_written(tmp_path):
+    path = damaged(tmp_path, cut(packed(RECORDS), 500, 5))
+    code = "import sys; f = open(sys.argv[1], 'ab'); print(1, flush=True); sys.stdin.read()"
+    with program(sys.executable, "-c", code, path, stdin=subprocess.PIPE) as process:
+        process.stdout.readline()
+        (damage,) = verify(path).damages
+        assert damage.kind == "being written" and f"by pid {process.pid}" in damage.detail
+        with path.open("ab"):
+            (damage,) = verify(path).damages
+        assert "two writers" in damage.detail
+        process.kill()
+        process.wait()
+        assert kinds(verify(path)) == ["truncated"]
+
+
+def test_damage_in_several_places_is_found_in_all_of_them(tmp_path):
+    data = packed(RECORDS)
+    for number in (10, 400, 401, 700):
+        data = flipped(data, place_of(number) + (14 if number != 700 else 2))
+    data = data[: place_of(990) + 3]
+    found = verify(damaged(tmp_path, data))
+    assert [(d.record, d.kind) for d in found.damages] == [
+        (10, "data CRC"),
+        (400, "data CRC"),
+        (401, "data CRC"),
+        (700, "length CRC"),
+        (989, "truncated"),
+    ]
+    assert found.records == 986
+
+
+def test_foreign_and_empty_files_are_named(tmp_path):
+    (tmp_path / "a").write_bytes(b"")
+    (tmp_path / "b").write_bytes(b"hello, this is a text and no records\n" * 50)
+    (tmp_path / "c").write_bytes(random.Random(1).randbytes(300_000))
+    (tmp_path / "d").write_bytes(bytes(100_000))
+    (tmp_path / "e").write_bytes(b"PK")
+    found = verify([tmp_path / name for name in "abcde"])
+    assert kinds(found) == ["empty", *3 * ["not a TFRecord file"], "truncated"]
+    assert b"hello" in eval(found.damages[1].detail.partition("with ")[2])
+
+
+def test_what_is_no_file_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    found = verify(tmp_path / "pipe")
+    assert kinds(found) == ["unreadable"] and "no ordinary file" in found.damages[0].detail
+    with pytest.raises(ShardsMissing, match="nothing matches"):
+        verify(tmp_path / "nope")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "zlib"])
+def test_compressed_files_are_verified_and_their_damage_is_named(tmp_path, pack):
+    rng = random.Random(1)
+    records = [rng.randbytes(100) for _ in range(5000)]
+    data = pack(packed(records))
+    assert verify(damaged(tmp_path, data)).records == 5000
+    (damage,) = verify(damaged(tmp_path, data[: len(data) // 2])).damages
+    assert damage.kind == "compressed stream" and "cut short" in damage.detail
+    assert 2000 < damage.record < 3000
+    broken = verify(damaged(tmp_path, flipped(data, len(data) // 2)))
+    assert "compressed stream" in kinds(broken) and broken.damages[-1].path.endswith("damaged.tfrecord")
+    inner = flipped(packed(records), place_of(70, records) + 20)
+    assert kinds(verify(damaged(tmp_path, pack(inner)))) == ["data CRC"]
+
+
+def test_several_gzip_members_are_one_stream(tmp_path):
+    data = gzip.compress(packed(RECORDS[:10])) + gzip.compress(packed(RECORDS[10:]))
+    path = damaged(tmp_path, data)
+    assert verify(path).ok and list(iterate(path)) == RECORDS
+
+
+def test_what_is_lost_without_a_trace_is_seen_by_the_manifest(tmp_path):
+    write_set(tmp_path, 3)
+    with ShardWriter(tmp_path / "b.tfrecord") as writer:
+        for record in RECORDS:
+            writer.write(record)
+    (path,) = writer.paths
+    os.truncate(path, place_of(400))
+    found = verify(tmp_path / "b-*")
+    assert kinds(found) == ["count"] and "1,000 records were written, 400" in found.damages[0].detail
+    (tmp_path / "a-00001-of-00003.tfrecord").unlink()
+    (damage,) = verify(tmp_path / "a.tfrecord").damages
+    assert damage.kind == "missing" and damage.path.endswith("a-00001-of-00003.tfrecord")
+    path.write_bytes(packed(RECORDS[::-1]))
+    assert kinds(verify(path)) == ["checksum"]
+
+
+def test_a_writer_of_nothing_writes_a_file_that_is_whole(tmp_path):
+    for compression in (None, "gzip"):
+        with ShardWriter(tmp_path / f"{compression}.tfrecord", compression=compression) as writer:
+            pass
+        assert verify(writer.paths).ok and list(iterate(writer.paths)) == []
+
+
+def test_large_files_are_cut_and_joined_by_several_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr(verifying, "_SEGMENT", 10_000)
+    inner = packed(RECORDS[:300])  # records that hold records: a cut falls into them
+    records = [*RECORDS, inner, *RECORDS, inner]
+    data = packed(records)
+    for number in (20, 999, 1500):
+        data = flipped(data, place_of(number, records) + 14)
+    path = damaged(tmp_path, data + b"\0" * 50_000)
+    alone = verify(path, workers=1)
+    assert verify(path, workers=2).files == alone.files
+    assert verify(path).files == alone.files  # in threads
+    monkeypatch.setattr(verifying, "_SEGMENT", 1 << 30)
+    whole = verify(path, workers=1)
+    assert whole.files == alone.files
+    assert [d.record for d in whole.damages] == [20, 999, 1500, 2002] and whole.records == 1999
+
+
+def test_verifying_in_processes_does_not_run_the_users_main_again(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise SystemExit('a module of the folder was imported')")
+    for name in "abc":
+        (tmp_path / f"{name}.tfrecord").write_bytes(packed(RECORDS))
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('main runs')\nimport sys; sys.path.pop(0)\nfrom tfmagic.tfrecord import verify\n"
+        "found = verify('*.tfrecord', workers=3)\nprint(found.ok, found.records)\n"
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "main runs\nTrue 3000\n" and done.stderr == ""
+
+
+def test_a_process_that_dies_meanwhile_is_told(tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / name).write_bytes(packed(RECORDS))
+    started, look_at = [], segments.look_at
+
+    def start(_start=segments._start):
+        started.append(_start())
+        return started[-1]
+
+    def look_at_late(segment):
+        wait_until(lambda: started[0].poll() is not None)
+        return look_at(segment)
+
+    dying = "import os, sys; input(); print('ready', flush=True); input(); os._exit(7)"
+    monkeypatch.setattr(segments, "_SERVE", dying)
+    monkeypatch.setattr(segments, "_start", start)
+    monkeypatch.setattr(segments, "look_at", look_at_late)
+    with pytest.raises(tfmagic.TfmagicError, match="exit code 7.*workers=1"):
+        verify([tmp_path / "a", tmp_path / "b"], workers=2)
+
+
+def test_the_findings_read_well(tmp_path):
+    whole = whole_in(tmp_path)
+    path = damaged(tmp_path, flipped(packed(RECORDS), place_of(500) + 14))
+    found = verify([whole, path])
+    text = str(found)
+    assert f"ok      {whole}: 1,000 records" in text
+    assert f"data CRC at byte {place_of(500):,} (record 500)" in text and "2 files, 1 damaged" in text
+    assert "<table>" in found._repr_html_() and "damaged.tfrecord" in found._repr_html_()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.one_of(st.just(40), st.integers(0, 3000)), min_size=300, max_size=700),
+    seed=st.integers(0, 1 << 30),
+)
+def test_the_checksum_of_a_stretch_follows_from_those_of_its_records(lengths, seed):
+    from crc32c import crc32c
+
+    rng = random.Random(seed)
+    records = [rng.randbytes(n) for n in lengths]
+    window = rng.randbytes(seed % 50) + packed(records)
+    borders = np.cumsum([seed % 50, *(len(r) + framing.FRAME for r in records)])
+    places, after = borders[:-1], int(borders[-1])
+    assert checksums.count_lengths(window, places, after) == len(records)
+    stretch = np.frombuffer(window, np.uint8)[places[0] :]
+    assert checksums._expected(stretch, places - places[0], len(stretch)) == crc32c(stretch)
+    bad = sorted(rng.sample(range(len(records)), 3))
+    for number in bad:
+        at = int(borders[number + 1]) - 1 - rng.randrange(lengths[number] + 4)
+        window = flipped(window, at)
+    assert checksums.find_damaged(window, places, after) == bad
+
+
+def helpers():
+    """Those of verify: a launcher that other tests share is a child of this process as well."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # one that has just ended
+            found += [child] if "tfmagic.tfrecord.segments" in " ".join(child.cmdline()) else []
+    return found
+
+
+def test_a_process_that_is_killed_while_it_verifies_is_named_and_nothing_hangs(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(packed(RECORDS))
+    slow = tmp_path / "b"  # zeros that take much longer to unpack than the test lasts
+    slow.write_bytes(gzip.compress(packed([bytes(1 << 20)] * 16)) * 2000)
+    killed = []
+
+    def look_at(segment):
+        """Ours: when the other process has the slow file open, kill it."""
+        assert segment.path == str(tmp_path / "a")
+        (other,) = helpers()
+        wait_until(lambda: str(slow) in [file.path for file in other.open_files()])
+        other.send_signal(signal.SIGKILL)
+        killed.append(other.pid)
+        return real(segment)
+
+    real = segments.look_at
+    monkeypatch.setattr(segments, "look_at", look_at)
+    with pytest.raises(tfmagic.TfmagicError, match=r"which verified .*/b, was killed \(SIGKILL\)") as caught:
+        verify([tmp_path / "a", slow], workers=2)
+    assert f"process {killed[0]}," in str(caught.value) and helpers() == []
+
+
+def test_a_process_that_dies_before_it_has_begun_is_told_too(tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / name).write_bytes(packed(RECORDS))
+    taken = threading.Event()
+    real = segments._Asker._take
+
+    def take(asker):
+        asker.process.kill()
+        asker.process.wait()  # so that not even the question can be written
+        number = real(asker)
+        taken.set()
+        return number
+
+    def look_at(segment):
+        assert taken.wait(20)
+        return look(segment)
+
+    look = segments.look_at
+    monkeypatch.setattr(segments._Asker, "_take", take)
+    monkeypatch.setattr(segments, "look_at", look_at)
+    with pytest.raises(tfmagic.TfmagicError, match=r"which verified .*/b, was killed"):
+        verify([tmp_path / "a", tmp_path / "b"], workers=2)
+
+
+def test_an_answer_of_megabytes_comes_through_the_pipe(tmp_path, monkeypatch):
+    record = framing.frame(b"x" * 4)
+    (tmp_path / "a").write_bytes(record)
+    (tmp_path / "b").write_bytes((flipped(record, 13) + record) * 20_000)
+    expected = verify([tmp_path / "a", tmp_path / "b"], workers=1)
+    answered = threading.Event()
+
+    def look_there(*words):
+        try:
+            return there(*words)
+        finally:
+            answered.set()
+
+    def look_at(segment):
+        assert segment.path == str(tmp_path / "a") and answered.wait(30)
+        return here(segment)
+
+    there, here = segments._look_there, segments.look_at
+    monkeypatch.setattr(segments, "_look_there", look_there)
+    monkeypatch.setattr(segments, "look_at", look_at)
+    found = verify([tmp_path / "a", tmp_path / "b"], workers=2)
+    assert found.files == expected.files and len(found.damages) == 20_000
+
+
+def test_a_process_that_starts_late_takes_nothing_of_another_call(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_bytes(packed(RECORDS))
+    parts = [segments.Segment(str(tmp_path / name), "") for name in "ab"]
+    with segments.Lookers(2) as lookers:  # which is still starting
+        lookers.look(parts)
+        for _ in range(2000):
+            assert len(lookers.look(parts[:1])) == 1
+            if not lookers.threads[0].is_alive():
+                break
+
+
+def test_it_is_said_on_which_process_verify_waits(tmp_path, monkeypatch, caplog):
+    (tmp_path / "a").write_bytes(packed(RECORDS))
+    (tmp_path / "b").write_bytes(gzip.compress(packed([bytes(1 << 20)] * 16)) * 2000)
+
+    def look_at(segment):
+        (other,) = helpers()
+        wait_until(lambda: str(tmp_path / "b") in [file.path for file in other.open_files()])
+        other.suspend()
+        stopper.start()
+        return real(segment)
+
+    def end():
+        wait_until(lambda: "still waits" in caplog.text)
+        helpers()[0].kill()
+
+    real, stopper = segments.look_at, threading.Thread(target=end)
+    monkeypatch.setattr(segments, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(segments, "look_at", look_at)
+    with pytest.raises(tfmagic.TfmagicError, match="was killed"):
+        verify([tmp_path / "a", tmp_path / "b"], workers=2)
+    stopper.join()
+    assert f"which looks at {tmp_path / 'b'}" in caplog.text
+
+
+def test_some_shards_of_a_whole_set_can_be_verified_alone(tmp_path):
+    write_set(tmp_path, 4)
+    assert verify([tmp_path / f"a-0000{n}-of-00004.tfrecord" for n in (1, 2)]).ok
+    with pytest.raises(ShardError, match="not among the files: .*a-00000-of-00004"):
+        merge(tmp_path / "a-0000[12]-*", tmp_path / "merged")
+
+
+def test_a_shard_of_a_lone_writer_is_held_against_the_manifest_by_itself(tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord", max_records=2) as writer:
+        for record in RECORDS[:6]:
+            writer.write(record)
+    os.truncate(writer.paths[2], place_of(5) - place_of(4))  # at a record's edge
+    assert kinds(verify(writer.paths[2])) == ["count"] and verify(writer.paths[1]).ok

@@ -1,0 +1,416 @@
+"""Shards are written: real files, real processes, no TensorFlow."""
+
+import errno
+import gzip
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from conftest import program
+from shards_on_disk import RECORDS, names_in, packed, whole_in, write_set
+
+import tfmagic
+from tfmagic.context import TaskContext, acting_as
+from tfmagic.tfrecord import (
+    ShardError,
+    ShardExists,
+    ShardsMissing,
+    ShardWriteError,
+    ShardWriter,
+    iterate,
+    merge,
+    read_manifests,
+    split,
+    verify,
+)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "GZIP", ""])
+def test_what_is_written_comes_back_in_order(tmp_path, compression):
+    with ShardWriter(tmp_path / "train.tfrecord", task=(3, 8), compression=compression) as writer:
+        for record in RECORDS:
+            writer.write(record)
+        assert writer.records == 1000
+        assert names_in(tmp_path) == [".train-00003-of-00008.tfrecord.writing"]
+    assert names_in(tmp_path) == ["train-00003-of-00008.manifest.json", "train-00003-of-00008.tfrecord"]
+    (path,) = writer.paths
+    data = path.read_bytes()
+    assert (gzip.decompress(data) if compression else data) == packed(RECORDS)
+    assert list(iterate(path)) == RECORDS
+    assert verify(path).ok
+
+
+def test_the_manifest_has_counts_bytes_and_checksums(tmp_path):
+    from crc32c import crc32c
+
+    with ShardWriter(tmp_path / "a.tfrecord", task=(1, 2), max_records=400) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    content = json.loads((tmp_path / "a-00001-of-00002.manifest.json").read_text())
+    assert (content["version"], content["task"], content["tasks"]) == (1, 1, 2)
+    assert [f["records"] for f in content["files"]] == [400, 400, 200]
+    for entry in content["files"]:
+        data = (tmp_path / entry["name"]).read_bytes()
+        assert (entry["bytes"], entry["crc32c"]) == (len(data), f"{crc32c(data):08x}")
+    (manifest,) = read_manifests(tmp_path / "a.tfrecord")
+    assert manifest.records == 1000 and manifest == writer.manifest
+
+
+def test_shards_that_a_task_rolls_are_named_when_their_number_is_known(tmp_path):
+    with ShardWriter(tmp_path / "a-*.tfrecord", task=(1, 2), max_bytes=20_000) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    assert [p.name for p in writer.paths] == [
+        f"a-00001-of-00002-{part:05}-of-00004.tfrecord" for part in range(4)
+    ]
+    assert all(path.stat().st_size <= 20_000 for path in writer.paths)
+    assert list(iterate(tmp_path / "a-*.tfrecord")) == RECORDS
+
+
+def test_a_lone_writer_numbers_what_it_rolls_as_shards(tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord", max_records=300) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    assert [p.name for p in writer.paths] == [f"a-{part:05}-of-00004.tfrecord" for part in range(4)]
+    assert verify(tmp_path / "a.tfrecord").ok and list(iterate(tmp_path / "a.tfrecord")) == RECORDS
+
+
+def test_a_record_larger_than_a_shard_has_a_shard_of_its_own(tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord", max_bytes=10) as writer:
+        for record in (b"x" * 50, b"y" * 50):
+            writer.write(record)
+    assert len(writer.paths) == 2 and verify(writer.paths).ok
+
+
+def test_thousands_of_shards_do_not_need_as_many_open_files(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    with ShardWriter(tmp_path / "a.tfrecord", max_records=1) as writer:
+        for record in RECORDS[:200]:
+            writer.write(record)
+        assert len(os.listdir("/proc/self/fd")) <= before + 2
+    assert len(writer.paths) == 200 and list(iterate(tmp_path / "a.tfrecord")) == RECORDS[:200]
+
+
+def test_a_failure_inside_with_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError), ShardWriter(tmp_path / "a.tfrecord", max_records=2) as writer:
+        for _ in range(7):
+            writer.write(b"x")
+        raise RuntimeError
+    assert names_in(tmp_path) == []
+    with pytest.raises(ShardError, match="discarded"):
+        writer.write(b"x")
+
+
+def test_a_writer_that_nobody_closes_leaves_nothing(tmp_path):
+    writer = ShardWriter(tmp_path / "a.tfrecord")
+    writer.write(b"x")
+    del writer
+    assert names_in(tmp_path) == []
+
+
+class Message:
+    def SerializeToString(self):
+        return b"serialized"
+
+
+def test_messages_and_all_kinds_of_bytes_are_records(tmp_path):
+    given = [b"a", bytearray(b"b"), memoryview(b"c"), Message(), b""]
+    with ShardWriter(tmp_path / "a.tfrecord") as writer:
+        for record in given:
+            writer.write(record)
+    assert list(iterate(writer.paths)) == [b"a", b"b", b"c", b"serialized", b""]
+
+
+@pytest.mark.parametrize(
+    "record, said",
+    [("text", "encode"), ({"x": 1}, "tf.train.Example"), (None, "NoneType"), (3, "int"), (Message, "type")],
+)
+def test_other_things_are_no_records(tmp_path, record, said):
+    with ShardWriter(tmp_path / "a.tfrecord") as writer:
+        writer.write(b"kept")
+        with pytest.raises(TypeError, match=said):
+            writer.write(record)
+    assert list(iterate(writer.paths)) == [b"kept"]
+
+
+WRITE_FOR_EVER = """
+    import sys
+    from tfmagic.tfrecord import ShardWriter
+    writer = ShardWriter(sys.argv[1], max_records=20_000, overwrite=True)
+    for n in range(50_000):
+        writer.write(b"x" * 100)
+    print("wrote", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_writer_leaves_nothing_that_is_read_and_the_next_one_cleans_up(tmp_path):
+    code, path = textwrap.dedent(WRITE_FOR_EVER), tmp_path / "a.tfrecord"
+    with program(sys.executable, "-c", code, path, stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "wrote\n"
+        with pytest.raises(ShardExists, match="another writer at this moment"):
+            ShardWriter(tmp_path / "a.tfrecord", overwrite=True)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        left = names_in(tmp_path)
+        assert len(left) == 3 and all(name.startswith(".a-00000-of-00001") for name in left)
+        with pytest.raises(ShardsMissing, match="left by a killed writer"):
+            verify(tmp_path / "a-*")
+        with ShardWriter(tmp_path / "a.tfrecord") as writer:
+            writer.write(b"new")
+        assert names_in(tmp_path) == ["a-00000-of-00001.manifest.json", "a-00000-of-00001.tfrecord"]
+        assert list(iterate(writer.paths)) == [b"new"]
+
+
+def test_two_writers_of_one_name_are_told(tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord", task=(0, 2)) as first:
+        with pytest.raises(ShardExists, match="lose records silently"):
+            ShardWriter(tmp_path / "a.tfrecord", task=(0, 2))
+        with ShardWriter(tmp_path / "a.tfrecord", task=(1, 2)) as second:
+            second.write(b"2")
+        first.write(b"1")
+    assert list(iterate(tmp_path / "a.tfrecord")) == [b"1", b"2"]
+
+
+def test_a_fork_of_the_writers_process_takes_nothing_away(tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord") as writer:
+        writer.write(b"x")
+        if (pid := os.fork()) == 0:
+            writer.__del__()
+            os._exit(0)
+        os.waitpid(pid, 0)
+    assert list(iterate(writer.paths)) == [b"x"]
+
+
+def test_shards_of_a_former_run_do_not_mix_with_new_ones(tmp_path):
+    write_set(tmp_path, 4)
+    before = names_in(tmp_path)
+    for task in [(0, 8), (2, 4), (0, 1)]:
+        with pytest.raises(ShardExists, match="a-0000._of_00004|a-0000.-of-00004"):
+            ShardWriter(tmp_path / "a.tfrecord", task=task)
+    assert names_in(tmp_path) == before
+    write_set(tmp_path, 2, b"new", overwrite=True)
+    assert list(iterate(tmp_path / "a.tfrecord")) == [b"new", b"new"]
+    assert len(names_in(tmp_path)) == 4
+
+
+def test_overwriting_leaves_the_old_ones_until_the_new_ones_are_whole(tmp_path):
+    write_set(tmp_path, 1)
+    with pytest.raises(RuntimeError), ShardWriter(tmp_path / "a.tfrecord", overwrite=True) as writer:
+        writer.write(b"new")
+        raise RuntimeError
+    assert list(iterate(tmp_path / "a.tfrecord")) == [b"old"] and verify(tmp_path / "a.tfrecord").ok
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path):
+    writer = ShardWriter(tmp_path / "a.tfrecord")
+    writer.write(b"x")
+    (tmp_path / "a-00000-of-00001.tfrecord").write_bytes(b"foreign")
+    with pytest.raises(ShardExists, match="a-00000-of-00001.tfrecord"):
+        writer.close()
+    assert names_in(tmp_path) == ["a-00000-of-00001.tfrecord"]
+    assert (tmp_path / "a-00000-of-00001.tfrecord").read_bytes() == b"foreign"
+
+
+@pytest.mark.parametrize(
+    "pattern, said",
+    [
+        ("gs://bucket/a.tfrecord", "remote"),
+        ("nowhere/a.tfrecord", "no folder .*nowhere"),
+        ("a.tfrecord/", "name of the shards is missing"),
+        (".a.tfrecord", "hidden"),
+        ("a-00001-of-00002.tfrecord", "without number"),
+        ("[ab]*.tfrecord", "without number"),
+        ("", "no path"),
+    ],
+)
+def test_names_that_cannot_be(tmp_path, monkeypatch, pattern, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ShardError, ShardWriteError), match=said):
+        ShardWriter(pattern)
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"task": (2, 2)},
+        {"task": (0, 0)},
+        {"task": 1},
+        {"task": (True, 2)},
+        {"compression": "zip"},
+        {"max_records": 0},
+        {"max_bytes": 1.5},
+    ],
+)
+def test_arguments_that_make_no_sense(tmp_path, arguments):
+    with pytest.raises(ShardError):
+        ShardWriter(tmp_path / "a.tfrecord", **arguments)
+    assert names_in(tmp_path) == []
+
+
+def test_a_merge_knows_the_same_compressions(tmp_path):
+    whole = whole_in(tmp_path)
+    with pytest.raises(ShardError, match="compression is None or 'gzip', not 'zip'"):
+        merge(whole, tmp_path / "new", compression="zip")
+    assert names_in(tmp_path) == [whole.name]
+    merge(whole, tmp_path / "new", compression="GZIP")
+    assert (tmp_path / "new").read_bytes()[:2] == b"\x1f\x8b" and verify(tmp_path / "new").ok
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    one, two = np.arange(1, 3)
+    with ShardWriter(tmp_path / "a.tfrecord", task=(one, two), max_records=one, max_bytes=two) as writer:
+        for record in (b"a", b"b"):
+            writer.write(record)
+    assert len(writer.paths) == 2 and writer.paths[0].name.startswith("a-00001-of-00002-00000-of-00002")
+    assert verify(writer.paths, workers=one).records == 2
+    assert len(split(writer.paths, tmp_path / "b.tfrecord", count=two)) == 2
+
+
+def as_task(kind, index, spec):
+    return acting_as(TaskContext(kind, index, spec, False), lambda timeout: 0)
+
+
+def test_the_place_of_a_task_is_that_among_chief_and_workers(tmp_path):
+    spec = {"ps": ["a:1"], "worker": ["a:2", "a:3"], "chief": ["a:4"]}
+    for kind, index, place in [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)]:
+        with as_task(kind, index, spec), ShardWriter(tmp_path / "a.tfrecord") as writer:
+            assert (writer.index, writer.count) == (place, 3)
+    with as_task("ps", 0, spec), pytest.raises(ShardError, match=r"ps-0 takes no part.*task=\(index"):
+        ShardWriter(tmp_path / "b.tfrecord")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    code = """
+        import resource, signal, sys
+        from tfmagic.tfrecord import ShardWriter, ShardWriteError
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+        writer = ShardWriter(sys.argv[1])
+        try:
+            for n in range(100_000):
+                writer.write(b"x" * 100)
+        except ShardWriteError as error:
+            print(error.errno, error.filename, "larger than" in str(error))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "a.tfrecord")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{errno.EFBIG} {tmp_path / 'a-00000-of-00001.tfrecord'} True\n"
+    assert names_in(tmp_path) == []
+
+
+FULL = """
+    import resource, signal, sys
+    from tfmagic import cli
+    from tfmagic.tfrecord import ShardWriter, ShardWriteError
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+    if sys.argv[2] != "write":
+        sys.exit(cli.main(["tfrecord", *sys.argv[2:]]))
+    with ShardWriter(sys.argv[3], max_records=1) as writer:
+        for _ in range(3):
+            writer.write(b"x")
+"""
+
+
+@pytest.mark.parametrize(
+    "limit, words",
+    [
+        (20_000, ["salvage", "SRC", "new"]),
+        (20_000, ["merge", "SRC", "new"]),
+        (20_000, ["split", "--shards", "2", "SRC", "new"]),
+        (100, ["write", "new"]),  # the shards are smaller, their manifest is not
+    ],
+)
+def test_whatever_does_not_fit_leaves_nothing_and_what_was_read_is_unharmed(tmp_path, limit, words):
+    whole = whole_in(tmp_path)
+    before = whole.read_bytes()
+    places = {"SRC": str(whole), "new": str(tmp_path / "new")}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FULL), str(limit), *(places.get(w, w) for w in words)],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "larger than a file" in done.stderr) == (1 if words[0] == "write" else 2, True)
+    assert names_in(tmp_path) == [whole.name] and whole.read_bytes() == before
+
+
+def test_no_space_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    writer = ShardWriter(tmp_path / "a.tfrecord")
+    real = os.write
+
+    def full(fd, data):
+        if fd == writer._file.pending.fd:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    writer.write(b"x")
+    with pytest.raises(ShardWriteError, match="disk is full") as caught:
+        writer.close()
+    assert caught.value.errno == errno.ENOSPC and names_in(tmp_path) == []
+
+
+def test_a_failure_that_is_passed_over_does_not_look_like_success(tmp_path, monkeypatch):
+    real = os.write
+
+    def interrupted(fd, data):
+        real(fd, data[:10])
+        raise KeyboardInterrupt
+
+    writer = ShardWriter(tmp_path / "a.tfrecord")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "write", interrupted)
+        writer.write(bytes(1 << 20))
+    with pytest.raises(ShardError, match="is failed"):
+        writer.write(b"x")
+    with pytest.raises(ShardError, match="nothing of .*a-00000-of-00001.tfrecord was written"):
+        writer.close()
+    assert names_in(tmp_path) == []
+    with ShardWriter(tmp_path / "a.tfrecord") as writer:
+        writer.discard()  # on purpose
+    assert names_in(tmp_path) == []
+
+
+def test_a_folder_that_is_not_ours_is_told():
+    with pytest.raises(ShardWriteError, match="choose another") as caught:
+        ShardWriter("/sys/a.tfrecord")  # where root may write no file either
+    assert caught.value.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def test_sets_that_differ_by_their_suffix_have_manifests_of_their_own(tmp_path):
+    for suffix, count in ((".tfrecord", 1), (".tfrecord.gz", 2), (".records", 3)):
+        with ShardWriter(tmp_path / f"a{suffix}") as writer:
+            for _ in range(count):
+                writer.write(b"x")
+    assert len(names_in(tmp_path)) == 6
+    for suffix, count in ((".tfrecord", 1), (".tfrecord.gz", 2), (".records", 3)):
+        (manifest,) = read_manifests(tmp_path / f"a{suffix}")
+        assert manifest.records == count and verify(tmp_path / f"a{suffix}").ok
+
+
+def test_one_file_by_two_names_is_one_file(tmp_path, monkeypatch):
+    whole = whole_in(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert len(list(iterate([whole, whole.name, f"../{tmp_path.name}/{whole.name}"]))) == 1000
+
+
+def test_every_error_can_be_pickled():
+    made = ShardWriteError(errno.ENOSPC, "full", "/a")
+    again = pickle.loads(pickle.dumps(made))
+    assert (type(again), again.errno, again.filename) == (ShardWriteError, errno.ENOSPC, "/a")
+    for kind in (ShardError, ShardExists, ShardsMissing):
+        assert str(pickle.loads(pickle.dumps(kind("why")))) == "why"
+        assert issubclass(kind, tfmagic.TfmagicError)
+    assert issubclass(ShardsMissing, FileNotFoundError) and issubclass(ShardExists, FileExistsError)
