@@ -26,9 +26,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import context, origins, pickling, tracebacks
+from tfmagic import context, origins, pickling
 from tfmagic.errors import TfmagicError
-from tfmagic.events import CellRaised, CellReturned, Displayed, TaskReady, WriterWanted
+from tfmagic.events import Displayed, TaskReady, WriterWanted
 from tfmagic.hdf5 import guarding
 from tfmagic.orders import (
     AbortCollectives,
@@ -47,13 +47,13 @@ from tfmagic.runs import SCRATCH, attempt_mark
 from tfmagic.spec import TaskId
 from tfmagic.task import collectives, debugger, exits, scopes, streams, waits
 from tfmagic.task.places import Lookout
+from tfmagic.task.reports import HOST, Attempt, Reports
 from tfmagic.task.shell import CellRunner, encode_bundle
 from tfmagic.task.turns import Turns
 from tfmagic.task.waiting import Barriers, Keyboard
 from tfmagic.task.waits import StuckWatch
 from tfmagic.wire import Channel
 
-_HOST = socket.gethostname()
 _LINE_MS = 150  # between two looks at the line that the cell is at
 _WATCH_MS = 20  # between two looks at a main thread whose peer has failed
 
@@ -110,6 +110,7 @@ class TaskProgram:
         self.barriers = Barriers(boot, channel)
         self.keyboard = Keyboard(boot, channel)
         self.runner = CellRunner(self._send_display, self._ask)
+        self.reports = Reports(boot, channel, self.runner)
         self.cell = RunCell(0)
         self.running = False
         self.pid = os.getpid()
@@ -118,9 +119,6 @@ class TaskProgram:
         self.ended_cell = 0
         self.lookout = Lookout(boot)
         self.release: tuple[AbortCollectives, StuckWatch] | None = None  # to be done when this task is stuck
-        self.bound = False
-        self.received: dict[str, Any] = {}
-        self.reported: frozenset[str] = frozenset()
         self.servers: list[Any] = []
 
     def serve(self) -> NoReturn:
@@ -130,7 +128,7 @@ class TaskProgram:
         self._install_context()
         self._prepare_tensorflow()
         threading.Thread(target=self._listen, name="tfmagic-control", daemon=True).start()
-        self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), _HOST))
+        self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), HOST))
         while True:
             self._run(self._next_command())
 
@@ -314,7 +312,8 @@ class TaskProgram:
                 streams.write_line(notice)
         started = time.perf_counter()
         entered = scopes.take_scopes()
-        value, error, raised_at = self._attempt(cell)
+        attempt = self._attempt(cell)
+        error = attempt.error
         if os.getpid() != self.pid:
             exits.end_child(error)
         seconds = time.perf_counter() - started
@@ -322,20 +321,21 @@ class TaskProgram:
         if cell.exits and isinstance(error, SystemExit):
             pass  # the exit code says all
         elif error is None:
-            self._report_return(cell, value, seconds)
+            self.reports.report_return(cell, attempt.value, seconds)
         else:
             if waits.is_interrupt(error):
                 scopes.put_back(entered)
-            self._report_error(cell, error, seconds, raised_at)
+            if not cell.debug:
+                self.last_error = error
+            self.reports.report_error(cell, attempt, seconds)
         if cell.exits:
             self.turns.leave()
             exits.end_program(error)
 
-    def _attempt(self, cell: RunCell) -> tuple[Any, BaseException | None, float]:
-        """Run the user's code: its value, or what it raised and when. Interrupts reach this part alone."""
+    def _attempt(self, cell: RunCell) -> Attempt:
+        """Run the user's code. Interrupts reach this part alone."""
         error: BaseException | None = None
-        value, raised_at = None, 0.0
-        self.bound = False
+        value, raised_at, bound = None, 0.0, False
         try:
             self.running = True
             if self.interrupted_cell == cell.cell:
@@ -344,8 +344,8 @@ class TaskProgram:
             for file, text in cell.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
             for packed in cell.names:
-                self._bind(packed)
-            self.bound = True
+                self.reports.bind(packed)
+            bound = True
             if cell.debug:
                 self._debug()
             elif cell.tf_config:
@@ -358,7 +358,7 @@ class TaskProgram:
         finally:
             self.running = False
             self.ended_cell = cell.cell
-        return value, error, raised_at
+        return Attempt(value, error, raised_at, bound)
 
     def _debug(self) -> None:
         if self.last_error is None:
@@ -375,11 +375,6 @@ class TaskProgram:
         self._install_context()
         return resets
 
-    def _bind(self, packed: Packed) -> None:
-        names = pickling.loads(packed, self.runner.namespace)
-        self.runner.namespace.update(names)
-        self.received.update(names)
-
     def _execute(self, cell: RunCell) -> Any:
         if not cell.source:
             return None
@@ -391,101 +386,3 @@ class TaskProgram:
         if hasattr(result, "__await__"):
             return self.runner.wait_for(result)
         return result
-
-    # -- reporting --
-
-    def _report_return(self, cell: RunCell, value: Any, seconds: float) -> None:
-        packed, problem = self._pack(value) if cell.want_value and value is not None else (None, "")
-        pulled: dict[str, Packed] = {}
-        failed: dict[str, str] = {}
-        for name in cell.pull:
-            item, reason = self._pull(name)
-            if item is not None:
-                pulled[name] = item
-            else:
-                failed[name] = reason
-        self.channel.send(
-            CellReturned(
-                self.boot.task,
-                self.boot.attempt,
-                cell.cell,
-                seconds,
-                streams.log_offset(),
-                packed,
-                problem,
-                pulled,
-                failed,
-                self._owned_names(),
-                streams.take_lost_bytes(),
-            )
-        )
-
-    def _pull(self, name: str) -> tuple[Packed | None, str]:
-        if name not in self.runner.namespace:
-            return None, "there is no such variable on the task"
-        return self._pack(self.runner.namespace[name])
-
-    def _pack(self, value: Any) -> tuple[Packed | None, str]:
-        """The value for the notebook, or why it cannot travel."""
-        try:
-            stream, buffers = pickling.dumps(
-                value, self.runner.namespace, self._notebook_has, for_notebook=True
-            )
-            return pickling.pack(stream, buffers), ""
-        except Exception as error:  # the user's own __reduce__ may raise anything
-            return None, f"{type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
-
-    def _notebook_has(self, name: str) -> bool:
-        return name in self.received and self.runner.namespace.get(name) is self.received[name]
-
-    def _report_error(self, cell: RunCell, error: BaseException, seconds: float, raised_at: float) -> None:
-        where = f"{self.boot.task} (pid {os.getpid()}, {_HOST})"
-        interrupted = waits.is_interrupt(error)
-        if interrupted:
-            collectives.note_interrupt(error.__traceback__)
-        if not cell.debug:
-            self.last_error = error
-        if type(error).__name__ == "DataLossError":
-            _explain_data_loss(error, seconds)
-        if isinstance(error, SystemExit):
-            packed = exits.exit_error(error, where)
-        else:
-            main, has = self.runner.namespace, self._notebook_has
-            packed = tracebacks.pack_error(error, main, has, where, cell.filename)
-        if cell.exits:
-            sys.stderr.write(packed.text)  # as of any process that ends so
-        event = CellRaised(
-            self.boot.task,
-            self.boot.attempt,
-            cell.cell,
-            seconds,
-            streams.log_offset(),
-            packed,
-            interrupted,
-            self._owned_names(),
-            streams.take_lost_bytes(),
-            self.bound,
-            raised_at,
-        )
-        self.channel.send(event)
-
-    def _owned_names(self) -> tuple[str, ...] | None:
-        """The names that cells assigned, or None where they are those reported last."""
-        received, builtin = self.received, self.runner.builtin_names
-        owned = frozenset(
-            name
-            for name, value in self.runner.namespace.items()
-            if name not in builtin and (name not in received or value is not received[name])
-        )
-        if owned == self.reported:
-            return None
-        self.reported = owned
-        return tuple(owned)
-
-
-def _explain_data_loss(error: BaseException, seconds: float) -> None:
-    """Say which file it is, which only this process can know: a note, as of the hints in the notebook."""
-    from tfmagic.tfrecord import explaining
-
-    if told := explaining.explain(error, seconds):
-        tracebacks.add_note(error, f"hint: {told}")
