@@ -1,7 +1,6 @@
 """Looking at processes: bounded in cost, and a warning before memory runs out."""
 
 import os
-import time
 
 import pytest
 
@@ -27,11 +26,27 @@ def test_one_that_has_ended_is_known_by_nothing():
 def test_weighing_is_bounded_whatever_the_number():
     sampler = Sampler()
     pids = {n: os.getpid() for n in range(2000)}
-    began = time.monotonic()
-    while time.monotonic() - began < 2:
+    looks = 2000 // 128 + 1
+    for _ in range(looks):
         sampler.sample(pids)
+    assert len(sampler.usage) == 2000, "each in its turn"
     weighed = sum(usage.memory_bytes is not None for usage in sampler.usage.values())
-    assert 0 < weighed < 2000 and len(sampler.usage) == 2000
+    assert 0 < weighed <= looks * 4
+
+
+def test_each_comes_in_its_turn_while_others_are_weighed(monkeypatch):
+    looked_at = []
+    monkeypatch.setattr("tfmagic.resources._SHARE", 1e9)  # weighing is never too dear
+    monkeypatch.setattr(
+        Sampler, "_look_at", lambda _, key, *how: looked_at.append(key) or Usage(memory_bytes=1)
+    )
+    sampler, pids = Sampler(), dict.fromkeys(range(256), os.getpid())
+    for _ in range(4):
+        sampler.sample(pids)
+    looked_at.clear()
+    for _ in range(2):
+        sampler.sample(pids)
+    assert sorted(looked_at) == sorted(pids)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ with TensorFlow in it. So processes are weighed in turn, as far as a share of on
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from collections.abc import Collection, Hashable, Mapping
@@ -60,7 +59,7 @@ class Sampler(Generic[K]):
         self.usage: dict[K, Usage] = {}
         self._processes: dict[K, psutil.Process] = {}
         self._cpu: dict[K, tuple[float, float]] = {}
-        self._turn = itertools.count()
+        self._looked_at = self._weighed = 0  # how many, in their turn
         self._started = time.monotonic()
         self._spent_s = 0.0
 
@@ -77,10 +76,12 @@ class Sampler(Generic[K]):
             self._processes.pop(gone, None)
         is_dear = self._spent_s > _SHARE * (time.monotonic() - self._started)
         most = max(len(alive) // 2, _LEAST_AT_ONCE) if is_dear else len(alive)
-        looked_at = self._next_ones(list(alive), min(most, _LOOKED_AT_ONCE))
+        looked_at = _in_turn(list(alive), self._looked_at, min(most, _LOOKED_AT_ONCE))
+        self._looked_at += len(looked_at)
         new = [key for key in looked_at if self.usage.get(key, Usage()).memory_bytes is None]
         old = [key for key in looked_at if key not in new]
-        weighed = set() if is_dear else set(self._next_ones(old, _WEIGHED_AT_ONCE))
+        weighed = set() if is_dear else set(_in_turn(old, self._weighed, _WEIGHED_AT_ONCE))
+        self._weighed += len(weighed)
         for key in looked_at:
             self.usage[key] = self._look_at(key, alive[key], key in weighed)
         for key in [key for key in looked_at if key in closely][:_CLOSELY_AT_ONCE]:
@@ -89,12 +90,6 @@ class Sampler(Generic[K]):
         for key in new[:_WEIGHED_AT_ONCE]:  # once for each process: beside the budget
             self.usage[key] = self._look_at(key, alive[key], True)
         return dict(self.usage)
-
-    def _next_ones(self, keys: list[K], count: int) -> list[K]:
-        if len(keys) <= count:
-            return keys
-        start = next(self._turn) * count
-        return [keys[(start + i) % len(keys)] for i in range(count)]
 
     def _look_at(self, key: K, pid: int, weigh: bool) -> Usage:
         before = self.usage.get(key, Usage())
@@ -122,6 +117,10 @@ class Sampler(Generic[K]):
             return before.cpu_percent
         self._cpu[key] = (cpu_s, now)
         return None if last is None else max(100 * (cpu_s - last[0]) / (now - last[1]), 0.0)
+
+
+def _in_turn(keys: list[K], start: int, count: int) -> list[K]:
+    return [keys[(start + i) % len(keys)] for i in range(min(count, len(keys)))]
 
 
 def wanted_seconds(pid: int) -> float:

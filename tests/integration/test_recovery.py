@@ -207,7 +207,8 @@ def test_a_parameter_server_cluster_goes_on_without_a_lost_step(how):
         if how == "restart":
             wait_until(lambda: cluster.status()[2]["state"] == "dead")
             cluster.restart("worker-1")
-        assert future.result(60)["chief-0"] == steps
+        # TensorFlow runs again what the killed worker had not answered for: it may have been added already
+        assert future.result(60)["chief-0"] - steps in (0, 1)
         wait_until(lambda: cluster.status()[2]["state"] == "ready")
         assert cluster.status()[2]["restarts"] == 1
         assert cluster.spec.addresses == before
