@@ -84,3 +84,28 @@ def test_a_cluster_gets_a_new_launcher_while_the_killed_one_is_still_being_clean
         """
     )
     assert done.stdout.strip() == "[0]", done.stderr
+
+
+def test_what_autograph_writes_is_gone_with_the_task(tmp_path):
+    import tfmagic
+
+    def add(folder):
+        import tempfile
+
+        import tensorflow as tf
+
+        tempfile.tempdir = folder
+
+        @tf.function
+        def step(x):
+            for _ in tf.range(3):
+                x += 1
+            return x
+
+        return float(step(tf.constant(1.0)))
+
+    with tfmagic.Cluster(workers=1) as cluster:
+        assert cluster.run(add, str(tmp_path), view="quiet")["worker-0"] == 4
+        folder = cluster.run_folder.folder
+        assert [path.suffix for path in folder.glob("*.scratch/__autograph*")] == [".py"]
+    assert not list(folder.glob("**/__autograph*")) and not os.listdir(tmp_path)

@@ -114,6 +114,9 @@ class TaskProgram:
         self.cell = RunCell(0)
         self.running = False
         self.pid = os.getpid()
+        self.scratch = os.path.join(
+            os.path.dirname(boot.stacks_path), f"{boot.task.name}-{boot.attempt}{SCRATCH}"
+        )
         self.interrupted_cell = self.interrupting = self.sending = 0  # numbers of cells, which begin at 1
         self.last_error: BaseException | None = None
         self.ended_cell = 0
@@ -255,11 +258,10 @@ class TaskProgram:
         config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
         me = context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
-        folder = os.path.dirname(self.boot.stacks_path)
         reach = context.Reach(
             lambda timeout: self._meet(context.BARRIER, self.cell.tasks, timeout),
             lambda timeout: self._meet(context.TRAINERS_BARRIER, self._trainers(), timeout),
-            os.path.join(folder, f"{task.name}-{self.boot.attempt}{SCRATCH}"),
+            self.scratch,
             self._want_writer,
         )
         context.install(me, reach)
@@ -276,6 +278,7 @@ class TaskProgram:
         if not self.boot.is_plain:
             collectives.install(self.boot, self._meet)
         autograph.know_print()
+        autograph.keep_files_in(self.scratch)
         if self.boot.keras_fix:
             keras_repair.install()
         guarding.begin_task()
