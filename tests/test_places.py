@@ -1,5 +1,6 @@
 """Where a cell is, as the side thread of a task sees it: real frames of real threads."""
 
+import gc
 import linecache
 import queue
 import sys
@@ -11,7 +12,7 @@ from conftest import wait_until
 from tfmagic.events import Wait
 from tfmagic.orders import RunCell, TaskBoot
 from tfmagic.spec import TaskId
-from tfmagic.task import places
+from tfmagic.task import places, waits
 
 A = TaskId("worker", 0)
 NAME = "<tfcluster-77>"
@@ -134,3 +135,33 @@ def test_the_next_call_in_the_same_place_of_memory_is_another_one():
 )
 def test_collectives_have_their_names(op, name):
     assert places._collective_name(op) == name
+
+
+@pytest.mark.parametrize("look", ["place", "stuck"])
+def test_no_garbage_is_collected_while_frames_of_another_thread_are_looked_at(look):
+    """What a collection deletes lets the other thread run on, and its frames end under our eyes."""
+    boot = TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False)
+    lookout, watch, collected = places.Lookout(boot), waits.StuckWatch(), []
+
+    def note(phase, info):
+        frame = sys._getframe(1)
+        while frame is not None:
+            collected.append(frame.f_code.co_name)
+            frame = frame.f_back
+
+    def look_aside():
+        gc.callbacks.append(note)
+        gc.set_threshold(1)  # anything that is made sets off a collection
+        try:
+            lookout.look(RunCell(cell=1)) if look == "place" else watch.is_stuck()
+            [[] for _ in range(9)]
+        finally:
+            gc.set_threshold(*threshold)
+            gc.callbacks.remove(note)
+
+    threshold = gc.get_threshold()
+    side = threading.Thread(target=look_aside)
+    side.start()
+    side.join()
+    assert collected and gc.isenabled()
+    assert not {"_look", "find_frame", "main_frame", "call_in_tensorflow"} & set(collected)

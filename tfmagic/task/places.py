@@ -19,6 +19,7 @@ from typing import Any
 
 from tfmagic.events import LineReached, Wait
 from tfmagic.orders import RunCell, TaskBoot
+from tfmagic.task import frames
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _NAME_CHARACTERS = 60
@@ -73,12 +74,13 @@ class Lookout:
     def look(self, cell: RunCell) -> LineReached | None:
         """Where the cell is, if that is not what was said last."""
         try:
-            return self._look(cell)
+            with frames.looking():
+                return self._look(cell)
         except Exception:  # frames change under our eyes, and code may be of any form: there is a next look
             return None
 
     def _look(self, cell: RunCell) -> LineReached | None:
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        frame = frames.main_frame()
         found = find_frame(frame, cell.filename)
         if frame is None or found is None:
             return None

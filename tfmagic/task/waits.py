@@ -11,14 +11,13 @@ from __future__ import annotations
 import abc
 import concurrent.futures
 import multiprocessing.pool
-import sys
 import threading
 import time
 from types import FrameType
 from typing import Any
 
 from tfmagic import wire
-from tfmagic.task import exposure
+from tfmagic.task import exposure, frames
 
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_ROOMS = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
@@ -113,7 +112,9 @@ class StuckWatch:
 
     def is_stuck(self) -> bool:
         """Look again."""
-        call, now, cpu_s = call_in_tensorflow(), time.monotonic(), time.process_time()
+        with frames.looking():
+            call = call_in_tensorflow()
+        now, cpu_s = time.monotonic(), time.process_time()
         if call is None or call is not self._call:
             self._call, self._since, self._cpu_s = call, now, cpu_s
             return False
@@ -132,7 +133,7 @@ def call_in_tensorflow() -> FrameType | None:
     A strategy's eager `run` makes its collectives in threads of its own, for which the main thread
     waits in Python's library.
     """
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frame = frames.main_frame()
     while frame is not None and frame.f_code.co_filename in _WAITING_ROOMS:
         frame = frame.f_back
     return frame if frame is not None and _TENSORFLOW in frame.f_code.co_filename else None
