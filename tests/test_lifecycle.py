@@ -20,6 +20,7 @@ from tfmagic.states import (
     Abort,
     AnswerBarrier,
     Cancel,
+    End,
     FinishCell,
     Interrupt,
     Launch,
@@ -82,12 +83,25 @@ def test_events_of_an_earlier_attempt_change_nothing():
     assert h.state == before
 
 
-def test_a_restart_kills_and_launches_again_at_the_end_of_the_old_process():
+def test_a_restart_lets_a_process_end_and_launches_again_when_it_has():
     h = started(A, B)
-    assert h.happen(LaunchRequested((A,))) == [Signal(A, SIGKILL)]
-    assert h.tick() == []
+    assert h.happen(LaunchRequested((A,)), now=10) == [End(A)]
+    assert h.tick(10.9) == [] and h.wake_at == 11
+    assert h.happen(TaskExited(A, 1, 0)) == [Launch(A, 2)]
+    assert h.phase(B) is Phase.READY and h.tick(12) == []
+
+
+def test_a_process_that_does_not_end_by_itself_is_killed():
+    h = started(A)
+    h.happen(LaunchRequested((A,)), now=10)
+    assert h.tick(11) == [Signal(A, SIGKILL)] and h.tick(12) == []
     assert h.happen(TaskExited(A, 1, -9)) == [Launch(A, 2)]
-    assert h.phase(B) is Phase.READY
+
+
+def test_a_restart_kills_a_process_that_runs_a_cell():
+    h = started(A)
+    h.run(A)
+    assert h.happen(LaunchRequested((A,))) == [Signal(A, SIGKILL)]
 
 
 def test_a_dead_task_stays_dead_without_a_policy():
@@ -306,11 +320,21 @@ def test_tasks_that_wait_at_different_barriers_are_told_so():
     assert "worker-0 at barrier 1, worker-1 at strategy 1" in answers[0].reason
 
 
-def test_nothing_is_done_while_stopping():
+def test_a_stop_lets_those_end_that_run_nothing_and_kills_the_others():
+    h = History(A, B, C)
+    h.happen(TaskReady(A, 1, 101, "host"), TaskReady(B, 1, 102, "host"))
+    h.run(B)
+    assert h.happen(StopRequested(), now=10) == [End(A), Signal(B, SIGKILL), Signal(C, SIGKILL)]
+    assert h.happen(TaskExited(B, 1, -9), TaskExited(C, 1, -9)) == []
+    assert h.phase(B) is Phase.STOPPED and not lifecycle.is_over(h.state, 10.5)
+    assert h.happen(TaskExited(A, 1, 0)) == [] and lifecycle.is_over(h.state, 10.5)
+
+
+def test_a_stop_waits_for_nobody_for_ever():
     h = started(A)
-    h.happen(StopRequested())
-    assert h.happen(TaskExited(A, 1, 0)) == []
-    assert h.phase(A) is Phase.STOPPED
+    h.happen(StopRequested(), now=10)
+    h.happen(StopRequested(), now=10.5)
+    assert h.wake_at == 11 and not lifecycle.is_over(h.state, 10.9) and lifecycle.is_over(h.state, 11)
 
 
 # ---- several cells under way ----------------------------------------------------------------------

@@ -96,7 +96,8 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
         case InterruptPressed(tasks, number):
             return _apply_press(state, tasks, number)
         case StopRequested():
-            return replace(state, stopping=True)
+            stop_at = state.stop_at if state.stopping else now + respawns.GOODBYE_S
+            return replace(state, stopping=True, stop_at=stop_at)
         case TaskStarted(task, attempt, pid, fresh):
             if state.tasks[task].attempt != attempt:
                 return state
@@ -191,7 +192,7 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
     if old.attempt != event.attempt:
         return state
     phase = Phase.STOPPED if state.stopping else Phase.PLANNED if old.replace else Phase.DEAD
-    state = with_task(state, task, phase=phase, pid=0, end=event, since=now, replace=False)
+    state = with_task(state, task, phase=phase, pid=0, end=event, since=now, replace=False, kill_at=None)
     state = barriers.forget_task(state, task)
     for cell in state.cells.values():
         if cell.sent and task in cell.waiting_for:
@@ -211,11 +212,21 @@ def still_waits(state: ClusterState, events: Sequence[Event]) -> bool:
 # ---- deciding -----------------------------------------------------------------------------------
 
 
+def is_over(state: ClusterState, now: float) -> bool:
+    """Whether the cluster has been stopped, and its processes have ended or had the time for it."""
+    return state.stopping and (
+        now >= state.stop_at or not any(seen.phase in ALIVE for seen in state.tasks.values())
+    )
+
+
 def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
     """What must be done in `state` at the time `now`."""
-    if state.stopping:
-        return Decision((), state, None)
     actions: list[Action] = []
+    if state.stopping:
+        for task, seen in state.tasks.items():
+            if seen.phase in ALIVE and seen.phase is not Phase.ENDING:
+                state = respawns.end_task(state, task, now, actions)
+        return Decision(tuple(actions), state, state.stop_at)
     state, due = respawns.decide_processes(state, policy, now, actions)
     times = [due]
     needed: set[TaskId] = set()  # by the cells so far: one that finishes now frees its tasks for later ones

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -80,6 +81,13 @@ class RunCell:
 
 
 @dataclass(frozen=True, slots=True)
+class EndTask:
+    """End between two cells, as a Python program ends; `cell` is later than any."""
+
+    cell: int = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
 class InterruptCell:
     """Raise KeyboardInterrupt in this cell; also if it has not begun yet, never in another one."""
 
@@ -146,6 +154,7 @@ class WriteFlood:
 Command = (
     TaskBoot
     | RunCell
+    | EndTask
     | InterruptCell
     | CancelOps
     | AbortCollectives

@@ -14,6 +14,7 @@ from tfmagic.states import (
     SIGKILL,
     Action,
     ClusterState,
+    End,
     Launch,
     Phase,
     Policy,
@@ -26,13 +27,14 @@ from tfmagic.states import (
 _SETTLED = (Phase.READY, Phase.RUNNING)
 _LONGEST_DELAY_S = 30.0
 _LATER_S = 5.0
+GOODBYE_S = 1.0  # for a process that runs nothing to flush its files; mostly it takes some milliseconds
 
 
 def decide_processes(
     state: ClusterState, policy: Policy, now: float, actions: list[Action]
 ) -> tuple[ClusterState, float | None]:
     """Start and end processes; says when the next one is due."""
-    times = []
+    times: list[float | None] = []
     for task, seen in state.tasks.items():
         if seen.phase in _SETTLED and not seen.replace:  # nearly all, nearly always
             continue
@@ -45,14 +47,25 @@ def decide_processes(
         elif seen.phase is Phase.PLANNED:
             state = _launch(state, task, now, actions)
             times.append(_late_at(state.tasks[task], policy))
-        elif seen.phase is not Phase.ENDING and (seen.replace or now >= _late_at(seen, policy)):
-            actions.append(Signal(task, SIGKILL))
-            state = with_task(state, task, phase=Phase.ENDING)
+        elif seen.kill_at is not None and now < seen.kill_at:
+            times.append(seen.kill_at)
+        elif seen.kill_at is not None or _must_end(seen, policy, now):
+            state = end_task(state, task, now, actions)
+            times.append(state.tasks[task].kill_at)
         elif seen.phase is Phase.STARTING:
             times.append(_late_at(seen, policy))
     if policy.dependence_on_chief and _is_chief_dead(state):
         state = _end_with_chief(state, actions)
-    return state, min(times, default=None)
+    return state, min((t for t in times if t is not None), default=None)
+
+
+def end_task(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
+    """End its process: one that runs nothing by itself, as a program does; any other at once."""
+    if state.tasks[task].phase is Phase.READY:
+        actions.append(End(task))
+        return with_task(state, task, phase=Phase.ENDING, kill_at=now + GOODBYE_S)
+    actions.append(Signal(task, SIGKILL))
+    return with_task(state, task, phase=Phase.ENDING, kill_at=None)
 
 
 def restart_delay(seen: TaskState, policy: Policy) -> float:
@@ -84,6 +97,10 @@ def _may_restart(state: ClusterState, seen: TaskState, policy: Policy) -> bool:
         return False
     is_over = policy.dependence_on_chief and _is_chief_dead(state)
     return not is_over or any(s is seen for t, s in state.tasks.items() if t.type == "chief")
+
+
+def _must_end(seen: TaskState, policy: Policy, now: float) -> bool:
+    return seen.phase is not Phase.ENDING and (seen.replace or now >= _late_at(seen, policy))
 
 
 def _late_at(seen: TaskState, policy: Policy) -> float:

@@ -37,7 +37,7 @@ class Phase(enum.Enum):
     STARTING = "starting"
     READY = "ready"
     RUNNING = "running"
-    ENDING = "ending"  # SIGKILL is on its way
+    ENDING = "ending"  # SIGKILL is on its way, or it ends by itself
     DEAD = "dead"
     STOPPED = "stopped"
 
@@ -53,7 +53,7 @@ class TaskState:
     `since` is when it came into its phase; a planned one starts then. `replace`: its end is ours, it gets a
     new process. `restarts` counts those that the policy gave it, `stalls` how often it was found to be
     stalled. `joined` are the attempts of the tasks with which its process has made a collective strategy:
-    TensorFlow lets no other process of theirs in.
+    TensorFlow lets no other process of theirs in. `kill_at` is when one that ends by itself has had the time.
     """
 
     phase: Phase = Phase.PLANNED
@@ -67,6 +67,7 @@ class TaskState:
     restarts: int = 0
     stalls: int = 0
     joined: Mapping[TaskId, int] = field(default_factory=dict)
+    kill_at: float | None = None
 
 
 Outcome = CellReturned | CellRaised | TaskExited | TaskLost
@@ -153,13 +154,14 @@ class ClusterState:
 
     `cells` are the unfinished ones by number, in the order of request. `barriers` are known by cell and
     name: two cells may use the same name. `groups` say, by number, who of the cells that meet there will
-    never come.
+    never come. `stop_at` is when it is over at the latest, once it is stopping.
     """
 
     tasks: Mapping[TaskId, TaskState]
     cells: Mapping[int, CellState] = field(default_factory=dict)
     barriers: Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]] = field(default_factory=dict)
     stopping: bool = False
+    stop_at: float = 0.0
     observed_at: float | None = None
     groups: Mapping[int, Mapping[TaskId, str]] = field(default_factory=dict)
 
@@ -188,6 +190,13 @@ class Launch:
 
     task: TaskId
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Let the task's process end by itself."""
+
+    task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +259,7 @@ class FinishCell:
     cell: CellState
 
 
-Action = Launch | Send | Signal | Interrupt | Cancel | Abort | AnswerBarrier | FinishCell
+Action = Launch | End | Send | Signal | Interrupt | Cancel | Abort | AnswerBarrier | FinishCell
 
 
 @dataclass(frozen=True, slots=True)

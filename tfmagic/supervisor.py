@@ -52,6 +52,7 @@ from tfmagic.orders import (
     BreakBarrier,
     CancelOps,
     CloseLog,
+    EndTask,
     InterruptCell,
     ReleaseBarrier,
     RunCell,
@@ -69,6 +70,7 @@ from tfmagic.states import (
     Cancel,
     CellState,
     ClusterState,
+    End,
     FinishCell,
     Interrupt,
     Launch,
@@ -272,7 +274,7 @@ class Supervisor:
         self._turn.acquire()
         try:
             self._wake_at = self._decide([])
-            while not self.state.stopping:
+            while not lifecycle.is_over(self.state, time.monotonic()):
                 timeout_s = self._poll_timeout(self._wake_at)
                 self._rests_until = time.monotonic() + timeout_s
                 events = list(self.backend.poll(timeout_s, self._resting))
@@ -405,6 +407,8 @@ class Supervisor:
             case Launch(task, attempt):
                 self.closed_logs.discard(task)
                 self.backend.launch(self.boot(task, attempt))
+            case End(task):
+                self.backend.send(task, EndTask())
             case Send(task, command):
                 run = self._cells[command.cell]
                 if self.state.cells[command.cell].queued:  # another cell has written meanwhile

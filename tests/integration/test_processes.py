@@ -5,12 +5,15 @@ import subprocess
 import sys
 import textwrap
 
+import h5py
 import pytest
 
+import tfmagic
 
-def run_script(code, **env):
+
+def run_script(code, *words, **env):
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
+        [sys.executable, "-c", textwrap.dedent(code), *words],
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -87,8 +90,6 @@ def test_a_cluster_gets_a_new_launcher_while_the_killed_one_is_still_being_clean
 
 
 def test_what_autograph_writes_is_gone_with_the_task(tmp_path):
-    import tfmagic
-
     def add(folder):
         import tempfile
 
@@ -109,3 +110,55 @@ def test_what_autograph_writes_is_gone_with_the_task(tmp_path):
         folder = cluster.run_folder.folder
         assert [path.suffix for path in folder.glob("*.scratch/__autograph*")] == [".py"]
     assert not list(folder.glob("**/__autograph*")) and not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["stop", "restart", "kernel's end"])
+def test_what_is_open_in_a_task_is_whole_when_it_has_ended(tmp_path, how):
+    """As after the end of a Python program: files of Python, TensorFlow and HDF5, and what was registered."""
+    done = run_script(
+        """
+        import sys, tfmagic
+
+        def open_all(folder):
+            import atexit, __main__, h5py, tensorflow as tf
+            __main__.text = open(folder + "/text", "w")
+            __main__.text.write("all of it")
+            __main__.records = tf.io.TFRecordWriter(folder + "/records")
+            __main__.records.write(b"all of it")
+            __main__.rows = h5py.File(folder + "/rows.h5", "w")
+            __main__.rows["x"] = [1, 2, 3]
+            atexit.register(lambda: open(folder + "/at exit", "w").close())
+
+        cluster = tfmagic.Cluster(workers=2).start()
+        cluster.run(open_all, sys.argv[1], on="worker-1", view="quiet")
+        if sys.argv[2] in ("stop", "restart"):
+            getattr(cluster, sys.argv[2])()
+        """,
+        str(tmp_path),
+        how,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "text").read_text() == "all of it" and (tmp_path / "at exit").exists()
+    assert list(tfmagic.tfrecord.iterate(tmp_path / "records")) == [b"all of it"]
+    with h5py.File(tmp_path / "rows.h5") as file:
+        assert file["x"][:].tolist() == [1, 2, 3]
+
+
+def test_a_task_that_does_not_end_by_itself_delays_a_stop_by_a_second_at_most(tmp_path):
+    done = run_script(
+        """
+        import sys, tfmagic
+
+        def stay(folder):
+            import __main__, atexit, threading
+            __main__.text = open(folder + "/text", "w")
+            __main__.text.write("all of it")
+            atexit.register(threading.Event().wait)
+
+        with tfmagic.Cluster(workers=1) as cluster:
+            cluster.run(stay, sys.argv[1], view="quiet")
+        """,
+        str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "text").read_text() == "all of it"

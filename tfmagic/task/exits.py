@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
+import io
 import os
 import signal
 import threading
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tfmagic import copies
 from tfmagic.packed import PackedError
 from tfmagic.task import streams
 
+_FILES = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 _INTERRUPTED = 130  # as a shell says it: 128 and SIGINT
 
 
@@ -29,22 +33,35 @@ def exit_code(error: BaseException | None) -> int:
             return 1
 
 
-def end_program(error: BaseException | None) -> NoReturn:
-    """End this process as Python ends a program: its threads first, then what it has registered for the end.
+def end_program(error: BaseException | None, namespace: dict[str, Any]) -> NoReturn:
+    """End this process as Python ends a program: threads, what is registered for the end, then its names.
 
-    Only what follows is left out, since TensorFlow's static destructors and its shutdown barrier may hang.
+    So files that nobody has closed are whole: Python's, and those of TensorFlow and HDF5, whose objects
+    close them as they go. What follows is left out: TensorFlow's static destructors and its shutdown barrier
+    may hang.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the wait for threads, as in any program
     try:
         if isinstance(error, SystemExit) and not isinstance(error.code, int | None):
             streams.write_line(str(error.code))
+        _flush_files()  # first: what follows may take longer than this process is given
         threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls at its end
         atexit._run_exitfuncs()
+        namespace.clear()
+        gc.collect()
+        _flush_files()
     except BaseException:
         traceback.print_exc()
     finally:
         streams.flush_all()
         os._exit(exit_code(error))
+
+
+def _flush_files() -> None:
+    for item in gc.get_objects():
+        if issubclass(type(item), _FILES):  # isinstance() would wake up proxies and lazy modules
+            with contextlib.suppress(OSError, ValueError):  # one that is closed, or can be written no more
+                item.flush()
 
 
 def end_child(error: BaseException | None) -> NoReturn:

@@ -36,6 +36,7 @@ from tfmagic.orders import (
     BreakBarrier,
     CancelOps,
     CloseLog,
+    EndTask,
     InterruptCell,
     ReleaseBarrier,
     RunCell,
@@ -133,9 +134,12 @@ class TaskProgram:
         threading.Thread(target=self._listen, name="tfmagic-control", daemon=True).start()
         self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), HOST))
         while True:
-            self._run(self._next_command())
+            command = self._next_command()
+            if isinstance(command, EndTask):
+                self._end(None)
+            self._run(command)
 
-    def _next_command(self) -> RunCell:
+    def _next_command(self) -> RunCell | EndTask:
         while True:
             try:
                 _signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
@@ -195,7 +199,7 @@ class TaskProgram:
 
     def _obey(self, command: Any) -> None:
         match command:
-            case RunCell():
+            case RunCell() | EndTask():
                 self.turns.bring(command)
             case ReleaseBarrier(name, place):
                 self.barriers.open(name, "", place)
@@ -332,8 +336,11 @@ class TaskProgram:
                 self.last_error = error
             self.reports.report_error(cell, attempt, seconds)
         if cell.exits:
-            self.turns.leave()
-            exits.end_program(error)
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> NoReturn:
+        self.turns.leave()
+        exits.end_program(error, self.runner.namespace)
 
     def _attempt(self, cell: RunCell) -> Attempt:
         """Run the user's code. Interrupts reach this part alone."""

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from tfmagic.orders import RunCell
+from tfmagic.orders import EndTask, RunCell
 from tfmagic.task.processes import Alarm
 
 _ALONE_S = 0.01  # what comes for a cell sooner, such as an interrupt, waits for the rest of it
@@ -27,7 +27,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.side_reads = False
-        self._cells: queue.SimpleQueue[RunCell] = queue.SimpleQueue()
+        self._cells: queue.SimpleQueue[RunCell | EndTask] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._alarm = Alarm()
         self._last_cell = 0
@@ -36,14 +36,14 @@ class Turns:
         """Whether a later cell than this one has come."""
         return ended_cell < self._last_cell
 
-    def bring(self, cell: RunCell) -> None:
+    def bring(self, cell: RunCell | EndTask) -> None:
         """A cell has come. By the thread that reads, which stops reading."""
         with self._lock:
             self.side_reads, self._last_cell = False, cell.cell
             self._cells.put(cell)
         self._alarm.set(_ALONE_S)
 
-    def next_cell(self) -> RunCell | None:
+    def next_cell(self) -> RunCell | EndTask | None:
         """The next cell, having waited for it; None where the caller, the main thread, is to read."""
         with self._lock:
             if not self.side_reads and self._cells.empty():
