@@ -400,6 +400,16 @@ def test_sets_that_differ_by_their_suffix_have_manifests_of_their_own(tmp_path):
         assert manifest.records == count and verify(tmp_path / f"a{suffix}").ok
 
 
+def test_a_set_whose_suffix_begins_alike_is_left_alone_while_it_is_written(tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord.gz", compression="gzip") as packed_one:
+        packed_one.write(b"1")
+        packed_one.next_shard()
+        packed_one.write(b"2")
+        with ShardWriter(tmp_path / "a.tfrecord") as plain:
+            plain.write(b"3")
+    assert list(iterate(packed_one.paths)) == [b"1", b"2"] and list(iterate(plain.paths)) == [b"3"]
+
+
 def test_one_file_by_two_names_is_one_file(tmp_path, monkeypatch):
     whole = whole_in(tmp_path)
     monkeypatch.chdir(tmp_path)

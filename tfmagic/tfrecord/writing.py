@@ -151,7 +151,8 @@ class ShardWriter:
         self._file = RecordFile(PendingFile(self._name.path, overwrite=True), bool(self.compression))
         try:
             self._check_free()
-            for left in glob.glob(f"{glob.escape(str(self._beside()))}.*{WRITING}"):
+            # of this set alone: that of train.tfrecord.gz, whose names begin alike, may be at work beside it
+            for left in glob.glob(f"{glob.escape(str(self._beside()))}.{'[0-9]' * 5}*{WRITING}"):
                 os.unlink(left)  # further shards of a killed writer: its lock is ours now
         except BaseException:
             self.discard()
