@@ -178,6 +178,16 @@ def test_two_writers_of_one_name_are_told(tmp_path):
     assert list(iterate(tmp_path / "a.tfrecord")) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("end", [ShardWriter.close, ShardWriter.discard])
+def test_a_writer_that_has_ended_begins_no_other_shard(tmp_path, end):
+    writer = ShardWriter(tmp_path / "a.tfrecord")
+    end(writer)
+    before = names_in(tmp_path)
+    with pytest.raises(ShardError, match="is closed|is discarded"):
+        writer.next_shard()
+    assert names_in(tmp_path) == before
+
+
 def test_a_fork_of_the_writers_process_takes_nothing_away(tmp_path):
     with ShardWriter(tmp_path / "a.tfrecord") as writer:
         writer.write(b"x")

@@ -16,7 +16,7 @@ import os
 import zlib
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from tfmagic.tfrecord import framing, members, shards
 from tfmagic.tfrecord.errors import ShardError, ShardExists
@@ -174,7 +174,7 @@ class ShardWriter:
         if type(record) is not bytes:
             record = to_bytes(record)
         if self._state != "open":
-            raise ShardError(f"the writer of {self._name.path} is {self._state}")
+            self._refuse()
         if self.max_records or self.max_bytes:
             self._roll(len(record))
         try:
@@ -189,6 +189,8 @@ class ShardWriter:
         Raises:
             ShardWriteError: As of a full disk; then nothing of this writer is left.
         """
+        if self._state != "open":
+            self._refuse()
         try:
             self._file.end()
             if self._done:  # the first one's lock is that of all
@@ -267,6 +269,9 @@ class ShardWriter:
             self.discard()  # a writer that nobody closed: what it has is not known to be complete
 
     # -- inside --
+
+    def _refuse(self) -> NoReturn:
+        raise ShardError(f"the writer of {self._name.path} is {self._state}")
 
     def _fail(self) -> None:
         self.discard()
