@@ -192,9 +192,26 @@ def test_a_fork_of_the_writers_process_takes_nothing_away(tmp_path):
     with ShardWriter(tmp_path / "a.tfrecord") as writer:
         writer.write(b"x")
         if (pid := os.fork()) == 0:
+            writer.__exit__(SystemExit, SystemExit(0), None)
+            writer.close()
             writer.__del__()
             os._exit(0)
         os.waitpid(pid, 0)
+    assert list(iterate(writer.paths)) == [b"x"]
+
+
+def test_a_fork_of_the_writers_process_is_told_that_it_cannot_write(tmp_path):
+    with ShardWriter(tmp_path / "a.tfrecord") as writer:
+        writer.write(b"x")
+        if (pid := os.fork()) == 0:
+            code = 1
+            try:
+                writer.write(b"lost: nobody would close it here")
+            except ShardError as error:
+                code = 0 if "is a fork of it" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
     assert list(iterate(writer.paths)) == [b"x"]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import weakref
 import zlib
 from pathlib import Path
 from types import TracebackType
@@ -110,7 +111,8 @@ class ShardWriter:
     """Writes this task's shards of a set, and a manifest. A context manager.
 
     Within ``with`` nothing is visible; at its end all of it is there, or nothing where it was left by an
-    exception. A killed process leaves a hidden file, which the next writer of that shard writes over.
+    exception. A killed process leaves a hidden file, which the next writer of that shard writes over. A fork
+    of the process cannot write with it.
 
     Args:
         path_pattern: The name of the set, as in ``"data/train.tfrecord"``: the shards are
@@ -146,7 +148,7 @@ class ShardWriter:
         self.manifest: Manifest | None = None
         self._name = ShardName(*shards.base_of(path_pattern), self.index, self.count)
         self._done: list[RecordFile] = []
-        self._state: Literal["open", "closed", "discarded", "failed"] = "open"
+        self._state: Literal["open", "closed", "discarded", "failed", "inherited"] = "open"
         self._pid = os.getpid()
         self._file = RecordFile(PendingFile(self._name.path, overwrite=True), bool(self.compression))
         try:
@@ -157,6 +159,7 @@ class ShardWriter:
         except BaseException:
             self.discard()
             raise
+        _writers.add(self)
 
     # -- writing --
 
@@ -264,14 +267,25 @@ class ShardWriter:
             self.discard()
 
     def __del__(self) -> None:
-        is_ours = getattr(self, "_pid", 0) == os.getpid()  # and not that of a fork
-        if is_ours and self._state == "open" and hasattr(self, "_file"):
+        if getattr(self, "_state", "") == "open" and hasattr(self, "_file"):
             self.discard()  # a writer that nobody closed: what it has is not known to be complete
 
     # -- inside --
 
     def _refuse(self) -> NoReturn:
+        if self._state == "inherited":
+            raise ShardError(
+                f"{self._name.path} is written by the process {self._pid}, and this is a fork of it: write "
+                "there, or let each process write a shard of its own with task=(index, count)"
+            )
         raise ShardError(f"the writer of {self._name.path} is {self._state}")
+
+    def _leave_to_parent(self) -> None:
+        """In a fork: what is under way is the parent's, also its lock, should that be killed."""
+        if self._state == "open":
+            self._state = "inherited"
+            for file in (*self._done, self._file):
+                file.pending.let_go()
 
     def _fail(self) -> None:
         self.discard()
@@ -321,6 +335,18 @@ class ShardWriter:
         packed = "GZIP" if self.compression else ""
         self.manifest = Manifest(str(manifest), self.index, self.count, packed, entries)
         write_manifest(self.manifest)
+
+
+_writers: weakref.WeakSet[ShardWriter] = weakref.WeakSet()
+
+
+def _begin_fork() -> None:
+    for writer in list(_writers):
+        writer._leave_to_parent()
+
+
+# not asked at each write, which would take half as long again
+os.register_at_fork(after_in_child=_begin_fork)
 
 
 def to_bytes(record: Any) -> bytes:
