@@ -103,6 +103,16 @@ def test_foreign_and_empty_files_are_named(tmp_path):
     assert b"hello" in eval(found.damages[1].detail.partition("with ")[2])
 
 
+@pytest.mark.parametrize("pattern", ["*.tfrecord", ""])
+def test_a_link_to_nowhere_is_no_file_less(tmp_path, pattern):
+    whole_in(tmp_path)
+    (tmp_path / "other.tfrecord").symlink_to(tmp_path / "not mounted" / "other.tfrecord")
+    found = verify(tmp_path / pattern)
+    assert [(d.kind, d.detail) for d in found.damages] == [("unreadable", "No such file or directory")]
+    with pytest.raises(FileNotFoundError, match=r"other\.tfrecord"):
+        list(iterate(tmp_path / pattern))
+
+
 def test_what_is_no_file_is_named(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     found = verify(tmp_path / "pipe")

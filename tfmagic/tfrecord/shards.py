@@ -164,6 +164,8 @@ def _match(path: Path) -> Iterator[Path]:
 
 def _is_data(path: Path) -> bool:
     hidden = path.name.startswith(".") or path.name.endswith((MANIFEST, WRITING))
+    if not hidden and path.is_symlink() and not path.exists():
+        return True  # a link to nowhere: its records are meant; who opens it says that it is not there
     return not hidden and path.is_file()
 
 
