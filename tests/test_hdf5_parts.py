@@ -246,6 +246,22 @@ wait()
 """
 
 
+def test_rows_go_to_the_dataset_that_has_the_name_now(base):
+    with TaskFile(base) as file:
+        for name in ("deleted", "moved"):
+            file.append(name, [1.0])
+        del file["deleted"]
+        file.move("moved", "kept")
+        for name in ("deleted", "moved"):
+            assert file.append(name, [2.0, 3.0]) == 2
+    with TaskFile(base, "r") as file:
+        assert {name: file[name][:].tolist() for name in file} == {
+            "deleted": [2, 3],
+            "kept": [1],
+            "moved": [2, 3],
+        }
+
+
 @pytest.mark.parametrize("kind", ["h5py", "ours"])
 def test_plain_h5py_is_unreadable_when_it_is_killed_after_a_flush(base, kind):
     """HDF5 writes some of its tree whenever its cache is full; `keep_flushed` is the cure."""

@@ -65,7 +65,9 @@ def append_rows(file: Any, name: str, array: Any, opened: dict[str, Any]) -> int
         chunks = (max(1, _CHUNK_BYTES // row_bytes), *(max(1, n) for n in rows.shape[1:]))
         limits = (None, *(n or None for n in rows.shape[1:]))  # a chunk is never empty
         file.create_dataset(name, (0, *rows.shape[1:]), rows.dtype, maxshape=limits, chunks=chunks)
-    dataset = opened.get(name) or opened.setdefault(name, file[name])
+    dataset = opened.get(name)
+    if dataset is None or not _has_name(dataset, file, name):
+        dataset = opened[name] = file[name]
     _check_fit(dataset, name, rows)
     before = int(dataset.shape[0])
     dataset.resize(before + len(rows), axis=0)
@@ -76,6 +78,13 @@ def append_rows(file: Any, name: str, array: Any, opened: dict[str, Any]) -> int
             dataset.resize(before, axis=0)
         raise
     return before + len(rows)
+
+
+def _has_name(dataset: Any, file: Any, name: str) -> bool:
+    """Whether it is still the one of this name, and was not deleted or moved."""
+    import h5py
+
+    return bool(h5py.h5o.open(file.id, name.encode(errors="surrogateescape")) == dataset.id)
 
 
 def _check_fit(dataset: Any, name: str, rows: Any) -> None:
