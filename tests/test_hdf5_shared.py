@@ -1,6 +1,7 @@
 """SharedWriter without a cluster: a real writer process, real files, a real SIGKILL."""
 
 import os
+import pathlib
 import pickle
 import resource
 import signal
@@ -489,6 +490,13 @@ def test_without_h5py_the_error_says_what_to_install(path):
             SharedWriter(path)
     finally:
         sys.path.remove(folder)
+
+
+def test_a_path_object_in_sys_path_does_not_keep_the_writer_from_starting(path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, pathlib.Path(path).parent])
+    with SharedWriter(path) as writer:
+        writer.append("x", 1)
+    assert contents(path)["x"].tolist() == [1]
 
 
 def test_errors_can_be_pickled():

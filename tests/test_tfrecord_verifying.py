@@ -195,6 +195,13 @@ def test_verifying_in_processes_does_not_run_the_users_main_again(tmp_path):
     assert done.stdout == "main runs\nTrue 3000\n" and done.stderr == ""
 
 
+def test_a_path_object_in_sys_path_is_no_hindrance_to_other_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    for name in "ab":
+        (tmp_path / f"{name}.tfrecord").write_bytes(packed(RECORDS))
+    assert verify(tmp_path, workers=2).ok
+
+
 def test_a_process_that_dies_meanwhile_is_told(tmp_path, monkeypatch):
     for name in "ab":
         (tmp_path / name).write_bytes(packed(RECORDS))

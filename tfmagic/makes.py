@@ -71,7 +71,7 @@ class Make:
             tf_config=spec.tf_config(task),
             environ=self.environ(task, shape),
             cwd=environment.existing_folder(),
-            sys_path=tuple(sys.path),
+            sys_path=tuple(origins.import_path()),
             stacks_path=str(run.stacks_path(task)),
             leader=shape.leader,
             heartbeat_ms=int(heartbeat_s * 1000),

@@ -30,6 +30,14 @@ from tfmagic.orders import Origin
 _REWRITE = "_pytest.assertion.rewrite"
 
 
+def import_path() -> list[str]:
+    """`sys.path` for another process, of which a Path in it would keep that from starting.
+
+    After ``sys.path.append(Path("src"))`` Python passes over it here, too.
+    """
+    return [str(entry) for entry in sys.path if isinstance(entry, str)]
+
+
 def find_origins() -> tuple[Origin, ...]:
     """The modules that pytest has rewritten, or loaded from where nobody else finds them; most often none."""
     if _REWRITE not in sys.modules:

@@ -27,6 +27,7 @@ import psutil
 from tfmagic import leftovers
 from tfmagic.identity import identify
 from tfmagic.launches import LauncherFailed, LauncherReady, OpenSession
+from tfmagic.origins import import_path
 from tfmagic.packed import Handle
 from tfmagic.wire import Channel, channel_pair
 
@@ -77,7 +78,7 @@ class LauncherProcess:
         environ = {**_environ_of(flavour), leftovers.MARK: self.mark}
         self.import_time = import_time_variables(environ)
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"import sys; sys.path[:] = {import_path()!r}; "
             f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
             "from tfmagic.task import launcher; "
             f"launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {_preload()!r})"

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from tfmagic.hdf5.messages import Attach, Attached, Begin, Ended, Finish, Finished, Opened, StillOpen, Waits
 from tfmagic.hdf5.partnames import UNFINISHED
+from tfmagic.origins import import_path
 from tfmagic.packed import Handle
 from tfmagic.wire import Channel, channel_pair
 
@@ -151,7 +152,8 @@ class Session:
 
     def _start(self, noise: int) -> subprocess.Popen[bytes]:
         fd = self._theirs.fileno()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from tfmagic.hdf5 import writing; writing.main({fd})"
+        path = f"import sys; sys.path[:] = {import_path()!r}"
+        code = f"{path}; from tfmagic.hdf5 import writing; writing.main({fd})"
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.DEVNULL,

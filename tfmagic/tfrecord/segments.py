@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from tfmagic.errors import TfmagicError
+from tfmagic.origins import import_path
 from tfmagic.tfrecord import blocks, scanning
 from tfmagic.tfrecord.scanning import Loss, Scan
 
@@ -201,7 +202,7 @@ class _Asker(threading.Thread):
 def _start() -> subprocess.Popen[bytes]:
     package = str(Path(__file__).parents[2])
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _SERVE, json.dumps([package, *sys.path])],
+        [sys.executable, "-P", "-c", _SERVE, json.dumps([package, *import_path()])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
