@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import psutil
 import pytest
-from conftest import alive, wait_until
+from conftest import alive, program, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -467,6 +467,50 @@ def test_a_fork_of_the_process_that_opened_it_is_refused(path):
         assert os.waitpid(pid, 0)[1] == 0
         writer.append("x", 3)
     assert contents(path)["x"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("end", ["its with", "its interpreter"])
+def test_a_fork_that_ends_does_not_close_the_file_of_its_parent(path, end):
+    with SharedWriter(path) as writer:
+        writer.append("x", 1)
+        if (pid := os.fork()) == 0:
+            signal.alarm(60)
+            if end == "its with":
+                writer.__exit__(None, None, None)
+            else:
+                desk._end_all()
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        writer.append("x", 2)
+        writer.flush()
+    assert contents(path)["x"].tolist() == [1, 2]
+
+
+FORKING = """
+import os, sys, time
+from tfmagic.hdf5 import SharedWriter, desk
+
+writer = SharedWriter(sys.argv[1])
+writer.append("x", 1)
+child = os.fork()
+if child == 0:
+    time.sleep(1000)
+(session,) = desk._sessions.values()
+print(session.pid, child, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_fork_that_goes_on_does_not_keep_the_file_open_when_its_parent_is_killed(path):
+    with program(sys.executable, "-c", FORKING, path, stdin=subprocess.PIPE) as script:
+        pid, child = map(int, script.stdout.readline().split())
+        script.kill()
+        try:
+            wait_until(lambda: os.path.exists(path))
+        finally:
+            os.kill(child, signal.SIGKILL)
+    wait_until(lambda: not alive({pid}))
+    assert contents(path)["x"].tolist() == [1]
 
 
 def test_neither_writer_nor_thread_nor_descriptor_stays(path):

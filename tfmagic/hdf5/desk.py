@@ -115,6 +115,11 @@ class Session:
             self.is_told_to_finish = True
             self._tell(Finish(is_withdrawn))
 
+    def disown(self) -> None:
+        """In a fork: close what it has of the control channel."""
+        self._control.sock.close()
+        self._theirs.close()
+
     @property
     def has_ended(self) -> bool:
         """Whether nobody of those that opened it runs any more."""
@@ -367,3 +372,17 @@ def _listens(wanted: Offer) -> bool:
 def _end_all() -> None:
     """At the interpreter's end."""
     end()
+
+
+def _leave_to_parent() -> None:
+    """In a fork: the writers are its parent's. With our copies of their control channels a fork that goes on
+    would keep them from noticing that the parent was killed; and one that ends would close the files."""
+    global _lock
+    _lock = threading.RLock()  # perhaps held by a thread that is not here
+    for session in (*_sessions.values(), *_leaving.values()):
+        session.disown()
+    for known in (_sessions, _leaving, _lost, _ended):
+        known.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -83,6 +83,7 @@ class SharedWriter:
         self._link, self._lock = None, threading.RLock()
         self.path, self.mode, self._hello = path, mode, hello
         self._is_copy, self._number = bool(copy_of), copy_of  # of the notebook's session
+        self._pid = os.getpid()
         self._owner = desk.Owner(next(desk.places))  # where no cell of a cluster is it
         self._was_closed, self._thread = False, threading.current_thread()  # which opened it
         self._known: dict[str, tuple[Any, tuple[int, ...]]] = {}  # dtype and shape of rows, by dataset
@@ -137,6 +138,10 @@ class SharedWriter:
                 return
             self._was_closed = True
             _here.pop(self.path, None)
+            if self._pid != os.getpid():  # a fork that leaves the `with`: the file is its parent's to close
+                if link is not None:
+                    link.close()
+                return
             try:
                 if link is not None:
                     link.ask(lambda number: link.send(Detach(number)))
