@@ -148,6 +148,19 @@ def test_mode_a_adds_and_mode_x_refuses(path):
     assert contents(path)["x"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_file_that_another_writes_with_h5py_is_not_replaced_under_its_hands(path, mode):
+    with h5py.File(path, "w") as file:
+        file["x"] = 1
+        file.flush()
+        with pytest.raises(SharedWriterError, match=f"is open for writing by .*pid {os.getpid()}"):
+            SharedWriter(path, mode)
+        file["y"] = 2
+    assert contents(path).keys() == {"x", "y"}
+    with h5py.File(path), SharedWriter(path, mode) as writer:  # a reader is in nobody's way
+        writer.append("z", 3)
+
+
 def test_after_a_refusal_the_path_is_free_at_once(path):
     with SharedWriter(path) as writer:
         writer.append("x", 1)

@@ -326,6 +326,12 @@ class Writer:
             raise FileExistsError(f"{self.path} is there already; mode 'w' replaces it, mode 'a' adds to it")
         if self.mode == "a" and os.path.exists(self.path) and not h5py.is_hdf5(self.path):
             raise OSError(f"{self.path} is no HDF5 file, or a damaged one: nothing can be added to it")
+        if not claims.is_free(self.path, alone=False):  # its rows would go with the file that ours replaces
+            who = ", ".join(str(holder) for holder in claims.find_holders(self.path) if holder.writes)
+            raise BlockingIOError(
+                f"{self.path} is open for writing by {who or 'another process'}: close it there first, or "
+                "choose another name"
+            )
         with _alone_in(folder):
             self._set_aside(h5py)
             os.close(os.open(self._beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
