@@ -91,6 +91,36 @@ def test_fewer_shards_than_tasks_are_divided_by_record_and_it_is_said(cluster_of
         assert len(said) == 1 and "1 shards for 2 tasks" in said[0] and "AutoShardPolicy.DATA" in said[0]
 
 
+def test_a_coordinators_workers_are_not_given_the_part_of_the_chief(capfd, tmp_path):
+    """The chief traces the function, each worker runs it: the task that it asks for is the chief."""
+    for index in range(2):
+        with ShardWriter(tmp_path / "a.tfrecord", task=(index, 2)) as writer:
+            writer.write(b"%d" % index)
+
+    def read(pattern):
+        import tensorflow as tf
+
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(
+            tf.distribute.ParameterServerStrategy(resolver)
+        )
+
+        def read_all(**more):
+            data = coordinator.create_per_worker_dataset(
+                lambda: tfmagic.tfrecord.read_shards(pattern, **more).batch(10)
+            )
+            step = tf.function(lambda iterator: next(iterator))
+            return coordinator.schedule(step, args=(iter(data),)).fetch().tolist()
+
+        with pytest.raises(Exception, match=r"Say task=\(0, 1\)"):
+            read_all()  # TensorFlow makes an error of its own of it
+        return read_all(task=(0, 1))
+
+    with tfmagic.Cluster(workers=1, chief=True, ps=1) as cluster:
+        assert cluster.run(read, str(tmp_path / "a-*"), timeout=100)["chief-0"] == [b"0", b"1"]
+    assert "AutoGraph could not transform" not in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("how", ["dataset", "function"])
 def test_a_strategy_does_not_divide_the_shards_once_more(cluster_of_module, folder, how):
     def read(pattern, how):

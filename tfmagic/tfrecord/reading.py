@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from tfmagic import context
 from tfmagic.tfrecord import blocks, manifests, members, shards, verifying
 from tfmagic.tfrecord.errors import FewShards, ShardDamaged, ShardError, ShardsMissing
 
@@ -48,7 +49,8 @@ def read_shards(
             Files that are still being written are left out.
         task: Whose records: a task, or (index, count). By default those of the task that runs this, or all
             of them outside of tasks. Chief and workers count.
-        seed: Shuffle files and records, equally in each run. All tasks give the same. None: in their order.
+        seed: Shuffle files and records, equally in each run, as far as ``tf.random.set_seed`` is the same:
+            TensorFlow mixes it in. All tasks give the same. None: in their order.
         epoch: Another order for each. All tasks give the same.
         shuffle_buffer: Among how many records is shuffled.
         compression: "auto" looks at the files; None, "gzip" or "zlib" is an error if they are otherwise.
@@ -62,6 +64,8 @@ def read_shards(
         ShardsMissing: The pattern matches nothing, or a shard of the set is not there.
         ShardError: Files do not fit together, are damaged, or are no TFRecord files.
     """
+    if task is None:
+        _check_part()
     index, count = members.place_of(task)
     files = shards.find_files(pattern)
     _check_arguments(seed, epoch, shuffle_buffer, check)
@@ -79,6 +83,30 @@ def read_shards(
     return _dataset(
         mine, packed, None if by_file else (index, count), _seeds(seed, epoch, index), shuffle_buffer
     )
+
+
+read_shards.autograph_info__ = {}  # type: ignore[attr-defined]  # as do_not_convert: TensorFlow is not here yet
+
+
+def _check_part() -> None:
+    """Refuse to give every worker the part of the chief.
+
+    Raises:
+        ShardError: A ClusterCoordinator traces this on the chief, and runs it on each worker.
+    """
+    if not context.is_task():
+        return
+    me = context.current_task()
+    if me.type != "chief" or not me.cluster_spec.get("ps"):
+        return
+    import tensorflow as tf
+
+    if tf.inside_function():
+        raise ShardError(
+            f"read_shards was called on {me.name} within a function that TensorFlow traces, as of "
+            "create_per_worker_dataset: all workers would read the shards of the chief, and nobody the "
+            "others. Say task=(0, 1): then each worker reads all of them"
+        )
 
 
 def few_shards(files: int, tasks: int) -> str:
