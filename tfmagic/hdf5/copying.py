@@ -143,6 +143,19 @@ def _rows_at_once(dataset: Any) -> int:
     return rows // deep * deep or rows
 
 
+def _chunk_offsets(dataset: Any) -> list[tuple[int, ...]]:
+    """Where the chunks of a dataset begin.
+
+    In one walk where HDF5 has that, and right: asked for by number, it counts to each from the first
+    (measured with 8,000 chunks: 6 s, and four times that with twice as many).
+    """
+    if h5py.version.hdf5_version_tuple < (1, 14, 1):
+        return [dataset.get_chunk_info(number).chunk_offset for number in range(dataset.get_num_chunks())]
+    offsets: list[tuple[int, ...]] = []
+    dataset.chunk_iter(lambda info: offsets.append(info.chunk_offset))
+    return offsets
+
+
 def copy_chunks(source: Any, target: Any, start: int, room: Room) -> bool:
     """Copy compressed chunks as they are, where both datasets have the same and they fall together.
 
@@ -153,10 +166,8 @@ def copy_chunks(source: Any, target: Any, start: int, room: Room) -> bool:
         return False
     if not ours.get_nfilters() or not ours.equal(theirs) or source.dtype.hasobject:
         return False
-    for number in range(source.id.get_num_chunks()):
-        info = source.id.get_chunk_info(number)
-        mask, data = source.id.read_direct_chunk(info.chunk_offset)
+    for offset in _chunk_offsets(source.id):
+        mask, data = source.id.read_direct_chunk(offset)
         room.take(len(data))
-        place = (info.chunk_offset[0] + start, *info.chunk_offset[1:])
-        target.id.write_direct_chunk(place, data, mask)
+        target.id.write_direct_chunk((offset[0] + start, *offset[1:]), data, mask)
     return True
