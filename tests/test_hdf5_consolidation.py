@@ -265,6 +265,19 @@ def test_a_copy_takes_the_memory_of_a_block_and_a_full_disk_leaves_nothing(base)
     assert sorted(os.listdir(os.path.dirname(base))) == ["results.worker-0.h5", "results.worker-1.h5"]
 
 
+@pytest.mark.parametrize("how", ["virtual", "copy"])
+def test_attributes_larger_than_hdf5s_oldest_format_holds_come_along(base, how):
+    for number in range(2):
+        with TaskFile(base, task=f"worker-{number}", libver="latest") as file:
+            file["x"] = np.arange(3)
+            file["x"].attrs["large"] = np.arange(20_000.0)
+            file.attrs["differs"] = np.full(20_000, number)
+    assert consolidate(base, how).conflicts == ("/@differs",)
+    with h5py.File(base) as file:
+        assert file["x"].attrs["large"][-1] == 19_999 and file["x"][:].tolist() == [0, 1, 2, 0, 1, 2]
+        assert file["tfmagic_attributes/worker-1"].attrs["differs"].tolist() == [1] * 20_000
+
+
 def test_many_chunks_are_copied_in_one_walk(base):
     """Asked for by number, HDF5 counts to each from the first: 14 s for these."""
     rows = np.arange(60_000)

@@ -132,8 +132,12 @@ def is_full(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def written_beside(path: str) -> Iterator[Any]:
+def written_beside(path: str, libver: str | None = None) -> Iterator[Any]:
     """An `h5py.File` that gets its name when it is whole; a failure leaves nothing.
+
+    Args:
+        path: Its name.
+        libver: As of `h5py.File`.
 
     Raises:
         FileInUseError: Another process is at it.
@@ -146,7 +150,7 @@ def written_beside(path: str) -> Iterator[Any]:
     beside = path + UNFINISHED
     file = h5py.File.__new__(h5py.File)
     try:
-        guarding.open_claimed(file, lambda: h5py.File.__init__(file, beside, "w"), beside, "w")
+        guarding.open_claimed(file, lambda: h5py.File.__init__(file, beside, "w", libver=libver), beside, "w")
     except OSError as error:
         if isinstance(error, BlockingIOError):
             raise

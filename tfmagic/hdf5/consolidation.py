@@ -120,7 +120,8 @@ def consolidate(
     layouts, clusters = _read_all(parts)
     missing = _check_complete(path, parts, clusters, wanted, allow_missing=allow_missing)
     merged = merge(layouts)
-    with written_beside(path) as file:
+    # HDF5's oldest format, the default, takes no attribute of 64 KiB; everybody can read that of 1.8 too
+    with written_beside(path, "v108" if merged.has_large_attributes else None) as file:
         _write(file, merged, how)
     return Consolidation(
         path,

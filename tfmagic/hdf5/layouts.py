@@ -22,6 +22,7 @@ from tfmagic.hdf5.partnames import CLUSTER, TASK, Part
 ATTRIBUTES = "tfmagic_attributes"
 """The group that keeps what parts say differently: <group>/<task>/<object> has its attributes."""
 _OURS = {TASK, CLUSTER}
+_LARGE_BYTES = 60_000  # of an attribute: with name and type, HDF5's oldest format holds less than 64 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,13 @@ class Merged:
     attributes: Mapping[str, Mapping[str, Any]]
     conflicts: Mapping[str, frozenset[str]]  # names of attributes, by object, that the parts say differently
 
+    @property
+    def has_large_attributes(self) -> bool:
+        """Whether one takes so much that the default format of HDF5 may not hold it."""
+        held = [values for layout in self.layouts for values in layout.attributes.values()]
+        sizes = [_size_of(value) for values in held for value in values.values()]
+        return max([*sizes, *(_size_of(stack.rows) for stack in self.stacks)], default=0) > _LARGE_BYTES
+
 
 def merge(layouts: list[Layout]) -> Merged:
     """Put parts together, in their order.
@@ -219,6 +227,16 @@ def _same_link(path: str, layouts: list[Layout]) -> tuple[str, str]:
                 f"{layout.links[path][1]} in {layout.part.path}"
             )
     return having[0].links[path]
+
+
+def _size_of(value: Any) -> int:
+    """About how many bytes an attribute takes."""
+    if isinstance(value, h5py.Empty):
+        return 0
+    array = np.asarray(value)
+    return int(
+        array.size * max(array.dtype.itemsize, 16)
+    )  # text of any length is 16 there, and lies elsewhere
 
 
 def _same(one: Any, other: Any) -> bool:
