@@ -278,6 +278,21 @@ def test_plain_h5py_is_unreadable_when_it_is_killed_after_a_flush(base, kind):
     assert broken == (kind == "h5py")
 
 
+def test_a_part_of_large_rows_is_recovered_in_the_memory_of_a_block(base):
+    with pytest.raises(KeyError), TaskFile(base) as file:
+        file.create_dataset("x", (200, 1 << 18), "f4", chunks=(1, 1 << 18))[100] = 1  # rows of 1 MiB
+        file["empty"], file["scalar"] = h5py.Empty("f4"), 1
+        raise KeyError
+    code = (
+        "import sys, resource\nfrom tfmagic.hdf5 import recover\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "print(recover(sys.argv[1]), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, base], capture_output=True, text=True, check=True)
+    taken, grown = done.stdout.rsplit(maxsplit=1)
+    assert taken == "['worker-0']" and int(grown) < 60, "MiB"
+
+
 def test_a_part_that_was_never_flushed_is_named_and_stays(base):
     with other("f = TaskFile(sys.argv[1]); f['x'] = [1]; say('open'); wait()", base) as writer:
         writer.hear()

@@ -103,7 +103,7 @@ def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part, room:
     """
     if copy_chunks(source, target, start, room):
         return
-    block = _rows_at_once(source)
+    block = rows_at_once(source)
     has_objects = source.dtype.hasobject
     buffer = None if has_objects else np.empty((min(block, stop - start), *source.shape[1:]), source.dtype)
     for first in range(0, stop - start, block):
@@ -134,7 +134,8 @@ def _size_of(rows: Any) -> int:
     return int(rows.nbytes) + sum(size + 32 for size in held)
 
 
-def _rows_at_once(dataset: Any) -> int:
+def rows_at_once(dataset: Any) -> int:
+    """How many rows of a dataset are read at a time: those of a block, and whole chunks."""
     if dataset.dtype.hasobject:
         return _TEXT_ROWS
     row_bytes = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))

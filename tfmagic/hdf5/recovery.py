@@ -8,11 +8,10 @@ import h5py
 
 from tfmagic.hdf5 import claims
 from tfmagic.hdf5.complaints import PartError, reason_of
+from tfmagic.hdf5.copying import rows_at_once
 from tfmagic.hdf5.layouts import read_layout
 from tfmagic.hdf5.partnames import Part, find_parts
 from tfmagic.hdf5.superblock import clear_writer_mark
-
-_BLOCK_ROWS = 1024
 
 
 def recover(base: str | os.PathLike[str]) -> list[str]:
@@ -50,8 +49,9 @@ def _check_readable(part: Part) -> None:
         with h5py.File(part.path, "r") as file:
             layout = read_layout(file, part)
             for path, found in layout.datasets.items():
-                for row in range(0, found.shape[0] if found.shape else 0, _BLOCK_ROWS):
-                    file[path][row : row + _BLOCK_ROWS]
+                block = rows_at_once(file[path]) if found.shape else 1
+                for row in range(0, found.shape[0] if found.shape else 0, block):
+                    file[path][row : row + block]
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise PartError(
             f"{what} cannot be recovered: {reason_of(error)}. It was killed before its first flush(), or in "
