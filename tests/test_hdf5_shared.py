@@ -69,6 +69,19 @@ def test_scalars_strings_and_groups(path):
         assert file["train/word"].asstr()[:].tolist() == ["wörd 0", "wörd 1", "wörd 2", "a", ""]
 
 
+def test_bytes_objects_of_a_string_tensor_are_text(path):
+    """What ``np.asarray(tf.constant(["a", "b"]))`` is."""
+    words = np.array(["wörd".encode(), b""], object)
+    with SharedWriter(path) as writer:
+        writer.append("word", words)
+        writer.append("word", "str")
+        with pytest.raises(ValueError, match="holds text as UTF-8, not b'.xff'"):
+            writer.append("word", np.array([b"\xff"], object))
+    assert words[0] == "wörd".encode()
+    with h5py.File(path) as file:
+        assert file["word"].asstr()[:].tolist() == ["wörd", "", "str"]
+
+
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sizes=st.lists(st.integers(0, 3_000_000), min_size=1, max_size=12))
 def test_rows_of_any_size_keep_their_order_on_every_way(tmp_path, sizes):

@@ -27,6 +27,16 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"HDF5 holds text as UTF-8, not {text[:80]!r}: append bytes as rows of one length, as with "
+            "numpy.frombuffer(data, 'uint8')"
+        ) from None
+
+
 def rows_of(array: Any) -> tuple[Any, Any]:
     """The dtype as a message has it, and the rows: contiguous, or strings."""
     import numpy as np
@@ -35,8 +45,11 @@ def rows_of(array: Any) -> tuple[Any, Any]:
     if found.ndim == 0:
         found = found.reshape(1)
     kind = found.dtype.kind
-    if kind in "UT" or (kind == "O" and all(isinstance(value, str) for value in found.flat)):
+    if kind in "UT" or (kind == "O" and all(isinstance(value, str | bytes) for value in found.flat)):
         texts = found.astype(object)
+        for place, text in enumerate(texts.flat):
+            if isinstance(text, bytes):  # of a string tensor
+                texts.flat[place] = _decoded(text)
         for text in texts.flat:  # here: the writer would fail over it, for all tasks
             if "\0" in text or not (text.isascii() or _is_utf8(text)):
                 raise ValueError(f"HDF5 holds text as UTF-8 that ends at a NUL character, not {text[:80]!r}")
