@@ -389,6 +389,25 @@ def test_no_space_is_told_and_leaves_nothing(tmp_path, monkeypatch):
     assert caught.value.errno == errno.ENOSPC and names_in(tmp_path) == []
 
 
+def test_no_space_for_the_manifest_leaves_the_former_run_as_it_was(tmp_path, monkeypatch):
+    write_set(tmp_path, 1)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    writer = ShardWriter(tmp_path / "a.tfrecord", overwrite=True)
+    writer.write(b"new")
+    real = os.write
+
+    def full(fd, data):
+        if bytes(data).startswith(b"{"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ShardWriteError, match="disk is full"):
+        writer.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert writer.manifest is None
+
+
 def test_a_failure_that_is_passed_over_does_not_look_like_success(tmp_path, monkeypatch):
     real = os.write
 

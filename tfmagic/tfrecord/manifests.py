@@ -52,13 +52,13 @@ class Manifest:
         return sum(entry.records for entry in self.files)
 
 
-def write_manifest(manifest: Manifest) -> None:
-    """Write it beside and rename it; a former one is replaced."""
+def write_manifest(manifest: Manifest) -> PendingFile:
+    """Write it beside; who places the result replaces a former one."""
     content = {"version": VERSION, **asdict(manifest)}
     del content["path"]
     pending = PendingFile(Path(manifest.path), overwrite=True)
     pending.write((json.dumps(content, indent=1) + "\n").encode())
-    pending.place()
+    return pending
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -229,17 +229,24 @@ class ShardWriter:
             return
         names, files = self._names(), [*self._done, self._file]
         placed: list[Path] = []
+        manifest: PendingFile | None = None
         try:
             for file in files:
                 file.end()
             self._check_free()
             old = self._replaced() if self.overwrite else []
+            manifest = self._write_manifest(names, files)  # while a full disk costs no former shard yet
             for name, file in zip(names, files, strict=True):
                 file.pending.path = name.path
                 file.pending.place()
                 placed.append(name.path)
-            self._finish(names, files, old)
+            for path in set(old) - {*placed, manifest.path}:
+                path.unlink(missing_ok=True)
+            manifest.place()
         except BaseException:
+            self.manifest = None
+            if manifest is not None:
+                manifest.discard()
             for path in placed:
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -327,14 +334,11 @@ class ShardWriter:
         mine = [s for s in old if s.count != self.count or s.index == self.index or self.count == 1]
         return [*(shard.path for shard in mine), *(shard.manifest for shard in mine)]
 
-    def _finish(self, names: list[ShardName], files: list[RecordFile], old: list[Path]) -> None:
-        manifest = names[0].manifest
-        for path in set(old) - {name.path for name in names} - {manifest}:
-            path.unlink(missing_ok=True)
+    def _write_manifest(self, names: list[ShardName], files: list[RecordFile]) -> PendingFile:
         entries = tuple(file.entry(name.path.name) for name, file in zip(names, files, strict=True))
         packed = "GZIP" if self.compression else ""
-        self.manifest = Manifest(str(manifest), self.index, self.count, packed, entries)
-        write_manifest(self.manifest)
+        self.manifest = Manifest(str(names[0].manifest), self.index, self.count, packed, entries)
+        return write_manifest(self.manifest)
 
 
 _writers: weakref.WeakSet[ShardWriter] = weakref.WeakSet()
