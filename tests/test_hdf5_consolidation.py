@@ -178,6 +178,16 @@ def test_a_virtual_file_moves_with_its_folder_and_what_is_gone_is_found(base, tm
     assert "is float64[1] now, and was float64[2]" in missing_parts(base)["results.worker-1.h5"]
 
 
+def test_complex_numbers_are_mapped_and_what_is_gone_is_no_number(base):
+    for number in range(2):
+        write(base, f"worker-{number}", x=np.full(2, number + 1j, np.complex64))
+    consolidate(base)
+    os.unlink(part(base, "worker-1"))
+    with h5py.File(base) as file:
+        assert file["x"].is_virtual and file["x"].dtype == np.complex64
+        assert file["x"][:2].tolist() == [1j, 1j] and np.isnan(file["x"][2:]).all()
+
+
 def test_hdf5_alone_reads_zeros_for_a_part_that_is_gone(tmp_path):
     layout = h5py.VirtualLayout((2,), "f8")
     layout[:] = h5py.VirtualSource(str(tmp_path / "gone.h5"), "x", (2,))

@@ -30,8 +30,8 @@ def missing_value(dtype: Any) -> Any:
     """
     if dtype.names or dtype.subdtype or h5py.check_enum_dtype(dtype) is not None:
         return None
-    if dtype.kind in "fc":
-        return np.nan
+    if dtype.kind in "fc":  # of its own type: HDF5 makes no complex number of a real one
+        return dtype.type(np.nan)
     if dtype.kind == "i":
         return np.iinfo(dtype).min
     return np.iinfo(dtype).max if dtype.kind == "u" else None
