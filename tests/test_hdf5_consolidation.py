@@ -188,6 +188,15 @@ def test_complex_numbers_are_mapped_and_what_is_gone_is_no_number(base):
         assert file["x"][:2].tolist() == [1j, 1j] and np.isnan(file["x"][2:]).all()
 
 
+def test_rows_that_hold_nothing_need_no_part(base):
+    for number in range(2):
+        write(base, f"worker-{number}", x=np.zeros((3, 0)), y=np.zeros((0, 0)), z=np.arange(2))
+    consolidate(base)
+    assert missing_parts(base) == {}
+    with h5py.File(base) as file:
+        assert [file[name].shape for name in "xyz"] == [(6, 0), (0, 0), (4,)]
+
+
 def test_hdf5_alone_reads_zeros_for_a_part_that_is_gone(tmp_path):
     layout = h5py.VirtualLayout((2,), "f8")
     layout[:] = h5py.VirtualSource(str(tmp_path / "gone.h5"), "x", (2,))

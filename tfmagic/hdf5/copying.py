@@ -40,9 +40,9 @@ def missing_value(dtype: Any) -> Any:
 def map_rows(file: Any, stack: Stack) -> None:
     """Make a virtual dataset of the parts, which are named relative to the file: the folder can be moved."""
     assert stack.shape is not None
-    if not stack.shape[0]:
+    if 0 in stack.shape:
         chunks = tuple(max(1, n) for n in stack.shape)
-        limits = (None, *stack.shape[1:])
+        limits = (None, *(n or None for n in stack.shape[1:]))  # a chunk is never empty
         file.create_dataset(stack.path, stack.shape, stack.dtype, chunks=chunks, maxshape=limits)
         return
     layout = h5py.VirtualLayout(stack.shape, stack.dtype)
