@@ -297,6 +297,18 @@ def test_attributes_larger_than_hdf5s_oldest_format_holds_come_along(base, how):
         assert file["tfmagic_attributes/worker-1"].attrs["differs"].tolist() == [1] * 20_000
 
 
+def test_attributes_of_bytes_that_are_no_text_come_along(base):
+    for number in range(2):
+        with TaskFile(base, task=f"worker-{number}") as file:
+            file.attrs["digest"], file.attrs["name"] = b"\xff\xfe", "ü"
+            file.attrs["digests"] = np.array([b"\xff", b"%d" % number], object)
+    assert consolidate(base).conflicts == ("/@digests",)
+    with h5py.File(base) as file, h5py.File(part(base, "worker-1")) as source:
+        assert file.attrs["digest"] == source.attrs["digest"] and file.attrs["name"] == "ü"
+        kept = file["tfmagic_attributes/worker-1"].attrs["digests"]
+        assert kept.tolist() == source.attrs["digests"].tolist()
+
+
 def test_many_chunks_are_copied_in_one_walk(base):
     """Asked for by number, HDF5 counts to each from the first: 14 s for these."""
     rows = np.arange(60_000)

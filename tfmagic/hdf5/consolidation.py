@@ -25,7 +25,7 @@ import h5py
 from tfmagic.hdf5 import claims, guarding, recovery
 from tfmagic.hdf5.closing import Room, written_beside
 from tfmagic.hdf5.complaints import FileInUseError, PartError, reason_of
-from tfmagic.hdf5.copying import copy_rows, gather_scalars, make_dataset, map_rows
+from tfmagic.hdf5.copying import copy_rows, gather_scalars, make_dataset, map_rows, set_attribute
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
 from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, find_parts, missing_tasks, surplus_tasks
 from tfmagic.spec import TaskId
@@ -278,13 +278,13 @@ def _write(file: Any, merged: Merged, how: str) -> None:
         file[stack.path].attrs[ROWS] = stack.rows
     for path, values in merged.attributes.items():
         for name, value in values.items():
-            file[path].attrs[name] = value
+            set_attribute(file[path], name, value)
     for layout in merged.layouts:
         for path, names in merged.conflicts.items():
             values = layout.attributes.get(path, {})
             for name in names & values.keys():
                 group = file.require_group(f"{ATTRIBUTES}/{layout.part.task.name}{path.rstrip('/')}")
-                group.attrs[name] = values[name]
+                set_attribute(group, name, values[name])
     file.attrs[PARTS] = [layout.part.task.name for layout in merged.layouts]
     file.attrs[HOW] = how
 

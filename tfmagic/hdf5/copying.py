@@ -75,6 +75,16 @@ def gather_scalars(
             dataset[number] = value
 
 
+def set_attribute(item: Any, name: str, value: Any) -> None:
+    """Give an object of the whole an attribute, as h5py has read it from a part."""
+    try:
+        item.attrs[name] = value
+    except UnicodeEncodeError:  # bytes that are no UTF-8, such as a digest: h5py reads them as surrogates
+        array = np.asarray(value, object)
+        raw = [text.encode(errors="surrogateescape") for text in array.flat]
+        item.attrs.create(name, np.array(raw, object).reshape(array.shape), dtype=h5py.string_dtype("ascii"))
+
+
 def make_dataset(file: Any, stack: Stack, first: Any) -> None:
     """An empty dataset for all rows, stored as the first part stores its own: chunks, filters, fill value."""
     assert stack.shape is not None
