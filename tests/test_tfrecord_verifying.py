@@ -182,6 +182,21 @@ def test_large_files_are_cut_and_joined_by_several_processes(tmp_path, monkeypat
     assert [d.record for d in whole.damages] == [20, 999, 1500, 2002] and whole.records == 1999
 
 
+def test_a_hole_over_many_segments_is_searched_once(tmp_path, monkeypatch):
+    """As a disk leaves it that had a file's length, and not its data, when the power went."""
+    monkeypatch.setattr(verifying, "_SEGMENT", 1 << 20)
+    whole = whole_in(tmp_path).read_bytes()
+    data = whole + bytes(40 << 20) + whole
+    path = damaged(tmp_path, data)
+    read = []
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *args: read.append(real(*args)) or read[-1])
+    (report,) = verify(path, workers=1).files
+    assert report.records == 2 * len(RECORDS)
+    assert [(d.offset, d.end) for d in report.damages] == [(len(whole), len(data) - len(whole))]
+    assert sum(read) < 5 * len(data)  # it was twenty times as much
+
+
 def test_verifying_in_processes_does_not_run_the_users_main_again(tmp_path):
     (tmp_path / "numpy.py").write_text("raise SystemExit('a module of the folder was imported')")
     for name in "abc":

@@ -83,7 +83,7 @@ class _Scanner:
         self.suspect: int | None = None  # where the last record began, if its data do not hold
 
     def run(self, stop: int | None, aligned: bool) -> Scan:
-        place: int | None = self.base if aligned else self._find(self.base)
+        place: int | None = self.base if aligned else self._find(self.base, stop)
         self.found.first = self.found.end = self._end() if place is None else place
         while place is not None and (stop is None or place < stop):
             place = self._advance(place, stop)
@@ -181,10 +181,14 @@ class _Scanner:
         self.suspect = None
         return found
 
-    def _find(self, place: int) -> int | None:
-        """The next place where a record begins that holds, or is followed by a header that does."""
+    def _find(self, place: int, stop: int | None = None) -> int | None:
+        """The next place where a record begins that holds, or is followed by a header that does.
+
+        None also where there is none before `stop`: else each segment of a hole, or of a foreign file, would
+        be searched to the end of the file.
+        """
         size = self.blocks.size
-        while True:
+        while stop is None or place < stop:
             self._fill(place, _STEP + HEADER)
             here = place - self.base
             piece = self.window[here : here + _STEP + HEADER - 1]
@@ -195,6 +199,7 @@ class _Scanner:
             if self.ended and place + len(piece) >= self._end():
                 return None
             place += len(piece) - HEADER + 1
+        return None
 
     def _is_record(self, place: int, held: int) -> bool:
         """Whether a header that holds is one: its data hold, or the next header does, or the end is there."""
