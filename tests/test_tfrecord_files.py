@@ -15,10 +15,12 @@ from shards_on_disk import RECORDS, damaged, flipped, names_in, packed, place_of
 
 from tfmagic import cli
 from tfmagic.tfrecord import (
+    ShardDamaged,
     ShardError,
     ShardExists,
     ShardsMissing,
     examples,
+    framing,
     iterate,
     merge,
     salvage,
@@ -104,6 +106,19 @@ def test_of_a_broken_gzip_stream_everything_before_is_saved(tmp_path):
     assert saved == records[: len(saved)] and 450 < len(saved) < 510
     assert report.lost[-1].kind == "compressed stream"
     assert (tmp_path / "saved").read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_a_length_that_cannot_be_takes_no_memory_in_a_compressed_file_either(tmp_path):
+    good = packed(RECORDS[:3])
+    large = framing.frame(bytes(20 << 20))  # larger than the first window
+    path = damaged(tmp_path, gzip.compress(good + large + framing.header(1 << 39) + bytes(100) + good))
+    (found,) = verify(path).damages
+    assert (found.kind, found.record, found.offset) == ("truncated", 4, len(good + large))
+    assert salvage(path, tmp_path / "saved.tfrecord").records == 7
+    records = iterate(path)
+    assert len([next(records) for _ in range(4)]) == 4
+    with pytest.raises(ShardDamaged, match=f"at byte {len(good + large):,} "):
+        next(records)
 
 
 def test_salvage_refuses_what_would_harm(tmp_path):

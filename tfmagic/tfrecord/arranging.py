@@ -39,7 +39,7 @@ def iterate(paths: shards.Paths | Iterable[shards.Paths]) -> Iterator[bytes]:
 def _records_of(path: Path, fd: int) -> Iterator[bytes]:
     stream = blocks.open_blocks(fd, _detect(path, fd))
     rest, base = b"", 0
-    while piece := _read(stream, max(_PIECE, _missing(rest))):
+    while piece := _read(stream, max(_PIECE, min(_missing(rest), _most(stream, rest)))):
         window = rest + piece
         places, after = scanning.walk(window, 0, len(window))
         if len(places):
@@ -66,9 +66,12 @@ def _missing(rest: bytes) -> int:
     return 0 if length is None else length + framing.FRAME - len(rest)
 
 
+def _most(stream: blocks.Blocks, rest: bytes) -> int:
+    """How much is read at once: a length beyond the end is no reason for so much memory."""
+    return 8 * len(rest) if stream.size is None else stream.size
+
+
 def _read(stream: blocks.Blocks, size: int) -> bytes:
-    if stream.size is not None:
-        size = min(size, max(stream.size, _PIECE))  # a length beyond the end is no reason for so much memory
     buffer = bytearray(size)
     return bytes(memoryview(buffer)[: stream.read_into(memoryview(buffer))])
 

@@ -101,11 +101,15 @@ class _Scanner:
         if have >= size or self.ended:
             return have >= size
         rest, self.base = self.window[place - self.base :], place
-        if size > len(self.room):
+        if size > len(self.room) and self.blocks.size is not None:
             self.room = bytearray(size + WINDOW)
         view = memoryview(self.room)
         view[:have] = rest  # memoryviews of one object may overlap
         while have < size and not self.ended:
+            if have == len(view):  # a compressed stream may end long before the length that a header claims
+                self.room = bytearray(min(2 * have, size + WINDOW))
+                self.room[:have] = view
+                view = memoryview(self.room)
             count = self.blocks.read_into(view[have : max(have + 1, min(have + WINDOW, len(view)))])
             have, self.ended = have + count, count == 0
         self.window = view[:have]
