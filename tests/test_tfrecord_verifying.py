@@ -103,6 +103,13 @@ def test_foreign_and_empty_files_are_named(tmp_path):
     assert b"hello" in eval(found.damages[1].detail.partition("with ")[2])
 
 
+def test_two_stars_are_folders_of_any_depth(tmp_path):
+    for folder in ("", "2025", "2025/12"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "x.tfrecord").write_bytes(packed([folder.encode()]))
+    assert sorted(iterate(tmp_path / "**" / "*.tfrecord")) == [b"", b"2025", b"2025/12"]
+
+
 @pytest.mark.parametrize("pattern", ["*.tfrecord", ""])
 def test_a_link_to_nowhere_is_no_file_less(tmp_path, pattern):
     whole_in(tmp_path)

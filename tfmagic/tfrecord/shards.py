@@ -131,7 +131,8 @@ def relatives(folder: Path, stem: str, suffix: str) -> list[ShardName]:
 def find_files(patterns: Paths | Iterable[Paths]) -> list[Path]:
     """The files that are meant, sorted, each once: globs, names of files, folders, or names of sets.
 
-    Files that are being written, and manifests, are left out.
+    Files that are being written, and manifests, are left out. In a glob ``**`` is any number of folders, as
+    for `pathlib`: taken for one, it would leave files out without a word.
 
     Raises:
         ShardsMissing: One of the patterns matches nothing; what there is of a similar name is listed.
@@ -156,7 +157,7 @@ def _match(path: Path) -> Iterator[Path]:
         yield from (file for file in path.iterdir() if _is_data(file) and SUFFIX in file.name)
     elif path.exists():
         yield path
-    elif matches := glob.glob(str(path)):
+    elif matches := glob.glob(str(path), recursive=True):
         yield from (file for name in matches if _is_data(file := Path(name)))
     else:  # the name of a set, as it was given to the writer
         yield from (shard.path for shard in relatives(path.parent, *_split(path.name)))
