@@ -13,7 +13,17 @@ import pytest
 from hdf5_processes import other
 
 from tfmagic.errors import ClusterSpecError, TfmagicError
-from tfmagic.hdf5 import FileInUseError, MismatchError, PartError, TaskFile, consolidate, find_parts, recover
+from tfmagic.hdf5 import (
+    FileInUseError,
+    MismatchError,
+    PartError,
+    SharedWriter,
+    TaskFile,
+    consolidate,
+    find_parts,
+    missing_parts,
+    recover,
+)
 from tfmagic.hdf5.superblock import clear_writer_mark, lookup3
 
 
@@ -291,6 +301,17 @@ def test_a_part_of_large_rows_is_recovered_in_the_memory_of_a_block(base):
     done = subprocess.run([sys.executable, "-c", code, base], capture_output=True, text=True, check=True)
     taken, grown = done.stdout.rsplit(maxsplit=1)
     assert taken == "['worker-0']" and int(grown) < 60, "MiB"
+
+
+def test_a_name_of_bytes_is_that_name(base):
+    name = os.fsencode(base)
+    with TaskFile(name) as file:
+        file["x"] = [1]
+    assert names(base) == ["results.worker-0.h5"]
+    assert consolidate(name).path == base and missing_parts(name) == {}
+    with SharedWriter(os.fsencode(base + ".too")) as writer:
+        writer.append("x", 1)
+    assert writer.path == os.path.realpath(base + ".too") and os.path.exists(writer.path)
 
 
 def test_a_part_that_was_never_flushed_is_named_and_stays(base):

@@ -113,7 +113,7 @@ def consolidate(
         raise ValueError(f"how is 'virtual' or 'copy', not {how!r}")
     started = time.perf_counter()
     wanted = None if expected is None else _count_or_names(expected)
-    path = os.path.abspath(base)
+    path = os.path.abspath(os.fsdecode(base))
     _check_target(path, overwrite)
     recovered = tuple(recovery.recover(path)) if recover else ()
     parts = _finished_parts(path)

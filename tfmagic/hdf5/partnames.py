@@ -37,7 +37,7 @@ class Part:
 
 def part_path(base: str | os.PathLike[str], task: TaskId) -> str:
     """The file of a task: its name stands before the base's last suffix."""
-    stem, suffix = os.path.splitext(os.fspath(base))
+    stem, suffix = os.path.splitext(os.fsdecode(base))  # bytes too, as h5py takes them
     return f"{stem}.{task.name}{suffix}"
 
 
@@ -47,7 +47,7 @@ def find_parts(base: str | os.PathLike[str]) -> list[Part]:
     Raises:
         PartError: The folder cannot be read.
     """
-    folder, name = os.path.split(os.path.abspath(base))
+    folder, name = os.path.split(os.path.abspath(os.fsdecode(base)))
     stem, suffix = os.path.splitext(name)
     try:
         entries = os.listdir(folder)

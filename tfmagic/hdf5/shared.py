@@ -76,7 +76,7 @@ class SharedWriter:
         if not os.path.basename(path):
             raise SharedWriterError(f"{os.fspath(path)!r} is a folder: name a file in it")
         # a link is followed, as by h5py: the file lies where it points, and is one file by all its names
-        self._set_up(os.path.realpath(path), mode, Hello(compression or "", chunk_rows or 0))
+        self._set_up(os.path.realpath(os.fsdecode(path)), mode, Hello(compression or "", chunk_rows or 0))
         self._connect()
 
     def _set_up(self, path: str, mode: Mode, hello: Hello, copy_of: int = 0) -> None:

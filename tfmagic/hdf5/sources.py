@@ -32,7 +32,7 @@ def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
             file.visititems(lambda name, item: _note_sources(item, needs))
     except OSError as error:
         raise PartError(f"{os.fspath(path)} cannot be read: {reason_of(error)}") from error
-    folder = os.path.dirname(os.path.realpath(path))
+    folder = os.path.dirname(os.path.realpath(os.fsdecode(path)))
     found = {name: _look_at(os.path.join(folder, name), wanted) for name, wanted in needs.items()}
     return {name: problem for name, problem in found.items() if problem}
 
