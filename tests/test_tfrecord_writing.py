@@ -314,6 +314,26 @@ def test_the_place_of_a_task_is_that_among_chief_and_workers(tmp_path):
         ShardWriter(tmp_path / "b.tfrecord")
 
 
+def test_outside_of_a_cluster_the_place_is_what_tf_config_says(tmp_path, monkeypatch):
+    """As of a job of one's own: else every task would read everything, and nobody would say so."""
+    spec = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+
+    def place(**config):
+        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+        with ShardWriter(tmp_path / "a.tfrecord") as writer:
+            writer.discard()
+        return writer.index, writer.count
+
+    assert place(cluster=spec, task={"type": "worker", "index": 1}) == (2, 3)
+    assert place(cluster=spec, task={"type": "chief", "index": "0"}) == (0, 3)
+    assert place() == place(cluster=spec) == (0, 1)
+    with pytest.raises(ShardError, match="ps-0 takes no part"):
+        place(cluster=spec, task={"type": "ps", "index": 0})
+    for task in ({"type": "worker", "index": 2}, {"type": "worker"}, "worker"):
+        with pytest.raises(ShardError, match="TF_CONFIG does not say which task this is"):
+            place(cluster=spec, task=task)
+
+
 def test_a_full_disk_leaves_nothing(tmp_path):
     code = """
         import resource, signal, sys

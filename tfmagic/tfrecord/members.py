@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import operator
+import os
 from typing import Any
 
 from tfmagic import context
@@ -19,13 +21,14 @@ def place_of(task: Member) -> tuple[int, int]:
     """(index, count) of who reads or writes.
 
     Args:
-        task: A task; (index, count); or None for the task that runs this, (0, 1) outside of tasks.
+        task: A task; (index, count); or None for the task that runs this: of a cluster of ours, else of
+            TF_CONFIG, else (0, 1).
 
     Raises:
         ShardError: The numbers make no sense, or the task is a parameter server or an evaluator.
     """
     if task is None:
-        task = context.current_task() if context.is_task() else (0, 1)
+        task = current() or (0, 1)
     if isinstance(task, TaskContext):
         return _place_of_task(task)
     try:
@@ -35,6 +38,30 @@ def place_of(task: Member) -> tuple[int, int]:
     if index is None or count is None or not 0 <= index < count <= 99_999:
         raise ShardError(f"task is a task or (index, count) with 0 <= index < count, not {task!r}")
     return index, count
+
+
+def current() -> TaskContext | None:
+    """The task that runs this, of a cluster of ours or of TF_CONFIG; None where there is none.
+
+    Raises:
+        ShardError: TF_CONFIG names no task of its cluster.
+    """
+    if context.is_task():
+        return context.current_task()
+    try:
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        if "task" not in config:
+            return None
+        kind, index = str(config["task"]["type"]), int(config["task"]["index"])
+        spec = {str(name): list(addresses) for name, addresses in config["cluster"].items()}
+        if kind in _DATA_TYPES and not 0 <= index < len(spec.get(kind, ())):
+            raise ValueError(f"there is no {kind}-{index} in its cluster")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ShardError(
+            f"TF_CONFIG does not say which task this is ({type(error).__name__}: {error}); give "
+            "task=(index, count)"
+        ) from error
+    return TaskContext(kind, index, spec, is_chief=kind == "chief")
 
 
 def whole(value: Any) -> int | None:

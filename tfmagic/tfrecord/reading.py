@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tfmagic import context
 from tfmagic.tfrecord import blocks, manifests, members, shards, verifying
 from tfmagic.tfrecord.errors import FewShards, ShardDamaged, ShardError, ShardsMissing
 
@@ -47,8 +46,8 @@ def read_shards(
     Args:
         pattern: A glob, a file, a folder, the name of a set as `ShardWriter` takes it; or several of them.
             Files that are still being written are left out.
-        task: Whose records: a task, or (index, count). By default those of the task that runs this, or all
-            of them outside of tasks. Chief and workers count.
+        task: Whose records: a task, or (index, count). By default those of the task that runs this, of a
+            cluster of ours or of TF_CONFIG, or all of them elsewhere. Chief and workers count.
         seed: Shuffle files and records, equally in each run, as far as ``tf.random.set_seed`` is the same:
             TensorFlow mixes it in. All tasks give the same. None: in their order.
         epoch: Another order for each. All tasks give the same.
@@ -94,10 +93,8 @@ def _check_part() -> None:
     Raises:
         ShardError: A ClusterCoordinator traces this on the chief, and runs it on each worker.
     """
-    if not context.is_task():
-        return
-    me = context.current_task()
-    if me.type != "chief" or not me.cluster_spec.get("ps"):
+    me = members.current()
+    if me is None or me.type != "chief" or not me.cluster_spec.get("ps"):
         return
     import tensorflow as tf
 

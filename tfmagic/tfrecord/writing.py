@@ -117,8 +117,9 @@ class ShardWriter:
     Args:
         path_pattern: The name of the set, as in ``"data/train.tfrecord"``: the shards are
             ``data/train-00003-of-00008.tfrecord``. ``"data/train-*.tfrecord"`` means the same.
-        task: Which shard: a task, or (index, count). By default the task that runs this, or (0, 1) outside
-            of tasks. Of a task its place among those that work on data counts: chief and workers.
+        task: Which shard: a task, or (index, count). By default the task that runs this, of a cluster of ours
+            or of TF_CONFIG, or (0, 1) elsewhere. Of a task its place among those that work on data counts:
+            chief and workers.
         compression: ``"gzip"`` or None.
         max_records: Begin another shard after so many records.
         max_bytes: Begin another shard before it would have more than so many bytes, not compressed.
