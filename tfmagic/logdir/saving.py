@@ -217,7 +217,7 @@ class Checkpoints:
 
     def _refuse_older(self, number: int) -> None:
         newest = max(self.steps, default=-1)
-        if newest > max(number, self._last):
+        if newest > number:
             newest = self._newest() or -1  # a damaged one is in nobody's way
         if newest > number:
             raise CheckpointError(
