@@ -240,13 +240,32 @@ def test_a_log_folder_of_the_chief_is_uploaded_when_it_is_closed(bucket):
 def test_only_what_has_changed_is_uploaded_again(bucket, tmp_path):
     (tmp_path / "a").write_text("1")
     (tmp_path / "ckpt-1_temp").mkdir()
-    (tmp_path / "ckpt-1_temp" / "part").write_text("half")
+    (tmp_path / "ckpt-1_temp" / "part-00000-of-00001.index").write_text("half")
     (tmp_path / "checkpoint").write_text("state")
     with logdir.mirror(tmp_path, bucket) as mirror:
         assert mirror.push() == ["a", "checkpoint"]
         assert mirror.push() == []
         (tmp_path / "a").write_text("12")
         assert mirror.push() == ["a"]
+
+
+def test_only_what_is_really_under_way_is_left_out():
+    """What is not uploaded at the end is lost: the local folder goes."""
+    kept = {
+        "low_temperature/model",
+        "my_templates/a",
+        "z.zarr/.zarray",
+        ".env",
+        "x_temp/y",
+        "a.tempstate.txt",
+    }
+    not_yet = {"x_temp/part-00000-of-00001.index", "a/ckpt-1.index.tempstate123", ".train.writing"}
+    with logdir.task_logdir("memory://names") as path:
+        for name in kept | not_yet:
+            Path(path, name).parent.mkdir(exist_ok=True)
+            Path(path, name).touch()
+    found = Remote("memory://names")._fs.find("/names")
+    assert {name.removeprefix("/names/") for name in found} == kept
 
 
 def test_credentials_and_address_can_be_given_as_storage_options(server, bucket, monkeypatch):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 import uuid
@@ -27,6 +28,8 @@ TIMEOUT_S = 60.0  # for one file or listing
 _T = TypeVar("_T")
 _BY_TENSORFLOW = ("gs", "file")
 _WHOLE_ONLY = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")  # an upload is visible when it is complete
+# what its writer renames when it is complete: TensorFlow's checkpoints, our shards; and our own notes
+_UNDER_WAY = re.compile(r"(.*/)?([^/]*_temp/part-[^/]*|[^/]*\.tempstate\d+|\.[^/]*\.writing|\.tfmagic-[^/]*)")
 _OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}}}
 }
@@ -309,11 +312,12 @@ class Mirror:
         for folder, _, names in os.walk(self.local):
             for name in names:
                 path = os.path.join(folder, name)
-                if "_temp" in os.path.relpath(folder, self.local) or ".tempstate" in name or name[0] == ".":
-                    continue  # TensorFlow renames these when they are complete
+                relative = os.path.relpath(path, self.local)
+                if _UNDER_WAY.fullmatch(relative):
+                    continue
                 with contextlib.suppress(FileNotFoundError):
                     stat = os.stat(path)
-                    found[os.path.relpath(path, self.local)] = (stat.st_size, stat.st_mtime_ns)
+                    found[relative] = (stat.st_size, stat.st_mtime_ns)
         return found
 
 
