@@ -249,6 +249,22 @@ def test_only_what_has_changed_is_uploaded_again(bucket, tmp_path):
         assert mirror.push() == ["a"]
 
 
+def test_a_file_that_is_deleted_before_its_turn_is_no_error(bucket, tmp_path, monkeypatch):
+    """As a CheckpointManager does it while the newer one is uploaded."""
+    for name in "abc":
+        (tmp_path / name).touch()
+    put = Remote.put
+
+    def put_slowly(self, local, name):
+        put(self, local, name)
+        (tmp_path / "b").unlink(missing_ok=True)
+
+    monkeypatch.setattr(Remote, "put", put_slowly)
+    with logdir.mirror(tmp_path, bucket) as mirror:
+        assert mirror.push() == ["a", "c"] and mirror.push() == []
+    assert names(bucket) == {"a", "c"}
+
+
 def test_only_what_is_really_under_way_is_left_out():
     """What is not uploaded at the end is lost: the local folder goes."""
     kept = {

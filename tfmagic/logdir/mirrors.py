@@ -264,10 +264,18 @@ class Mirror:
             changed = [(name, mark) for name, mark in files if self._seen.get(name) != mark]
             if changed and self._is_sole:
                 self._hold()
-            for name, mark in changed:
-                self.remote.put(os.path.join(self.local, name), name)
-                self._seen[name] = mark
-            return [name for name, _ in changed]
+            return [name for name, mark in changed if self._upload(name, mark)]
+
+    def _upload(self, name: str, mark: tuple[int, int]) -> bool:
+        path = os.path.join(self.local, name)
+        try:
+            self.remote.put(path, name)
+        except LogdirError:
+            if os.path.exists(path):
+                raise
+            return False  # deleted since the look: of old checkpoints, for one
+        self._seen[name] = mark
+        return True
 
     def _hold(self) -> None:
         owner = self.remote.read(owners.MIRROR_NAME)
