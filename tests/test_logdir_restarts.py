@@ -1,6 +1,10 @@
 """What a restart takes from a log folder, and what it leaves in nobody's way."""
 
+import pytest
 from test_logdir import _tensorflow, cut, restored, saves, variable  # noqa: F401 - a fixture
+
+from tfmagic import logdir
+from tfmagic.logdir import checks
 
 
 def test_training_begins_anew_where_nothing_is_whole(tmp_path):
@@ -11,3 +15,34 @@ def test_training_begins_anew_where_nothing_is_whole(tmp_path):
         assert kept.restore_or_initialize() is None
         assert kept.save(1) == 1 and kept.steps == [1]
     assert restored(tmp_path) == (1, 7.0)
+
+
+@pytest.mark.parametrize("moment", ["damage_of", "unbuilt_layers"])
+@pytest.mark.parametrize("times", [1, 1000])
+def test_one_that_its_writer_deletes_while_it_is_read_gives_way_to_the_next(
+    tmp_path, monkeypatch, capfd, moment, times
+):
+    """As an evaluator meets it, beside a chief that keeps one."""
+    v, mine, looks = variable(1.0), variable(), []
+    writer = saves(tmp_path, v, max_to_keep=1)
+    writer.save(1)
+    look = getattr(checks, moment)
+
+    def delete_first(*args):
+        if len(looks) < times:
+            looks.append(1)
+            v.assign_add([1.0] * 1000)
+            with monkeypatch.context() as undone:
+                undone.setattr(checks, moment, look)
+                writer.save()
+        return look(*args)
+
+    monkeypatch.setattr(checks, moment, delete_first)
+    with writer:
+        reader = saves(tmp_path, mine)
+        if times == 1:
+            assert reader.restore_or_initialize() == 2 == float(mine[0])
+        else:
+            with pytest.raises(logdir.CheckpointError, match=r"deleted before they are read.*max_to_keep"):
+                reader.restore_or_initialize()
+    assert "passed over" not in capfd.readouterr().err

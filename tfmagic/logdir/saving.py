@@ -25,12 +25,21 @@ from tfmagic.identity import from_json, identify
 from tfmagic.logdir import checks, owners, places
 from tfmagic.logdir.errors import CheckpointError, LogdirError
 from tfmagic.logdir.mirrors import Remote, is_remote, refuse_private
-from tfmagic.logdir.stores import PREFIX, LocalStore, RemoteStore, Store, checkpoint_files, missing_files
+from tfmagic.logdir.stores import (
+    NO_INDEX,
+    PREFIX,
+    LocalStore,
+    RemoteStore,
+    Store,
+    checkpoint_files,
+    missing_files,
+)
 
 CHOICE = ".tfmagic-restore"
 _STATE = "checkpoint"
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_LOOKS = 20  # at a folder that somebody else saves to meanwhile
 
 
 def checkpoints(
@@ -275,11 +284,23 @@ class Checkpoints:
             CheckpointError: The newest is not one of this object.
             threading.BrokenBarrierError: A task of the cell ended without coming here.
         """
-        self._whole.clear()  # what was looked at before may have changed
-        self._store.forget()
-        step = self._agree()
-        if step is None:
-            return None
+        for _ in range(_LOOKS):
+            self._whole.clear()  # what was looked at before may have changed
+            self._store.forget()
+            step = self._agree()
+            if step is None:
+                return None
+            try:
+                self._read(step)
+            except Exception:
+                if not self._is_alone or self._is_there(step):
+                    raise
+                continue  # whoever saves here has deleted it, and has a newer one
+            self._last = step
+            return step
+        raise self._too_slow()
+
+    def _read(self, step: int) -> None:
         prefix = self._prefix(step)
         if unbuilt := checks.unbuilt_layers(self._checkpoint, prefix):
             raise CheckpointError(
@@ -295,13 +316,25 @@ class Checkpoints:
             raise CheckpointError(
                 f"{prefix} is a checkpoint of something else: {str(error).splitlines()[0][:300]}"
             ) from error
-        self._last = step
-        return step
+
+    def _is_there(self, step: int) -> bool:
+        return not missing_files(checkpoint_files(self._store.names()).get(step, ()))
+
+    def _too_slow(self) -> CheckpointError:
+        return CheckpointError(
+            f"the checkpoints in {self._store} are deleted before they are read: whoever saves there must "
+            "keep more of them (max_to_keep)"
+        )
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._task is None or not context.is_task() or self._task.type in ("ps", "evaluator")
 
     def _agree(self) -> int | None:
         """The step that all tasks of this cell restore."""
-        if self._task is None or not context.is_task() or self._task.type in ("ps", "evaluator"):
+        if self._is_alone:
             return self._newest()
+        assert self._task is not None
         step = None
         if self._task.is_chief:
             step = self._newest()
@@ -333,22 +366,35 @@ class Checkpoints:
 
     def _newest(self) -> int | None:
         """The newest complete step; those that are passed over are told, once each."""
-        sizes = self._store.names()
-        files = checkpoint_files(sizes)
-        for step in sorted(files, reverse=True):
-            damage = missing_files(files[step]) or self._damage(step, files[step], sizes)
-            if not damage:
-                self._warned.discard(step)
-                return step
-            if step not in self._warned:
-                self._warned.add(step)
-                places.say(f"checkpoint {step} in {self._store} is passed over: it {damage}")
-        return None
+        for _ in range(_LOOKS):
+            sizes = self._store.names()
+            files = checkpoint_files(sizes)
+            for step in sorted(files, reverse=True):
+                damage = missing_files(files[step]) or self._damage(step, files[step], sizes)
+                if not damage:
+                    self._warned.discard(step)
+                    return step
+                now = self._store.names()
+                if {name: now.get(name) for name in files[step]} != {n: sizes[n] for n in files[step]}:
+                    break  # it is written or deleted at this moment
+                if step not in self._warned:
+                    self._warned.add(step)
+                    places.say(f"checkpoint {step} in {self._store} is passed over: it {damage}")
+            else:
+                return None
+        raise self._too_slow()
 
     def _damage(self, step: int, files: list[str], sizes: Mapping[str, int]) -> str:
+        if not sizes[files[-1]]:  # TensorFlow makes it empty, and fills it
+            return NO_INDEX
         key = tuple((name, sizes[name]) for name in files)
         if self._whole.get(key) != "":  # one that was complete stays so; a damaged one may have been mended
-            self._store.fetch(files)
+            try:
+                self._store.fetch(files)
+            except LogdirError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+                return "was deleted"
             self._whole[key] = checks.damage_of(self._prefix(step))
         return self._whole[key]
 

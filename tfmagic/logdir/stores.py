@@ -21,6 +21,7 @@ from tfmagic.logdir.errors import LogdirError
 from tfmagic.logdir.mirrors import Remote
 
 PREFIX = "ckpt"
+NO_INDEX = "has no index: it is being saved, or that was cut short"
 _FILE = re.compile(rf"{PREFIX}-(\d+)\.(?:index|data-(\d{{5}})-of-(\d{{5}}))")
 
 
@@ -196,7 +197,7 @@ def missing_files(files: Iterable[str]) -> str:
             shards.add(int(match[2]))
             total = max(total, int(match[3]))
     if not has_index:
-        return "has no index: its saving was cut short"
+        return NO_INDEX
     lost = sorted(set(range(total)) - shards)
     if not total or lost:
         return f"lacks data file {lost[0] if lost else 0} of {total or 'any'}"
