@@ -17,6 +17,22 @@ def test_training_begins_anew_where_nothing_is_whole(tmp_path):
     assert restored(tmp_path) == (1, 7.0)
 
 
+@pytest.mark.parametrize("package", ["tensorflow", "keras"])
+def test_a_variable_of_a_strategy_is_a_step(tmp_path, package):
+    """As the iterations of an optimizer are, under a MultiWorkerMirroredStrategy and others."""
+    import keras
+    import tensorflow as tf
+
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        step = (
+            tf.Variable(7) if package == "tensorflow" else keras.Variable(7, dtype="int64", trainable=False)
+        )
+    with saves(tmp_path) as kept:
+        assert kept.save(step) == 7
+        with pytest.raises(ValueError, match="a step is a whole number"):
+            kept.save(float("inf"))
+
+
 @pytest.mark.parametrize("moment", ["damage_of", "unbuilt_layers"])
 @pytest.mark.parametrize("times", [1, 1000])
 def test_one_that_its_writer_deletes_while_it_is_read_gives_way_to_the_next(

@@ -406,11 +406,12 @@ class Checkpoints:
 
 def _whole(step: Any) -> int:
     """A step as a number; a tensor or variable, such as an optimizer's iterations, is one too."""
+    value = step.numpy() if hasattr(step, "numpy") else step  # int() takes no variable of a strategy
     try:
-        number = int(step)
-    except (TypeError, ValueError) as error:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"a step is a whole number of 0 or more, not {step!r}") from error
-    if number < 0 or number != step:
+    if number < 0 or number != value:
         raise ValueError(f"a step is a whole number of 0 or more, not {step!r}")
     return number
 
