@@ -88,7 +88,8 @@ class DetachedJobs:
 
     def _take(self, found: DetachedJob) -> None:
         __tracebackhide__ = True
-        self._jobs.remove(found)
+        if found in self._jobs:  # else its follower was first
+            self._jobs.remove(found)
         found.settle(self._shell.user_ns)
         if found.error is not None:
             raise found.error

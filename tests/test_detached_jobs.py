@@ -1,0 +1,39 @@
+"""Detached cells in a notebook: who follows one and who waits for it see its end in any order."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from tfmagic import awaiting, detached, execution
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_a_wait_ends_well_also_where_the_follower_was_told_first(monkeypatch, waits_first):
+    async def notebook():
+        ended = asyncio.Event()
+
+        async def follow(job):
+            await ended.wait()
+
+        async def wait_async(job, timeout_s):
+            await ended.wait()
+            for _ in range(0 if waits_first else 5):
+                await asyncio.sleep(0)
+            return True
+
+        monkeypatch.setattr(awaiting, "can_await", lambda shell: True)
+        monkeypatch.setattr(execution, "follow", follow)
+        monkeypatch.setattr(execution, "wait_async", wait_async)
+        jobs = detached.DetachedJobs(SimpleNamespace(user_ns={}))
+        for number in (1, 2):
+            result = SimpleNamespace(pulled={}, results=number)
+            job = SimpleNamespace(number=number, settle=lambda result=result: result)
+            jobs.add(SimpleNamespace(name="default"), job, f"out{number}")
+        waiting = asyncio.create_task(jobs.wait_async("default", None))
+        await asyncio.sleep(0)
+        ended.set()
+        await waiting
+        return jobs._shell.user_ns
+
+    assert asyncio.run(notebook()) == {"out1": 1, "out2": 2}
