@@ -1,7 +1,9 @@
 """Remote folders, on a real server that speaks S3, on the loopback."""
 
+import copy
 import logging
 import os
+import pickle
 import re
 import socket
 import subprocess
@@ -235,6 +237,17 @@ def test_a_log_folder_of_the_chief_is_uploaded_when_it_is_closed(bucket):
     with logdir.tensorboard_dir(f"{bucket}/tb", task=WORKER_1) as path:
         Path(path, "events").touch()
     assert names(f"{bucket}/tb/worker-1") == {"events"} and not os.path.exists(path)
+
+
+def test_a_path_travels_as_the_string_that_it_is(bucket):
+    with (
+        logdir.tensorboard_dir(f"{bucket}/tb", task=WORKER_1),
+        acting_as(WORKER_1, lambda timeout: 0),
+    ):
+        for found in (logdir.tensorboard_dir(f"{bucket}/tb"), logdir.task_logdir("run")):
+            copies = [pickle.loads(pickle.dumps(found)), copy.deepcopy(found)]
+            assert copies == [found, found] and {type(one) for one in copies} == {str}
+            found.close()
 
 
 def test_only_what_has_changed_is_uploaded_again(bucket, tmp_path):

@@ -40,6 +40,9 @@ class TaskLogdir(str):
     _owned: weakref.finalize[..., TaskLogdir] | None = None
     _mirror: Mirror | None = None
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # what travels is the path: whoever made it closes it
+
     def __enter__(self) -> str:
         return str(self)
 
