@@ -16,6 +16,7 @@ from tfmagic.events import (
     CellReturned,
     Displayed,
     StopRequested,
+    TaskExited,
     TaskReady,
     TaskStarted,
 )
@@ -166,6 +167,15 @@ def test_the_end_is_told_with_the_verdict(theatre):
     theatre.cell.finish(outcome)
     message = theatre.board.look(describe_cell(theatre.stage, outcome, 1.0))
     assert message["head"]["over"] and message["head"]["verdict"] == "done" and message["head"]["done"] == 2
+
+
+@pytest.mark.parametrize("how", [TaskExited(A, 1, -9, 0, 5), CellReturned(A, 1, 1, 0.5, 5)], ids=type)
+def test_what_a_later_cell_writes_is_not_shown_by_one_that_others_still_run(theatre, how):
+    theatre.write(A, "mine\n")
+    theatre.supervisor.state = apply(theatre.supervisor.state, how, 0.0)
+    theatre.write(A, "of another cell\n")
+    theatre.look()
+    assert theatre.board.greet()["rows"]["0"]["items"] == ["mine"]
 
 
 def test_buttons_reach_the_supervisor_and_foreign_requests_nothing(theatre):

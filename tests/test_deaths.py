@@ -112,6 +112,15 @@ def test_a_crash_is_told_with_its_place_and_the_users_frames(tmp_path):
     assert "%tfcluster restart worker-0" in str(error)
 
 
+def test_the_last_lines_are_those_of_the_process_that_died(tmp_path):
+    run = Run(tmp_path)
+    run.log_path(A).write_text("before\nof the dead one\nof the next one\n")
+    error = died_error(
+        A, TaskExited(A, 1, -9, log_end=len("before\nof the dead one\n")), run, None, len("before\n")
+    )
+    assert "Its last line of output:\n    of the dead one\nGo on" in str(error)
+
+
 def test_a_crash_of_an_earlier_process_is_not_told_again(tmp_path):
     run = Run(tmp_path)
     run.stacks_path(A).write_text(DUMP.format(mark=attempt_mark(1), ours="") + attempt_mark(2) + "\n")

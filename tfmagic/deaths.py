@@ -95,7 +95,9 @@ def died_error(
         lines.append(f"It was {place}")
     if stack:
         lines += ["Its Python stack, the innermost call first:", rendering.name_cells(stack)]
-    tail = [line for line in tail_lines(run.log_path(task), _TAIL_LINES, since=since) if not is_noise(line)]
+    until = getattr(end, "log_end", None)
+    lines_of_log = tail_lines(run.log_path(task), _TAIL_LINES, since=since, until=until)
+    tail = [line for line in lines_of_log if not is_noise(line)]
     if tail:
         how_many = "line" if len(tail) == 1 else f"{len(tail)} lines"
         lines += [f"Its last {how_many} of output:", *(f"    {line}" for line in tail)]

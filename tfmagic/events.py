@@ -182,12 +182,16 @@ class TaskStarted:
 
 @dataclass(frozen=True, slots=True)
 class TaskExited:
-    """The task process ended; the last event of this attempt. Negative codes are signals."""
+    """The task process ended; the last event of this attempt. Negative codes are signals.
+
+    Its log was `log_end` bytes long then; what follows is of a new process. None where nobody looked.
+    """
 
     task: TaskId
     attempt: int
     exit_code: int
     peak_bytes: int = 0
+    log_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

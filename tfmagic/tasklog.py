@@ -236,10 +236,12 @@ def log_lines(
     return (f"{head}{line}\n" for line in find_lines(path, tail, pattern))
 
 
-def tail_lines(path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0) -> list[str]:
-    """The last `count` lines of a log after its byte `since`, from its last `max_bytes` bytes."""
+def tail_lines(
+    path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0, until: int | None = None
+) -> list[str]:
+    """The last `count` lines of a log after its byte `since`, before `until`, from the last `max_bytes`."""
     try:
-        size = path.stat().st_size
+        size = path.stat().st_size if until is None else until
     except FileNotFoundError:
         return []
     rows = rows_of(_read_span(path, max(size - max_bytes, since), size))

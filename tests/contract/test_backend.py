@@ -93,6 +93,19 @@ def test_a_launch_ends_with_exactly_one_exit_as_its_last_event(driver, number):
     assert isinstance(driver.seen[-1], TaskExited)
 
 
+def test_an_exit_says_where_the_log_of_the_process_ends(driver):
+    """A relaunched one writes on in the same log."""
+    for attempt in (1, 2):
+        driver.launch(attempt)
+        driver.wait_for(TaskReady)
+        with driver.run.log_path(TASK).open("a") as log:
+            log.write(f"of process {attempt}\n")
+        size = driver.run.log_path(TASK).stat().st_size
+        driver.backend.signal(TASK, signal.SIGKILL)
+        assert driver.wait_for(TaskExited).log_end == size
+        driver.seen.clear()
+
+
 def test_a_signal_that_comes_before_the_process_is_not_lost(driver):
     driver.launch()
     driver.backend.signal(TASK, signal.SIGKILL)

@@ -28,7 +28,7 @@ from tfmagic.identity import Identity
 from tfmagic.launches import ForkTask, TaskForked, TaskReaped
 from tfmagic.orders import Command, TaskBoot
 from tfmagic.packed import Handle
-from tfmagic.runs import Run
+from tfmagic.runs import Run, file_size
 from tfmagic.spec import TaskId
 from tfmagic.wire import Channel, channel_pair, encode
 
@@ -229,7 +229,9 @@ class LocalBackend:
                     self._forked(task, attempt, pid, pidfd.fd)
                     events.append(TaskStarted(task, attempt, pid, fresh))
                 case TaskReaped(task, attempt, exit_code, peak_bytes):
-                    events += self._ended(task, attempt, TaskExited(task, attempt, exit_code, peak_bytes))
+                    log_end = file_size(self._run.log_path(task))
+                    ended = TaskExited(task, attempt, exit_code, peak_bytes, log_end)
+                    events += self._ended(task, attempt, ended)
         return events
 
     def _forked(self, task: TaskId, attempt: int, pid: int, pidfd: int) -> None:

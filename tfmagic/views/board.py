@@ -232,7 +232,7 @@ class Board:
                 task: TaskFeed(self._stage.folder.log_path(task), start, _ROW_LIMIT, pace)
                 for task, start in self._stage.starts.items()
             }
-        ends = {} if record is None else {t.task: t.end for t in record.tasks}
+        ends = self._ends_so_far() if record is None else {t.task: t.end for t in record.tasks}
         patches: dict[TaskId, Patch] = {}
         for task, feed in self._feeds.items():
             is_over = record is not None
@@ -244,6 +244,12 @@ class Board:
                 patches[task] = patch
         self.is_flooded = any(isinstance(i, GapItem) for p in patches.values() for i in p.items)
         return patches
+
+    def _ends_so_far(self) -> dict[str, int | None]:
+        """Where the part of tasks ends that are through: what follows in their logs is of other cells."""
+        cell = self._stage.state().cells.get(self._stage.run.request.cell)
+        outcomes = {} if cell is None else cell.outcomes
+        return {task.name: getattr(outcome, "log_end", None) for task, outcome in outcomes.items()}
 
     def _describe(self) -> CellRecord:
         record = describe_cell(self._stage, None, time.monotonic())

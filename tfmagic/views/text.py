@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tfmagic.events import CellRaised, CellReturned, Displayed
+from tfmagic.events import Displayed
 from tfmagic.lines import cut
 from tfmagic.noise import is_noise
 from tfmagic.runs import Run
@@ -163,10 +163,7 @@ class TextView:
         self._begin()
         self._sort_displays()
         for task, reader in self._readers.items():
-            end = None
-            if cell is not None:
-                outcome = cell.outcomes.get(task)
-                end = outcome.log_end if isinstance(outcome, CellReturned | CellRaised) else None
+            end = None if cell is None else getattr(cell.outcomes.get(task), "log_end", None)
             end = reader.offset + reader.behind_bytes if end is None else max(end, reader.offset)
             while self._show(task, reader, _CATCH_UP_BYTES, end):
                 self._draw([])  # no more than a piece is kept
