@@ -261,6 +261,15 @@ def random_records():
     return [source.randbytes(60) for _ in range(400)]
 
 
+def test_the_hint_names_a_file_that_is_read_as_a_url_and_no_other(cluster_of_module, tmp_path):
+    """An earlier cell read one with the same damage."""
+    for name in ("earlier", "one that is a url"):
+        path = tmp_path / name
+        path.write_bytes(os.urandom(100))
+        url = f"file://{path}" if "url" in name else str(path)
+        assert f"{path} is not a TFRecord file" in hint_of(cluster_of_module, read_all, url, None)
+
+
 def test_the_hint_names_the_place_in_a_compressed_file(cluster_of_module, tmp_path):
     with ShardWriter(tmp_path / "a.tfrecord", compression="gzip") as writer:
         for record in random_records():

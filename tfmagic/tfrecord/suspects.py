@@ -41,7 +41,7 @@ def find_suspects(error: BaseException) -> Iterator[Suspect]:
         near, all_of_them = _find_datasets(tensorflow.data.Dataset, error.__traceback__)
         read_as = _ways_of_reading(all_of_them)
         for dataset in (*near, *all_of_them):
-            for name in _strings_of(dataset):
+            for name in (name.removeprefix("file://") for name in _strings_of(dataset)):
                 key = (name, read_as.get(id(dataset)))
                 if key not in seen and len(seen) < _MAX_FILES:
                     seen.add(key)
