@@ -1,7 +1,7 @@
 """What a restart takes from a log folder, and what it leaves in nobody's way."""
 
 import pytest
-from test_logdir import _tensorflow, cut, restored, saves, variable  # noqa: F401 - a fixture
+from test_logdir import _tensorflow, cut, restored, saves, small_files, variable  # noqa: F401 - fixtures
 
 from tfmagic import logdir
 from tfmagic.logdir import checks
@@ -15,6 +15,13 @@ def test_training_begins_anew_where_nothing_is_whole(tmp_path):
         assert kept.restore_or_initialize() is None
         assert kept.save(1) == 1 and kept.steps == [1]
     assert restored(tmp_path) == (1, 7.0)
+
+
+def test_what_tensorflow_says_of_a_full_disk_comes_without_names_of_its_functions(tmp_path, small_files):  # noqa: F811
+    kept = saves(tmp_path)
+    small_files()
+    with kept, pytest.raises(logdir.LogdirError, match=r"could not be written to [^ ]*: /[^ ]*/ckpt-1_temp/"):
+        kept.save()
 
 
 @pytest.mark.parametrize("package", ["tensorflow", "keras"])

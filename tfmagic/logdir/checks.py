@@ -10,6 +10,7 @@ Called by `tfmagic.logdir.saving`.
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -57,5 +58,6 @@ def damage_of(prefix: str) -> str:
 
 def reason_of(error: BaseException) -> str:
     """The end of what TensorFlow says, on one line."""
-    text = str(getattr(error, "message", "") or error).partition("[Op:")[0].strip()
+    text = str(getattr(error, "message", "") or error).partition("[Op:")[0]
+    text = re.sub(r"\{\{function_node [^}]*\}\}", "", text).strip()
     return " ".join(text.split())[-300:].removeprefix("; ")
