@@ -15,9 +15,9 @@ import pytest
 from conftest import wait_until
 from test_logdir import WORKER_0, WORKER_1, _tensorflow, cut, variable  # noqa: F401 - a fixture
 
-from tfmagic import logdir
+from tfmagic import context, logdir
 from tfmagic.context import TaskContext, acting_as
-from tfmagic.logdir import mirrors, owners
+from tfmagic.logdir import mirrors, owners, places
 from tfmagic.logdir.mirrors import Mirror, Remote
 
 pytestmark = pytest.mark.filterwarnings(
@@ -237,6 +237,17 @@ def test_a_log_folder_of_the_chief_is_uploaded_when_it_is_closed(bucket):
     with logdir.tensorboard_dir(f"{bucket}/tb", task=WORKER_1) as path:
         Path(path, "events").touch()
     assert names(f"{bucket}/tb/worker-1") == {"events"} and not os.path.exists(path)
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs", "local"])
+def test_the_last_base_of_any_kind_is_the_one_that_tensorboard_shows(request, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(context, "scratch_dir", lambda: str(tmp_path / "worker-1-1.scratch"))
+    url = {"s3": "", "gs": "gs://bucket/tb", "local": str(tmp_path / "tb")}[kind] or request.getfixturevalue(
+        "bucket"
+    )
+    for base in (tmp_path / "first", url):
+        logdir.tensorboard_dir(base, task=WORKER_1).close()
+    assert (tmp_path / places.POINTER).read_text() == url
 
 
 def test_a_path_travels_as_the_string_that_it_is(bucket):

@@ -117,7 +117,9 @@ def tensorboard_dir(
         _note_base(url)
         return _mirrored(url if who is None else f"{url}/{who.name}", storage_options)
     if os.fspath(base).startswith("gs://"):
-        return TaskLogdir(base if who is None else f"{os.fspath(base).rstrip('/')}/{who.name}")
+        url = os.fspath(base).rstrip("/")
+        _note_base(url)
+        return TaskLogdir(url if who is None else f"{url}/{who.name}")
     path = local(base)
     _note_base(path)
     return TaskLogdir(prepare(path if who is None else os.path.join(path, who.name)))
