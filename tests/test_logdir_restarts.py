@@ -1,10 +1,13 @@
 """What a restart takes from a log folder, and what it leaves in nobody's way."""
 
+import fcntl
+import os
+
 import pytest
 from test_logdir import _tensorflow, cut, restored, saves, small_files, variable  # noqa: F401 - fixtures
 
 from tfmagic import logdir
-from tfmagic.logdir import checks
+from tfmagic.logdir import checks, owners
 
 
 def test_training_begins_anew_where_nothing_is_whole(tmp_path):
@@ -22,6 +25,39 @@ def test_what_tensorflow_says_of_a_full_disk_comes_without_names_of_its_function
     small_files()
     with kept, pytest.raises(logdir.LogdirError, match=r"could not be written to [^ ]*: /[^ ]*/ckpt-1_temp/"):
         kept.save()
+
+
+@pytest.mark.parametrize("is_alive", [False, True])
+def test_the_owner_file_of_another_user_counts_while_he_lives(tmp_path, monkeypatch, is_alive):
+    """In a folder that several may write to: opening his file to write it is forbidden."""
+    path, os_open = tmp_path / owners.NAME, os.open
+    path.write_text('{"task": "theirs", "pid": 7, "host": "here"}')
+
+    def open_as_another(name, flags, *mode, **more):
+        if (
+            flags & os.O_RDWR
+            and str(name) == str(path)
+            and path.exists()
+            and path.samefile(f"/proc/self/fd/{fd}")
+        ):
+            raise PermissionError(13, "Permission denied")
+        return os_open(name, flags, *mode, **more)
+
+    fd = os_open(path, os.O_RDONLY)
+    if is_alive:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    monkeypatch.setattr(os, "open", open_as_another)
+    try:
+        if is_alive:
+            with pytest.raises(logdir.LogdirError, match=r"is being written by theirs \(pid 7 on here\)"):
+                owners.hold(str(tmp_path))
+        else:
+            owners.hold(str(tmp_path))
+            assert f'"pid": {os.getpid()}' in path.read_text()
+            owners.release(str(tmp_path))
+            assert not path.exists()
+    finally:
+        os.close(fd)
 
 
 @pytest.mark.parametrize("package", ["tensorflow", "keras"])

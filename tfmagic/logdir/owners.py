@@ -76,25 +76,52 @@ def abandon(folder: str) -> None:
 def _lock(key: str, folder: str) -> int:
     path = os.path.join(key, NAME)
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(fd, 1000).decode("utf-8", "replace")
-            os.close(fd)
-            raise LogdirError(
-                f"{folder} is being written by {tell(owner)}, and two writers spoil each other's "
-                "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
-            ) from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(fd)
-                raise
-        if _is_file(fd, path):  # the last owner may have removed it between our open and our lock
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            is_ours = True
+        except PermissionError:  # another user's, who was killed: the lock can be had by reading, too
+            fd, is_ours = _open_to_read(path, folder), False
+        _take(fd, folder)
+        if is_ours and _is_file(fd, path):  # the last owner may have removed it between our open and our lock
             os.ftruncate(fd, 0)
             os.write(fd, json.dumps(describe()).encode())
             return fd
+        try:
+            if not is_ours and _is_file(fd, path):
+                os.unlink(path)
+        except OSError as error:
+            raise _not_ours(path, folder, error) from error
+        finally:
+            os.close(fd)
+
+
+def _open_to_read(path: str, folder: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_ours(path, folder, error) from error
+
+
+def _not_ours(path: str, folder: str, error: OSError) -> LogdirError:
+    return LogdirError(
+        f"{folder} cannot be written: {path}: {error.strerror}. Delete that file, or name another folder"
+    )
+
+
+def _take(fd: int, folder: str) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(fd, 1000).decode("utf-8", "replace")
         os.close(fd)
+        raise LogdirError(
+            f"{folder} is being written by {tell(owner)}, and two writers spoil each other's "
+            "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            os.close(fd)
+            raise
 
 
 _tokens: dict[int, str] = {}
