@@ -144,7 +144,7 @@ class Checkpoints:
         """Save; on every task, under a multi-worker strategy: reading some variables is a collective.
 
         Args:
-            step: Its number; by default one more than the last one.
+            step: Its number; by default one more than the last one that this task knows of.
 
         Returns:
             The number.
