@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit, setrlimit
 
+import numpy as np
 import pytest
 from conftest import wait_until
 
@@ -436,6 +437,19 @@ def test_a_url_that_lost_a_slash_makes_no_folder(tmp_path, monkeypatch, make):
         logdir.checkpoints(variable(), "s3:/bucket", task=WORKER_1)
     assert os.listdir(tmp_path) == []
     assert make("./s3:/bucket").startswith(str(tmp_path / "s3:"))
+
+
+def test_a_file_url_is_a_local_folder_also_as_a_path(tmp_path):
+    for base in (f"file://{tmp_path}/run", Path(f"file://{tmp_path}/run")):
+        assert logdir.task_logdir(base) == logdir.tensorboard_dir(base) == str(tmp_path / "run")
+
+
+def test_a_number_of_numpy_is_a_number_of_checkpoints(tmp_path):
+    v = variable()
+    with logdir.checkpoints(v, tmp_path, np.int64(1)) as kept:
+        kept.save()
+        kept.save()
+        assert kept.steps == [2]
 
 
 def test_a_tilde_is_the_home_and_no_folder_of_that_name(tmp_path, monkeypatch):

@@ -204,7 +204,8 @@ def local(base: str | os.PathLike[str]) -> str:
             f"{path} is a URL without one of its slashes, as pathlib.Path leaves it: give the URL as a str "
             f"({path.replace(':/', '://', 1)}), or write ./{path} for a folder of that name"
         )
-    return os.path.abspath(os.path.expanduser(path.removeprefix("file://")))
+    path = re.sub("^file:(//|(?=/))", "", path)  # pathlib leaves file:/a of file:///a
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _temporary(base: str | os.PathLike[str], task: TaskContext | None) -> TaskLogdir:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 import shutil
 import threading
@@ -65,10 +66,13 @@ def checkpoints(
         LogdirError: The folder cannot be written, or another run writes to it.
         DriverError: A package for this kind of URL is missing.
     """
-    if isinstance(max_to_keep, bool) or not isinstance(max_to_keep, int) or max_to_keep < 0:
+    is_number = hasattr(max_to_keep, "__index__") and not isinstance(max_to_keep, bool)
+    if not is_number or operator.index(max_to_keep) < 0:
         raise ValueError(f"max_to_keep is a number of checkpoints, or 0 for all, not {max_to_keep!r}")
     who = task if task is not None else context.current_task() if context.is_task() else None
-    return Checkpoints(_checkpoint_of(model_or_checkpoint), base, max_to_keep, who, storage_options)
+    return Checkpoints(
+        _checkpoint_of(model_or_checkpoint), base, operator.index(max_to_keep), who, storage_options
+    )
 
 
 class Checkpoints:
