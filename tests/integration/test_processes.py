@@ -162,3 +162,47 @@ def test_a_task_that_does_not_end_by_itself_delays_a_stop_by_a_second_at_most(tm
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "text").read_text() == "all of it"
+
+
+def test_what_a_script_leaves_open_is_whole(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import h5py; file = h5py.File('module.h5', 'w'); file['x'] = [1, 2, 3]"
+    )
+    (tmp_path / "main.py").write_text(
+        textwrap.dedent(
+            """
+            import threading, time
+            import h5py, tensorflow as tf, mine
+
+            class Slow:
+                def __del__(self, sleep=time.sleep):
+                    sleep(0.1)
+
+            def beat():
+                while True:
+                    time.sleep(0.001)
+
+            threading.Thread(target=beat, daemon=True).start()
+            slow = Slow()
+            rows = h5py.File("main.h5", "w")
+            rows["x"] = [1, 2, 3]
+            records = tf.io.TFRecordWriter("records")
+            records.write(b"all of it")
+            text = open("text", "w")
+            text.write("all of it")
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tfmagic", "run", "--workers", "1", "main.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and "NameError" not in done.stdout + done.stderr
+    assert (tmp_path / "text").read_text() == "all of it"
+    assert list(tfmagic.tfrecord.iterate(tmp_path / "records")) == [b"all of it"]
+    for name in ("main.h5", "module.h5"):
+        with h5py.File(tmp_path / name) as file:
+            assert file["x"][:].tolist() == [1, 2, 3]

@@ -8,9 +8,10 @@ import gc
 import io
 import os
 import signal
+import sys
 import threading
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tfmagic import copies
 from tfmagic.packed import PackedError
@@ -33,12 +34,12 @@ def exit_code(error: BaseException | None) -> int:
             return 1
 
 
-def end_program(error: BaseException | None, namespace: dict[str, Any]) -> NoReturn:
+def end_program(error: BaseException | None) -> NoReturn:
     """End this process as Python ends a program: threads, what is registered for the end, then its names.
 
-    So files that nobody has closed are whole: Python's, and those of TensorFlow and HDF5, whose objects
-    close them as they go. What follows is left out: TensorFlow's static destructors and its shutdown barrier
-    may hang.
+    So files that nobody has closed are whole: Python's, HDF5's, and those of TensorFlow, whose objects close
+    them as they go. What follows is left out: TensorFlow's static destructors and its shutdown barrier may
+    hang.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the wait for threads, as in any program
     try:
@@ -47,7 +48,8 @@ def end_program(error: BaseException | None, namespace: dict[str, Any]) -> NoRet
         _flush_files()  # first: what follows may take longer than this process is given
         threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls at its end
         atexit._run_exitfuncs()
-        namespace.clear()
+        threading.excepthook = lambda failure: None  # of daemons, which miss these names from here on
+        vars(sys.modules["__main__"]).clear()
         gc.collect()
         _flush_files()
     except BaseException:
@@ -62,6 +64,10 @@ def _flush_files() -> None:
         if issubclass(type(item), _FILES):  # isinstance() would wake up proxies and lazy modules
             with contextlib.suppress(OSError, ValueError):  # one that is closed, or can be written no more
                 item.flush()
+    if (hdf5 := sys.modules.get("h5py.h5f")) is not None:  # else its files would be damaged, not only short
+        for file in hdf5.get_obj_ids(hdf5.OBJ_ALL, hdf5.OBJ_FILE):
+            with contextlib.suppress(Exception):  # whatever h5py makes of a full disk; the others are flushed
+                hdf5.flush(file)
 
 
 def end_child(error: BaseException | None) -> NoReturn:

@@ -340,7 +340,7 @@ class TaskProgram:
 
     def _end(self, error: BaseException | None) -> NoReturn:
         self.turns.leave()
-        exits.end_program(error, self.runner.namespace)
+        exits.end_program(error)
 
     def _attempt(self, cell: RunCell) -> Attempt:
         """Run the user's code. Interrupts reach this part alone."""
