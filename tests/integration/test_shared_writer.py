@@ -302,6 +302,29 @@ def test_stopping_the_cluster_closes_what_its_tasks_have_open(path):
     assert sorted(rows_of(path)) == [0, 1] and not alive({pid})
 
 
+def test_tasks_that_end_at_the_moment_of_their_cell_lose_nothing(path):
+    """The writer, held meanwhile, finds the end of the cell first, and of both sockets in the same look."""
+
+    def work(path):
+        global writer
+        writer = SharedWriter(path)
+        writer.append("x", tfmagic.current_task().index)
+        tfmagic.barrier()
+        if tfmagic.current_task().is_chief:
+            os.kill(writer._link._writer_pid, signal.SIGSTOP)
+
+    with tfmagic.Cluster(workers=2, name="moment") as cluster:
+        future = cluster.submit(work, path)
+        session = wait_until(lambda: desk._sessions.get(path))
+        wait_until(lambda: session.ended == {"worker-0", "worker-1"}, 60)
+        cluster.kill("worker-0")
+        cluster.kill("worker-1")
+        wait_until(lambda: {row["state"] for row in cluster.status()} == {"dead"})
+        os.kill(session.pid, signal.SIGCONT)
+        future.result(60)
+    assert sorted(rows_of(path)) == [0, 1]
+
+
 KERNEL = """
 import sys, tfmagic
 from tfmagic.hdf5 import SharedWriter, desk

@@ -111,7 +111,7 @@ class Writer:
             for key, _ in ready:
                 if key.data is None:
                     self._listen()
-                else:
+                elif key.data in self.clients:  # else it was read to its end at the kernel's word
                     self._read(key.data)
             self._write()
             if self.datasets is not None and time.monotonic() - self.datasets.flushed_at > _FLUSH_S:
