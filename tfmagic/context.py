@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tfmagic.errors import TfmagicError
+from tfmagic.errors import ClusterSpecError, TfmagicError
+from tfmagic.spec import parse_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,25 @@ def acting_as(task: TaskContext, barrier: Barrier) -> Iterator[None]:
 def is_task() -> bool:
     """Whether this process is a task of a cluster."""
     return _current is not None
+
+
+def task_of_environment() -> TaskContext | None:
+    """The task that TF_CONFIG names, for what also works outside of our clusters; None where it names none.
+
+    Raises:
+        ClusterSpecError: It is not of the form that TensorFlow reads.
+    """
+    try:
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        if "task" not in config:
+            return None
+        me = parse_task(f"{config['task']['type']}-{config['task']['index']}")
+        cluster = {str(kind): list(addresses) for kind, addresses in config.get("cluster", {}).items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ClusterSpecError(
+            f"TF_CONFIG does not say which task this is ({type(error).__name__}: {error}); give task="
+        ) from error
+    return TaskContext(me.type, me.index, cluster, is_chief=me.type == "chief")
 
 
 def current_task() -> TaskContext:

@@ -10,7 +10,6 @@ they would not, so ask `find_parts`.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -79,22 +78,11 @@ def resolve_task(task: str | TaskId | context.TaskContext | None) -> tuple[TaskI
         return parse_task(task), {}
     if isinstance(task, TaskId):
         return task, {}
-    if task is None and not context.is_task():
-        return _of_environment()
-    here = context.current_task() if task is None else task
+    if task is None:
+        task = context.current_task() if context.is_task() else context.task_of_environment()
+    here = task or context.TaskContext("worker", 0, {"worker": [""]}, is_chief=True)
     counts = {kind: len(addresses) for kind, addresses in here.cluster_spec.items()}
     return TaskId(here.type, here.index), counts
-
-
-def _of_environment() -> tuple[TaskId, dict[str, int]]:
-    try:
-        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        cluster = {str(kind): len(addresses) for kind, addresses in config.get("cluster", {}).items()}
-        if "task" not in config:
-            return TaskId("worker", 0), {"worker": 1}
-        return parse_task(f"{config['task']['type']}-{config['task']['index']}"), cluster
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ClusterSpecError(f"TF_CONFIG does not say which task this is: {error}; give task=") from error
 
 
 def missing_tasks(

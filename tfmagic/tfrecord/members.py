@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import operator
-import os
 from typing import Any
 
 from tfmagic import context
 from tfmagic.context import TaskContext
+from tfmagic.errors import ClusterSpecError
 from tfmagic.tfrecord.errors import ShardError
 
 Member = TaskContext | tuple[int, int] | None
@@ -49,19 +48,15 @@ def current() -> TaskContext | None:
     if context.is_task():
         return context.current_task()
     try:
-        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        if "task" not in config:
-            return None
-        kind, index = str(config["task"]["type"]), int(config["task"]["index"])
-        spec = {str(name): list(addresses) for name, addresses in config["cluster"].items()}
-        if kind in _DATA_TYPES and not 0 <= index < len(spec.get(kind, ())):
-            raise ValueError(f"there is no {kind}-{index} in its cluster")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        me = context.task_of_environment()
+    except ClusterSpecError as error:
+        raise ShardError(f"{error}(index, count)") from error
+    if me is not None and me.type in _DATA_TYPES and me.index >= len(me.cluster_spec.get(me.type, ())):
         raise ShardError(
-            f"TF_CONFIG does not say which task this is ({type(error).__name__}: {error}); give "
+            f"TF_CONFIG does not say which task this is: there is no {me.name} in its cluster; give "
             "task=(index, count)"
-        ) from error
-    return TaskContext(kind, index, spec, is_chief=kind == "chief")
+        )
+    return me
 
 
 def whole(value: Any) -> int | None:
