@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tfmagic.errors import TfmagicError
-from tfmagic.events import CellRequested
+from tfmagic.events import CellRequested, CellReturned
 from tfmagic.outcomes import CellResult
+from tfmagic.packed import release
 from tfmagic.spec import TaskId
 from tfmagic.states import CellState
 from tfmagic.supervisor import CellRun, Supervisor
@@ -125,4 +126,8 @@ class Job:
             is_call = next(iter(self.request.commands.values())).call is not None
             what = "call ran or waited" if is_call else "cell ran"
             raise TfmagicError(f"the cluster was stopped while the {what}") from self.supervisor.crashed
-        return self._settle(self.run, outcome)
+        try:
+            return self._settle(self.run, outcome)
+        finally:  # where a task raised, the others' values are not read
+            returned = [end for end in outcome.outcomes.values() if isinstance(end, CellReturned)]
+            release(packed for end in returned for packed in (end.value, *end.pulled.values()))

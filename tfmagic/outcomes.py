@@ -15,7 +15,7 @@ from tfmagic import pickling
 from tfmagic.capture import format_bytes
 from tfmagic.errors import CaptureError
 from tfmagic.events import CellReturned
-from tfmagic.packed import Packed
+from tfmagic.packed import HandleLost, Packed
 from tfmagic.results import RemoteValue, TaskResults
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId
@@ -95,10 +95,7 @@ def require_values(results: Mapping[str, Any]) -> None:
     __tracebackhide__ = True
     for name, value in results.items():
         if isinstance(value, RemoteValue):
-            raise CaptureError(
-                f"what {name} returned cannot travel: {value.reason}. Return plain data, such as "
-                "numbers, strings or numpy arrays."
-            )
+            raise CaptureError(f"what {name} returned cannot travel: {value.reason}. {value.advice}")
 
 
 def value_of(task: TaskId, result: CellReturned, main: Mapping[str, Any]) -> Any:
@@ -111,6 +108,8 @@ def value_of(task: TaskId, result: CellReturned, main: Mapping[str, Any]) -> Any
 def _load(task: TaskId, packed: Packed, main: Mapping[str, Any]) -> Any:
     try:
         return pickling.loads(packed, main, import_tensorflow=False)
+    except HandleLost as error:
+        return RemoteValue(task.name, f"it {error.strerror}", "The task still has its variables.")
     except pickling.NeedsTensorFlow as error:
         return RemoteValue(task.name, f"it needs {error}, and this process has not imported TensorFlow")
 

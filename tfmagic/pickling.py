@@ -33,9 +33,11 @@ from typing import Any
 import dill
 
 from tfmagic import absl_flags, testcases
-from tfmagic.packed import Handle, Packed
+from tfmagic.packed import OwnedHandle, Packed
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
+_MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
 HEAVY_ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 
@@ -94,10 +96,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         self.buffers: list[memoryview] = []
         self._sink, self._namespace, self._linkable = sink, main, linkable
         self._for_notebook, self._refuse, self._tried = for_notebook, refuse, tried
-        super().__init__(sink, protocol=5, byref=False, recurse=False, buffer_callback=self._keep)
-
-    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
-        return _keep(buffer, self._sink, self.buffers)
+        keep = functools.partial(_keep, sink=sink, buffers=self.buffers)
+        super().__init__(sink, protocol=5, byref=False, recurse=False, buffer_callback=keep)
 
     def persistent_id(self, obj: Any) -> Any:
         if self._tried and id(obj) in self._tried:
@@ -148,10 +148,8 @@ class _QuickPickler(pickle.Pickler):
         self.buffers: list[memoryview] = []
         self._sink, self._namespace, self._linkable = sink, main, linkable
         self._cells: set[int] = set()
-        super().__init__(sink, protocol=5, buffer_callback=self._keep)
-
-    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
-        return _keep(buffer, self._sink, self.buffers)
+        keep = functools.partial(_keep, sink=sink, buffers=self.buffers)  # a method of ours would be a cycle
+        super().__init__(sink, protocol=5, buffer_callback=keep)
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
@@ -332,15 +330,6 @@ def pack(stream: bytes, buffers: list[memoryview]) -> Packed:
     return Packed(handle=OwnedHandle(fd), sizes=sizes)
 
 
-class OwnedHandle(Handle):
-    """A descriptor that closes when nobody refers to it any more."""
-
-    __slots__ = ()
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.fd)  # bound early: at the interpreter's end the module's names are gone
-
-
 def _write_at(fd: int, part: memoryview, offset: int) -> None:
     flat = part.cast("B") if part.nbytes else memoryview(b"")
     while flat:
@@ -360,16 +349,26 @@ def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = Tru
     stream: Any = packed.data
     buffers: list[memoryview] = []
     if packed.handle is not None:
-        stream, buffers = _map(packed.handle.fd, packed.sizes)
+        stream, buffers = _read(packed.handle.take(), packed.sizes)
     unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main, import_tensorflow=import_tensorflow)
     return unpickler.load()
 
 
-def _map(fd: int, sizes: tuple[int, ...]) -> tuple[memoryview, list[memoryview]]:
+def _read(fd: int, sizes: tuple[int, ...]) -> tuple[memoryview, list[memoryview]]:
+    """The parts of a memory file, whose descriptor is closed.
+
+    A mapping keeps a descriptor of its own until Python 3.13: values of less than a MiB, of which a notebook
+    may hold many, are copied.
+    """
     length = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
-    whole = memoryview(
-        mmap.mmap(fd, max(length, 1), flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    )
+    try:
+        if length < _MAPPED_BYTES:
+            whole = memoryview(bytearray(length))
+            os.preadv(fd, [whole], 0)
+        else:
+            whole = memoryview(mmap.mmap(fd, length, mmap.MAP_PRIVATE, **_UNTRACKED))
+    finally:
+        os.close(fd)
     parts, offset = [], 0
     for size in sizes:
         parts.append(whole[offset : offset + size])

@@ -21,6 +21,7 @@ class RemoteValue:
 
     task: str
     reason: str
+    advice: str = "Return plain data, such as numbers, strings or numpy arrays."
 
     def __repr__(self) -> str:
         return f"<a value on {self.task}: {self.reason}>"

@@ -65,7 +65,7 @@ class Sharing:
         else:
             self._owners[number] = owner
         names = tuple(task.name for task in members)
-        made = (event.path, event.mode, owner, event.task.name, names, event.handle.fd, event.copy_of)
+        made = (event.path, event.mode, owner, event.task.name, names, event.handle.take(), event.copy_of)
         desk.offer(desk.Offer(*made))
         self._note_ended(owner, ended)
 

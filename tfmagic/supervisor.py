@@ -59,6 +59,7 @@ from tfmagic.orders import (
     TaskBoot,
     WriteFlood,
 )
+from tfmagic.packed import release
 from tfmagic.resources import Sampler, Usage
 from tfmagic.runs import Run, file_size
 from tfmagic.spec import TaskId
@@ -124,6 +125,8 @@ class CellRun:
     def finish(self, outcome: CellState | None) -> None:
         """The cell has ended. Called by the supervisor."""
         self.outcome = outcome
+        commands = self.request.commands.values()
+        release(packed for command in commands for packed in (*command.names, command.call))
         self.done.set()
         for callback in self._callbacks:
             callback()

@@ -18,21 +18,21 @@ from __future__ import annotations
 import array
 import contextlib
 import dataclasses
+import enum
 import functools
 import io
 import operator
-import os
 import pickle
 import socket
 import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfmagic.errors import ProtocolError
-from tfmagic.packed import Handle
+from tfmagic.packed import Handle, OwnedHandle, lost_handle
 
 _HEADER = struct.Struct("!4sIB")
 _MAGIC = b"tfm1"
@@ -61,12 +61,14 @@ class _MessagePickler(pickle.Pickler):
             self.handles.append(obj)
             return Handle, (len(self.handles) - 1,)
         cls: Any = type(obj)
+        if isinstance(obj, enum.Enum):  # before 3.11.4 Python reduces a member to a call of getattr
+            return cls, (obj.value,)
         values_of = _values_of(cls)
         return NotImplemented if values_of is None else (cls, values_of(obj))
 
 
 class _MessageUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, handles: list[Handle]):
+    def __init__(self, file: io.BytesIO, handles: Sequence[Handle]):
         super().__init__(file)
         self.handles = handles
 
@@ -95,8 +97,8 @@ def _find_class(module: str, name: str) -> type:
     raise ProtocolError(f"a message names {module}.{name}, which is none of ours")
 
 
-def encode(message: object) -> tuple[bytes, list[int]]:
-    """The frame of `message` and the descriptors that go with it.
+def encode(message: object) -> tuple[bytes, list[Handle]]:
+    """The frame of `message` and the handles that go with it.
 
     Raises:
         ProtocolError: It carries more than 250 file descriptors.
@@ -109,10 +111,10 @@ def encode(message: object) -> tuple[bytes, list[int]]:
             f"a message carries {len(pickler.handles)} large values; send at most 250 at once"
         )
     body = file.getvalue()
-    return _HEADER.pack(_MAGIC, len(body), len(pickler.handles)) + body, [h.fd for h in pickler.handles]
+    return _HEADER.pack(_MAGIC, len(body), len(pickler.handles)) + body, pickler.handles
 
 
-def decode(body: bytes, handles: list[Handle]) -> Any:
+def decode(body: bytes, handles: Sequence[Handle]) -> Any:
     """The message of a frame's body.
 
     Raises:
@@ -132,8 +134,8 @@ class Channel:
     def __init__(self, sock: socket.socket):
         self.sock = sock
         self._inbox = bytearray()
-        self._fds: deque[int] = deque()
-        self._outbox: deque[tuple[memoryview, list[int], object]] = deque()
+        self._handles: deque[list[OwnedHandle]] = deque()  # of one message each, as they arrive
+        self._outbox: deque[tuple[memoryview, list[Handle]]] = deque()
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
@@ -142,49 +144,48 @@ class Channel:
     def close(self) -> None:
         """Close the socket and every descriptor that came and was not taken."""
         self.sock.close()
-        while self._fds:
-            os.close(self._fds.popleft())
+        self._handles.clear()
         self._outbox.clear()
 
     # -- sending --
 
     def send(self, message: object) -> None:
         """Send, waiting as long as the socket is full. Raises OSError when the peer is gone."""
-        frame, fds = encode(message)
+        frame, handles = encode(message)
         with self._lock:
-            sent = self._send_some(memoryview(frame), fds)
+            sent = self._send_some(memoryview(frame), handles)
             if sent < len(frame):
                 self.sock.sendall(memoryview(frame)[sent:])
 
-    def post(self, message: object, encoded: tuple[bytes, list[int]] | None = None) -> bool:
+    def post(self, message: object, encoded: tuple[bytes, list[Handle]] | None = None) -> bool:
         """Queue `message` and send what goes without waiting. True when nothing is left over.
 
         Args:
             message: What to send; its handles stay open until it has gone.
             encoded: Its frame, where the caller sends the same message to several peers.
         """
-        frame, fds = encoded or encode(message)
-        self._outbox.append((memoryview(frame), fds, message))
+        frame, handles = encoded or encode(message)
+        self._outbox.append((memoryview(frame), handles))
         return self.flush()
 
     def flush(self) -> bool:
         """Send more of the queue without waiting. Raises OSError when the peer is gone."""
         while self._outbox:
-            frame, fds, message = self._outbox[0]
+            frame, handles = self._outbox[0]
             try:
-                sent = self._send_some(frame, fds, _DONTWAIT)
+                sent = self._send_some(frame, handles, _DONTWAIT)
             except BlockingIOError:
                 return False
             if sent < len(frame):
-                self._outbox[0] = (frame[sent:], [], message)
+                self._outbox[0] = (frame[sent:], [])
                 continue
             self._outbox.popleft()
         return True
 
-    def _send_some(self, frame: memoryview, fds: list[int], flags: int = 0) -> int:
-        if not fds:
+    def _send_some(self, frame: memoryview, handles: list[Handle], flags: int = 0) -> int:
+        if not handles:
             return self.sock.send(frame, flags)
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [h.fd for h in handles]))
         return self.sock.sendmsg([frame], [rights], flags)
 
     # -- receiving --
@@ -219,12 +220,15 @@ class Channel:
         return messages
 
     def _fill(self, flags: int = 0) -> None:
-        data, control, _, _ = self.sock.recvmsg(_READ_BYTES, _CONTROL_BYTES, flags | _CLOEXEC)
+        data, control, flags, _ = self.sock.recvmsg(_READ_BYTES, _CONTROL_BYTES, flags | _CLOEXEC)
+        handles: list[OwnedHandle] = []
         for level, kind, payload in control:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
-                self._fds.extend(fds)
+                handles = [OwnedHandle(fd) for fd in fds]
+        if handles or flags & socket.MSG_CTRUNC:  # a read ends with the descriptors of one message
+            self._handles.append(handles)
         if not data:
             raise EOFError("the peer closed the control channel")
         self._inbox += data
@@ -240,7 +244,14 @@ class Channel:
             return None
         body = bytes(self._inbox[_HEADER.size : end])
         del self._inbox[:end]
-        return decode(body, [Handle(self._fds.popleft()) for _ in range(count)])
+        return decode(body, self._take_handles(count) if count else [])
+
+    def _take_handles(self, count: int) -> list[OwnedHandle]:
+        """The handles of the next message that has some; the system drops those for which we have no room."""
+        if not self._handles:
+            raise ProtocolError("a message came without the descriptors that it names")
+        handles = self._handles.popleft()
+        return handles + [lost_handle() for _ in range(count - len(handles))]
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:

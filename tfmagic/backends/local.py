@@ -27,7 +27,7 @@ from tfmagic.events import Event, TaskExited, TaskLost, TaskStarted
 from tfmagic.identity import Identity
 from tfmagic.launches import ForkTask, TaskForked, TaskReaped
 from tfmagic.orders import Command, TaskBoot
-from tfmagic.packed import Handle
+from tfmagic.packed import Handle, HandleLost
 from tfmagic.runs import Run, file_size
 from tfmagic.spec import TaskId
 from tfmagic.wire import Channel, channel_pair, encode
@@ -63,7 +63,7 @@ class LocalBackend:
         self._closed, self._wake_lock = False, threading.RLock()  # a signal handler may wake, too
         self._unreported: list[Event] = []
         self._noted: set[Identity] = set()
-        self._last_encoded: tuple[Command, tuple[bytes, list[int]]] | None = None
+        self._last_encoded: tuple[Command, tuple[bytes, list[Handle]]] | None = None
         self._ports: HeldPorts | None = None
         self._flavour = flavour
         self._session: Channel | None = None
@@ -86,10 +86,19 @@ class LocalBackend:
     def launch(self, boot: TaskBoot) -> None:
         task = boot.task
         self._forget(task)
-        ours, theirs = channel_pair()
+        try:
+            log = Handle(self._run.open_log(task))
+            try:
+                ours, theirs = channel_pair()
+            except OSError:
+                os.close(log.fd)
+                raise
+        except OSError as error:  # too many open files here, a full disk
+            self._unreported.append(TaskLost(task, boot.attempt, f"it could not be started: {error}"))
+            self.wake()
+            return
         process = self._processes[task] = _Process(boot.attempt, ours)
         self._selector.register(ours, selectors.EVENT_READ, task)
-        log = Handle(self._run.open_log(task))
         try:
             if self._session is None:  # the launcher was killed: a new one takes its place
                 self._open_session()
@@ -192,7 +201,7 @@ class LocalBackend:
         except OSError:
             pass  # the task is gone: its end is reported by the launcher
 
-    def _encode(self, command: Command) -> tuple[bytes, list[int]]:
+    def _encode(self, command: Command) -> tuple[bytes, list[Handle]]:
         """The frame of a command; a cell that goes to every task is encoded once."""
         if self._last_encoded is None or self._last_encoded[0] is not command:
             self._last_encoded = (command, encode(command))
@@ -226,23 +235,26 @@ class LocalBackend:
         for message in messages:
             match message:
                 case TaskForked(task, attempt, pid, pidfd, fresh):
-                    self._forked(task, attempt, pid, pidfd.fd)
                     events.append(TaskStarted(task, attempt, pid, fresh))
+                    events += self._forked(task, attempt, pid, pidfd)
                 case TaskReaped(task, attempt, exit_code, peak_bytes):
                     log_end = file_size(self._run.log_path(task))
                     ended = TaskExited(task, attempt, exit_code, peak_bytes, log_end)
                     events += self._ended(task, attempt, ended)
         return events
 
-    def _forked(self, task: TaskId, attempt: int, pid: int, pidfd: int) -> None:
+    def _forked(self, task: TaskId, attempt: int, pid: int, pidfd: Handle) -> list[Event]:
         process = self._processes.get(task)
         if process is None or process.attempt != attempt:
-            os.close(pidfd)
-            return
-        process.pid, process.pidfd = pid, pidfd
+            return []
+        try:
+            process.pid, process.pidfd = pid, pidfd.take()
+        except HandleLost as error:  # it ends with its channel, as we could not signal it
+            return self._ended(task, attempt, TaskLost(task, attempt, f"it {error.strerror}"))
         self._note(task.name, pid)
         for number in process.signals:
             self.signal(task, number)
+        return []
 
     def _note(self, role: str, pid: int) -> None:
         """Note a task process, and once its launcher, for whoever finds them when we are gone."""

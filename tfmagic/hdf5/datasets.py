@@ -81,8 +81,9 @@ class Datasets:
         dtype = np.lib.format.descr_to_dtype(rows.dtype)
         count = math.prod(rows.shape)
         if rows.handle is not None:
-            whole = mmap.mmap(rows.handle.fd, max(count * dtype.itemsize, 1), prot=mmap.PROT_READ)
-            os.close(rows.handle.fd)
+            fd = rows.handle.take()
+            whole = mmap.mmap(fd, max(count * dtype.itemsize, 1), prot=mmap.PROT_READ)
+            os.close(fd)
             return np.frombuffer(whole, dtype, count).reshape(rows.shape)
         if rows.offset >= 0:
             assert ring is not None

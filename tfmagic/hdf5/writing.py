@@ -134,7 +134,7 @@ class Writer:
         for message in messages:
             match message:
                 case Attach(who, mode, handle):
-                    self._attach(who, mode, handle.fd)
+                    self._attach(who, mode, handle.take())
                     self._tell_kernel(Attached())
                 case Ended(whom, are_dead):
                     self.ended |= set(whom)
@@ -177,8 +177,9 @@ class Writer:
                 case Hello():
                     self._greet(client, message)
                 case Ring(handle, size_bytes):
-                    client.ring = mmap.mmap(handle.fd, size_bytes, prot=mmap.PROT_READ)
-                    os.close(handle.fd)
+                    fd = handle.take()
+                    client.ring = mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ)
+                    os.close(fd)
                 case Rows():
                     self._take(client, message)
                 case Flush(number):

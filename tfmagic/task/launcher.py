@@ -169,7 +169,7 @@ class Launcher:
                 return False
             for message in messages:
                 assert isinstance(message, OpenSession)
-                channel = Channel(socket.socket(fileno=message.channel.fd))
+                channel = Channel(socket.socket(fileno=message.channel.take()))
                 self.sessions[channel.fileno()] = channel
                 self.poll.register(channel.fileno(), select.POLLIN)
         return True
@@ -188,8 +188,6 @@ class Launcher:
         pid = os.fork()
         if pid == 0:
             self._become_task(request, fresh)
-        os.close(request.channel.fd)
-        os.close(request.log.fd)
         pidfd = os.pidfd_open(pid)
         self.children[pidfd] = _Child(self.sessions[session], request.task, request.attempt, pid)
         self.poll.register(pidfd, select.POLLIN)
@@ -209,9 +207,9 @@ class Launcher:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             if os.getppid() != launcher or launcher == 1:
                 os._exit(0)
+            log, channel = request.log.take(), request.channel.take()
             for target in (1, 2):
-                os.dup2(request.log.fd, target)
-            channel = request.channel.fd
+                os.dup2(log, target)
             processes.close_all_but(channel)
             if fresh:
                 os.set_inheritable(channel, True)

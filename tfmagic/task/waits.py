@@ -13,6 +13,7 @@ import concurrent.futures
 import multiprocessing.pool
 import threading
 import time
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -22,41 +23,61 @@ from tfmagic.task import exposure, frames
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_ROOMS = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
-_NO_INTERRUPT = (_ABC, exposure.__file__, wire.__file__)
+_NO_INTERRUPT = (_ABC, exposure.__file__, wire.__file__, __file__)
 _STILL_S = 0.04  # inside one call, without computing, and a peer has failed: it waits
 _BUSY = 0.5  # share of one core above which a process computes
 
-_manager: Any = None
+_lock = threading.RLock()  # of the two below; again, where a finalizer runs a function in the midst of it
+_calls_under_way: weakref.WeakSet[Any] = weakref.WeakSet()
+_is_cancelled = False
 
 
 def install() -> None:
-    """Run every tf.function of this process under the cell's cancellation manager.
+    """Run each call of a tf.function in this process under a cancellation manager of its own.
 
-    By a patch of ``cancellation.context``, since its own context manager is a process-wide variable
-    that `ClusterCoordinator` replaces.
+    Patches ``cancellation.context``, which `Context.call_function` alone calls, once a call. TensorFlow's own
+    context manager would not do: it sets a process-wide variable, which `ClusterCoordinator` replaces. One
+    manager for several calls would not do either: a function that fails cancels its manager, and every later
+    function under it raises CancelledError before it starts.
+
+    `call_function` alone refers to the manager, so that those that are alive are of the calls under way.
     """
     from tensorflow.python.eager import cancellation
 
     own_context = cancellation.context
 
+    class CallManager(cancellation.CancellationManager):  # type: ignore[misc]  # TensorFlow is untyped
+        __slots__ = ("__weakref__",)
+
     def context() -> Any:
-        return own_context() or _manager_of_cell(cancellation)
+        given = own_context()
+        if given is not None:
+            return given
+        manager = CallManager()
+        with _lock:
+            _calls_under_way.add(manager)
+            is_cancelled = _is_cancelled
+        if is_cancelled:
+            manager.start_cancel()
+        return manager
 
     cancellation.context = context
 
 
 def begin_cell() -> None:
-    """A cancellation is for one cell."""
-    global _manager
-    if _manager is not None and _manager.is_cancelled:
-        _manager = None
+    """Forget that the last cell was cancelled."""
+    global _is_cancelled
+    _is_cancelled = False
 
 
 def cancel_ops() -> None:
-    """Cancel what the cell runs, and will run, in tf.functions. For the side thread."""
-    from tensorflow.python.eager import cancellation
-
-    _manager_of_cell(cancellation).start_cancel()
+    """Cancel the tf.functions that the cell runs, and will run. For the side thread."""
+    global _is_cancelled
+    with _lock:
+        _is_cancelled = True
+        managers = list(_calls_under_way)
+    for manager in managers:
+        manager.start_cancel()
 
 
 def bears_interrupt(frame: FrameType | None) -> bool:
@@ -90,13 +111,6 @@ def is_interrupt(error: BaseException) -> bool:
     return ("MISMATCH" in text and "KeyboardInterrupt" in text) or (
         "with an exception set" in text and isinstance(error.__cause__, KeyboardInterrupt)
     )
-
-
-def _manager_of_cell(cancellation: Any) -> Any:
-    global _manager
-    if _manager is None:
-        _manager = cancellation.CancellationManager()
-    return _manager
 
 
 class StuckWatch:
