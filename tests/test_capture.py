@@ -2,12 +2,13 @@
 
 import sys
 import types
+import weakref
 
 import numpy as np
 import pytest
 
-from tfmagic import pickling
-from tfmagic.capture import TaskNames, capture, needs_of_call, pack_call
+from tfmagic import classes, pickling
+from tfmagic.capture import TaskNames, capture, pack_call
 from tfmagic.errors import CaptureError
 
 LIMIT = 1 << 20
@@ -22,13 +23,18 @@ class Side:
         exec(code, self.main)
         self.task_main = types.ModuleType("__main__").__dict__
         self.has = TaskNames()
+        self.known = weakref.WeakValueDictionary()  # classes that the task has, as another process would
 
     def send(self, *names, push=(), limit=LIMIT):
         found = capture(names, push, self.main, self.main, {"t": self.has}, limit)["t"]
         got = {}
-        for packed in found.names:
-            got.update(pickling.loads(packed, self.task_main))
-            self.task_main.update(got)
+        ours, classes._known = classes._known, self.known
+        try:
+            for packed in found.names:
+                got.update(pickling.load_names(packed, self.task_main))
+                self.task_main.update(got)
+        finally:
+            classes._known = ours
         return got
 
 
@@ -94,9 +100,9 @@ shift = 10
 parts = outer(5)
 """
     s = side(source)
-    stream, buffers = pickling.dumps(s.main["parts"], s.main)
-    assert b"dill" not in stream
-    step, look, fact, never = pickling.loads(pickling.pack(stream, buffers), {"shift": 100})
+    pickled = pickling.dumps(s.main["parts"], s.main)
+    assert b"dill" not in pickled.stream
+    step, look, fact, never = pickling.loads(pickling.pack(pickled), {"shift": 100})
     assert step(times=2) == 405 and look() == 405 and fact(5) == 120
     assert step.__doc__ == "Doc." and step.note == [1] and step.__annotations__["by"] is int
     assert step.__qualname__ == "outer.<locals>.step" and step.__globals__ == {"shift": 100}
@@ -108,7 +114,7 @@ def test_a_function_of_a_module_finds_its_module(side):
     def nested():
         return pytest
 
-    back = pickling.loads(pickling.pack(*pickling.dumps(nested, {})), {})
+    back = pickling.loads(pickling.pack(pickling.dumps(nested, {})), {})
     assert back is not nested and back.__globals__ is globals() and back() is pytest
 
 
@@ -196,12 +202,12 @@ def test_push_of_a_missing_name_says_so(side):
 def test_a_call_names_the_argument_that_cannot_travel(side):
     s = side()
     with pytest.raises(CaptureError, match=r"argument 1 \(generator\)"):
-        pack_call((print, (1, (i for i in "ab")), {}), s.main, lambda name: False)
+        pack_call((print, (1, (i for i in "ab")), {}), s.main)
 
 
 def test_names_of_a_call_follow_functions_and_instances(side):
     s = side("k = 1\ndef f(x): return k\nclass A: pass")
-    assert needs_of_call((s.main["f"], (s.main["A"](),), {}), s.main)[0] == {"k", "f", "A"}
+    assert pack_call((s.main["f"], (s.main["A"](),), {}), s.main).needs == {"f", "A"}
 
 
 def test_the_cause_of_a_refusal_shows_the_frames_of_the_users_class_alone():
@@ -212,6 +218,6 @@ def test_the_cause_of_a_refusal_shows_the_frames_of_the_users_class_alone():
     with pytest.raises(
         CaptureError, match="argument 0 .* cannot travel to the tasks: RuntimeError: not me"
     ) as caught:
-        pack_call((print, (Stubborn(),), {}), {}, lambda name: False)
+        pack_call((print, (Stubborn(),), {}), {})
     frames = caught.value.__cause__.__traceback__
     assert frames.tb_frame.f_code.co_name == "__reduce__" and frames.tb_next is None

@@ -15,6 +15,7 @@ FLOORS = [
     {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
     | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags", "openers"}
+    | {"definitions", "classes", "refusals", "tensorflow_values"}
     | {"tfrecord", "hdf5", "logdir"},
     {"backends", "task"},
     {"states", "barriers", "lifecycle", "stalls", "respawns", "endings", "supervisor"},

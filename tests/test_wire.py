@@ -74,7 +74,7 @@ def test_a_descriptor_that_nobody_takes_is_closed_with_its_message(pair):
     ours, other = pair
     before = open_files()
     for _ in range(50):
-        ours.send(CellReturned(TaskId("worker", 0), 1, 1, 0.0, 0, value=pack(*dumps(bytes(200_000), {}))))
+        ours.send(CellReturned(TaskId("worker", 0), 1, 1, 0.0, 0, value=pack(dumps(bytes(200_000), {}))))
         other.receive()
     assert open_files() == before
 
@@ -85,7 +85,7 @@ def test_values_that_were_read_and_dropped_leave_no_descriptor(pair, size_bytes)
     before = open_files()
     for _ in range(20):
         ours.send(
-            CellReturned(TaskId("worker", 0), 1, 1, 0.0, 0, value=pack(*dumps(bytearray(size_bytes), {})))
+            CellReturned(TaskId("worker", 0), 1, 1, 0.0, 0, value=pack(dumps(bytearray(size_bytes), {})))
         )
         assert len(loads(other.receive().value, {})) == size_bytes
     assert open_files() == before
@@ -96,7 +96,7 @@ def test_descriptors_for_which_there_is_no_room_cost_their_own_message_alone(pai
     room = resource.getrlimit(resource.RLIMIT_NOFILE)
     for n in range(3):
         ours.send(
-            CellReturned(TaskId("worker", 0), 1, n, 0.0, 0, value=pack(*dumps(bytes([n]) * 100_000, {})))
+            CellReturned(TaskId("worker", 0), 1, n, 0.0, 0, value=pack(dumps(bytes([n]) * 100_000, {})))
         )
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, room[1]))
@@ -164,14 +164,14 @@ def test_every_message_arrives_as_it_was_sent(cls, data):
 def test_a_large_value_travels_as_a_memory_file(pair):
     ours, other = pair
     value = {"a": bytearray(200_000), "b": list(range(50_000))}
-    packed = pack(*dumps(value, {}))
+    packed = pack(dumps(value, {}))
     assert packed.handle is not None
     ours.send(CellReturned(TaskId("worker", 0), 1, 1, 0.0, 0, value=packed))
     assert loads(other.receive().value, {}) == value
 
 
 def test_a_small_value_travels_in_the_message():
-    assert pack(*dumps([1, 2], {})) == Packed(data=dumps([1, 2], {})[0])
+    assert pack(dumps([1, 2], {})) == Packed(data=dumps([1, 2], {}).stream)
 
 
 def test_the_end_of_a_peer_is_an_end_of_file(pair):

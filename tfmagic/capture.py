@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from tfmagic import pickling, testcases
+from tfmagic import pickling, refusals
 from tfmagic.errors import CaptureError
 from tfmagic.names import global_names
 from tfmagic.packed import Packed
@@ -178,7 +178,7 @@ def _examine_known(
 
     One that must be sent may have been changed in place since, and needs other names then.
     """
-    if not isinstance(value, type | types.FunctionType):
+    if not pickling.is_definition(value):
         return _examine_one(name, value, main, None if is_pushed else limit_bytes)
     before = known.get(name)
     is_same = before is not None and before.version == _version_of(value)
@@ -201,7 +201,7 @@ def is_known_to(
         if name not in main or _is_shell_name(name):  # left to the task
             continue
         value = main[name]
-        if isinstance(value, type | types.FunctionType):
+        if pickling.is_definition(value):
             variable = known.get(name)
             if variable is None or variable.version != _version_of(value):
                 return False
@@ -241,75 +241,40 @@ def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: in
         needs.add(other)
         return True
 
-    functions = _functions_in(value)
-    needs |= _names_of(functions, main)
-    files = frozenset(f.__code__.co_filename for f in functions)
     try:
-        stream, buffers = pickling.dumps(value, main, link, limit_bytes=limit_bytes)
+        pickled = pickling.dumps(value, main, link, limit_bytes=limit_bytes)
     except pickling.TooLarge:
         return Variable(name, value, None, max(_estimate_bytes(value), limit_bytes or 0), problem="size")
     except Exception as error:  # the user's own __reduce__ may raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        return Variable(name, value, None, 0, problem=f"{type(error).__name__}: {reason[:300]}")
-    size = len(stream) + sum(b.nbytes for b in buffers)
+        return Variable(name, value, None, 0, problem=_describe(error))
+    needs |= _names_read(pickled.functions)
+    files = _files_of(pickled.functions)
+    made = functools.partial(Variable, name, value)
     if limit_bytes is None:  # pushed: it goes whatever the task has
-        return Variable(name, value, None, size, frozenset(needs), files=files)
-    if isinstance(value, type | types.FunctionType):
-        return Variable(name, value, _version_of(value), size, frozenset(needs), files=files)
-    digest = hashlib.sha256(stream)
-    for buffer in buffers:
+        return made(None, pickled.size_bytes, frozenset(needs), files=files)
+    if pickling.is_definition(value):
+        return made(_version_of(value), pickled.size_bytes, frozenset(needs), files=files)
+    digest = hashlib.sha256(pickled.stream)
+    for buffer in pickled.buffers:
         digest.update(buffer)
     content = (_Identity(type(value)), digest.digest())
-    return Variable(name, value, content, size, frozenset(needs), files=files)
+    return made(content, pickled.size_bytes, frozenset(needs), files=files)
 
 
-def _names_of(functions: Iterable[types.FunctionType], main: Mapping[str, Any]) -> set[str]:
-    """The names of `main` that functions of it read."""
-    return {name for f in functions if f.__globals__ is main for name in global_names(f.__code__)}
+def _describe(error: Exception) -> str:
+    reason = " ".join(str(error).split())[:300]
+    if isinstance(error, refusals.StaysHere):
+        return reason
+    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 
 
-def _classes_of(functions: Iterable[types.FunctionType], main: Mapping[str, Any]) -> set[str]:
-    """The names of the classes of `main` that these are methods of: instances are closed over."""
-    names = {f.__qualname__.rpartition(".")[0] for f in functions if f.__globals__ is main}
-    return {name for name in names if isinstance(main.get(name), type)}
+def _names_read(functions: Iterable[types.FunctionType]) -> set[str]:
+    """The names that functions of the notebook read there."""
+    return {name for function in functions for name in global_names(function.__code__)}
 
 
-def _functions_in(value: Any) -> list[types.FunctionType]:
-    """The functions inside `value`: itself, a class' methods, wrapped, bound and closed-over ones."""
-    seen: set[int] = set()
-    found: list[types.FunctionType] = []
-    queue = [value]
-    while queue:
-        item = queue.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, types.FunctionType):
-            found.append(item)
-            queue += [cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell)]
-            queue += [*(item.__defaults__ or ()), getattr(item, "__wrapped__", None)]
-        elif isinstance(item, type):
-            if item.__module__ == "__main__":
-                queue += [*testcases.members_that_travel(item), *item.__bases__]
-        elif isinstance(item, staticmethod | classmethod):
-            queue.append(item.__func__)
-        elif isinstance(item, property):
-            queue += [item.fget, item.fset, item.fdel]
-        elif isinstance(item, types.MethodType):
-            queue += [item.__func__, item.__self__]
-        elif hasattr(item, "func") and type(item).__module__ == "functools":
-            queue += [item.func, *getattr(item, "args", ())]
-        elif type(item).__module__ == "__main__":
-            queue.append(type(item))
-    return found
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - reading it is the question
-    except ValueError:
-        return False
-    return True
+def _files_of(functions: Iterable[types.FunctionType]) -> frozenset[str]:
+    return frozenset(function.__code__.co_filename for function in functions)
 
 
 def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
@@ -389,60 +354,59 @@ def _pack(
 
         values = {name: variables[name].value for name in sorted(part)}
         if values:
-            packs.append(pickling.pack(*pickling.dumps(values, main, linkable)))
+            packs.append(pickling.pack(pickling.dump_names(values, main, linkable)))
     return tuple(packs)
 
 
 def _is_definition(value: Any) -> bool:
-    return isinstance(value, types.ModuleType | types.FunctionType | type | _IMMUTABLE)
+    return isinstance(value, types.ModuleType | _IMMUTABLE) or pickling.is_definition(value)
 
 
-def pack_call(call: Any, main: Mapping[str, Any], linkable: Callable[[str], bool]) -> Packed:
+@dataclass(frozen=True, slots=True)
+class PackedCall:
+    """A call on its way: the names that it needs on the task, and the files that its functions are from."""
+
+    packed: Packed
+    needs: frozenset[str]
+    files: frozenset[str]
+
+
+def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
     """Pack (function, args, kwargs).
 
     Raises:
         CaptureError: Says what in it cannot be pickled.
     """
     __tracebackhide__ = True
+    needs: set[str] = set()
+
+    def link(name: str) -> bool:
+        needs.add(name)
+        return True
+
     try:
-        return pickling.pack(*pickling.dumps(call, main, linkable))
+        pickled = pickling.dumps(call, main, link)
+        packed = pickling.pack(pickled)
     except Exception as error:  # the user's own __reduce__ may raise anything
         error.__traceback__ = pickling.frames_below(error.__traceback__)
         function, args, kwargs = call
         parts = {"the function": function, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
         for label, part in parts.items():
-            problem = _problem_of(part, main, linkable)
+            problem = _problem_of(part, main)
             if problem:
                 raise CaptureError(
                     f"{label} ({_type_name(part)}) cannot travel to the tasks: {problem}; nothing was "
                     "run. Create it inside the function, so that each task makes its own."
                 ) from error
         raise CaptureError(f"the call cannot travel to the tasks: {error}; nothing was run") from error
+    return PackedCall(packed, frozenset(needs | _names_read(pickled.functions)), _files_of(pickled.functions))
 
 
-def needs_of_call(call: Any, main: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-    """The names of `main` that a call (function, args, kwargs) needs on the task; the files it is from."""
-    function, args, kwargs = call
-    names: set[str] = set()
-    files: set[str] = set()
-    for part in (function, *args, *kwargs.values()):
-        if type(part) in _IMMUTABLES:
-            continue
-        functions = _functions_in(part)
-        names |= _names_of(functions, main) | _classes_of(functions, main)
-        files |= {f.__code__.co_filename for f in functions}
-        if isinstance(part, type | types.FunctionType) and part.__module__ == "__main__":
-            names.add(part.__qualname__)
-        elif type(part).__module__ == "__main__":
-            names.add(type(part).__qualname__)
-    return names, files
-
-
-def _problem_of(value: Any, main: Mapping[str, Any], linkable: Callable[[str], bool]) -> str:
+def _problem_of(value: Any, main: Mapping[str, Any]) -> str:
     try:
-        pickling.dumps(value, main, linkable)
+        pickling.dumps(value, main, lambda name: True)
     except Exception as error:  # the user's own __reduce__ may raise anything
-        return f"{type(error).__name__}: {error}"
+        return _describe(error)
     return ""
 
 

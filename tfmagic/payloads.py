@@ -70,10 +70,10 @@ class Payloads:
             CaptureError: Something cannot travel.
         """
         __tracebackhide__ = True
-        wanted, files = capture.needs_of_call(call, main)
-        packed = capture.pack_call(call, main, wanted.__contains__)
+        found = capture.pack_call(call, main)
+        packed, wanted = found.packed, found.needs
         has = self.names_of(attempts).values()
-        files = {file for file in files if any(file not in names.sources for names in has)}
+        files = {file for file in found.files if any(file not in names.sources for names in has)}
         sources = capture.sources_of(files)
         if not sources and capture.is_known_to(has, wanted, main, self._known):
             number = next(_cell_numbers)

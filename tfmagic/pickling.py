@@ -21,25 +21,29 @@ import contextlib
 import copyreg
 import functools
 import io
-import marshal
 import mmap
 import os
 import pickle
 import sys
+import threading
 import types
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from typing import Any, NamedTuple
 
 import dill
 
-from tfmagic import absl_flags, testcases
+from tfmagic import absl_flags, classes, definitions, refusals, tensorflow_values, testcases
+from tfmagic.definitions import ByValue
+from tfmagic.errors import CaptureError
 from tfmagic.packed import OwnedHandle, Packed
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
 _MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
-HEAVY_ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
+HEAVY_ROOTS = tensorflow_values.ROOTS
 
 
 class TooLarge(Exception):
@@ -94,6 +98,7 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         tried: frozenset[int] = frozenset(),
     ):
         self.buffers: list[memoryview] = []
+        self.by_value = ByValue(main)
         self._sink, self._namespace, self._linkable = sink, main, linkable
         self._for_notebook, self._refuse, self._tried = for_notebook, refuse, tried
         keep = functools.partial(_keep, sink=sink, buffers=self.buffers)
@@ -104,20 +109,30 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
             return ("tried",)
         return _link(obj, self._namespace, self._linkable)
 
+    def memoize(self, obj: Any) -> None:
+        """Remember `obj`, once: empty arrays share one bytes object, and Python's own way forbids that."""
+        if not isinstance(obj, bytes) or id(obj) not in self.memo:
+            super().memoize(obj)
+
     def reducer_override(self, obj: Any) -> Any:
         if self._refuse and isinstance(obj, self._refuse):
             raise TypeError(f"cannot pickle {type(obj).__qualname__!r} object")
         if isinstance(obj, BaseException) and _takes_frames_along(type(obj)):
             return obj.__reduce_ex__(5)
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
-            return (_import_module, (obj.__name__,))
+            return (definitions.import_module, (obj.__name__,))
         if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
             self._sink.check(obj.nbytes)  # before a strided one is copied
             return obj.__reduce_ex__(5)  # out of band; dill's own way copies
-        if self._for_notebook and _is_tensor(obj):
+        if self._for_notebook and tensorflow_values.is_tensor(obj):
             return (_same, (obj.numpy(),))
         if absl_flags.is_flags(obj):
             return absl_flags.reduce_flags(obj)
+        if (reduced := _reduce(obj, self.by_value)) is not None:
+            return reduced
+        if stream := refusals.stream_name(obj):
+            return getattr, (sys, stream)
+        refusals.refuse_what_stays(obj, self._for_notebook)
         testcases.refuse_what_stays(obj)
         if testcases.is_test_case(obj):
             return testcases.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))
@@ -146,23 +161,18 @@ class _QuickPickler(pickle.Pickler):
 
     def __init__(self, sink: _Sink, main: Mapping[str, Any], linkable: Callable[[str], bool]):
         self.buffers: list[memoryview] = []
+        self.by_value = ByValue(main)
         self._sink, self._namespace, self._linkable = sink, main, linkable
-        self._cells: set[int] = set()
         keep = functools.partial(_keep, sink=sink, buffers=self.buffers)  # a method of ours would be a cycle
         super().__init__(sink, protocol=5, buffer_callback=keep)
 
     def reducer_override(self, obj: Any) -> Any:
+        if link := _link(obj, self._namespace, self._linkable):
+            return _linked, link
+        if (reduced := _reduce(obj, self.by_value)) is not None:
+            return reduced
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
-            if obj.__module__ == "__main__" and (link := _link(obj, self._namespace, self._linkable)):
-                return _linked, link
-            is_plain = _is_importable(obj)
-            if not is_plain and type(obj) is types.FunctionType:
-                self._cells.update(map(id, obj.__closure__ or ()))  # which the function fills
-                return _reduce_function(obj, self._namespace)
-        elif obj is _MAIN:
-            return _linked, ("namespace",)
-        elif isinstance(obj, types.CellType) and id(obj) in self._cells:
-            return (_make_cell, ())
+            is_plain = definitions.is_importable(obj)
         elif (numpy := sys.modules.get("numpy")) is not None and type(obj).__module__.startswith("numpy"):
             is_plain = type(obj) is numpy.ndarray or isinstance(obj, numpy.generic | numpy.dtype)
             self._sink.check(getattr(obj, "nbytes", 0))  # before a strided array is copied
@@ -171,6 +181,17 @@ class _QuickPickler(pickle.Pickler):
         if not is_plain:
             raise _NeedsDill
         return NotImplemented
+
+
+def _reduce(obj: Any, by_value: ByValue) -> tuple[Any, ...] | None:
+    """How both picklers write what is made anew from its parts; None for what they know by themselves."""
+    if obj is definitions.MAIN:
+        return _linked, ("namespace",)
+    if isinstance(obj, _Beginning):
+        return _linked, ("begin", obj.name, obj.type_name)
+    if isinstance(obj, type | types.FunctionType) and definitions.is_importable(obj):
+        return None
+    return by_value.reduce(obj) or tensorflow_values.reduce(obj)
 
 
 def _keep(buffer: pickle.PickleBuffer, sink: _Sink, buffers: list[memoryview]) -> bool:
@@ -187,37 +208,16 @@ def _link(obj: Any, namespace: Mapping[str, Any], linkable: Callable[[str], bool
     """What stands for `obj` where the other side has it; else None."""
     if obj is namespace:
         return ("namespace",)
-    if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
-        name = obj.__qualname__
+    if is_definition(obj) and obj.__module__ == "__main__":
+        name = getattr(obj, "__qualname__", obj.__name__)
         if namespace.get(name) is obj and linkable(name):
             return ("main", name)
     return None
 
 
-def _is_importable(obj: Any) -> bool:
-    """Whether a function or class is what its module has under its name."""
-    if obj.__module__ in (None, "__main__"):
-        return False
-    found: Any = sys.modules.get(obj.__module__)
-    for name in obj.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is obj
-
-
-def _reduce_function(function: types.FunctionType, main: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A function by its value: its code, where it finds its globals, and what it closes over."""
-    names = function.__globals__
-    home: Any = _MAIN
-    if names is not main:
-        home = names.get("__name__")
-        is_found = getattr(sys.modules.get(home), "__dict__", None) is names
-        if home == "__main__" or not is_found or getattr(function, "__type_params__", ()):
-            raise _NeedsDill
-    cells = function.__closure__ or ()
-    attributes = {name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES}
-    state = ([_contents(cell) for cell in cells], attributes, function.__dict__)
-    code = marshal.dumps(function.__code__)
-    return _make_function, (code, home, function.__name__, cells), state, None, None, _fill_function
+def is_definition(value: object) -> bool:
+    """Return whether it is what a ``def``, a ``class`` or a decorator makes, and stays what it is."""
+    return definitions.is_definition(value) or tensorflow_values.is_traceable(value)
 
 
 def _linked(*link: str) -> Any:
@@ -225,55 +225,36 @@ def _linked(*link: str) -> Any:
     raise pickle.UnpicklingError(f"a link to {link} outside of tfmagic")
 
 
-_MAIN = object()  # stands for the namespace of the other side
-_FUNCTION_ATTRIBUTES = (
-    "__module__", "__qualname__", "__doc__", "__defaults__", "__kwdefaults__", "__annotations__",
-)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """Stands in front of a variable in a pickle, so that its reader can say which one it could not read."""
 
-
-def _contents(cell: types.CellType) -> tuple[Any, ...]:
-    try:
-        return (cell.cell_contents,)
-    except ValueError:  # nothing has been assigned yet
-        return ()
-
-
-def _make_cell() -> types.CellType:
-    return types.CellType()
-
-
-def _make_function(code: bytes, home: Any, name: str, cells: tuple[types.CellType, ...]) -> Any:
-    names = vars(_import_module(home)) if isinstance(home, str) else home
-    return types.FunctionType(marshal.loads(code), names, name, None, cells or None)
-
-
-def _fill_function(function: Any, state: tuple[Any, ...]) -> None:
-    contents, attributes, own = state
-    for cell, content in zip(function.__closure__ or (), contents, strict=True):
-        if content:
-            (cell.cell_contents,) = content
-    for name, value in attributes.items():
-        setattr(function, name, value)
-    function.__dict__.update(own)
+    name: str
+    type_name: str
 
 
 class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
     """The other side of `Pickler`.
 
     Args:
-        import_tensorflow: False refuses, by `NeedsTensorFlow`, to import it where nobody has.
+        main: The ``__main__`` namespace to which links lead.
+        updates_classes: Let a class that has come before become what it is now, instead of leaving it alone.
     """
 
-    def __init__(self, *args: Any, main: Mapping[str, Any], import_tensorflow: bool, **kwargs: Any):
+    def __init__(self, *args: Any, main: Mapping[str, Any], updates_classes: bool = False, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._namespace, self._import_tensorflow = main, import_tensorflow
+        self._namespace, self._updates_classes = main, updates_classes
+        self.at: tuple[str, str] | None = None  # name and type of the variable that is being read
 
     def persistent_load(self, pid: Any) -> Any:
         return self._follow(*pid)
 
-    def _follow(self, kind: str, name: str = "") -> Any:
+    def _follow(self, kind: str, name: str = "", type_name: str = "") -> Any:
         if kind == "namespace":
             return self._namespace
+        if kind == "begin":
+            self.at = (name, type_name)
+            return None
         if name not in self._namespace:
             raise NameError(
                 f"there is no {name!r} here: the process is another one than when this was packed, or has "
@@ -284,10 +265,21 @@ class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
     def find_class(self, module: str, name: str) -> Any:
         if name == "_linked" and module == __name__:
             return self._follow
-        root = module.partition(".")[0]
-        if root in HEAVY_ROOTS and not self._import_tensorflow and root not in sys.modules:
-            raise NeedsTensorFlow(f"{module}.{name}")
+        if name == "fill_class" and module == classes.__name__ and not self._updates_classes:
+            return classes.fill_new_class
         return super().find_class(module, name)
+
+
+class Pickled(NamedTuple):
+    """A pickle: its stream, its out-of-band buffers (views, not copies), the functions of `main` in it."""
+
+    stream: bytes
+    buffers: list[memoryview]
+    functions: list[types.FunctionType]
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
 
 
 def dumps(
@@ -297,27 +289,37 @@ def dumps(
     for_notebook: bool = False,
     limit_bytes: int | None = None,
     refuse: tuple[type, ...] = (),
-) -> tuple[bytes, list[memoryview]]:
-    """Pickle `value` into its stream and its out-of-band buffers (views, not copies).
+) -> Pickled:
+    """Pickle `value`.
 
     Raises:
         TooLarge: Stream and buffers together are over `limit_bytes`.
         Exception: Whatever pickling the value raises.
     """
+    pickler: Any
     if not refuse:
         sink = _Sink(limit_bytes)
-        quick = _QuickPickler(sink, main, linkable)
+        pickler = _QuickPickler(sink, main, linkable)
         with contextlib.suppress(_NeedsDill):
-            quick.dump(value)
-            return b"".join(sink.chunks), quick.buffers
+            pickler.dump(value)
+            return Pickled(b"".join(sink.chunks), pickler.buffers, pickler.by_value.functions)
     sink = _Sink(limit_bytes)
     pickler = Pickler(sink, main, linkable, for_notebook, refuse)
     pickler.dump(value)
-    return b"".join(sink.chunks), pickler.buffers
+    return Pickled(b"".join(sink.chunks), pickler.buffers, pickler.by_value.functions)
 
 
-def pack(stream: bytes, buffers: list[memoryview]) -> Packed:
+def dump_names(
+    values: Mapping[str, Any], main: Mapping[str, Any], linkable: Callable[[str], bool]
+) -> Pickled:
+    """Pickle variables by name, for `load_names`. Raises as `dumps`."""
+    marked = [(_Beginning(name, type(value).__qualname__), name, value) for name, value in values.items()]
+    return dumps(marked, main, linkable)
+
+
+def pack(pickled: Pickled) -> Packed:
     """Put a pickle on its way. Raises OSError when memory for it runs out."""
+    stream, buffers, _ = pickled
     sizes = (len(stream), *(b.nbytes for b in buffers))
     if sum(sizes) < _IN_BAND_BYTES:
         return Packed(data=stream)
@@ -342,16 +344,66 @@ def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = Tru
 
     May be called once: it takes over the file descriptor.
 
+    Args:
+        packed: What `pack` made.
+        main: The ``__main__`` namespace of this process.
+        import_tensorflow: Whether unpickling may import TensorFlow, where this process has not.
+
     Raises:
-        NeedsTensorFlow: See `Unpickler`.
+        NeedsTensorFlow: It would have imported TensorFlow.
+        HandleLost: The value did not arrive.
         Exception: Whatever unpickling the value raises.
     """
-    stream: Any = packed.data
-    buffers: list[memoryview] = []
-    if packed.handle is not None:
-        stream, buffers = _read(packed.handle.take(), packed.sizes)
-    unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main, import_tensorflow=import_tensorflow)
-    return unpickler.load()
+    stream, buffers = _parts(packed)
+    unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main)
+    with contextlib.nullcontext() if import_tensorflow else _without_tensorflow():
+        return unpickler.load()
+
+
+def load_names(packed: Packed, main: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables of a pickle that `dump_names` made.
+
+    Raises:
+        CaptureError: One cannot be read; names it.
+    """
+    __tracebackhide__ = True
+    stream, buffers = _parts(packed)
+    unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main, updates_classes=True)
+    try:
+        return {name: value for _, name, value in unpickler.load()}
+    except Exception as error:  # the user's own __setstate__ may raise anything
+        error.__traceback__ = frames_below(error.__traceback__)
+        name, type_name = unpickler.at or ("", "")
+        raise CaptureError(
+            "these notebook variables cannot travel to the tasks; the cell was not run:\n"
+            f"  {name} ({type_name}): it cannot be unpickled there: {type(error).__name__}: {error}\n"
+            "Create it inside the cell, so that each task makes its own."
+        ) from error
+
+
+def _parts(packed: Packed) -> tuple[Any, list[memoryview]]:
+    return (packed.data, []) if packed.handle is None else _read(packed.handle.take(), packed.sizes)
+
+
+class _Refusing(MetaPathFinder):
+    """Refuses to import TensorFlow in one thread, whatever module asks for it."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name in HEAVY_ROOTS and threading.get_ident() == self._thread:
+            raise NeedsTensorFlow(name)
+
+
+@contextlib.contextmanager
+def _without_tensorflow() -> Iterator[None]:
+    finder = _Refusing()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _read(fd: int, sizes: tuple[int, ...]) -> tuple[memoryview, list[memoryview]]:
@@ -376,16 +428,10 @@ def _read(fd: int, sizes: tuple[int, ...]) -> tuple[memoryview, list[memoryview]
     return parts[0], parts[1:]
 
 
-def _import_module(name: str) -> types.ModuleType:
-    """Modules travel by name (a function of ours, so that its name in a message is stable)."""
-    import importlib
-
-    return importlib.import_module(name)
-
-
 def frames_below(frames: types.TracebackType | None) -> types.TracebackType | None:
     """The frames that pickling has called, without the hundreds of its own: what the user's classes did."""
-    own = {__file__, pickle.__file__, dill._dill.__file__}
+    ours = {module.__file__ for module in (classes, definitions, tensorflow_values)}
+    own = ours | {__file__, pickle.__file__, dill._dill.__file__}
     below = frames
     while frames is not None:
         if frames.tb_frame.f_code.co_filename in own:
@@ -402,11 +448,3 @@ def _takes_frames_along(cls: type) -> bool:
     """Whether somebody has registered tblib for the class: it would pickle frames, causes and all."""
     reducer = copyreg.dispatch_table.get(cls)
     return getattr(reducer, "__module__", "") == "tblib.pickling_support"
-
-
-def _is_tensor(obj: Any) -> bool:
-    """Whether `obj` is an eager tensor or a variable, asked without importing TensorFlow."""
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None or type(obj).__module__.partition(".")[0] not in HEAVY_ROOTS:
-        return False
-    return isinstance(obj, tensorflow.Tensor | tensorflow.Variable) and hasattr(obj, "numpy")

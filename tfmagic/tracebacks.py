@@ -89,8 +89,7 @@ def _pack(
     for item, message in zip(reversed(chain), reversed(messages), strict=True):
         parts[id(item)] = _part(item, message, parts, variables, main, linkable)
     try:
-        stream, buffers = pickling.dumps(parts[id(error)], main, linkable, for_notebook=True)
-        packed = pickling.pack(stream, buffers)
+        packed = pickling.pack(pickling.dumps(parts[id(error)], main, linkable, for_notebook=True))
     except Exception:  # the text is there whatever the objects do
         packed = None
     line = _line_in(error, cell_file)
@@ -218,7 +217,7 @@ def _object_bytes(
 def _round_trip(
     value: Any, error: BaseException, message: str, main: Mapping[str, Any], linkable: Callable[[str], bool]
 ) -> bytes:
-    stream, buffers = pickling.dumps(value, main, linkable, for_notebook=True, refuse=_STAYS)
+    stream, buffers, _ = pickling.dumps(value, main, linkable, for_notebook=True, refuse=_STAYS)
     if buffers:  # an exception that carries big arrays travels as text
         raise ValueError("it carries large arrays")
     again = _unwrap(pickling.loads(Packed(data=stream), main))

@@ -134,7 +134,7 @@ class ScriptTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.factor = 3
-        self.dataset = tf.data.Dataset.range(3)
+        self.dataset = tf.data.Dataset.from_generator(range, tf.int64, args=(3,))
 
     def times(self, x):
         return self.factor * scale(x)

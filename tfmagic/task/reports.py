@@ -51,7 +51,7 @@ class Reports:
 
     def bind(self, packed: Packed) -> None:
         """Give the task names that travel with a cell."""
-        names = pickling.loads(packed, self._runner.namespace)
+        names = pickling.load_names(packed, self._runner.namespace)
         self._runner.namespace.update(names)
         self._received.update(names)
 
@@ -90,10 +90,8 @@ class Reports:
     def _pack(self, value: Any) -> tuple[Packed | None, str]:
         """The value for the notebook, or why it cannot travel."""
         try:
-            stream, buffers = pickling.dumps(
-                value, self._runner.namespace, self._notebook_has, for_notebook=True
-            )
-            return pickling.pack(stream, buffers), ""
+            pickled = pickling.dumps(value, self._runner.namespace, self._notebook_has, for_notebook=True)
+            return pickling.pack(pickled), ""
         except Exception as error:  # the user's own __reduce__ may raise anything
             return None, f"{type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
 

@@ -1,0 +1,189 @@
+"""What a notebook holds is on a task what it is in the notebook, or is refused by its name before anything runs."""
+
+import pytest
+from kernels import said
+
+NOTEBOOK = """
+import contextlib, enum, functools, io, os, sys, threading
+from typing import Generic, TypeVar
+
+import numpy as np
+import tensorflow as tf
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+T = TypeVar("T")
+
+class Box(Generic[T]):
+    def __init__(self, value: T):
+        self.value = value
+
+box, favourite, k, w = Box[int](3), Color.BLUE, 10, 3.0
+
+def paint(color=Color.RED):
+    return color
+
+class Holder:
+    color: Color = Color.RED
+    def __init__(self):
+        self.functions = {"add": lambda x: x + k}
+
+holder = Holder()
+table = {"times": lambda x: x * k, "all": [lambda: k], "pair": (lambda: k,)}
+
+@functools.lru_cache(maxsize=None)
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+@tf.function
+def scale(x):
+    if tf.reduce_sum(x) > 0:
+        return x * w
+    return -x
+
+@tf.function
+def traced(x):
+    return x + w
+
+traced(tf.constant(1.0))
+
+class Line(tf.Module):
+    def __init__(self):
+        self.slope = tf.Variable(2.0)
+    @tf.function
+    def __call__(self, x):
+        if x > 0:
+            return self.slope * x
+        return x
+
+line = Line()
+
+def with_k(function):
+    @functools.wraps(function)
+    def inner(*args):
+        return function(*args) + k
+    return inner
+
+@with_k
+def decorated(x):
+    return x
+
+@contextlib.contextmanager
+def managed():
+    yield k
+
+class Empty:
+    def __init__(self):
+        self.a, self.b = np.zeros(0), np.zeros((0, 3))
+
+empty = Empty()
+X = np.random.RandomState(0).randn(20, 3)
+svc = make_pipeline(StandardScaler(), SVC()).fit(X, X[:, 0] > 0)
+dataset = tf.data.Dataset.range(10).map(lambda v: v * 2).shuffle(10, seed=1).batch(3)
+ragged = tf.data.Dataset.from_tensor_slices({"a": range(3), "b": tf.ragged.constant([[1], [2, 3], []])}).batch(2)
+buffer = io.StringIO("kept")
+
+def say(text, file=sys.stdout):
+    print(text, file=file)
+"""
+SAME = {
+    "enum": "Color.RED, paint(), favourite is Color.BLUE, Level.HIGH > Level.LOW, {Color.RED: 1}",
+    "generic": "box.value, isinstance(box, Box), Box[str]('x').value, box.__orig_class__",
+    "functions in containers": "table['times'](4), table['all'][0](), table['pair'][0](), holder.functions['add'](1)",
+    "lru_cache": "fib(30)",
+    "tf.function": "float(scale(tf.constant(2.0))), float(scale(tf.constant(-2.0))), float(traced(tf.constant(1.0)))",
+    "tf.function of a class": "float(Line()(tf.constant(3.0)))",
+    "wraps": "decorated(1), decorated.__name__, managed().__enter__()",
+    "empty arrays": "empty.a.shape, empty.b.shape, svc.predict(X[:5]).tolist()",
+    "dataset": "[v.tolist() for v in dataset.as_numpy_iterator()], int(dataset.cardinality()), dataset.element_spec",
+    "ragged dataset": "[str(v) for v in ragged], int(ragged.cardinality())",
+    "buffer": "buffer.getvalue()",
+}
+STAYING = """
+path = os.path.abspath("log.txt")
+log = open(path, "w")
+log.write("kept"), log.flush()
+holding = {"log": log}
+lock, event = threading.Lock(), threading.Event()
+
+class Guarded:
+    def __init__(self):
+        self.lock = threading.RLock()
+
+guarded = Guarded()
+thread = threading.Thread(target=print)
+generated = tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec((), tf.int32))
+lookup = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], [1]), 0)
+looked_up = tf.data.Dataset.from_tensor_slices(["a"]).map(lookup.lookup)
+
+class Unloadable:
+    def __getstate__(self):
+        return {"a": 1}
+    def __setstate__(self, state):
+        raise ValueError("will not load")
+
+unloadable = Unloadable()
+"""
+REFUSED = {
+    "log": "an open file",
+    "holding": "an open file",
+    "lock": "a lock holds for the threads of one process",
+    "event": "a lock",
+    "guarded": "a lock",
+    "thread": "a thread runs in the process that started it",
+    "generated": "calls Python",
+    "lookup": "a lookup table",
+    "looked_up": "uses a lookup table",
+    "unloadable": "ValueError: will not load",
+}
+
+
+@pytest.fixture(scope="module")
+def shared_kernel(tmp_path_factory):
+    from kernels import Kernel
+
+    made = Kernel()
+    made.run("%load_ext tfmagic")
+    made.run(f"%cd -q {tmp_path_factory.mktemp('notebook')}")
+    made.run("%tfcluster start --workers 1")
+    for code in (NOTEBOOK, STAYING):
+        assert not [content for kind, content in made.run(code) if kind == "error"]
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("expression", SAME.values(), ids=SAME)
+def test_a_value_is_on_a_task_what_it_is_in_the_notebook(shared_kernel, expression):
+    shared_kernel.run(f"here = repr(({expression}))")
+    assert said(shared_kernel.run(f"%%tfcluster --view quiet --out there\nrepr(({expression}))")) == ""
+    assert (
+        said(shared_kernel.run("print(there['worker-0'] == here or (there['worker-0'], here))")) == "True\n"
+    )
+
+
+def test_a_default_stream_is_the_stream_of_the_task(shared_kernel):
+    assert said(shared_kernel.run("%%tfcluster --view text\nsay('hello')")) == "[worker-0]:    hello\n"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_travel_is_refused_by_name(shared_kernel, name):
+    kind, text = shared_kernel.error(f"%%tfcluster\nopen('has-run', 'w')\n{name}")
+    assert kind == "CaptureError"
+    assert f"{name} (" in text and REFUSED[name] in text
+    assert said(shared_kernel.run("print(os.path.exists('has-run'), open(path).read())")) == "False kept\n"
+
+
+def test_a_result_that_holds_tensorflow_does_not_bring_it_into_the_kernel(kernel):
+    kernel.run("%load_ext tfmagic")
+    kernel.run("%%tfcluster --workers 1 --out r --view quiet\nimport tensorflow as tf\n{'module': tf}")
+    text = said(kernel.run("import sys\nprint('tensorflow' in sys.modules, r)"))
+    assert text.startswith("False") and "has not imported TensorFlow" in text

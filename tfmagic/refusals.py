@@ -1,0 +1,58 @@
+"""What belongs to the process that made it, and would be damaged or useless as a copy in another one."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from typing import Any
+
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_IN_MEMORY = (io.BytesIO, io.StringIO)
+_STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+
+
+class StaysHere(TypeError):
+    """A value belongs to its process; the message says what to do instead."""
+
+
+def stream_name(obj: object) -> str:
+    """Return the name that `sys` has for a standard stream; "" for anything else."""
+    if not isinstance(obj, io.IOBase):
+        return ""
+    return next((name for name in _STREAMS if getattr(sys, name) is obj), "")
+
+
+def refuse_what_stays(obj: Any, is_for_notebook: bool) -> None:
+    """Raise where a copy of `obj` would do harm.
+
+    Args:
+        obj: What is to be pickled.
+        is_for_notebook: Whether it comes back from a task; a lock in a result harms nobody.
+
+    Raises:
+        StaysHere: With what to do instead.
+    """
+    if isinstance(obj, io.IOBase) and not isinstance(obj, _IN_MEMORY):
+        _refuse_file(obj)
+    if isinstance(obj, threading.Thread):
+        raise StaysHere("a thread runs in the process that started it; start one in the cell")
+    if isinstance(obj, _LOCKS) and not is_for_notebook:
+        raise StaysHere(
+            "a lock holds for the threads of one process, and each task would have one of its own; make it "
+            "in the cell, or let tasks wait for each other with tfmagic.barrier()"
+        )
+
+
+def _refuse_file(file: Any) -> None:
+    try:
+        file.fileno()
+    except ValueError:  # it has been closed
+        pass
+    except Exception:  # one of the user's that is in memory
+        return
+    name, mode = getattr(file, "name", ""), getattr(file, "mode", "")
+    which = f" ({name!r}{f', mode {mode!r}' if mode else ''})" if name else ""
+    raise StaysHere(
+        f"an open file{which} belongs to the process that opened it; open it in the cell by its path"
+    )
