@@ -256,6 +256,15 @@ def wrapped(x):
     return x
 
 
+class Coded(ValueError):
+    def __init__(self, code):
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+coded = Coded(3)
+
+
 @contextlib.contextmanager
 def managed():
     yield k

@@ -46,6 +46,7 @@ CHECKS = {
     "fib": "fib(30), fib.cache_info().maxsize",
     "counter": "counter(), counter()",
     "wrapped": "wrapped(1), wrapped.__name__",
+    "coded": "str(coded), coded.code, coded.args, type(coded).__name__",
     "managed": "managed().__enter__()",
     "table": "table['double'](4), table['both'][1](5)",
 }

@@ -77,6 +77,8 @@ class ByValue:
         if isinstance(obj, Counting):
             self._counts = obj.on
             return _same, (None,)
+        if isinstance(obj, BaseException):
+            return _reduce_exception(obj)
         reducer = _REDUCERS.get(type(obj))
         return None if reducer is None else reducer(obj)
 
@@ -216,6 +218,25 @@ def _reduce_method(method: Any) -> Reduced:
     if getattr(whose, name, None) == method:
         return getattr, (whose, name)
     return types.MethodType, (method.__func__, whose)
+
+
+def _reduce_exception(error: BaseException) -> Reduced | None:
+    """By its parts: a constructor of the user's need not take what `args` holds, as its message shows."""
+    cls: Any = type(error)
+    inherits = cls.__reduce__ is BaseException.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
+    if (
+        not inherits
+        or isinstance(cls.__new__, types.FunctionType)
+        or type(cls.__init__) is not types.FunctionType
+    ):
+        return None
+    return _make_exception, (cls, error.args), vars(error) or None
+
+
+def _make_exception(cls: Any, args: tuple[Any, ...]) -> BaseException:
+    made: BaseException = cls.__new__(cls, *args)
+    made.args = args
+    return made
 
 
 _Reducer = Callable[[Any], Reduced | None]
