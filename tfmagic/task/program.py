@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import context, origins, pickling
+from tfmagic import context, main_script, origins, pickling
 from tfmagic.errors import TfmagicError
 from tfmagic.events import Displayed, TaskReady, WriterWanted
 from tfmagic.hdf5 import guarding
@@ -289,6 +289,8 @@ class TaskProgram:
         has_ps = any(t.type == "ps" for t in self.boot.shape_tasks)
         if self.boot.starts_servers and has_ps and self.boot.task.type in ("ps", "worker"):
             self.servers.append(collectives.start_server(self.boot))
+        if self.boot.script is not None:
+            main_script.load_script(self.boot.script, self.runner.namespace)
 
     # -- running --
 
