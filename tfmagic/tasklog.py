@@ -127,15 +127,19 @@ class LogReader:
         """The next whole lines, prefixed; "" when there is none yet.
 
         Args:
-            max_bytes: How much to read at the most.
+            max_bytes: How much to read at the most; more where a line is longer.
             end: Offset behind which nothing is read yet.
         """
-        chunk = self._read(max_bytes, end)
-        if self._stream is None and not has_controls(bytes(self._partial[-1:]) + chunk):
+        is_text = self._stream is None
+        while (chunk := self._read(max_bytes, end)) and is_text:
+            is_text = not has_controls(bytes(self._partial[-1:]) + chunk)
+            if not is_text or b"\n" in chunk or len(self._partial) + len(chunk) > self._whole_bytes:
+                break
+            self._partial += chunk
+        if is_text and not chunk:
+            return ""
+        if is_text:
             cut = chunk.rfind(b"\n") + 1
-            if not cut and len(self._partial) + len(chunk) <= self._whole_bytes:
-                self._partial += chunk
-                return ""
             lines = bytes(self._partial + chunk[:cut])
             if cut and not _has_long_line(lines, self._whole_bytes):
                 self._partial = bytearray(chunk[cut:])
