@@ -267,8 +267,16 @@ class TaskProgram:
             lambda timeout: self._meet(context.TRAINERS_BARRIER, self._trainers(), timeout),
             self.scratch,
             self._want_writer,
+            self._run_mark,
         )
         context.install(me, reach)
+
+    def _run_mark(self) -> str:
+        trainers = {task for task in self.boot.shape_tasks if task.type in ("chief", "worker")}
+        if not trainers <= set(self.cell.tasks):
+            return ""
+        run = os.path.basename(os.path.dirname(self.boot.stacks_path))
+        return f"{run}/{self.cell.group or self.cell.cell}"
 
     def _trainers(self) -> tuple[TaskId, ...]:
         return tuple(task for task in self.cell.tasks if task.type in ("chief", "worker"))
