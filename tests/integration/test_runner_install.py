@@ -147,6 +147,26 @@ def test_a_test_script_without_a_main_guard_is_told_what_to_do(tmp_path):
     ), said[-3000:]
 
 
+def test_the_end_of_a_script_ends_what_waits_for_an_event(tmp_path):
+    """TensorFlow's own tests leave a cluster of servers behind."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""\
+        from tfmagic import multi_process_runner as mpr
+        began, never = mpr.manager().Event(), mpr.manager().Event()
+        def fn(began, never):
+            began.set()
+            never.wait()
+        runner = mpr.MultiProcessRunner(fn, mpr.create_cluster_spec(num_workers=2), args=(began, never))
+        runner.start()
+        began.wait()
+        print("the end", flush=True)
+    """)
+    )
+    code, said, _ = python(script)
+    assert code == 0 and said.startswith("the end\n")
+
+
 class PeerLost(RuntimeError):
     pass
 

@@ -22,6 +22,7 @@ from tfmagic.events import TaskExited, TaskLost
 from tfmagic.failures import find_failures
 from tfmagic.main_script import find_script, refuse_while_loading
 from tfmagic.makes import Make
+from tfmagic.managers import end_shared_manager
 from tfmagic.multi_process_runner.installing import call_installed, is_installed
 from tfmagic.multi_process_runner.outcomes import (
     MultiProcessRunnerResult,
@@ -412,11 +413,16 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def _wait_at_exit(reference: weakref.ref[MultiProcessRunner]) -> None:
-    """The end of the interpreter waits for processes that are no daemons, as `multiprocessing` does."""
+    """The end of the interpreter waits for processes that are no daemons, as `multiprocessing` does.
+
+    The manager ends first, as it does there: servers of TensorFlow's `MultiProcessCluster` that nobody has
+    stopped wait for an event of it.
+    """
     runner = reference()
     errands = None if runner is None else runner._errands
     if runner is None or errands is None or runner._joined_at is not None or not errands.life.running:
         return
+    end_shared_manager()
     if not errands.wait(_SAY_S):
         alive = ", ".join(task.name for task, errand in errands.known.items() if errand.end is None)
         print(f"tfmagic: waiting for {alive} to end; Ctrl-C ends them", file=sys.stderr)
