@@ -40,6 +40,13 @@ PATCHED = ["at the top"]
 def fn_of_the_script():
     return PATCHED
 
+class OwnError(Exception):
+    pass
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
 @combinations.generate(combinations.combine(required_gpus=0))
 class MadeTest(test.TestCase, parameterized.TestCase):
     def helper(self):
@@ -53,6 +60,18 @@ class MadeTest(test.TestCase, parameterized.TestCase):
         found = multi_process_runner.run(fn, spec).return_value
         self.assertLen({{os.getpid(), *(pid for pid, _ in found)}}, 3)
         self.assertEqual([more for _, more in found], [["at the top"]] * 2)
+
+    def test_classes_of_the_script_come_back_as_themselves(self):
+        def fail(point):
+            assert type(point) is Point
+            raise OwnError(point.x)
+
+        spec = multi_worker_test_base.create_cluster_spec(num_workers=1)
+        with self.assertRaisesRegex(OwnError, "7"):
+            multi_process_runner.run(fail, spec, args=(Point(7),))
+        (point,) = multi_process_runner.run(lambda: Point(8), spec).return_value
+        self.assertIs(type(point), Point)
+        self.assertEqual(point.x, 8)
 
 @dill.register(MadeTest)
 def _save(pickler, obj):
@@ -90,14 +109,14 @@ def test_a_test_file_of_tensorflow_as_a_script(tmp_path):
     script = tmp_path / "made_test.py"
     script.write_text(TENSORFLOW_TEST.format(head=INSTALL))
     code, _, said = python(script)
-    assert code == 0 and "Ran 5 tests" in said, said[-4000:]
+    assert code == 0 and "Ran 6 tests" in said, said[-4000:]
 
 
 def test_a_test_file_of_tensorflow_under_pytest(tmp_path):
     (tmp_path / "conftest.py").write_text(INSTALL)
     (tmp_path / "test_made.py").write_text(TENSORFLOW_TEST.format(head=""))
     code, said, _ = python(tmp_path / "test_made.py", "-m", "pytest", cwd=tmp_path)
-    assert code == 0 and "3 passed" in said, said[-4000:]
+    assert code == 0 and "4 passed" in said, said[-4000:]
 
 
 def test_installing_imports_nothing_and_reaches_every_module(tmp_path):
