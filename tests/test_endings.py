@@ -38,6 +38,14 @@ def test_a_failure_leaves_the_others_their_grace_from_when_somebody_waits():
     assert decide(errands, replace(rules, watched_since=20.0), 20.5) == Verdict(wake_at=21)
 
 
+def test_a_death_leaves_peers_alone_whose_exceptions_are_waited_for():
+    rules = Rules(watched_since=0, waits_for_peers=True)
+    assert decide({A: ended(A, 1), B: RUNS}, rules, 1000) == Verdict()
+    errands = {A: ended(A, 1, at=10), B: replace(RUNS, raised_at=20), CHIEF: RUNS}
+    assert decide(errands, rules, 21) == Verdict(dismiss=(B, CHIEF), why="worker-1 failed")
+    assert decide({A: ended(A, 1), B: RUNS}, replace(rules, until=30), 30).dismiss == (B,)
+
+
 def test_the_first_failure_counts():
     errands = {A: ended(A, 1, at=10), B: replace(RUNS, raised_at=8), CHIEF: RUNS}
     verdict = decide(errands, Rules(watched_since=0), 9)

@@ -180,3 +180,11 @@ def test_a_keyboard_interrupt_of_the_cells_own_keeps_its_words(build):
     )
     assert type(error) is KeyboardInterrupt and str(error) == "mine"
     assert error.__notes__[1:] == ["also on worker-1"]
+
+
+def test_what_was_raised_comes_before_a_death_where_asked_for():
+    cell = finished(
+        TaskExited(A, 1, 3), raised(B, "UnavailableError", "Socket closed", at=2.0), raised(C, at=3.0)
+    )
+    assert list(failures.find_failures(cell)) == [A, C, B]
+    assert list(failures.find_failures(cell, raised_first=True)) == [C, B, A]

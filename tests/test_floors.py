@@ -14,7 +14,7 @@ FLOORS = [
     {"spec", "packed", "orders", "events", "launches", "errors"},
     {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
-    | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags", "openers"}
+    | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags", "openers", "main_script"}
     | {"definitions", "classes", "refusals", "tensorflow_values"}
     | {"tfrecord", "hdf5", "logdir"},
     {"backends", "task"},

@@ -146,6 +146,17 @@ def test_a_long_line_is_cut_however_it_is_read(tmp_path):
     assert read_all(reader) == "".join(f"[worker-0]:    {c}\n" for c in ("x" * 200_000, "é" * 100_001))
 
 
+@pytest.mark.parametrize("step", [1000, 1 << 16, 1 << 20])
+def test_a_long_line_is_whole_up_to_a_limit_of_ones_own(tmp_path, step):
+    lines = ("short", "x" * 700_000, "é" * 350_000, "after", "y" * 900_000, "end")
+    path = tmp_path / "own.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    reader = LogReader(path, TASK, whole_bytes=700_000)
+    found = read_all(reader, step).splitlines()
+    assert found[:4] == [f"[worker-0]:    {line}" for line in lines[:4]]
+    assert found[4].endswith(" … (+700000 characters)") and found[5:] == ["[worker-0]:    end"]
+
+
 def test_tail_and_missing_files(tmp_path):
     path, reader = reader_of(tmp_path, b"1\n2\n3\n")
     reader.close()

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import json
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import zlib
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -406,3 +408,38 @@ def test_a_shard_of_a_lone_writer_is_held_against_the_manifest_by_itself(tmp_pat
             writer.write(record)
     os.truncate(writer.paths[2], place_of(5) - place_of(4))  # at a record's edge
     assert kinds(verify(writer.paths[2])) == ["count"] and verify(writer.paths[1]).ok
+
+
+def test_shards_whose_writers_were_given_two_runs_are_told_apart(tmp_path):
+    base = tmp_path / "a.tfrecord"
+    for index in range(3):
+        with ShardWriter(base, task=(index, 3), run="monday", max_records=1) as writer:
+            writer.write(b"1")
+            writer.write(b"2")
+    assert verify(base).ok
+    for index in (0, 2):
+        with ShardWriter(base, task=(index, 3), run="tuesday", max_records=1, overwrite=True) as writer:
+            writer.write(b"1")
+            writer.write(b"2")
+    found = verify(base)
+    assert kinds(found) == ["former run"] * 2
+    assert [Path(damage.path).name for damage in found.damages] == [
+        f"a-00001-of-00003-0000{part}-of-00002.tfrecord" for part in range(2)
+    ]
+    assert "is of a later run" in str(found) and "overwrite=True" in str(found)
+    assert verify(tmp_path / "a-00001-of-00003-00000-of-00002.tfrecord").ok, "by itself it is whole"
+    with pytest.raises(ShardError, match="run is a str"):
+        ShardWriter(tmp_path / "b.tfrecord", run=7)
+
+
+def test_manifests_without_a_run_fit_any(tmp_path):
+    base = tmp_path / "a.tfrecord"
+    for index in range(2):
+        with ShardWriter(base, task=(index, 2), run="monday" if index else "") as writer:
+            writer.write(b"1")
+    assert verify(base).ok
+    for path in tmp_path.glob("*.manifest.json"):  # as former versions have written them
+        content = json.loads(path.read_text())
+        del content["run"]
+        path.write_text(json.dumps(content))
+    assert verify(base).ok and [m.run for m in tfmagic.tfrecord.read_manifests(base)] == ["", ""]

@@ -55,12 +55,15 @@ class Reach:
         scratch: A folder, to be made, that the cluster deletes when the process has ended.
         want_writer: Connects a socket with the writer of a shared HDF5 file, given the file's path, the mode,
             and the number of the notebook's opening or 0; see `tfmagic.hdf5.shared`.
+        run_mark: Returns what all tasks that work on data have in common while they run one cell, call or
+            script, and no other one has; "" where only some of them run it.
     """
 
     barrier: Barrier
     trainers_barrier: Barrier | None = None
     scratch: str | None = None
     want_writer: Callable[[str, str, int, int], None] | None = None
+    run_mark: Callable[[], str] = lambda: ""
 
 
 _current: TaskContext | None = None
@@ -160,6 +163,11 @@ def meet_trainers() -> None:
 def scratch_dir() -> str | None:
     """A folder, to be made, that the cluster deletes when this process has ended. None elsewhere."""
     return None if _reach is None else _reach.scratch
+
+
+def run_mark() -> str:
+    """Return the mark of what the tasks run together now; see `Reach`. "" elsewhere."""
+    return "" if _reach is None else _reach.run_mark()
 
 
 def wants_writers() -> Callable[[str, str, int, int], None] | None:

@@ -60,7 +60,8 @@ class Rules:
     `auto_restart` is how often an errand that did not end with code 0 is sent again, `together` whether all
     others are then sent again, too. With `dependence_on_chief` the others have `chief_grace_s` once the chief
     has ended for good. `watched_since`: from then on a failure leaves the others `failure_grace_s`; None
-    leaves them alone. At `until` all end. Times in seconds of the monotonic clock.
+    leaves them alone. With `waits_for_peers` an end without an exception does so too: the others may raise
+    what it means for them. At `until` all end. Times in seconds of the monotonic clock.
     """
 
     auto_restart: float = 0
@@ -69,6 +70,7 @@ class Rules:
     chief_grace_s: float = 3.0
     watched_since: float | None = None
     failure_grace_s: float = 1.0
+    waits_for_peers: bool = False
     until: float | None = None
 
 
@@ -111,7 +113,9 @@ def _last_calls(errands: Mapping[TaskId, Errand], rules: Rules) -> list[tuple[fl
     failed = {
         task: errand.failed_at
         for task, errand in errands.items()
-        if errand.failed_at is not None and not _may_restart(errand, rules)
+        if errand.failed_at is not None
+        and not _may_restart(errand, rules)
+        and (errand.raised_at is not None or not rules.waits_for_peers)
     }
     if failed and rules.watched_since is not None:
         task = min(failed, key=lambda t: failed[t] or 0.0)

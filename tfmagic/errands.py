@@ -51,6 +51,7 @@ _SHOW_S = 0.05  # between two looks at the logs, where somebody wants to see the
 _LOOK_S = 0.5  # the same where nobody does
 _ATTEMPT_S = 10.0  # for the launcher to be asked for a process, which takes milliseconds
 _READ_BYTES = 1 << 18
+_WHOLE_BYTES = 1 << 26  # of a line that is kept whole: what JSON and base64 come to, and memory bears
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
@@ -215,15 +216,17 @@ class Errands:
             self._note_ends()
             return self.known[task].exit_code
 
-    def wait_for_end(self, task: TaskId) -> None:
-        """Wait until the process that the task has now is gone."""
+    def wait_for_end(self, task: TaskId, timeout_s: float | None = None) -> None:
+        """Wait until the process that the task has now is gone, or the time is up."""
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         attempt = self.known[task].attempt
 
         def is_gone(state: ClusterState) -> bool:
             return state.tasks[task].attempt != attempt or state.tasks[task].phase is Phase.DEAD
 
-        while not self.life.supervisor.wait_for(is_gone, _LOOK_S) and self.life.running:
-            pass
+        while (left := deadline - time.monotonic()) > 0 and self.life.running:
+            if self.life.supervisor.wait_for(is_gone, min(left, _LOOK_S)):
+                return
 
     def stacks(self, tasks: tuple[TaskId, ...]) -> str:
         """Where these are, equal stacks once; a process that is stopped has no answer."""
@@ -264,11 +267,11 @@ class Errands:
         request = CellRequested(self._group, commands)
         return CellState(request, 0.0, sent=True, outcomes={**ends, **raised}, ended_at=times)
 
-    def build_error(self) -> BaseException | None:
-        """The root failure, as what it was; None where all is well."""
+    def build_error(self, raised_first: bool = False) -> BaseException | None:
+        """The root failure, as what it was; None where all is well. See `find_failures`."""
         starts = {task: job.run.starts[task] for task, job in self._jobs.items()}
         scene = Scene(_main(), self.life.run, self.life.watch, "", rendering.shown_name, starts)
-        return failures.build_error(self.failures(), scene)
+        return failures.build_error(self.failures(), scene, raised_first)
 
     # -- the thread --
 
@@ -370,7 +373,9 @@ class Errands:
         for task in list(self.known):
             reader = self._readers.get(task)
             if reader is None:
-                reader = self._readers[task] = LogReader(self.life.run.log_path(task), task)
+                reader = self._readers[task] = LogReader(
+                    self.life.run.log_path(task), task, whole_bytes=_WHOLE_BYTES
+                )
             while text := reader.read_lines(_READ_BYTES):
                 write(text)
             if task in ended and (text := reader.take_partial()):

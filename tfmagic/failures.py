@@ -51,21 +51,26 @@ class Scene:
     starts: Mapping[TaskId, int] = field(default_factory=dict)
 
 
-def find_failures(cell: CellState) -> dict[TaskId, Outcome]:
-    """The tasks that failed, the root cause first: the earliest that no other failure explains."""
+def find_failures(cell: CellState, raised_first: bool = False) -> dict[TaskId, Outcome]:
+    """The tasks that failed, the root cause first: the earliest that no other failure explains.
+
+    Args:
+        raised_first: What was raised comes before deaths, also where a death explains it.
+    """
     failed = {t: o for t, o in cell.outcomes.items() if not isinstance(o, CellReturned)}
 
-    def order(item: tuple[TaskId, Outcome]) -> tuple[bool, float]:
+    def order(item: tuple[TaskId, Outcome]) -> tuple[bool, bool, float]:
         task, outcome = item
         at = getattr(outcome, "raised_at", 0.0) or cell.ended_at.get(task, 0.0)
-        return _is_consequence(cell, task, outcome), at
+        is_later = raised_first and not isinstance(outcome, CellRaised)
+        return is_later, _is_consequence(cell, task, outcome), at
 
     return dict(sorted(failed.items(), key=order))
 
 
-def build_error(cell: CellState, scene: Scene) -> BaseException | None:
-    """The exception that the cell raises in the notebook, or None."""
-    failed = find_failures(cell)
+def build_error(cell: CellState, scene: Scene, raised_first: bool = False) -> BaseException | None:
+    """The exception that the cell raises in the notebook, or None. For `raised_first` see `find_failures`."""
+    failed = find_failures(cell, raised_first)
     if cell.presses:
         error: BaseException = _interrupt_error(cell, failed)
     elif cell.timed_out:

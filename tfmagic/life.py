@@ -76,7 +76,7 @@ class ClusterLife:
         self.tasks = shape.tasks if tasks is None else tasks
         self._make, self._setting, self._main = make, setting, main
         self.watch = MemoryWatch.begin()
-        self._payloads = Payloads()
+        self._payloads = Payloads(make.script)
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts of which one could not be reset
         self.last: tuple[CellState, Scene] | None = None
@@ -292,7 +292,7 @@ class ClusterLife:
 
     def forget_names(self) -> None:
         """What the tasks have is not known any more, since they were made to forget it."""
-        self._payloads = Payloads()
+        self._payloads = Payloads(self._make.script)
 
     def _note_ended(self) -> None:
         """What the cells that have ended meanwhile have assigned is the tasks' own."""

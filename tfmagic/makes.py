@@ -11,7 +11,7 @@ from typing import Literal
 from tfmagic import environment, origins
 from tfmagic.backends.launching import Flavour
 from tfmagic.errors import ClusterSpecError
-from tfmagic.orders import TaskBoot
+from tfmagic.orders import MainScript, TaskBoot
 from tfmagic.runs import Run
 from tfmagic.spec import GivenSpec, Shape, Spec, TaskId
 
@@ -24,7 +24,7 @@ class Make:
 
     `purpose`: tasks for ``cells`` get all that we can do for them; those for a ``script`` start their servers
     themselves, as it does; a ``plain`` one finds TensorFlow as it is, and all GPUs. `task_env` is the further
-    environment of single tasks.
+    environment of single tasks. `script` is the caller's, where tasks import it.
 
     Raises:
         ClusterSpecError: There is no such version of Keras.
@@ -38,6 +38,7 @@ class Make:
     isolate: bool = False
     purpose: Purpose = "cells"
     task_env: Mapping[TaskId, Mapping[str, str]] = field(default_factory=dict)
+    script: MainScript | None = None
 
     def __post_init__(self) -> None:
         if self.keras not in (2, 3):
@@ -81,6 +82,7 @@ class Make:
             is_plain=self.purpose == "plain",
             authkey=_authkey(),
             origins=origins.find_origins(),
+            script=self.script,
         )
 
 

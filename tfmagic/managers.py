@@ -42,6 +42,15 @@ def shared_manager() -> SyncManager:
         return _manager
 
 
+def end_shared_manager() -> None:
+    """End the manager, if there is one. What waits for an object of it gets an error, in any process."""
+    global _manager, _server
+    with _lock:
+        server, _manager, _server = _server, None, None
+    if server is not None:
+        _end(server)
+
+
 def _make_manager() -> tuple[SyncManager, subprocess.Popen[str]]:
     key = bytes(multiprocessing.current_process().authkey)
     server = subprocess.Popen(
@@ -59,7 +68,8 @@ def _make_manager() -> tuple[SyncManager, subprocess.Popen[str]]:
 
 
 def _end(server: subprocess.Popen[str]) -> None:
-    """At our end: it would end by itself, but nobody would have asked how."""
+    """Reap the server at exit, where it would end by itself. Harmless when it is done."""
     assert server.stdout is not None
-    with server:
-        server.stdout.close()
+    if not server.stdout.closed:
+        with server:
+            server.stdout.close()

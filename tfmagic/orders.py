@@ -25,11 +25,25 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class MainScript:
+    """A script that each task imports; see `tfmagic.main_script`.
+
+    `argv` is what it finds in `sys.argv`; `package` the one of a script that was started as
+    ``python -m package.module``.
+    """
+
+    file: str
+    argv: tuple[str, ...] = ()
+    package: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskBoot:
     """First message to a new task process: who it is and how it is set up.
 
     `starts_servers`: ps and worker tasks serve by themselves, where there is a ps. `is_plain`: nothing is
     done for TensorFlow's strategies. `authkey` lets it reach the managers of the user's `multiprocessing`.
+    `script` is imported before the first call.
     """
 
     task: TaskId
@@ -49,6 +63,7 @@ class TaskBoot:
     is_plain: bool = False
     authkey: bytes = b""
     origins: tuple[Origin, ...] = ()
+    script: MainScript | None = None
 
 
 @dataclass(frozen=True, slots=True)

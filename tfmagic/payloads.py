@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfmagic import capture
+from tfmagic import capture, main_script
 from tfmagic.capture import Captured, TaskNames, Variable
 from tfmagic.names import names_assigned
-from tfmagic.orders import RunCell
+from tfmagic.orders import MainScript, RunCell
 from tfmagic.spec import TaskId
 from tfmagic.states import CellState
 
@@ -22,18 +22,22 @@ class Payloads:
 
     Its methods take the notebook's ``__main__`` as `main`, the present attempt of each task that is
     meant as `attempts`, and the limit of captured variables in bytes.
+
+    Args:
+        script: The script that tasks import before their first call: they have its names.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, script: MainScript | None = None) -> None:
+        self._of_script = frozenset[str]() if script is None else main_script.names_of(script)
         self._names: dict[TaskId, tuple[int, TaskNames]] = {}
         self._known: dict[str, Variable] = {}
         self.numbers = _cell_numbers
 
     def names_of(self, attempts: Mapping[TaskId, int]) -> dict[TaskId, TaskNames]:
-        """What each task has; a new process has nothing."""
+        """What each task has; a new process has nothing but the names of its script."""
         for task, attempt in attempts.items():
             if self._names.get(task, (0,))[0] != attempt:
-                self._names[task] = (attempt, TaskNames())
+                self._names[task] = (attempt, TaskNames(owned=self._of_script))
         return {task: self._names[task][1] for task in attempts}
 
     def cell_commands(

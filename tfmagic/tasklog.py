@@ -101,13 +101,19 @@ class RowStream:
 
 
 class LogReader:
-    """Follows the log of one task from `offset`; owns a file descriptor."""
+    """Follows the log of one task from `offset`; owns a file descriptor.
 
-    def __init__(self, path: Path, task: TaskId, offset: int = 0):
+    Args:
+        whole_bytes: `read_lines` gives a line without controls whole up to this size. A longer one, by
+            default one that has more bytes than a row has columns, ends where rows end.
+    """
+
+    def __init__(self, path: Path, task: TaskId, offset: int = 0, whole_bytes: int = LIMIT_COLUMNS):
         self.offset = offset
+        self._whole_bytes = whole_bytes
         self._path = path
         self._fd: int | None = None
-        self._partial = b""  # text without controls and without a line end; and, while there is a
+        self._partial = bytearray()  # text without controls and without a line end; and, while there is a
         self._stream: RowStream | None = None  # stream, everything is in that
         self._prefix = prefix(task)
         self._prefix_bytes = self._prefix.encode()
@@ -121,16 +127,23 @@ class LogReader:
         """The next whole lines, prefixed; "" when there is none yet.
 
         Args:
-            max_bytes: How much to read at the most.
+            max_bytes: How much to read at the most; more where a line is longer.
             end: Offset behind which nothing is read yet.
         """
-        chunk = self._read(max_bytes, end)
-        if self._stream is None:
-            lines = self._partial + chunk if self._partial else chunk
-            if not chunk or not (has_controls(lines) or _has_long_line(lines)):
-                cut = lines.rfind(b"\n") + 1
-                self._partial = lines[cut:]
-                return self._prefixed(lines[: cut - 1]) if cut else ""
+        is_text = self._stream is None
+        while (chunk := self._read(max_bytes, end)) and is_text:
+            is_text = not has_controls(bytes(self._partial[-1:]) + chunk)
+            if not is_text or b"\n" in chunk or len(self._partial) + len(chunk) > self._whole_bytes:
+                break
+            self._partial += chunk
+        if is_text and not chunk:
+            return ""
+        if is_text:
+            cut = chunk.rfind(b"\n") + 1
+            lines = bytes(self._partial + chunk[:cut])
+            if cut and not _has_long_line(lines, self._whole_bytes):
+                self._partial = bytearray(chunk[cut:])
+                return self._prefixed(lines[:-1])
         text = self._render(self._feed(chunk))
         if self._stream is not None and self._stream.idle:
             self._stream = None
@@ -143,7 +156,7 @@ class LogReader:
     def take_partial(self) -> str:
         """What stands after the last line end, as a line of its own."""
         if self._stream is None:
-            partial, self._partial = self._partial, b""
+            partial, self._partial = bytes(self._partial), bytearray()
             return self._prefixed(partial) if partial else ""
         return self._render(self.take_partial_rows())
 
@@ -184,7 +197,7 @@ class LogReader:
 
     def _feed(self, chunk: bytes) -> list[Row]:
         if self._stream is None:
-            chunk, self._partial = self._partial + chunk, b""
+            chunk, self._partial = bytes(self._partial + chunk), bytearray()
             if not chunk:
                 return []
             self._stream = RowStream()
@@ -199,11 +212,11 @@ class LogReader:
         return "".join(f"{self._prefix}{plain_text(row)}\n" for row in rows)
 
 
-def _has_long_line(data: bytes) -> bool:
-    """Whether a line has more bytes than a row has columns."""
+def _has_long_line(data: bytes, limit_bytes: int) -> bool:
+    """Check whether a line has more bytes than `limit_bytes`."""
     start = 0
-    while len(data) - start > LIMIT_COLUMNS:
-        end = data.rfind(b"\n", start, start + LIMIT_COLUMNS + 1)
+    while len(data) - start > limit_bytes:
+        end = data.rfind(b"\n", start, start + limit_bytes + 1)
         if end < 0:
             return True
         start = end + 1

@@ -5,6 +5,8 @@ import itertools
 import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -399,3 +401,73 @@ def test_what_the_page_shows_runs_as_it_stands(cluster_of_module, tmp_path):
                                      view="quiet", timeout=100).values()) == {(40, True)}  # fmt: skip
     cluster_of_module.run(run, [*first[1:], *last], str(tmp_path), on="worker-0", view="quiet", timeout=100)
     assert verify(tmp_path / "good.tfrecord").records == 1
+
+
+# ---- shards of two runs ---------------------------------------------------------------------------
+
+
+def write_words(base, word, dies_at=None, rounds=1):
+    """Write a set; the task `dies_at` is killed before it closes its writer."""
+    me = tfmagic.current_task().index
+    for number in range(rounds):
+        with tfmagic.tfrecord.ShardWriter(base, overwrite=True) as writer:
+            writer.write(f"{word}{number}-{me}".encode())
+            if me == dies_at and number == rounds - 1:
+                os._exit(9)
+    return writer.manifest.run
+
+
+def words(base, **more):
+    data = tfmagic.tfrecord.read_shards(base, task=(0, 1), **more)
+    return sorted(record.numpy().decode() for record in data)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_shard_of_a_former_run_is_not_read_with_those_of_the_next(tmp_path, rounds):
+    base = str(tmp_path / "a.tfrecord")
+    with tfmagic.Cluster(workers=2) as cluster:
+        runs = set(cluster.run(write_words, base, "old").values())
+        assert len(runs) == 1 and runs != {""} and verify(tmp_path).ok
+        assert set(cluster.run(write_words, base, "new").values()) not in (runs, {""})
+        with pytest.raises(tfmagic.TaskDied):
+            cluster.run(write_words, base, "last", 1, rounds, keep_going=True)
+        cluster.revive()
+        (damage,) = verify(tmp_path).damages
+        assert damage.kind == "former run" and damage.path.endswith("a-00001-of-00002.tfrecord")
+        for check in ("names", "contents"):
+            with pytest.raises(tfmagic.tfrecord.ShardError, match=r"a-00001-of-00002.* of different runs"):
+                cluster.run(words, base, on="worker-0", check=check)
+        read = cluster.run(words, base, on="worker-0", check=None)["worker-0"]
+        assert read == (["last0-0", "new0-1"] if rounds == 1 else ["last0-1", "last1-0"])
+        with pytest.raises(tfmagic.tfrecord.ShardError, match="of different runs"):
+            merge(base, tmp_path / "merged.tfrecord")
+        cluster.run(write_words, base, "again", None, 3)
+        assert cluster.run(words, base, on="worker-0")["worker-0"] == ["again2-0", "again2-1"]
+        cluster.run(write_words, base, "alone", on="worker-1")  # one task on purpose: nobody knows of a run
+        assert verify(tmp_path).ok
+        assert cluster.run(words, base, on="worker-0")["worker-0"] == ["again2-0", "alone0-1"]
+
+
+RUN_SCRIPT = """\
+import sys, tfmagic.tfrecord
+with tfmagic.tfrecord.ShardWriter(sys.argv[1], overwrite=True) as writer:
+    writer.write(b"x")
+    if len(sys.argv) > 2 and tfmagic.current_task().index == 1:
+        raise SystemExit(3)
+"""
+
+
+def test_the_tasks_of_a_script_have_a_run_in_common(tmp_path):
+    script, base = tmp_path / "script.py", tmp_path / "a.tfrecord"
+    script.write_text(RUN_SCRIPT)
+
+    def run(*more):
+        command = [sys.executable, "-m", "tfmagic", "run", script, "--workers", "2", base, *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120).returncode
+
+    assert run() == 0 and verify(base).ok
+    first = {manifest.run for manifest in tfmagic.tfrecord.read_manifests(base)}
+    assert len(first) == 1 and first != {""}
+    assert run("fail") == 3
+    assert len({manifest.run for manifest in tfmagic.tfrecord.read_manifests(base)}) == 2
+    assert not verify(base).ok

@@ -13,6 +13,8 @@ Where it differs, it is on purpose:
 - A result also has `by_task`: {task name: what it returned}, None included, and `return_value` has the order
   chief, worker, ps, evaluator.
 - A pool has no time limits: it says who died, and who failed while others hang.
+- The death of a process is raised as the root cause, although its peers raise because of it: but see
+  `wait_for_peers`.
 - Processes end with the one that started them, in whatever way that ends.
 """
 
@@ -22,6 +24,7 @@ import sys
 from typing import Any
 
 from tfmagic import context, managers
+from tfmagic.multi_process_runner.installing import install
 from tfmagic.multi_process_runner.outcomes import (
     MultiProcessRunnerResult,
     NotInitializedError,
@@ -41,6 +44,7 @@ __all__ = [
     "UnexpectedSubprocessExitError",
     "create_cluster_spec",
     "get_barrier",
+    "install",
     "is_oss",
     "manager",
     "run",

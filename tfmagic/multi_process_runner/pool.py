@@ -10,7 +10,9 @@ from typing import Any
 
 from tfmagic.clusters import Cluster
 from tfmagic.errors import TaskDied
+from tfmagic.main_script import find_script, refuse_while_loading
 from tfmagic.makes import Make
+from tfmagic.multi_process_runner.installing import is_installed, prepare_installed
 from tfmagic.multi_process_runner.outcomes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
 from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
 from tfmagic.task.plain import prepare_plain
@@ -90,10 +92,11 @@ class MultiProcessPoolRunner:
 
     def _started(self) -> Cluster:
         __tracebackhide__ = True
+        refuse_while_loading()
         if self._cluster is None:
             cluster = Cluster(name="pool", cluster_spec=self._cluster_spec, **_QUICK)
             gpus = {} if self._share_gpu else divide_gpus(self._cluster_spec)
-            cluster.make = Make(purpose="plain", task_env=gpus)
+            cluster.make = Make(purpose="plain", task_env=gpus, script=find_script(is_installed()))
             self._cluster = cluster
         cluster = self._cluster.start()
         cluster.revive()
@@ -101,7 +104,7 @@ class MultiProcessPoolRunner:
         new = [name for name, attempt in attempts.items() if self._attempts.get(name) != attempt]
         if new:  # also those that were killed since nothing else reached them
             on = ",".join(new)
-            cluster.run(prepare_plain, present_setup(), on=on)
+            cluster.run(prepare_installed if is_installed() else prepare_plain, present_setup(), on=on)
             if self._initializer is not None:
                 cluster.run(self._initializer, on=on)
             self._attempts = attempts

@@ -20,12 +20,16 @@ from tfmagic.endings import Rules
 from tfmagic.errands import Errands
 from tfmagic.events import TaskExited, TaskLost
 from tfmagic.failures import find_failures
+from tfmagic.main_script import find_script, refuse_while_loading
 from tfmagic.makes import Make
+from tfmagic.managers import end_shared_manager
+from tfmagic.multi_process_runner.installing import call_installed, is_installed
 from tfmagic.multi_process_runner.outcomes import (
     MultiProcessRunnerResult,
     SubprocessTimeoutError,
     UnexpectedSubprocessExitError,
 )
+from tfmagic.multi_process_runner.processes import TaskProcess
 from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
 from tfmagic.spec import GivenSpec, TaskId
 from tfmagic.task.plain import call_plain
@@ -55,6 +59,10 @@ class MultiProcessRunner:
         auto_restart: Start a process again that ended with another code than 0, terminated ones included.
         share_gpu: False gives each task GPUs of its own, in turn.
         args, kwargs: For `fn`.
+        wait_for_peers: What `join` does after a process has died, without an exception of its own. True: as
+            TensorFlow's runner, it waits for what the others raise or return, as long as its `timeout` lets
+            it, and raises an exception rather than the death. False: it raises the death after about a
+            second. None: True once `install` was called.
 
     Raises:
         ValueError: `fn` cannot be called, or there are several chiefs.
@@ -76,6 +84,7 @@ class MultiProcessRunner:
         share_gpu: bool = True,
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        wait_for_peers: bool | None = None,
     ):
         check_spec(cluster_spec)
         if not callable(fn):
@@ -86,6 +95,7 @@ class MultiProcessRunner:
         self._stream_output, self._return_output = stream_output, return_output
         self._dependence_on_chief, self._auto_restart = dependence_on_chief, auto_restart
         self._daemon = daemon
+        self._wait_for_peers = is_installed() if wait_for_peers is None else wait_for_peers
         self._task_env = {} if share_gpu else divide_gpus(cluster_spec)
         self._lines: list[str] = []
         self._errands: Errands | None = None
@@ -162,6 +172,7 @@ class MultiProcessRunner:
         tf_config: str = "",
     ) -> None:
         __tracebackhide__ = True
+        refuse_while_loading()
         with self._lock:
             if self._errands is None:
                 self._errands = self._make_errands()
@@ -170,7 +181,8 @@ class MultiProcessRunner:
                     atexit.register(self._at_exit)
             if self._max_run_time is not None and self._until is None:
                 self._until = time.monotonic() + self._max_run_time
-        call = (call_plain, (present_setup(tf_config), fn, *args), kwargs)
+        caller = call_installed if is_installed() else call_plain
+        call = (caller, (present_setup(tf_config), fn, *args), kwargs)
         try:
             self._errands.begin(dict.fromkeys(tasks, call))
         except BaseException:
@@ -182,7 +194,7 @@ class MultiProcessRunner:
     def _make_errands(self) -> Errands:
         __tracebackhide__ = True
         env = {} if self._grpc_fail_fast is None else {"GRPC_FAIL_FAST": str(self._grpc_fail_fast)}
-        make = Make(env=env, purpose="plain", task_env=self._task_env)
+        make = Make(env=env, purpose="plain", task_env=self._task_env, script=find_script(is_installed()))
         write = self._take_lines if self._stream_output or self._return_output else None
         shape = GivenSpec(self._cluster_spec, self._rpc_layer)
         return Errands(shape, make, self._rules, write=write, name="runner")
@@ -191,6 +203,7 @@ class MultiProcessRunner:
         return Rules(
             auto_restart=float("inf") if self._auto_restart else 0,
             dependence_on_chief=self._dependence_on_chief,
+            waits_for_peers=self._wait_for_peers,
             watched_since=self._joined_at,
             until=self._until,
         )
@@ -207,6 +220,13 @@ class MultiProcessRunner:
             raise ValueError("cannot start new processes afterMultiProcessRunner.join() is called")
 
     # -- looking --
+
+    @property
+    def _processes(self) -> dict[tuple[str, int], TaskProcess]:
+        """The processes by (task type, task id): TensorFlow's `MultiProcessCluster` waits for one so."""
+        errands = self._errands
+        known = () if errands is None else tuple(errands.known)
+        return {(task.type, task.index): TaskProcess(errands, task) for task in known if errands is not None}
 
     def get_process_id(self, task_type: str, task_id: int) -> int | None:
         """The pid of the task's process; None where it has none."""
@@ -314,11 +334,11 @@ class MultiProcessRunner:
         __tracebackhide__ = True
         if errands.crashed is not None:
             raise errands.crashed
-        failed = find_failures(errands.failures())
+        failed = find_failures(errands.failures(), raised_first=self._wait_for_peers)
         if not failed:
             return
         root, outcome = next(iter(failed.items()))
-        error = errands.build_error()
+        error = errands.build_error(raised_first=self._wait_for_peers)
         assert error is not None
         if isinstance(outcome, TaskExited | TaskLost):
             found: BaseException = UnexpectedSubprocessExitError(
@@ -393,11 +413,16 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def _wait_at_exit(reference: weakref.ref[MultiProcessRunner]) -> None:
-    """The end of the interpreter waits for processes that are no daemons, as `multiprocessing` does."""
+    """The end of the interpreter waits for processes that are no daemons, as `multiprocessing` does.
+
+    The manager ends first, as it does there: servers of TensorFlow's `MultiProcessCluster` that nobody has
+    stopped wait for an event of it.
+    """
     runner = reference()
     errands = None if runner is None else runner._errands
     if runner is None or errands is None or runner._joined_at is not None or not errands.life.running:
         return
+    end_shared_manager()
     if not errands.wait(_SAY_S):
         alive = ", ".join(task.name for task, errand in errands.known.items() if errand.end is None)
         print(f"tfmagic: waiting for {alive} to end; Ctrl-C ends them", file=sys.stderr)

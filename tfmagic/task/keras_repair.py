@@ -12,12 +12,14 @@ keras-team/keras#20585, open; read and measured on Keras 3.15.1. Two places of
    Here: scalars are reduced across replicas only.
 
 Both act only under a multi-worker collective strategy and on versions known to be broken; the first
-use says so in one line. ``--no-keras-fix`` leaves Keras alone.
+use says so in one line. ``--no-keras-fix`` leaves Keras alone. Saves are `tfmagic.task.keras_saving`'s.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from tfmagic.task import keras_saving
 
 BROKEN_FROM, BROKEN_BEFORE = (3, 0), (3, 16)
 NOTICE = (
@@ -40,6 +42,7 @@ def install() -> bool:
         return False
     _repair_build(trainer)
     _repair_reduction(trainer)
+    keras_saving.install()
     return True
 
 

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import context, origins, pickling
+from tfmagic import context, main_script, origins, pickling
 from tfmagic.errors import TfmagicError
 from tfmagic.events import Displayed, TaskReady, WriterWanted
 from tfmagic.hdf5 import guarding
@@ -267,8 +267,16 @@ class TaskProgram:
             lambda timeout: self._meet(context.TRAINERS_BARRIER, self._trainers(), timeout),
             self.scratch,
             self._want_writer,
+            self._run_mark,
         )
         context.install(me, reach)
+
+    def _run_mark(self) -> str:
+        trainers = {task for task in self.boot.shape_tasks if task.type in ("chief", "worker")}
+        if not trainers <= set(self.cell.tasks):
+            return ""
+        run = os.path.basename(os.path.dirname(self.boot.stacks_path))
+        return f"{run}/{self.cell.group or self.cell.cell}"
 
     def _trainers(self) -> tuple[TaskId, ...]:
         return tuple(task for task in self.cell.tasks if task.type in ("chief", "worker"))
@@ -289,6 +297,8 @@ class TaskProgram:
         has_ps = any(t.type == "ps" for t in self.boot.shape_tasks)
         if self.boot.starts_servers and has_ps and self.boot.task.type in ("ps", "worker"):
             self.servers.append(collectives.start_server(self.boot))
+        if self.boot.script is not None:
+            main_script.load_script(self.boot.script, self.runner.namespace)
 
     # -- running --
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tfmagic.tfrecord import blocks, checksums, framing, members, scanning, shards
+from tfmagic.tfrecord import blocks, checksums, framing, manifests, members, scanning, shards
 from tfmagic.tfrecord.errors import ShardDamaged, ShardError
 from tfmagic.tfrecord.framing import FOOTER, HEADER
 from tfmagic.tfrecord.pending import PendingFile, check_local
@@ -116,6 +116,7 @@ def merge(
     packed, files, target = is_packed(compression), shards.find_files(paths), check_local(dst)
     if missing := shards.check_sets(files):
         raise ShardError(f"not among the files: {', '.join(missing[:5])}; a merge would lose it silently")
+    manifests.check_runs(files)
     if target.exists() and any(os.path.samefile(path, target) for path in files):
         raise ShardError(f"{target} is one of the files that are merged")
     pending = PendingFile(target, overwrite=overwrite)

@@ -17,6 +17,7 @@ Kind = Literal[
     "missing",
     "count",
     "checksum",
+    "former run",
     "unreadable",
 ]
 _SHOWN = 20  # damages of a file that are listed; all of them are in the object
@@ -36,7 +37,8 @@ class Damage:
         kind: "truncated" (the stream ends, or misses bytes, in a record), "length CRC", "data CRC",
             "being written" (truncated, and a process writes it at this moment), "empty", "not a TFRecord
             file", "compressed stream" (gzip's own checks), and of shards with a manifest "missing",
-            "count" (records are gone without a trace), "checksum"; "unreadable" for what the system refuses.
+            "count" (records are gone without a trace), "checksum", "former run" (the other shards of the set
+            were written again, this one was not); "unreadable" for what the system refuses.
         detail: More, in words.
     """
 
@@ -49,7 +51,15 @@ class Damage:
 
     def __str__(self) -> str:
         place = f" at byte {self.offset:,} (record {self.record:,})"
-        if self.kind in ("missing", "count", "checksum", "unreadable", "empty", "not a TFRecord file"):
+        if self.kind in (
+            "missing",
+            "count",
+            "checksum",
+            "former run",
+            "unreadable",
+            "empty",
+            "not a TFRecord file",
+        ):
             place = ""
         return f"{self.kind}{place}" + (f": {self.detail}" if self.detail else "")
 

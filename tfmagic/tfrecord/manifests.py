@@ -1,6 +1,6 @@
 """What a task has written, in a file of JSON beside its shards: counts, bytes, checksums.
 
-    {"version": 1, "task": 3, "tasks": 8, "compression": "",
+    {"version": 1, "task": 3, "tasks": 8, "compression": "", "run": "5f0c...",
      "files": [{"name": "train-00003-of-00008.tfrecord", "records": 500, "bytes": 520000, "crc32c": "9a.."}]}
 
 One manifest a task, so that tasks need not wait for each other; who reads a set, reads all of its manifests.
@@ -23,6 +23,10 @@ from tfmagic.tfrecord.findings import Damage
 from tfmagic.tfrecord.pending import PendingFile
 
 VERSION = 1
+FORMER = (
+    "its task has not closed its writer in the latest run, and what it wrote in a former one is still there. "
+    "Write the set again on all tasks, with overwrite=True"
+)
 _CHUNK = 1 << 20
 
 
@@ -38,13 +42,18 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The shards of one task."""
+    """The shards of one task.
+
+    `run` is equal for all tasks that have written the set together, and another one the next time. It is ""
+    where that is not known, as in manifests of former versions.
+    """
 
     path: str
     task: int
     tasks: int
     compression: str
     files: tuple[Entry, ...]
+    run: str = ""
 
     @property
     def records(self) -> int:
@@ -75,9 +84,8 @@ def read_manifest(path: Path) -> Manifest:
             Entry(str(e["name"]), int(e["records"]), int(e["bytes"]), str(e["crc32c"]))
             for e in content["files"]
         )
-        return Manifest(
-            str(path), int(content["task"]), int(content["tasks"]), str(content["compression"]), files
-        )
+        task, tasks, run = int(content["task"]), int(content["tasks"]), str(content.get("run", ""))
+        return Manifest(str(path), task, tasks, str(content["compression"]), files, run)
     except (ValueError, KeyError, TypeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise ShardError(
@@ -115,6 +123,37 @@ def entries_of(files: Iterable[Path]) -> dict[Path, Entry]:
         for path, manifest in manifests_of(files).items()
         for entry in manifest.files
     }
+
+
+def find_former(files: Iterable[Path]) -> dict[Path, Path]:
+    """The shards that another run has written than the latest one of their set, each with a shard of that.
+
+    Sets with a task that did not close its writer again keep its former shard. The run that has placed the
+    last manifest is the latest. A manifest without a run fits any.
+    """
+    sets: dict[object, list[Manifest]] = {}
+    for path, manifest in manifests_of(files).items():
+        first = shards.parse_name(path.parent / manifest.files[0].name) if manifest.files else None
+        if first is not None and manifest.run:
+            sets.setdefault((first.family, manifest.tasks), []).append(manifest)
+    former: dict[Path, Path] = {}
+    for members in sets.values():
+        latest = max(members, key=lambda manifest: os.stat(manifest.path).st_mtime_ns)
+        example = Path(latest.path).parent / latest.files[0].name
+        for manifest in members:
+            if manifest.run != latest.run:
+                former |= {Path(manifest.path).parent / entry.name: example for entry in manifest.files}
+    return former
+
+
+def check_runs(files: Sequence[Path]) -> None:
+    """Refuse shards of two runs of writers, although their names fit together.
+
+    Raises:
+        ShardError: Names one of each.
+    """
+    for path, other in find_former(files).items():
+        raise ShardError(f"{path} and {other.name} are of different runs: {FORMER}")
 
 
 def compare_sizes(files: Sequence[Path]) -> list[Damage]:

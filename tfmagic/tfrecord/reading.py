@@ -53,8 +53,8 @@ def read_shards(
         epoch: Another order for each. All tasks give the same.
         shuffle_buffer: Among how many records is shuffled.
         compression: "auto" looks at the files; None, "gzip" or "zlib" is an error if they are otherwise.
-        check: "names": every shard is there and has the size in its manifest, if it has one. "contents":
-            this task's files are verified too, before a record is read. None: nothing.
+        check: "names": every shard is there, of one run, and has the size in its manifest, if it has one.
+            "contents": this task's files are verified too, before a record is read. None: nothing.
 
     Returns:
         A tf.data.Dataset of serialized records, tf.string scalars.
@@ -133,6 +133,7 @@ def check_whole(files: Sequence[Path]) -> None:
             f"missing: {', '.join(missing[:_SHOWN])}{more}. Its task has not closed its writer yet, has "
             "failed, or the file was not copied; check=None reads what is there"
         )
+    manifests.check_runs(files)
     if differing := manifests.compare_sizes(files):
         told = "; ".join(f"{damage.path}: {damage.detail}" for damage in differing[:_SHOWN])
         raise ShardError(

@@ -34,7 +34,8 @@ def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = N
     """Look at every record of files: is its length whole, are its data, is anything missing?
 
     Beside each record's checksums, shards are held against their names and manifests: a shard that is not
-    there, and one with fewer records than were written, which no checksum tells. Compressed files too.
+    there, one with fewer records than were written, which no checksum tells, and one of a former run.
+    Compressed files too.
 
     Args:
         paths: A glob, a file, a folder, the name of a set as `ShardWriter` takes it; or several of them.
@@ -193,12 +194,13 @@ def _look_for_writer(path: Path, damage: Damage, scan: Scan) -> Damage:
 def _hold_against_manifests(files: Sequence[Path], reports: list[FileReport]) -> list[FileReport]:
     """Add what no checksum of a record can tell."""
     try:
-        entries = manifests.entries_of(files)
+        entries, former = manifests.entries_of(files), manifests.find_former(files)
         missing = shards.check_sets(files) if len(files) > 1 else []
         missing = [path for path in missing if not os.path.exists(path)]  # others were not asked about
     except ShardError as error:
         return [*reports, _finding_of_set(files[0].parent, str(error))]
     reports = [_compare(report, entries.get(Path(report.path))) for report in reports]
+    reports = [_compare_run(report, former.get(Path(report.path))) for report in reports]
     if len(files) > 1:
         missing += [str(path) for path in entries if not path.exists() and str(path) not in missing]
     gone = "it is not there, and the names or manifests of the others speak of it"
@@ -210,6 +212,13 @@ def _hold_against_manifests(files: Sequence[Path], reports: list[FileReport]) ->
 
 def _finding_of_set(folder: Path, text: str) -> FileReport:
     return FileReport(str(folder), 0, 0, None, (Damage(str(folder), 0, 0, 0, "count", text),))
+
+
+def _compare_run(report: FileReport, latest: Path | None) -> FileReport:
+    if latest is None:
+        return report
+    detail = f"{latest.name} is of a later run: {manifests.FORMER}"
+    return report.with_damages(Damage(report.path, 0, report.bytes, report.records, "former run", detail))
 
 
 def _compare(report: FileReport, entry: manifests.Entry | None) -> FileReport:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import os
 import weakref
 import zlib
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
+from tfmagic import context
 from tfmagic.tfrecord import framing, members, shards
 from tfmagic.tfrecord.errors import ShardError, ShardExists
 from tfmagic.tfrecord.manifests import Entry, Manifest, write_manifest
@@ -124,6 +126,9 @@ class ShardWriter:
         max_records: Begin another shard after so many records.
         max_bytes: Begin another shard before it would have more than so many bytes, not compressed.
         overwrite: Replace a former run's shards, also those with another count, when this writer closes.
+        run: What names the writing run in the manifest: equal on all tasks, and another one the next time, so
+            that shards of two runs are not read as one set. By default that is known where all tasks of a
+            cluster of ours run this together.
 
     Raises:
         ShardExists: Shards of that name are there, or another writer is at it.
@@ -140,12 +145,16 @@ class ShardWriter:
         max_records: int | None = None,
         max_bytes: int | None = None,
         overwrite: bool = False,
+        run: str = "",
     ):
         self.compression: Compression = "gzip" if is_packed(compression) else None
         self.index, self.count = members.place_of(task)
         self.max_records = _limit("max_records", max_records)
         self.max_bytes = _limit("max_bytes", max_bytes)
-        self.overwrite = overwrite
+        if not isinstance(run, str):
+            raise ShardError(f"run is a str, not {run!r}")
+        self.overwrite, self.run = overwrite, run
+        self._is_of_task = self.count > 1 and (task is None or isinstance(task, context.TaskContext))
         self.manifest: Manifest | None = None
         self._name = ShardName(*shards.base_of(path_pattern), self.index, self.count)
         self._done: list[RecordFile] = []
@@ -244,6 +253,7 @@ class ShardWriter:
             for path in set(old) - {*placed, manifest.path}:
                 path.unlink(missing_ok=True)
             manifest.place()
+            _end_round(self._name)
         except BaseException:
             self.manifest = None
             if manifest is not None:
@@ -338,8 +348,32 @@ class ShardWriter:
     def _write_manifest(self, names: list[ShardName], files: list[RecordFile]) -> PendingFile:
         entries = tuple(file.entry(name.path.name) for name, file in zip(names, files, strict=True))
         packed = "GZIP" if self.compression else ""
-        self.manifest = Manifest(str(names[0].manifest), self.index, self.count, packed, entries)
+        run = self.run or (_run_of(self._name) if self._is_of_task else "")
+        self.manifest = Manifest(str(names[0].manifest), self.index, self.count, packed, entries, run)
         return write_manifest(self.manifest)
+
+
+_rounds: dict[tuple[str, str], int] = {}  # how often a set was closed under the present mark
+
+
+def _run_of(name: ShardName) -> str:
+    """The id that all tasks give to the run which writes this set now; "" where they run no code together."""
+    mark = context.run_mark()
+    if not mark:
+        return ""
+    _, stem, suffix = name.family
+    key = (mark, f"{os.path.realpath(name.folder)}/{stem}{suffix}")
+    for other in [other for other in _rounds if other[0] != mark]:
+        del _rounds[other]
+    return hashlib.blake2s(f"{key}{_rounds.setdefault(key, 0)}".encode(), digest_size=8).hexdigest()
+
+
+def _end_round(name: ShardName) -> None:
+    """The set was closed: who writes it once more in the same cell begins another run."""
+    _, stem, suffix = name.family
+    key = (context.run_mark(), f"{os.path.realpath(name.folder)}/{stem}{suffix}")
+    if key in _rounds:
+        _rounds[key] += 1
 
 
 _writers: weakref.WeakSet[ShardWriter] = weakref.WeakSet()
