@@ -101,7 +101,7 @@ def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene)
     error = errors[root]
     for note in fold_notes(cell, outcome, others):
         tracebacks.add_note(error, note)
-    explained = any(str(note).startswith("hint: ") for note in getattr(error, "__notes__", ()))
+    explained = any(str(note).startswith("hint: ") for note in tracebacks.notes_of(error))
     if isinstance(outcome, CellRaised) and not explained and (advice := hints.find_hint(outcome.error)):
         tracebacks.add_note(error, f"hint: {advice}")
     _add_failures(error, errors)

@@ -60,8 +60,8 @@ def dress(error: BaseException) -> BaseException:
     """Let IPython, where there is one, show the error without the frames that brought it here."""
     shows_itself = error.__traceback__ is None and hasattr(type(error), "_render_traceback_")
     if _shell() is not None and not shows_itself:
-        with contextlib.suppress(Exception):  # a class may forbid attributes
-            error._render_traceback_ = TracebackRenderer(error)  # type: ignore[attr-defined]
+        with contextlib.suppress(Exception):  # a property, perhaps
+            BaseException.__setattr__(error, "_render_traceback_", TracebackRenderer(error))
     return error
 
 

@@ -325,7 +325,7 @@ class TaskProgram:
             exits.end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
-        if cell.exits and isinstance(error, SystemExit):
+        if cell.exits and issubclass(type(error), SystemExit):
             pass  # the exit code says all
         elif error is None:
             self.reports.report_return(cell, attempt.value, seconds)

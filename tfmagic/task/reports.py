@@ -7,9 +7,11 @@ on the main thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +49,7 @@ class Reports:
     def __init__(self, boot: TaskBoot, channel: Channel, runner: CellRunner):
         self._boot, self._channel, self._runner = boot, channel, runner
         self._received: dict[str, Any] = {}
+        self._kept_text = ""
         self._reported: frozenset[str] = frozenset()
 
     def bind(self, packed: Packed) -> None:
@@ -108,11 +111,11 @@ class Reports:
             collectives.note_interrupt(error.__traceback__)
         if type(error).__name__ == "DataLossError":
             _explain_data_loss(error, seconds)
-        if isinstance(error, SystemExit):
+        if issubclass(type(error), SystemExit):  # isinstance() would ask the user's classes
             packed = exits.exit_error(error, where)
         else:
             main, has = self._runner.namespace, self._notebook_has
-            packed = tracebacks.pack_error(error, main, has, where, cell.filename)
+            packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
         if cell.exits:
             sys.stderr.write(packed.text)  # as of any process that ends so
         event = CellRaised(
@@ -129,6 +132,22 @@ class Reports:
             attempt.raised_at,
         )
         self._channel.send(event)
+
+    def _keep_text(self, text: str) -> str:
+        """Write the text of a failure that is too long for the notebook beside the log; return where it is.
+
+        There is one at a time, since each may be as long as memory allows.
+        """
+        if self._kept_text:
+            with contextlib.suppress(OSError):
+                os.unlink(self._kept_text)
+        folder = os.path.dirname(self._boot.stacks_path)
+        name = f"{self._boot.task}-{self._boot.attempt}-{time.time_ns()}.error.txt"
+        self._kept_text = os.path.join(folder, name)
+        fd = os.open(self._kept_text, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return self._kept_text
 
     def _owned_names(self) -> tuple[str, ...] | None:
         """The names that cells assigned, or None where they are those reported last."""
