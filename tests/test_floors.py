@@ -12,7 +12,19 @@ import tfmagic
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
     {"spec", "packed", "orders", "events", "launches", "errors"},
-    {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
+    {
+        "wire",
+        "pickling",
+        "capture",
+        "names",
+        "tracebacks",
+        "exceptions",
+        "bounded",
+        "copies",
+        "context",
+        "runs",
+        "tasklog",
+    }
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
     | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags", "openers"}
     | {"definitions", "classes", "refusals", "tensorflow_values"}

@@ -16,13 +16,14 @@ class Cell:
     """A cell, ready to run: Python source whose line numbers are the notebook's.
 
     `reads` are the names that it may need from the notebook; `show` whether the value of its last
-    expression is displayed.
+    expression is displayed; `prompt` the notebook's number of the cell, or 0.
     """
 
     source: str
     filename: str = ""
     reads: frozenset[str] = frozenset()
     show: bool = True
+    prompt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

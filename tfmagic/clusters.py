@@ -267,6 +267,7 @@ class Cluster(Calls):
                 pull=options.pull,
                 want_value=options.want_value,
                 show_value=cell.show,
+                prompt=cell.prompt,
             )
             life = self._running_life()
             return life.begin(life.commands(template, options.on, wanted, options.push), options, detached)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfmagic import hints, rendering, tracebacks
+from tfmagic import exceptions, hints, rendering, tracebacks
 from tfmagic.deaths import MemoryWatch, describe_end, died_error, place_in_cell
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
@@ -76,7 +76,7 @@ def build_error(cell: CellState, scene: Scene) -> BaseException | None:
         return None
     own = {t: o for t, o in failed.items() if not _is_consequence(cell, t, o)}
     for note in fold_notes(cell, None, list(own.items())):
-        tracebacks.add_note(error, note.replace("also on", "failed before:", 1))
+        exceptions.add_note(error, note.replace("also on", "failed before:", 1))
     _add_failures(error, {task: _error_of(task, outcome, scene) for task, outcome in own.items()})
     return _add_replaced(cell, scene, error)
 
@@ -100,10 +100,10 @@ def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene)
     (root, outcome), *others = failed.items()
     error = errors[root]
     for note in fold_notes(cell, outcome, others):
-        tracebacks.add_note(error, note)
-    explained = any(str(note).startswith("hint: ") for note in tracebacks.notes_of(error))
+        exceptions.add_note(error, note)
+    explained = any(str(note).startswith("hint: ") for note in exceptions.notes_of(error))
     if isinstance(outcome, CellRaised) and not explained and (advice := hints.find_hint(outcome.error)):
-        tracebacks.add_note(error, f"hint: {advice}")
+        exceptions.add_note(error, f"hint: {advice}")
     _add_failures(error, errors)
     return error
 
@@ -115,7 +115,7 @@ def _add_failures(error: BaseException, errors: Mapping[TaskId, BaseException]) 
 
 def _add_replaced(cell: CellState, scene: Scene, error: BaseException) -> BaseException:
     if cell.replaced and not cell.timed_out:
-        tracebacks.add_note(error, _replaced_note(cell, scene.stacks))
+        exceptions.add_note(error, _replaced_note(cell, scene.stacks))
     return error
 
 

@@ -290,6 +290,7 @@ def load(shell: Any) -> None:
         shell.configurables.append(config)
     completion.install(shell, magics.clusters)
     awaiting.install(shell)
+    rendering.install(shell)
     if config.warm:
         launching.warm(launching.Flavour())
 
@@ -305,4 +306,5 @@ def unload(shell: Any) -> None:
         widgets.close_all()
     completion.remove(shell)
     awaiting.remove(shell)
+    rendering.remove(shell)
     launching.close_all()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic import pickling, tracebacks
+from tfmagic import exceptions, pickling, tracebacks
 from tfmagic.events import CellRaised, CellReturned
 from tfmagic.orders import RunCell, TaskBoot
 from tfmagic.packed import Packed
@@ -23,6 +24,7 @@ from tfmagic.task import collectives, exits, streams, waits
 from tfmagic.task.shell import CellRunner
 from tfmagic.wire import Channel
 
+_OF_HISTORY = re.compile(r"_i?\d+")  # inputs and values of earlier cells, by number
 HOST = socket.gethostname()
 
 
@@ -155,7 +157,9 @@ class Reports:
         owned = frozenset(
             name
             for name, value in self._runner.namespace.items()
-            if name not in builtin and (name not in received or value is not received[name])
+            if name not in builtin
+            and (name not in received or value is not received[name])
+            and not _OF_HISTORY.fullmatch(name)
         )
         if owned == self._reported:
             return None
@@ -168,4 +172,4 @@ def _explain_data_loss(error: BaseException, seconds: float) -> None:
     from tfmagic.tfrecord import explaining
 
     if told := explaining.explain(error, seconds):
-        tracebacks.add_note(error, f"hint: {told}")
+        exceptions.add_note(error, f"hint: {told}")
