@@ -11,7 +11,7 @@ import tfmagic
 
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
-    {"spec", "packed", "orders", "events", "launches", "errors"},
+    {"spec", "packed", "orders", "events", "launches", "errors", "advice"},
     {
         "wire",
         "pickling",

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfmagic import exceptions, hints, rendering, tracebacks
+from tfmagic.advice import here
 from tfmagic.deaths import MemoryWatch, describe_end, died_error, place_in_cell
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
@@ -89,7 +90,7 @@ def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
             case CellRaised(error=packed):
                 advice = "" if "\nhint: " in packed.text else hints.find_hint(packed)
                 text = rendering.name_cells(packed.text.rstrip())
-                texts[task.name] = text + (f"\nhint: {advice}" if advice else "")
+                texts[task.name] = text + (here(f"\nhint: {advice}") if advice else "")
             case TaskExited() | TaskLost():
                 texts[task.name] = str(_died(task, outcome, scene))
     return texts
@@ -103,7 +104,7 @@ def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene)
         exceptions.add_note(error, note)
     explained = any(str(note).startswith("hint: ") for note in exceptions.notes_of(error))
     if isinstance(outcome, CellRaised) and not explained and (advice := hints.find_hint(outcome.error)):
-        exceptions.add_note(error, f"hint: {advice}")
+        exceptions.add_note(error, here(f"hint: {advice}"))
     _add_failures(error, errors)
     return error
 
@@ -139,6 +140,8 @@ def _error_of(task: TaskId, outcome: Outcome, scene: Scene) -> BaseException:
             error.add_note(f"raised on {packed.where}")
             return error
         case CellRaised(error=packed):
+            if packed.type_name == "SystemExit":  # the words are ours
+                packed = replace(packed, message=here(packed.message), text=here(packed.text))
             return tracebacks.unpack_error(packed, scene.main, scene.rename)
         case TaskExited() | TaskLost():
             return _died(task, outcome, scene)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tfmagic import environment, execution, failures, leftovers, outcomes, rendering, runs, stacks
+from tfmagic import advice, environment, execution, failures, leftovers, outcomes, rendering, runs, stacks
 from tfmagic.backends import Backend, launching
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Options
@@ -263,11 +263,11 @@ class ClusterLife:
         often = [name for name, count in resets.items() if (count or 0) >= _MANY_RESETS]
         if often:
             most = max(resets[name] for name in often)
-            print(
+            told = (
                 f"tfmagic: {', '.join(often)} got new peers {most} times in the same process, each of which "
-                "keeps 97 idle threads and 41 MiB; near ten, take new processes:  %tfcluster restart",
-                file=sys.stderr,
+                "keeps 97 idle threads and 41 MiB; near ten, take new processes:  %tfcluster restart"
             )
+            print(advice.here(told), file=sys.stderr)
 
     def _observe(self, supervisor: Supervisor) -> None:
         """Tell who looks from outside, and the last panel of a death between cells. By the supervisor."""
@@ -283,7 +283,7 @@ class ClusterLife:
                 continue  # a cell tells it
             how = f"{task} {describe_end(seen.end, self.watch)}"
             when = time.strftime("%H:%M:%S")
-            job.add_note(f"after this cell, at {when}, {how}; %tfcluster revive brings it back")
+            job.add_note(advice.here(f"after this cell, at {when}, {how}; %tfcluster revive brings it back"))
 
     @property
     def is_busy(self) -> bool:
