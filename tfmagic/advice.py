@@ -26,7 +26,7 @@ _PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"%tfcluster debug TASK", "{cluster}.debug(TASK)"),
     (rf"%tfcluster ({_METHODS})\b{_TASKS}", lambda found: f"{{cluster}}.{found[1]}({_quoted(found[2])})"),
     (
-        r"--push ([\w,]+)",
+        r"--push (\w+(?:,\w+)*)",
         lambda found: f"{{cluster}}.push({', '.join(f'{n}={n}' for n in found[1].split(','))})",
     ),
     (r"%config TFCluster\.(\w+) = (\S+)", r"tfmagic.Cluster(\1=\2)"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tfmagic.spec import Selector
 from tfmagic.views import Stage, View
 
 ViewName = Literal["text", "quiet"]
@@ -33,7 +34,7 @@ class Options:
     `view` may be a function that makes a view of a cell under way.
     """
 
-    on: str | None = None
+    on: Selector = None
     push: tuple[str, ...] = ()
     pull: tuple[str, ...] = ()
     capture: bool = True

@@ -35,7 +35,7 @@ from tfmagic.resources import Usage
 from tfmagic.respawns import must_rejoin
 from tfmagic.runs import Run
 from tfmagic.sharing import Sharing
-from tfmagic.spec import ClusterSpec, GivenSpec, Shape, Spec, TaskId, select
+from tfmagic.spec import ClusterSpec, GivenSpec, Selector, Shape, Spec, TaskId, select
 from tfmagic.states import ALIVE, CellState, Phase
 from tfmagic.status import Reporter
 from tfmagic.supervisor import CellRun, Supervisor
@@ -118,7 +118,7 @@ class ClusterLife:
         state = self.supervisor.state
         return {task: state.tasks[task].attempt for task in tasks}
 
-    def targets(self, on: str | None) -> dict[TaskId, int]:
+    def targets(self, on: Selector) -> dict[TaskId, int]:
         """The present attempt of each task that runs a cell; raises `TaskDied` if one is dead."""
         __tracebackhide__ = True
         tasks = self.shape.cell_tasks if on is None else select(on, self.tasks)
@@ -139,7 +139,7 @@ class ClusterLife:
     def commands(
         self,
         template: RunCell,
-        on: str | None,
+        on: Selector,
         wanted: Iterable[str],
         pushed: tuple[str, ...],
         values: Mapping[str, Any] | None = None,
@@ -154,7 +154,7 @@ class ClusterLife:
         namespace = main if values is None else values
         return self._payloads.cell_commands(template, wanted, pushed, namespace, main, attempts, limit)
 
-    def call_commands(self, call: Any, on: str | None) -> dict[TaskId, RunCell]:
+    def call_commands(self, call: Any, on: Selector) -> dict[TaskId, RunCell]:
         """Commands that call (function, args, kwargs)."""
         __tracebackhide__ = True
         self._rejoin_if_possible()

@@ -148,7 +148,7 @@ def test_faults_of_tasks_that_are_not_there_are_refused(two):
     with pytest.raises(UsageError, match="1 to 100 times slower, not 0.5 times"):
         two.run("%tfcluster slow worker-0 0.5")
     two.run("%tfcluster kill worker-0")
-    with pytest.raises(TfmagicError, match="worker-0 has no process.*%tfcluster revive"):
+    with pytest.raises(TfmagicError, match="worker-0 has no process.*tfcluster.revive"):
         two.run("%tfcluster pause all")
 
 
