@@ -24,7 +24,7 @@ def test_without_tensorboard_it_says_how_to_install_it(run, tmp_path, monkeypatc
 
 
 def test_the_folder_is_the_named_one_or_the_last_that_tasks_named(run, tmp_path):
-    with pytest.raises(TfmagicError, match=r"%tfcluster tensorboard LOGDIR"):
+    with pytest.raises(TfmagicError, match=r"tfcluster.tensorboard.LOGDIR"):
         boards.find_logdir(None, run)
     (run.folder / boards.POINTER).write_text(str(tmp_path))
     assert boards.find_logdir(None, run) == str(tmp_path)

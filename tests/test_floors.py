@@ -11,8 +11,20 @@ import tfmagic
 
 PACKAGE = Path(tfmagic.__file__).parent
 FLOORS = [
-    {"spec", "packed", "orders", "events", "launches", "errors"},
-    {"wire", "pickling", "capture", "names", "tracebacks", "bounded", "copies", "context", "runs", "tasklog"}
+    {"spec", "packed", "orders", "events", "launches", "errors", "advice"},
+    {
+        "wire",
+        "pickling",
+        "capture",
+        "names",
+        "tracebacks",
+        "exceptions",
+        "bounded",
+        "copies",
+        "context",
+        "runs",
+        "tasklog",
+    }
     | {"screen", "lines", "styles", "noise", "records", "resources", "memory"}
     | {"identity", "leftovers", "snapshots", "origins", "testcases", "absl_flags", "openers", "main_script"}
     | {"definitions", "classes", "refusals", "tensorflow_values"}

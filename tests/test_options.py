@@ -44,6 +44,15 @@ def test_every_option_of_a_cell():
         ("--compare 1,2", "workers=1,2,4"),
         ("--compare workers=1 --workers 2", "brings its own sizes"),
         ("--on ,", "names no task"),
+        ("--out class", "'class' is not a variable name"),
+        ("--pull True", "'True' is not a variable name"),
+        ("--pull __name__", "Python's own"),
+        ("--push a,__builtins__", "Python's own"),
+        ("--pull ,", "names no variable"),
+        ("--cluster '<script>'", "cannot name a cluster"),
+        ("--cluster ../x", "cannot name a cluster"),
+        ("--env A=b\0c", "NUL"),
+        ("--cluster a\0", "NUL"),
         ("--keras 4", "invalid choice"),
         ("--env 'A=1", "cannot read the options"),
         ("--detach --fresh", "leave --fresh and --compare out"),
@@ -53,6 +62,12 @@ def test_every_option_of_a_cell():
 def test_a_mistake_is_one_usage_error_with_a_next_step(line, message):
     with pytest.raises(UsageError, match=message):
         parse_cell_line(line)
+
+
+@pytest.mark.parametrize("line", ["pull __name__", "push class", "start --cluster '<b>'", "status \0"])
+def test_so_is_one_of_a_command(line):
+    with pytest.raises(UsageError, match="%tfcluster"):
+        parse_line(line)
 
 
 def test_help_is_text():

@@ -2,9 +2,11 @@
 
 import json
 import pickle
+import time
 
 import pytest
 
+import tfmagic
 from tfmagic.errors import ClusterSpecError
 from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, parse_task, select
 
@@ -69,7 +71,43 @@ def test_selectors(selector, expected):
     assert names(select(selector, ClusterShape(workers=3, chief=True).tasks)) == expected
 
 
-@pytest.mark.parametrize("selector", ["", " , ", "boss", "worker-7", "worker-3:2", "worker:1", "ps"])
+@pytest.mark.parametrize(
+    "selector",
+    [["worker-2", "chief-0"], ("chief", "worker-2"), [TaskId("worker", 2), "chief"], {"worker-2", "chief-0"}],
+)
+def test_a_selector_may_be_a_list(selector):
+    tasks = ClusterShape(workers=3, chief=True).tasks
+    assert names(select(selector, tasks)) == ["chief-0", "worker-2"]
+    assert names(select(TaskId("worker", 1), tasks)) == ["worker-1"]
+
+
+@pytest.mark.parametrize("selector", [1, ["worker-0", 1], b"all", [["worker-0"]], [("worker", 0)], None])
+def test_a_selector_that_is_no_text_is_refused_in_words(selector):
+    with pytest.raises(ClusterSpecError, match=r"tasks are named by text, such as 'worker-0' or \["):
+        select(selector, ClusterShape(workers=2).tasks)
+
+
+@pytest.mark.parametrize("shape", [{"workers": 3_000_000}, {"workers": 1, "ps": 10**12}])
+def test_a_shape_that_no_machine_can_hold_is_refused_at_once(shape):
+    began = time.perf_counter()
+    with pytest.raises(ClusterSpecError, match=r"at most 28000 tasks, since each needs a port of its own"):
+        ClusterShape(**shape)
+    assert time.perf_counter() - began < 1  # to make three million took 25 s
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "<script>", "a\0", "a\n", "-x", "x" * 101, 5, None])
+def test_a_name_that_no_cluster_can_have_is_refused(name):
+    with pytest.raises(ClusterSpecError, match="cannot name a cluster"):
+        tfmagic.Cluster(workers=1, name=name)
+
+
+@pytest.mark.parametrize("env", [{"A": "b\0"}, {"": "x"}, {"A=B": "x"}, {"A": 1}])
+def test_an_environment_that_no_process_can_have_is_refused(env):
+    with pytest.raises(ClusterSpecError, match="env"):
+        tfmagic.Cluster(workers=1, env=env)
+
+
+@pytest.mark.parametrize("selector", ["", " , ", [], "boss", "worker-7", "worker-3:2", "worker:1", "ps"])
 def test_a_selector_that_names_nothing_says_what_there_is(selector):
     with pytest.raises(ClusterSpecError, match="worker-0, worker-1"):
         select(selector, ClusterShape(workers=2).tasks)

@@ -117,8 +117,6 @@ FAITHFUL = [
     BaseKind("base"),
 ]
 UNFAITHFUL = [
-    HoldsLock(),
-    HoldsFile(),
     LoopsOnArrival("a"),
     RaisesOnArrival("b"),
     LoopsOnDeparture("c"),
@@ -167,12 +165,42 @@ def test_what_cannot_travel_becomes_a_remote_error_that_is_also_its_class(error)
     assert [c for c in threading.enumerate() if c.name == "tfmagic-bounded" and c.daemon is False] == []
 
 
+@pytest.mark.parametrize("kind", [HoldsLock, HoldsFile])
+def test_an_attribute_that_cannot_travel_costs_no_other(kind):
+    error = kind()
+    error.step, error.batch = 7, [1, 2]
+    arrived = send(raised(error))
+    assert type(arrived) is kind and arrived.args == error.args
+    assert arrived.step == 7 and arrived.batch == [1, 2]
+    (name,) = set(vars(error)) - {"step", "batch"}
+    value = getattr(error, name)
+    assert repr(getattr(arrived, name)) == repr(value)
+    told = f"stayed on the task, since it cannot travel: .{name} ({type(value).__name__})"
+    assert arrived.__notes__ == [told, "raised on worker-1 (pid 1, host)"]
+
+
+def test_an_argument_that_cannot_travel_is_its_text():
+    lock = threading.Lock()
+    arrived = send(raised(Plain("no lock", lock)))
+    assert type(arrived) is Plain and arrived.args[0] == "no lock" and repr(arrived.args[1]) == repr(lock)
+    assert str(arrived) == str(("no lock", lock))
+    assert arrived.__notes__[0] == "stayed on the task, since it cannot travel: args[1] (lock)"
+
+
+def test_an_exception_whose_class_cannot_travel_keeps_its_attributes():
+    error = RaisesOnArrival("b")
+    error.step, error.lock = 7, threading.Lock()
+    arrived = send(raised(error))
+    assert isinstance(arrived, RemoteError) and arrived.step == 7 and not hasattr(arrived, "lock")
+    assert arrived.__notes__[0] == "stayed on the task, since it cannot travel: .lock (lock)"
+
+
 def test_a_class_that_the_notebook_lacks_stands_on_its_nearest_base_there():
-    class Hidden(HoldsLock):
+    class Hidden(RaisesOnArrival):
         pass
 
     arrived = send(raised(Hidden()))
-    assert isinstance(arrived, HoldsLock) and isinstance(arrived, KeyError)
+    assert isinstance(arrived, RaisesOnArrival) and isinstance(arrived, ValueError)
     assert (
         type(arrived).__name__
         == "test_a_class_that_the_notebook_lacks_stands_on_its_nearest_base_there.<locals>.Hidden"
@@ -378,12 +406,23 @@ class Locked(Exception):
         raise RuntimeError(name)
 
 
-@pytest.mark.parametrize("kind", [Hostile, Locked])
+class Unknowing(Exception):
+    """As a class that hands on to another object what it does not know."""
+
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+@pytest.mark.parametrize("kind", [Hostile, Locked, Unknowing])
 def test_a_class_that_makes_its_dunders_raise_is_told_nevertheless(kind):
-    packed = tracebacks.pack_error(raised(kind("x")), {}, lambda name: False, "worker-1")
-    assert packed.type_name == kind.__name__ and "in raised" in packed.text
+    packed = tracebacks.pack_error(raised(kind("the text")), {}, lambda name: False, "worker-1")
+    assert packed.type_name == kind.__name__ and packed.message == "the text"
+    assert "in raised" in packed.text and packed.text.endswith(f"{kind.__name__}: the text\n")
     assert not waits.is_interrupt(kind("x"))
-    assert isinstance(tracebacks.unpack_error(packed, HERE), Exception)
+    arrived = tracebacks.unpack_error(packed, HERE)
+    shown = "".join(traceback.format_exception(arrived))
+    assert "raise error" in shown and f"{kind.__name__}: the text" in shown and "raised on worker-1" in shown
+    assert type(arrived) is kind if kind is Unknowing else isinstance(arrived, RemoteError)
 
 
 @pytest.mark.parametrize("notes", [[1, None], [BadText("x")], 5])
@@ -399,12 +438,34 @@ def test_odd_notes_cost_nothing_but_themselves(notes):
 
 def test_a_message_of_any_length_is_told_at_once():
     began = time.monotonic()
-    error = raised(ValueError("x" * 5_000_000))
-    packed = tracebacks.pack_error(error, {}, lambda name: False, "worker-1")
+    error = raised(ValueError("x" * 5_000_000 + "end", 3))
+    kept = []
+
+    def keep(text):
+        kept.append(text)
+        return "a file"
+
+    packed = tracebacks.pack_error(error, {}, lambda name: False, "worker-1", keep=keep)
     assert not hints.find_hint(packed)
     assert len(packed.message) < 30_000 and "characters left out" in packed.message
-    assert str(tracebacks.unpack_error(packed, HERE)) == str(error)
+    arrived = tracebacks.unpack_error(packed, HERE)
+    assert type(arrived) is ValueError and arrived.args[1] == 3
+    assert "xend" in str(arrived) and len(str(arrived)) < 200_000
+    (text,) = kept
+    assert "x" * 5_000_000 + "end" in text and "in raised" in text
+    assert arrived.__notes__[0].startswith("the message has 5,000,010 characters, of which ")
+    assert arrived.__notes__[0].endswith("; the whole text is in a file")
     assert time.monotonic() - began < 5
+
+
+def test_a_long_message_of_a_class_of_its_own_is_clipped_too():
+    class Long(Exception):
+        def __str__(self):
+            return "y" * 5_000_000
+
+    arrived = tracebacks.unpack_error(tracebacks.pack_error(raised(Long()), {}, lambda name: False, ""), HERE)
+    assert isinstance(arrived, RemoteError) and len(str(arrived)) < 200_000
+    assert "characters left out" in str(arrived)
 
 
 def test_the_modules_variables_that_the_code_names_can_be_seen_from_every_frame():

@@ -21,6 +21,7 @@ from typing import Any
 ASYNC_MAGIC, ASYNC_WAIT = "_tfcluster_async", "_tfcluster_wait_async"
 _CALL = "get_ipython().run_cell_magic('tfcluster',"
 _AWAITED = f"await get_ipython().run_cell_magic('{ASYNC_MAGIC}',"
+_EMPTY = ", '')"  # a body: IPython's complaint of it names the magic
 _WAIT = re.compile(r"get_ipython\(\)\.run_line_magic\('tfcluster', (?=['\"]wait\b)")
 _AWAITED_WAIT = f"await get_ipython().run_line_magic('{ASYNC_WAIT}', "
 _NESTING = frozenset({"run_cell_magic", "run_line_magic", "run_code"})
@@ -33,7 +34,7 @@ class Transformer:
         self._shell = shell
 
     def __call__(self, lines: list[str]) -> list[str]:
-        is_cell = bool(lines) and lines[0].startswith(_CALL)
+        is_cell = bool(lines) and lines[0].startswith(_CALL) and not lines[0].rstrip().endswith(_EMPTY)
         if not is_cell and not any(map(_WAIT.match, lines)):
             return lines
         if not can_await(self._shell) or _is_nested():

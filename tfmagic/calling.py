@@ -18,7 +18,7 @@ from tfmagic.cells import Options, ViewName
 from tfmagic.jobs import Job
 from tfmagic.mapping import Spread
 from tfmagic.results import TaskResults
-from tfmagic.spec import TaskId
+from tfmagic.spec import Selector, TaskId
 
 T = TypeVar("T")
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -43,7 +43,7 @@ class Calls:
         """As `_begin_call`; the event loop goes on meanwhile."""
 
     @abstractmethod
-    def _targets(self, on: str | None) -> tuple[TaskId, ...]:
+    def _targets(self, on: Selector) -> tuple[TaskId, ...]:
         """The tasks that are meant, of a cluster that is started if need be."""
 
     @abstractmethod
@@ -55,7 +55,7 @@ class Calls:
         self,
         fn: Callable[..., Coroutine[Any, Any, T]],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
@@ -67,7 +67,7 @@ class Calls:
         self,
         fn: Callable[..., T],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
@@ -78,7 +78,7 @@ class Calls:
         self,
         fn: Callable[..., Any],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
@@ -111,7 +111,7 @@ class Calls:
         self,
         fn: Callable[..., Coroutine[Any, Any, T]],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "quiet",
@@ -123,7 +123,7 @@ class Calls:
         self,
         fn: Callable[..., T],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "quiet",
@@ -134,7 +134,7 @@ class Calls:
         self,
         fn: Callable[..., Any],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "quiet",
@@ -161,7 +161,7 @@ class Calls:
         self,
         fn: Callable[..., Coroutine[Any, Any, T]],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
@@ -173,7 +173,7 @@ class Calls:
         self,
         fn: Callable[..., T],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
@@ -184,7 +184,7 @@ class Calls:
         self,
         fn: Callable[..., Any],
         *args: Any,
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
@@ -207,7 +207,7 @@ class Calls:
         self,
         fn: Callable[..., Coroutine[Any, Any, T]],
         *iterables: Iterable[Any],
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         view: ViewName = "text",
     ) -> list[T]: ...
@@ -217,7 +217,7 @@ class Calls:
         self,
         fn: Callable[..., T],
         *iterables: Iterable[Any],
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         view: ViewName = "text",
     ) -> list[T]: ...
@@ -226,7 +226,7 @@ class Calls:
         self,
         fn: Callable[..., Any],
         *iterables: Iterable[Any],
-        on: str | None = None,
+        on: Selector = None,
         timeout: float | None = None,
         view: ViewName = "text",
     ) -> list[Any]:
@@ -253,5 +253,5 @@ class Calls:
         return Spread[Any](begin, self._targets(on), items, timeout, self.grouped_stacks).run()
 
 
-def _options(on: str | None, timeout: float | None, keep_going: bool, view: ViewName) -> Options:
+def _options(on: Selector, timeout: float | None, keep_going: bool, view: ViewName) -> Options:
     return Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tfmagic.spec import Selector
 from tfmagic.views import Stage, View
 
 ViewName = Literal["text", "quiet"]
@@ -16,13 +17,14 @@ class Cell:
     """A cell, ready to run: Python source whose line numbers are the notebook's.
 
     `reads` are the names that it may need from the notebook; `show` whether the value of its last
-    expression is displayed.
+    expression is displayed; `prompt` the notebook's number of the cell, or 0.
     """
 
     source: str
     filename: str = ""
     reads: frozenset[str] = frozenset()
     show: bool = True
+    prompt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Options:
     `view` may be a function that makes a view of a cell under way.
     """
 
-    on: str | None = None
+    on: Selector = None
     push: tuple[str, ...] = ()
     pull: tuple[str, ...] = ()
     capture: bool = True

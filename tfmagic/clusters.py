@@ -30,7 +30,7 @@ from tfmagic.orders import RunCell
 from tfmagic.outcomes import CellResult
 from tfmagic.respawns import must_rejoin
 from tfmagic.runs import Run
-from tfmagic.spec import ClusterShape, GivenSpec, Shape, Spec, TaskId, select
+from tfmagic.spec import ClusterShape, GivenSpec, Selector, Shape, Spec, TaskId, check_name, select
 from tfmagic.startup import Progress
 from tfmagic.status import own_rows, status_rows
 from tfmagic.tasklog import find_lines
@@ -92,8 +92,7 @@ class Cluster(Calls):
         self.tasks = self.shape.tasks
         if backend != "local":
             raise BackendError(f"there is no backend {backend!r} in this version; use local")
-        if name != os.path.basename(name) or not name or name.startswith("."):
-            raise ClusterSpecError(f"{name!r} cannot name a cluster: use letters, digits, - and _")
+        check_name(name)
         self.name = name
         self.make = Make(dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate)
         self._namespace = namespace
@@ -232,7 +231,7 @@ class Cluster(Calls):
         finally:
             self._lock.release()
 
-    def _targets(self, on: str | None) -> tuple[TaskId, ...]:
+    def _targets(self, on: Selector) -> tuple[TaskId, ...]:
         __tracebackhide__ = True
         with self._lock:
             self.start()
@@ -267,11 +266,12 @@ class Cluster(Calls):
                 pull=options.pull,
                 want_value=options.want_value,
                 show_value=cell.show,
+                prompt=cell.prompt,
             )
             life = self._running_life()
             return life.begin(life.commands(template, options.on, wanted, options.push), options, detached)
 
-    def push(self, values: Mapping[str, Any] | None = None, *, on: str | None = "all", **more: Any) -> None:
+    def push(self, values: Mapping[str, Any] | None = None, *, on: Selector = "all", **more: Any) -> None:
         """Bind variables on the tasks.
 
         Raises:
@@ -286,7 +286,7 @@ class Cluster(Calls):
             job = life.begin(commands, Options(view="quiet"))
         execution.finish(job)
 
-    def pull(self, *names: str, on: str | None = None) -> dict[str, dict[str, Any]]:
+    def pull(self, *names: str, on: Selector = None) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
 
         Raises:
@@ -442,7 +442,7 @@ class Cluster(Calls):
         return self._life
 
     def _select(self, tasks: Iterable[str]) -> tuple[TaskId, ...]:
-        return select(",".join(tasks), self.tasks)
+        return select(tuple(tasks), self.tasks)
 
     def _relaunch(self, tasks: tuple[TaskId, ...], progress: Progress | None = None) -> None:
         __tracebackhide__ = True

@@ -151,7 +151,12 @@ def _start(magics: TFClusterMagics, options: LineOptions) -> None:
         cluster = magics.new_cluster(name, options.shape)
         magics.start_shown(cluster)
         magics.clusters[name], magics.shapes[name] = cluster, magics.full_shape(cluster, options.shape)
-    print(f"tfmagic: cluster {name} runs: {', '.join(t.name for t in cluster.tasks)}")
+    dead = [row["task"] for row in cluster.status() if row["state"] == "dead"]
+    alive = ", ".join(task.name for task in cluster.tasks if task.name not in dead)
+    told = f"runs: {alive}" if alive else "has no task that runs"
+    if dead:
+        told += f"; dead: {', '.join(dead)}. Bring them back with  %tfcluster revive   or  %tfcluster restart"
+    print(f"tfmagic: cluster {name} {told}")
 
 
 def _stop(magics: TFClusterMagics, options: LineOptions) -> None:
@@ -183,8 +188,15 @@ def _restart(magics: TFClusterMagics, options: LineOptions) -> None:
 
 def _revive(magics: TFClusterMagics, options: LineOptions) -> None:
     __tracebackhide__ = True
-    revived = magics.running(options.cluster).revive(*options.words)
-    if revived:
+    cluster = magics.running(options.cluster)
+    revived, late = cluster.revive(*options.words), cluster.faults.asked_to_end
+    if late and not revived:
+        names = ", ".join(map(str, late))
+        print(
+            f"tfmagic: cluster {options.cluster}: no task is dead yet; {names} caught the signal to end, and "
+            "may save first:  %tfcluster revive again when that is done"
+        )
+    elif revived:
         print(
             f"tfmagic: cluster {options.cluster}: {', '.join(revived)} came back, without variables; make "
             "strategies anew"

@@ -89,7 +89,15 @@ def copy_frames(frames: Iterable[FrameType]) -> dict[int, FrameCopy]:
 
 def text_of(value: Any) -> str:
     """The repr of any value, in bounded time and length."""
-    return repr(bounded.call_each([_copier(value)], _EACH_S, _EACH_S)[0].value or type(value).__qualname__)
+    (result,) = bounded.call_each([_copier(value)], _EACH_S, _EACH_S)
+    return repr(result.value if result.error is None else _without_text(value, result.error))
+
+
+def stand_in(value: Any) -> RemoteLocal:
+    """What stands for a value that stays on its task."""
+    kind = type(value).__qualname__
+    (result,) = bounded.call_each([lambda: _Text().repr(value)], _EACH_S, _EACH_S)
+    return RemoteLocal(kind, result.value) if result.error is None else _without_text(value, result.error)
 
 
 def _is_library(frame: FrameType) -> bool:

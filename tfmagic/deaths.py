@@ -18,7 +18,7 @@ from tfmagic.tasklog import tail_lines
 
 _TAIL_LINES = 20
 _NEARLY_ALL = 0.7  # of the memory that there is: a peak above that, then SIGKILL, is no accident
-_CELL_FRAME = re.compile(r'File "(<tfcluster-\d+>)", line (\d+)')
+_CELL_FRAME = re.compile(rendering.CELL_FILE + r", line (\d+)")
 _CAUSES = {
     signal.SIGSEGV: "a segmentation fault: native code touched memory that is not its own",
     signal.SIGABRT: "an abort: native code gave up, usually after a failed check that it has logged",
@@ -64,6 +64,8 @@ def describe_end(end: TaskExited | TaskLost, watch: MemoryWatch | None = None) -
     """How a process ended, in words: ``was ended by SIGSEGV (a segmentation fault: ...)``."""
     if isinstance(end, TaskLost):
         return f"was lost: {end.reason}"
+    if end.reason:
+        return f"was ended by tfmagic: {end.reason}"
     if end.exit_code < 0:
         name, cause = _name_signal(-end.exit_code)
         if end.exit_code == -signal.SIGKILL and watch is not None:

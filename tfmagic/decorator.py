@@ -11,6 +11,7 @@ from tfmagic.cells import ViewName
 from tfmagic.clusters import Cluster
 from tfmagic.context import is_task
 from tfmagic.results import TaskResults
+from tfmagic.spec import Selector
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -66,7 +67,7 @@ def cluster(fn: Callable[P, T], /) -> Callable[P, TaskResults[T]]: ...
 @overload
 def cluster(
     *,
-    on: str | None = None,
+    on: Selector = None,
     timeout: float | None = None,
     keep_going: bool = False,
     view: ViewName = "text",
@@ -78,7 +79,7 @@ def cluster(
     fn: Callable[..., Any] | None = None,
     /,
     *,
-    on: str | None = None,
+    on: Selector = None,
     timeout: float | None = None,
     keep_going: bool = False,
     view: ViewName = "text",

@@ -17,9 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tfmagic import advice
+
 
 class TfmagicError(Exception):
     """Base of every error of tfmagic."""
+
+    def __str__(self) -> str:
+        return advice.here(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the message says where and what next, our frames would only hide it."""
@@ -52,7 +57,7 @@ class TaskDied(TfmagicError):
         self.message, self.task, self.exit_code = message, task, exit_code
 
     def __str__(self) -> str:
-        return self.message
+        return advice.here(self.message)
 
 
 class TaskTimeoutError(TfmagicError, TimeoutError):

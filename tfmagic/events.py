@@ -185,6 +185,7 @@ class TaskExited:
     """The task process ended; the last event of this attempt. Negative codes are signals.
 
     Its log was `log_end` bytes long then; what follows is of a new process. None where nobody looked.
+    `reason` says why tfmagic itself has ended it, in the backend or in the task; "" where it has not.
     """
 
     task: TaskId
@@ -192,6 +193,7 @@ class TaskExited:
     exit_code: int
     peak_bytes: int = 0
     log_end: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfmagic import rendering
+from tfmagic import exceptions, rendering
 from tfmagic.events import InputAnswered, InputWanted
 from tfmagic.jobs import Job
 from tfmagic.orders import AnswerInput
@@ -78,7 +78,7 @@ def _settle_async(job: Job) -> CellResult:
         return job.settle()
     except StopIteration as error:
         told = RuntimeError(f"the cell raised StopIteration({', '.join(map(repr, error.args))})")
-        told.__notes__ = list(getattr(error, "__notes__", ()))
+        told.__notes__ = exceptions.notes_of(error)
         raise rendering.dress(told.with_traceback(error.__traceback__)) from None
 
 

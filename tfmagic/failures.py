@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tfmagic import hints, rendering, tracebacks
+from tfmagic import exceptions, hints, rendering, tracebacks
+from tfmagic.advice import here
 from tfmagic.deaths import MemoryWatch, describe_end, died_error, place_in_cell
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
@@ -81,7 +82,7 @@ def build_error(cell: CellState, scene: Scene, raised_first: bool = False) -> Ba
         return None
     own = {t: o for t, o in failed.items() if not _is_consequence(cell, t, o)}
     for note in fold_notes(cell, None, list(own.items())):
-        tracebacks.add_note(error, note.replace("also on", "failed before:", 1))
+        exceptions.add_note(error, note.replace("also on", "failed before:", 1))
     _add_failures(error, {task: _error_of(task, outcome, scene) for task, outcome in own.items()})
     return _add_replaced(cell, scene, error)
 
@@ -94,7 +95,7 @@ def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
             case CellRaised(error=packed):
                 advice = "" if "\nhint: " in packed.text else hints.find_hint(packed)
                 text = rendering.name_cells(packed.text.rstrip())
-                texts[task.name] = text + (f"\nhint: {advice}" if advice else "")
+                texts[task.name] = text + (here(f"\nhint: {advice}") if advice else "")
             case TaskExited() | TaskLost():
                 texts[task.name] = str(_died(task, outcome, scene))
     return texts
@@ -105,10 +106,10 @@ def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene)
     (root, outcome), *others = failed.items()
     error = errors[root]
     for note in fold_notes(cell, outcome, others):
-        tracebacks.add_note(error, note)
-    explained = any(str(note).startswith("hint: ") for note in getattr(error, "__notes__", ()))
+        exceptions.add_note(error, note)
+    explained = any(str(note).startswith("hint: ") for note in exceptions.notes_of(error))
     if isinstance(outcome, CellRaised) and not explained and (advice := hints.find_hint(outcome.error)):
-        tracebacks.add_note(error, f"hint: {advice}")
+        exceptions.add_note(error, here(f"hint: {advice}"))
     _add_failures(error, errors)
     return error
 
@@ -120,7 +121,7 @@ def _add_failures(error: BaseException, errors: Mapping[TaskId, BaseException]) 
 
 def _add_replaced(cell: CellState, scene: Scene, error: BaseException) -> BaseException:
     if cell.replaced and not cell.timed_out:
-        tracebacks.add_note(error, _replaced_note(cell, scene.stacks))
+        exceptions.add_note(error, _replaced_note(cell, scene.stacks))
     return error
 
 
@@ -144,6 +145,8 @@ def _error_of(task: TaskId, outcome: Outcome, scene: Scene) -> BaseException:
             error.add_note(f"raised on {packed.where}")
             return error
         case CellRaised(error=packed):
+            if packed.type_name == "SystemExit":  # the words are ours
+                packed = replace(packed, message=here(packed.message), text=here(packed.text))
             return tracebacks.unpack_error(packed, scene.main, scene.rename)
         case TaskExited() | TaskLost():
             return _died(task, outcome, scene)

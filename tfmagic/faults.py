@@ -110,6 +110,10 @@ class _Plan:
     is_chaos: bool
 
 
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_DEADLY = (*_CRASHES, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
 class FaultLab:
     """Of one life of a cluster. The tasks of its methods are selectors, as everywhere.
 
@@ -124,25 +128,18 @@ class FaultLab:
         self._slowed: dict[TaskId, float] = {}
         self._paused: set[TaskId] = set()  # by hand: a brake leaves them alone
         self._brake: threading.Thread | None = None
+        self._asked: dict[TaskId, int] = {}  # to end, by attempt
         self._lock = threading.Lock()
         supervisor.at_end.append(self._let_go)
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """A crash: signal the present processes. A SIGKILL is over when this returns.
+        """A crash: signal the present processes. Those that the signal ends have ended when this returns.
 
         Raises:
             ValueError: There is no such signal.
         """
         _check_signal(signal_number)
-        chosen = self._select(tasks)
-        state = self._supervisor.state
-        attempts = {task: state.tasks[task].attempt for task in chosen if state.tasks[task].pid}
-        self._send(chosen, signal_number)
-        if signal_number == signal.SIGKILL:
-            self._supervisor.wait_for(
-                lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in attempts.items()),
-                _KILLED_S,
-            )
+        self._end(self._select(tasks), signal_number)
 
     def pause(self, *tasks: str) -> None:
         """A hang: stop the processes (SIGSTOP)."""
@@ -163,7 +160,17 @@ class FaultLab:
 
         TensorFlow's PreemptionCheckpointHandler catches it: all tasks save at one step, and leave.
         """
-        self._send(self._select(tasks), signal.SIGTERM)
+        self._end(self._select(tasks), signal.SIGTERM)
+
+    @property
+    def asked_to_end(self) -> tuple[TaskId, ...]:
+        """The tasks that `preempt` or `kill` has asked to end, and that have caught the signal and run on."""
+        tasks = self._supervisor.state.tasks
+        return tuple(
+            task
+            for task, attempt in self._asked.items()
+            if task in tasks and tasks[task].attempt == attempt and tasks[task].pid
+        )
 
     def slow(self, task: str, factor: float) -> None:
         """Let tasks compute for 1/factor of the time, until this is called with 1.
@@ -282,6 +289,19 @@ class FaultLab:
             )
         return chosen
 
+    def _end(self, tasks: Sequence[TaskId], number: int) -> None:
+        """Signal tasks, and wait for the end of those that do not catch the signal."""
+        state = self._supervisor.state
+        pids = {task: state.tasks[task].pid for task in tasks if state.tasks[task].pid}
+        attempts = {task: state.tasks[task].attempt for task, pid in pids.items() if _ends(pid, number)}
+        if number in _DEADLY:
+            self._asked.update({task: state.tasks[task].attempt for task in pids})
+        self._send(tasks, number)
+        self._supervisor.wait_for(
+            lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in attempts.items()),
+            _KILLED_S,
+        )
+
     def _slow(self, tasks: Iterable[TaskId], factor: float) -> None:
         _check_factor(factor)
         with self._lock:
@@ -353,6 +373,23 @@ class FaultLab:
                 self._supervisor.ask(FloodAsked(task, int(size_bytes)))
             case Fault(kind="interrupt"):
                 self._supervisor.interrupt((task,))
+
+
+def _ends(pid: int, number: int) -> bool:
+    """Whether this signal ends the process at once: it neither catches, ignores nor blocks it, and runs.
+
+    faulthandler catches crashes, to write a stack before they end the process.
+    """
+    if number == signal.SIGKILL or number not in _DEADLY:
+        return number == signal.SIGKILL
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            fields = dict(line.split(":", 1) for line in file if ":" in line)
+        masks = [int(fields[name], 16) for name in ("SigCgt", "SigIgn", "SigBlk")]
+    except (OSError, KeyError, ValueError):  # it has ended already
+        return False
+    is_met = any(mask >> (number - 1) & 1 for mask in masks) and number not in _CRASHES
+    return not is_met and "T" not in fields["State"].split()[0]
 
 
 def _check_signal(number: float) -> None:

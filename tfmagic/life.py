@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tfmagic import environment, execution, failures, leftovers, outcomes, rendering, runs, stacks
+from tfmagic import advice, environment, execution, failures, leftovers, outcomes, rendering, runs, stacks
 from tfmagic.backends import Backend, launching
 from tfmagic.backends.local import LocalBackend
 from tfmagic.cells import Options
@@ -35,7 +35,7 @@ from tfmagic.resources import Usage
 from tfmagic.respawns import must_rejoin
 from tfmagic.runs import Run
 from tfmagic.sharing import Sharing
-from tfmagic.spec import ClusterSpec, GivenSpec, Shape, Spec, TaskId, select
+from tfmagic.spec import ClusterSpec, GivenSpec, Selector, Shape, Spec, TaskId, select
 from tfmagic.states import ALIVE, CellState, Phase
 from tfmagic.status import Reporter
 from tfmagic.supervisor import CellRun, Supervisor
@@ -118,7 +118,7 @@ class ClusterLife:
         state = self.supervisor.state
         return {task: state.tasks[task].attempt for task in tasks}
 
-    def targets(self, on: str | None) -> dict[TaskId, int]:
+    def targets(self, on: Selector) -> dict[TaskId, int]:
         """The present attempt of each task that runs a cell; raises `TaskDied` if one is dead."""
         __tracebackhide__ = True
         tasks = self.shape.cell_tasks if on is None else select(on, self.tasks)
@@ -139,7 +139,7 @@ class ClusterLife:
     def commands(
         self,
         template: RunCell,
-        on: str | None,
+        on: Selector,
         wanted: Iterable[str],
         pushed: tuple[str, ...],
         values: Mapping[str, Any] | None = None,
@@ -154,7 +154,7 @@ class ClusterLife:
         namespace = main if values is None else values
         return self._payloads.cell_commands(template, wanted, pushed, namespace, main, attempts, limit)
 
-    def call_commands(self, call: Any, on: str | None) -> dict[TaskId, RunCell]:
+    def call_commands(self, call: Any, on: Selector) -> dict[TaskId, RunCell]:
         """Commands that call (function, args, kwargs)."""
         __tracebackhide__ = True
         self._rejoin_if_possible()
@@ -263,11 +263,11 @@ class ClusterLife:
         often = [name for name, count in resets.items() if (count or 0) >= _MANY_RESETS]
         if often:
             most = max(resets[name] for name in often)
-            print(
+            told = (
                 f"tfmagic: {', '.join(often)} got new peers {most} times in the same process, each of which "
-                "keeps 97 idle threads and 41 MiB; near ten, take new processes:  %tfcluster restart",
-                file=sys.stderr,
+                "keeps 97 idle threads and 41 MiB; near ten, take new processes:  %tfcluster restart"
             )
+            print(advice.here(told), file=sys.stderr)
 
     def _observe(self, supervisor: Supervisor) -> None:
         """Tell who looks from outside, and the last panel of a death between cells. By the supervisor."""
@@ -283,7 +283,7 @@ class ClusterLife:
                 continue  # a cell tells it
             how = f"{task} {describe_end(seen.end, self.watch)}"
             when = time.strftime("%H:%M:%S")
-            job.add_note(f"after this cell, at {when}, {how}; %tfcluster revive brings it back")
+            job.add_note(advice.here(f"after this cell, at {when}, {how}; %tfcluster revive brings it back"))
 
     @property
     def is_busy(self) -> bool:

@@ -270,10 +270,10 @@ async def _drive_async(steps: Steps) -> None:
 
 def _tell(error: BaseException) -> BaseException | None:
     """What the notebook raises for it: mistakes of the line in IPython's way, help as text."""
-    if isinstance(error, HelpShown):
+    if issubclass(type(error), HelpShown):  # isinstance() would ask the user's classes
         print(error)
         return None
-    if isinstance(error, ClusterSpecError | BackendError):
+    if issubclass(type(error), ClusterSpecError | BackendError):
         told = UsageError(str(error))
         told.__suppress_context__ = True
         return told
@@ -290,6 +290,7 @@ def load(shell: Any) -> None:
         shell.configurables.append(config)
     completion.install(shell, magics.clusters)
     awaiting.install(shell)
+    rendering.install(shell)
     if config.warm:
         launching.warm(launching.Flavour())
 
@@ -305,4 +306,5 @@ def unload(shell: Any) -> None:
         widgets.close_all()
     completion.remove(shell)
     awaiting.remove(shell)
+    rendering.remove(shell)
     launching.close_all()

@@ -27,7 +27,7 @@ class Make:
     environment of single tasks. `script` is the caller's, where tasks import it.
 
     Raises:
-        ClusterSpecError: There is no such version of Keras.
+        ClusterSpecError: There is no such version of Keras, or `env` is no environment.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -43,6 +43,13 @@ class Make:
     def __post_init__(self) -> None:
         if self.keras not in (2, 3):
             raise ClusterSpecError(f"keras is 2 or 3, not {self.keras!r}")
+        for name, value in self.env.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise ClusterSpecError(f"env is {{text: text}}, not {name!r}: {value!r}")
+            if not name or "=" in name or "\0" in name + value:
+                raise ClusterSpecError(
+                    f"the environment cannot hold {name!r}: {value!r}; a name has no '=', and nothing a NUL"
+                )
 
     @property
     def flavour(self) -> Flavour:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from tfmagic import execution, outcomes, tracebacks
+from tfmagic import exceptions, execution, outcomes
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.jobs import Job
 from tfmagic.spec import TaskId
@@ -75,7 +75,7 @@ class Spread(Generic[T]):
             try:
                 job = self._begin(self._free[0], arguments)
             except Exception as error:
-                tracebacks.add_note(error, f"item {index} of map()")
+                exceptions.add_note(error, f"item {index} of map()")
                 raise
             self._free.popleft()
             self._running[job] = index
@@ -118,7 +118,7 @@ class Spread(Generic[T]):
             results = job.settle().results
             outcomes.require_values(results)
         except BaseException as error:
-            tracebacks.add_note(error, f"item {index} of map()")
+            exceptions.add_note(error, f"item {index} of map()")
             raise
         (self._results[index],) = results.values()
 

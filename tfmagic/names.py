@@ -11,7 +11,7 @@ import dis
 import functools
 import symtable
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 
 def names_read(tree: ast.Module, source: str) -> set[str]:
@@ -24,15 +24,24 @@ def names_read(tree: ast.Module, source: str) -> set[str]:
     Raises:
         SyntaxError: From Python's own symbol table (such as ``nonlocal`` at the top level).
     """
-    walk = _TopLevel()
-    walk.visit(tree)
-    inner = set(_inner_globals(symtable.symtable(source, "<cell>", "exec")))
-    return walk.read | (inner - walk.assigned)
+    top = _TopLevel()
+    top.walk(tree)
+    inner = {name for table in _tables(source) for name in _inner_globals(table)}
+    return top.read | (inner - top.assigned)
+
+
+def _tables(source: str) -> list[symtable.SymbolTable]:
+    """The scopes of the source; of each statement, where only these are valid: IPython runs each alone."""
+    try:
+        return [symtable.symtable(source, "<cell>", "exec")]
+    except SyntaxError:
+        statements = map(ast.unparse, ast.parse(source).body)
+        return [symtable.symtable(statement, "<cell>", "exec") for statement in statements]
 
 
 def names_assigned(source: str) -> frozenset[str]:
     """The global names that running `source` may bind itself."""
-    symbols = symtable.symtable(source, "<cell>", "exec").get_symbols()
+    symbols = [symbol for table in _tables(source) for symbol in table.get_symbols()]
     return frozenset(s.get_name() for s in symbols if s.is_assigned() or s.is_imported())
 
 
@@ -58,110 +67,125 @@ def _inner_globals(table: symtable.SymbolTable) -> Iterator[str]:
         yield from _inner_globals(child)
 
 
-class _TopLevel(ast.NodeVisitor):
+Children = Iterator[ast.AST]
+
+
+class _TopLevel:
     """Walks the statements of a cell in order. Bodies of functions and classes are left out.
 
     `assigned` holds what is certainly bound at this point, `read` what was read before it was.
+
+    A method for a kind of node yields the nodes inside it, each when its turn has come: the walk keeps them
+    on a stack of its own, since a sum of a thousand terms is a thousand nodes deep.
     """
 
     def __init__(self) -> None:
         self.assigned: set[str] = set()
         self.read: set[str] = set()
 
-    def visit_Name(self, node: ast.Name) -> None:
+    def walk(self, tree: ast.AST) -> None:
+        stack = [self._children_of(tree)]
+        while stack:
+            node = next(stack[-1], None)
+            if node is None:
+                stack.pop()
+            else:
+                stack.append(self._children_of(node))
+
+    def _children_of(self, node: ast.AST) -> Children:
+        method = getattr(self, f"_in_{type(node).__name__}", ast.iter_child_nodes)
+        return iter(method(node))
+
+    def _in_Name(self, node: ast.Name) -> Children:
         if isinstance(node.ctx, ast.Store):
             self.assigned.add(node.id)
         elif node.id not in self.assigned:
             self.read.add(node.id)
+        yield from ()
 
-    def visit_Assign(self, node: ast.Assign) -> None:
-        self._visit_all([node.value, *node.targets])
+    def _in_Assign(self, node: ast.Assign) -> Children:
+        yield from [node.value, *node.targets]
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+    def _in_AugAssign(self, node: ast.AugAssign) -> Children:
         if isinstance(node.target, ast.Name) and node.target.id not in self.assigned:
             self.read.add(node.target.id)
-        self._visit_all([node.value, node.target])
+        yield from [node.value, node.target]
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        self.visit(node.annotation)
+    def _in_AnnAssign(self, node: ast.AnnAssign) -> Children:
+        yield node.annotation
         if node.value is not None:
-            self._visit_all([node.value, node.target])
+            yield from [node.value, node.target]
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def _in_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Children:
         arguments = node.args
         defaults = [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         annotations = [a.annotation for a in every if a.annotation] + ([node.returns] if node.returns else [])
-        self._visit_all([*node.decorator_list, *defaults, *annotations])
+        yield from [*node.decorator_list, *defaults, *annotations]
         self.assigned.add(node.name)
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    _in_AsyncFunctionDef = _in_FunctionDef
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._visit_all([*node.decorator_list, *node.bases, *(k.value for k in node.keywords)])
+    def _in_ClassDef(self, node: ast.ClassDef) -> Children:
+        yield from [*node.decorator_list, *node.bases, *(k.value for k in node.keywords)]
         self.assigned.add(node.name)
 
-    def visit_Lambda(self, node: ast.Lambda) -> None:
-        self._visit_all([*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)])
+    def _in_Lambda(self, node: ast.Lambda) -> Children:
+        yield from [*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
 
-    def _visit_comprehension(self, node: ast.AST) -> None:
+    def _in_comprehension_of(self, node: ast.AST) -> Children:
         outside = set(self.assigned)
         for generator in node.generators:  # type: ignore[attr-defined]
-            self.visit(generator.iter)
-            self.visit(generator.target)
-            self._visit_all(generator.ifs)
+            yield from [generator.iter, generator.target, *generator.ifs]
         parts = ("key", "value") if isinstance(node, ast.DictComp) else ("elt",)
-        self._visit_all(getattr(node, part) for part in parts)
+        yield from (getattr(node, part) for part in parts)
         self.assigned = outside
 
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_comprehension
+    _in_ListComp = _in_SetComp = _in_DictComp = _in_GeneratorExp = _in_comprehension_of
 
-    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+    def _in_Import(self, node: ast.Import | ast.ImportFrom) -> Children:
         for alias in node.names:
             self.assigned.add(alias.asname or alias.name.partition(".")[0])
+        yield from ()
 
-    visit_ImportFrom = visit_Import
+    _in_ImportFrom = _in_Import
 
-    def visit_If(self, node: ast.If) -> None:
-        self.visit(node.test)
-        self._branches([node.body, node.orelse])
+    def _in_If(self, node: ast.If) -> Children:
+        yield node.test
+        yield from self._branches([node.body, node.orelse])
 
-    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
-        self._visit_all([node.iter, node.target])
-        self._branches([[*node.body, *node.orelse], []])
+    def _in_For(self, node: ast.For | ast.AsyncFor) -> Children:
+        yield from [node.iter, node.target]
+        yield from self._branches([[*node.body, *node.orelse], []])
 
-    visit_AsyncFor = visit_For
+    _in_AsyncFor = _in_For
 
-    def visit_While(self, node: ast.While) -> None:
-        self.visit(node.test)
-        self._branches([[*node.body, *node.orelse], []])
+    def _in_While(self, node: ast.While) -> Children:
+        yield node.test
+        yield from self._branches([[*node.body, *node.orelse], []])
 
-    def visit_Try(self, node: ast.Try) -> None:
+    def _in_Try(self, node: ast.Try) -> Children:
         for handler in node.handlers:
             if handler.type is not None:
-                self.visit(handler.type)
-        self._branches([[*node.body, *node.orelse], *(h.body for h in node.handlers)])
-        self._visit_all(node.finalbody)
+                yield handler.type
+        yield from self._branches([[*node.body, *node.orelse], *(h.body for h in node.handlers)])
+        yield from node.finalbody
 
-    def visit_Match(self, node: ast.Match) -> None:
-        self.visit(node.subject)
-        self._branches([[case.pattern, case.guard, *case.body] for case in node.cases] + [[]])
+    def _in_Match(self, node: ast.Match) -> Children:
+        yield node.subject
+        yield from self._branches([[case.pattern, case.guard, *case.body] for case in node.cases] + [[]])
 
-    def visit_MatchAs(self, node: ast.MatchAs) -> None:
+    def _in_MatchAs(self, node: ast.MatchAs) -> Children:
         if node.pattern is not None:
-            self.visit(node.pattern)
+            yield node.pattern
         if node.name is not None:
             self.assigned.add(node.name)
 
-    def _branches(self, branches: Sequence[Sequence[ast.AST | None]]) -> None:
-        """Visit alternatives; bound afterwards is what every one of them binds."""
+    def _branches(self, branches: Sequence[Sequence[ast.AST | None]]) -> Children:
+        """Yield the nodes of alternatives; bound afterwards is what every one of them binds."""
         before, after = set(self.assigned), []
         for branch in branches:
             self.assigned = set(before)
-            self._visit_all(node for node in branch if node is not None)
+            yield from (node for node in branch if node is not None)
             after.append(self.assigned)
         self.assigned = set.intersection(*after)
-
-    def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
-        for node in nodes:
-            self.visit(node)

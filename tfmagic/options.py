@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import keyword
 import re
 import shlex
 import signal
@@ -17,7 +18,9 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from tfmagic.arguments import ShapeOptions, add_shape, parse_count, parse_seconds, shape_of
+from tfmagic.errors import ClusterSpecError
 from tfmagic.faults import KINDS
+from tfmagic.spec import check_name
 
 DEFAULT_NAME = "default"
 TAKES_TASKS = (
@@ -51,6 +54,8 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}; see {help_line} --help")
 
     def read(self, line: str) -> argparse.Namespace:
+        if "\0" in line:
+            self.error("there is a NUL character on the line")
         try:
             words = shlex.split(line)
         except ValueError as error:
@@ -152,15 +157,24 @@ def _signal(text: str) -> int:
 
 def _name_list(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
-    for name in names:
-        if not name.isidentifier():
-            raise argparse.ArgumentTypeError(f"{name!r} is not a variable name; write A,B")
-    return names
+    if not names:
+        raise argparse.ArgumentTypeError("it names no variable; write A,B")
+    return tuple(map(_one_name, names))
 
 
 def _one_name(text: str) -> str:
-    if not text.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a variable name")
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a variable name; write A,B")
+    if text.startswith("__") and text.endswith("__"):
+        raise argparse.ArgumentTypeError(f"{text} is Python's own, and another one in each process")
+    return text
+
+
+def _cluster_name(text: str) -> str:
+    try:
+        check_name(text)
+    except ClusterSpecError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return text
 
 
@@ -178,7 +192,13 @@ def cell_parser() -> _Parser:
     parser = _Parser("%%tfcluster", description="Run the cell on every task of a TensorFlow cluster.")
     add_shape(parser, _SHAPE)
     group = parser.add_argument_group("the cell")
-    group.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
+    group.add_argument(
+        "--cluster",
+        type=_cluster_name,
+        default=DEFAULT_NAME,
+        metavar="NAME",
+        help="which cluster, of several",
+    )
     group.add_argument(
         "--on", metavar="SELECTOR", help="tasks that run it: all, worker, worker-1, worker-0:3, ..."
     )
@@ -269,7 +289,13 @@ def _words(found: str | Iterable[str] | None) -> tuple[str, ...]:
 def line_parser(command: str) -> _Parser:
     """The parser of one sub-command of ``%tfcluster``."""
     parser = _Parser(f"%tfcluster {command}", description=COMMANDS[command])
-    parser.add_argument("--cluster", default=DEFAULT_NAME, metavar="NAME", help="which cluster, of several")
+    parser.add_argument(
+        "--cluster",
+        type=_cluster_name,
+        default=DEFAULT_NAME,
+        metavar="NAME",
+        help="which cluster, of several",
+    )
     if command in ("start", "restart", "doctor"):
         add_shape(parser, _SHAPE)
     if command == "debug":

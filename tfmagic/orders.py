@@ -76,7 +76,8 @@ class RunCell:
     to send back; `tasks` are those that run the cell together. With `debug` the task opens a debugger
     on its last failure instead; with `tf_config` it leaves the cluster that it knew for this one, and
     returns how often it has done so in its process. With `exits` the process ends with the cell, and its
-    exit code says how. Cells of one `group` meet at barriers as if they were one.
+    exit code says how. Cells of one `group` meet at barriers as if they were one. `prompt` is the
+    notebook's number of the cell, or 0.
     """
 
     cell: int
@@ -93,6 +94,7 @@ class RunCell:
     tf_config: str = ""
     exits: bool = False
     group: int = 0
+    prompt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfmagic import pickling
+from tfmagic import advice, pickling
 from tfmagic.capture import format_bytes
 from tfmagic.errors import CaptureError
 from tfmagic.events import CellReturned
@@ -71,11 +71,11 @@ def warn_of_lost_output(outcome: CellState, run: Run, closed: Collection[TaskId]
     """Say where output could not be kept because the disk is full, or the log (those `closed`) is."""
     full = sorted(task.name for task in closed if task in outcome.request.commands)
     if full:
-        print(
+        told = (
             f"tfmagic: the log of {', '.join(full)} has reached TFCluster.max_log_bytes, and what is written "
-            "now is not kept; %tfcluster stop, then start, begins new ones",
-            file=sys.stderr,
+            "now is not kept; %tfcluster stop, then start, begins new ones"
         )
+        print(advice.here(told), file=sys.stderr)
     for task, result in outcome.outcomes.items():
         lost = getattr(result, "lost_bytes", 0)
         if lost:

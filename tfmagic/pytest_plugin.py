@@ -75,12 +75,6 @@ def _timeout_s(config: pytest.Config) -> float:
 # ---- collection ---------------------------------------------------------------------------------
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Refuse a marker that makes no sense: an error of the collection of this module."""
-    if "tfcluster" in metafunc.fixturenames:
-        _wish_of(metafunc.definition)
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Warm the launcher of the first test that needs one."""
     option = session.config.option
@@ -88,9 +82,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     for item in session.items:
         if "tfcluster" in getattr(item, "fixturenames", ()):
-            with contextlib.suppress(pytest.fail.Exception):  # told when the test is set up
+            with contextlib.suppress(pytest.fail.Exception):  # told when the test is set up: others go on
                 _warm(session.config, _wish_of(item))
-            return
+                return
 
 
 def _wish_of(item: Any) -> Wish:

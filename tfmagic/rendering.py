@@ -17,9 +17,13 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from tfmagic import exceptions
+
 _OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
-_CELL_FILE = re.compile(r'File "(<tfcluster-\d+>)"')
+CELL_FILE = r'File "(Cell In\[\d+\](?: \(\d+\))?|<tfcluster-\d+>)"'
+"""A cell in a traceback of Python's, by the name that `tfmagic.sources` gave it."""
+_CELL_FILE = re.compile(CELL_FILE)
 _MAGIC_CALLS = (
     "%%tfcluster",
     "get_ipython().run_cell_magic('tfcluster'",
@@ -60,8 +64,8 @@ def dress(error: BaseException) -> BaseException:
     """Let IPython, where there is one, show the error without the frames that brought it here."""
     shows_itself = error.__traceback__ is None and hasattr(type(error), "_render_traceback_")
     if _shell() is not None and not shows_itself:
-        with contextlib.suppress(Exception):  # a class may forbid attributes
-            error._render_traceback_ = TracebackRenderer(error)  # type: ignore[attr-defined]
+        with contextlib.suppress(Exception):  # a property, perhaps
+            BaseException.__setattr__(error, "_render_traceback_", TracebackRenderer(error))
     return error
 
 
@@ -76,6 +80,13 @@ class TracebackRenderer:
         frames = without_bridge(error.__traceback__)
         try:
             tb = shell.InteractiveTB
+            if isinstance(error, SyntaxError):
+                entries = traceback.extract_tb(frames)
+                told: list[str] = shell.SyntaxTB.structured_traceback(type(error), error, entries)
+                text = "\n".join(told)  # newer IPythons show the notes
+                return [*told, *(n for n in map(str, exceptions.notes_of(error)) if n not in text)]
+            if _holds_group(error):  # which IPython does not know how to show
+                return "".join(traceback.format_exception(type(error), error, frames)).splitlines()
             if frames is None:  # with none IPython would show those of this process
                 return [str(line).rstrip("\n") for line in tb.get_exception_only(type(error), error)]
             shown: list[str] = tb.structured_traceback(type(error), error, frames, tb_offset=0)
@@ -98,10 +109,10 @@ def without_bridge(frames: TracebackType | None) -> TracebackType | None:
         else:
             kept.append(frames)
         frames = frames.tb_next
-    while kept and _IPYTHON in kept[0].tb_frame.f_code.co_filename:
-        kept.pop(0)
     made = None
     for entry in reversed(kept):
+        if made is not None and _IPYTHON in entry.tb_frame.f_code.co_filename:
+            continue  # of a magic that runs the user's code: IPython leaves them out, too
         made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return made
 
@@ -118,6 +129,45 @@ def _shell() -> Any:
     """The IPython shell of this process, asked without importing IPython."""
     module = sys.modules.get("IPython.core.getipython")
     return module.get_ipython() if module is not None else None
+
+
+def install(shell: Any) -> None:
+    """Let the shell ask our renderer for every error that has one.
+
+    By itself IPython asks no SyntaxError, and prints every frame that it came by; and it shows nothing in the
+    notebook of an ExceptionGroup, nor of an error that was raised while one was handled.
+    """
+    remove(shell)
+    own = shell.showtraceback
+
+    def show(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
+        error = sys.exception() if exc_tuple is None else exc_tuple[1]
+        shown = None if error is None else exceptions.own(error).get("_render_traceback_")
+        if isinstance(shown, TracebackRenderer) and not shell.call_pdb:
+            shell._get_exc_info(exc_tuple)  # for %tb and %debug
+            shell._showtraceback(type(error), error, shown())
+        else:
+            own(exc_tuple, *args, **kwargs)
+
+    show.is_ours = True  # type: ignore[attr-defined]
+    shell.showtraceback = show
+
+
+def remove(shell: Any) -> None:
+    """Take it back."""
+    if hasattr(vars(shell).get("showtraceback"), "is_ours"):
+        del shell.showtraceback
+
+
+def _holds_group(error: BaseException | None) -> bool:
+    """Whether this is an ExceptionGroup, or was raised while one was handled."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if issubclass(type(error), BaseExceptionGroup):
+            return True
+        seen.add(id(error))
+        error = exceptions.of_python(error, "__cause__") or exceptions.of_python(error, "__context__")
+    return False
 
 
 def _nothing() -> None:

@@ -29,6 +29,8 @@ from tfmagic.identity import from_json, identify
 from tfmagic.spec import TaskId, parse_task
 
 SCRATCH = ".scratch"
+GAVE_UP = 1  # the exit code of a task that ended itself
+_LAST_WORDS = "--- the task ends itself: "
 
 
 def file_size(path: str | os.PathLike[str]) -> int:
@@ -89,6 +91,15 @@ class Run:
     def stacks_path(self, task: TaskId) -> Path:
         return self.folder / f"{task.name}.stacks"
 
+    def last_words(self, task: TaskId, attempt: int) -> str:
+        """What a task process wrote before it gave itself up; "" if it did not. See `write_last_words`."""
+        try:
+            text = self.stacks_path(task).read_text("utf-8", "replace")
+        except OSError:
+            return ""
+        _, found, words = text.rpartition(attempt_mark(attempt))[2].rpartition(_LAST_WORDS)
+        return words.strip() if found else ""
+
     def clear_scratch(self, name: str = "*") -> None:
         """Delete what the processes of this run, or one of them, needed while they lived."""
         for folder in self.folder.glob(f"{name}{SCRATCH}"):
@@ -98,6 +109,17 @@ class Run:
         """A descriptor that appends to the task's log."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         return os.open(self.log_path(task), flags, 0o600)
+
+
+def write_last_words(stacks_path: str, why: str) -> None:
+    """Note why this task process ends now, for whoever tells of its end.
+
+    By the path: the cell may have closed every descriptor that there was.
+    """
+    with contextlib.suppress(OSError):  # the disk is full
+        fd = os.open(stacks_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.write(fd, f"\n{_LAST_WORDS}{' '.join(why.split())}\n".encode("utf-8", "backslashreplace"))
+        os.close(fd)
 
 
 def attempt_mark(attempt: int) -> str:

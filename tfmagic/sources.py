@@ -12,15 +12,19 @@ import linecache
 import re
 import sys
 import tokenize
+import warnings
 from io import StringIO
 from typing import Any
 
+from IPython.core.compilerop import CachingCompiler
 from IPython.core.inputtransformer2 import TransformerManager
 
+from tfmagic import rendering
 from tfmagic.cells import Cell
 from tfmagic.names import names_read
 
 _numbers = itertools.count(1)
+_names: dict[int, dict[str, str]] = {}  # of cells, by the notebook's number and their text
 _TIMING_MAGICS = ("time", "timeit", "prun")
 _SHELL_VARIABLE = re.compile(r"\$(\w+)|\{([^}]*)\}")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -37,18 +41,34 @@ def prepare_cell(body: str, shell: Any = None) -> Cell:
     Raises:
         SyntaxError: With the notebook's line number.
     """
-    filename = f"<tfcluster-{next(_numbers)}>"
+    text = "\n" + body
     names = getattr(getattr(shell, "compile", None), "_filename_map", None)
+    prompt = 0 if names is None else _running_cell_number(names, shell.execution_count)
+    filename = _name_cell(prompt, text)
     if names is not None:  # private to IPython: gives the header "Cell In[7], line 5"
-        names[filename] = _running_cell_number(names, shell.execution_count)
+        names[filename] = prompt
+    lines = text.splitlines(True)
+    linecache.cache[filename] = (len(text), None, lines, filename)
     try:
-        source, reads, show = _analyse("\n" + body)
+        source, reads, show = _analyse(text)
     except SyntaxError as error:
         error.filename = filename
-        raise error.with_traceback(None) from None
-    lines = ("\n" + body).splitlines(True)
-    linecache.cache[filename] = (len(source), None, lines, filename)
-    return Cell(source, filename, reads, show)
+        if error.text is None and 0 < (error.lineno or 0) <= len(lines):
+            error.text = lines[(error.lineno or 0) - 1]
+        raise rendering.dress(error.with_traceback(None)) from None
+    return Cell(source, filename, reads, show, prompt)
+
+
+def _name_cell(prompt: int, text: str) -> str:
+    """The file name of a cell: what Python, warnings, `logging` and `inspect` show of it, everywhere.
+
+    Several cells of one number (of a loop in the notebook, say) have several names, since each name has one
+    source.
+    """
+    if not prompt:
+        return f"<tfcluster-{next(_numbers)}>"
+    known = _names.setdefault(prompt, {})
+    return known.setdefault(text, f"Cell In[{prompt}]" + (f" ({len(known) + 1})" if known else ""))
 
 
 def _running_cell_number(names: dict[str, int], default: int) -> int:
@@ -66,13 +86,38 @@ def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
     """The Python source, the names that it reads, and whether its last value is shown."""
     if not text.strip():
         return "", frozenset(), True
-    source = TransformerManager().transform_cell(text)
-    padding = len(text) - len(text.lstrip("\n")) - (len(source) - len(source.lstrip("\n")))
-    source = "\n" * max(padding, 0) + source  # IPython drops leading blank lines
-    tree = ast.parse(source, "<cell>")
-    compile(source, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    blank = _leading_blank_lines(text)  # which IPython drops
+    try:
+        source = TransformerManager().transform_cell(text)
+    except SyntaxError as error:
+        error.lineno = None if error.lineno is None else error.lineno + blank
+        raise
+    source = "\n" * (blank - _leading_blank_lines(source)) + source
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are the task's to tell, once
+        tree = _check(source)
     reads = names_read(tree, source).union(*map(_names_in_magic, ast.walk(tree)))
     return source, frozenset(reads), not _ends_in_semicolon(text)
+
+
+def _leading_blank_lines(text: str) -> int:
+    lines = text.splitlines()
+    return next((i for i, line in enumerate(lines) if line.strip()), len(lines))
+
+
+def _check(source: str) -> ast.Module:
+    """Parse and compile as IPython does: each statement by itself.
+
+    Raises:
+        SyntaxError: Of Python's parser, or of its compiler.
+    """
+    compiler = CachingCompiler()
+    tree = compiler.ast_parse(source, "<cell>")
+    assert isinstance(tree, ast.Module)
+    with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+        for statement in tree.body:
+            compiler(ast.Module([statement], []), "<cell>", "exec")
+    return tree
 
 
 def _names_in_magic(node: ast.AST) -> set[str]:

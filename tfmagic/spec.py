@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,9 @@ from tfmagic.errors import ClusterSpecError
 
 TASK_TYPES = ("chief", "worker", "ps", "evaluator")
 """The task types of TF_CONFIG, in the order in which results and displays list them."""
+
+_MOST_TASKS = 28_000  # Linux hands out 28,232 ports (net.ipv4.ip_local_port_range), one for each task
+_NAME = re.compile(r"\w[\w.+ -]{0,99}")
 
 _LOOPBACK = ("localhost:", "127.", "[::1]:")
 
@@ -62,6 +65,18 @@ def parse_task(name: str) -> TaskId:
     return TaskId(match[1], int(match[2]))
 
 
+def check_name(name: object) -> None:
+    """Refuse what cannot name a cluster: it stands in folders, in html and on magic lines.
+
+    Raises:
+        ClusterSpecError: It is not made of letters, digits, ``.``, ``+``, ``-`` and ``_``.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ClusterSpecError(
+            f"{name!r} cannot name a cluster: use up to 100 letters, digits, - and _, with a letter first"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
     """How many tasks of each type.
@@ -82,6 +97,11 @@ class ClusterShape:
                 raise ClusterSpecError(f"{name} is a number of tasks, not {count!r}")
             if count < 0:
                 raise ClusterSpecError(f"{name} is a number of tasks and cannot be {count}; use 0 or more")
+            if count > _MOST_TASKS:
+                raise ClusterSpecError(
+                    f"{name} cannot be {count}: a cluster has at most {_MOST_TASKS} tasks, since each needs "
+                    "a port of its own, and a machine gives out no more"
+                )
         for name, flag in (("chief", self.chief), ("evaluator", self.evaluator)):
             if flag not in (True, False):
                 raise ClusterSpecError(
@@ -208,27 +228,41 @@ class GivenSpec:
         return ", ".join(f"{len(found)} {task_type}" for task_type, found in self.cluster.items() if found)
 
 
+Selector = str | Sequence[str] | None
+"""Which tasks are meant: as `select` takes it, or several such texts; None for those that run cells."""
+
 Shape = ClusterShape | GivenSpec
 Spec = ClusterSpec | GivenSpec
 
 
-def select(selector: str, tasks: Iterable[TaskId]) -> tuple[TaskId, ...]:
+def select(selector: str | Sequence[str], tasks: Iterable[TaskId]) -> tuple[TaskId, ...]:
     """The tasks that `selector` names, in the cluster's order and each once.
 
     Args:
         selector: Comma-separated ``all``, a type, a task, or a range such as ``worker-0:3`` whose
-            end is excluded, as in a Python slice.
+            end is excluded, as in a Python slice; or a list of those; or tasks themselves.
         tasks: The tasks of the cluster.
 
     Raises:
         ClusterSpecError: The selector is empty, malformed, or names a task that is not there.
     """
     present = tuple(tasks)
-    parts = [part.strip() for part in selector.split(",") if part.strip()]
+    parts = [part.strip() for text in _texts_of(selector) for part in text.split(",") if part.strip()]
     if not parts:
         raise ClusterSpecError(f"the selector {selector!r} names no task; {_known(present)}")
     chosen = {task for part in parts for task in _select_part(part, present)}
     return tuple(task for task in present if task in chosen)
+
+
+def _texts_of(selector: object) -> list[str]:
+    """The texts of a selector that may be a list."""
+    if isinstance(selector, str | TaskId):
+        return [str(selector)]
+    if isinstance(selector, Sequence | Set) and all(isinstance(item, str | TaskId) for item in selector):
+        return [str(item) for item in selector]
+    raise ClusterSpecError(
+        f"tasks are named by text, such as 'worker-0' or ['worker-0', 'worker-1'], not by {selector!r}"
+    )
 
 
 def _select_part(part: str, present: tuple[TaskId, ...]) -> list[TaskId]:

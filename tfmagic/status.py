@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from tfmagic import stalls
+from tfmagic import advice, stalls
 from tfmagic.resources import Usage, weigh_process
 from tfmagic.runs import Run, file_size
 from tfmagic.spec import Shape, TaskId
@@ -91,7 +91,7 @@ def status_rows(
         if factor > 1:
             note = f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
         elif usage.paused and word != "stalled":
-            word, note = "paused", f"stopped (SIGSTOP); %tfcluster resume {task} lets it go on"
+            word, note = "paused", advice.here(f"stopped (SIGSTOP); %tfcluster resume {task} lets it go on")
         rows.append(
             {
                 "task": task.name,

@@ -5,23 +5,19 @@
                                              └──→ PackedError ──→ exception, its own class, its frames,
                                                                   notes, cause and context
 
-An exception object travels if it survives the whole round trip on its task, within a time limit: the
-same class, the same message. A class whose constructor does not take what `args` hold is rebuilt from
-its parts. What does not survive becomes a `RemoteError` that is also the nearest class which the
-notebook has; so does one whose class would pull TensorFlow into the notebook's process. Frames, text
-and notes travel in any case.
+What does not survive the way becomes a `RemoteError` that is also the nearest class which the notebook has;
+so does one whose class would pull TensorFlow into the notebook's process, and one whose class makes the
+attributes raise that Python and IPython read. `tfmagic.exceptions` has the object itself. Frames, text and
+notes travel in any case.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import importlib
-import io
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
@@ -29,33 +25,31 @@ from typing import Any
 
 import tblib
 
-from tfmagic import bounded, copies, pickling
+from tfmagic import bounded, copies, exceptions, pickling
 from tfmagic.copies import FrameCopy
 from tfmagic.errors import remote_error
+from tfmagic.exceptions import MAX_SHOWN, Linkable, clip, of_python, put
 from tfmagic.packed import Packed, PackedError
 
 _OUR_FOLDER = os.path.dirname(__file__) + os.sep
+_LOOP = os.path.join("asyncio", "base_events.py")
 _MAX_CHAIN = 20  # a chain of causes longer than this is a loop or a recursion
 _MAX_FRAMES = 200  # of one exception: a recursion's inner and outer ends tell enough
 _MAX_MESSAGE, _MAX_TEXT = 20_000, 1_000_000  # characters that are searched and folded; that are kept
-_TEXT_S, _OBJECT_S = 0.5, 1.0  # for a str(), and for pickling and unpickling
-_STAYS = (io.IOBase, type(threading.Lock()), type(threading.RLock()))  # dill would make new ones
-_LEFT_BEHIND = (  # notes travel by themselves; what AutoGraph notes holds graphs and frames
-    "__notes__",
-    "ag_error_metadata",
-    "ag_pass_through",
-    "_pre_traceback_",
-)
+_MAX_NOTES = 100
+_TEXT_S = 0.5  # for a str()
 
 Rename = Callable[[str], str]
+Keep = Callable[[str], str]
 
 
 def pack_error(
     error: BaseException,
     main: Mapping[str, Any],
-    linkable: Callable[[str], bool],
+    linkable: Linkable,
     where: str,
     cell_file: str = "",
+    keep: Keep | None = None,
 ) -> PackedError:
     """Pack an exception with its chain. Runs in the task; never raises, and ends within seconds.
 
@@ -65,37 +59,52 @@ def pack_error(
         linkable: Whether the notebook has the class bound to this name.
         where: Who raised it, for the note: ``worker-1 (pid 4242, host)``.
         cell_file: The file name of the cell, of which the line is then told.
+        keep: Stores the whole text of an exception that is too long to be shown; returns where it is.
     """
     try:
-        return _pack(error, main, linkable, where, cell_file)
+        return _pack(error, main, linkable, where, cell_file, keep)
     except BaseException as broken:  # a class that makes even its dunders raise
         name = type(error).__qualname__
         message = f"<{name}, which could not be packed: {type(broken).__qualname__}>"
-        text = "".join(traceback.format_tb(_of(error, "__traceback__"))) + f"{name}: {message}\n"
+        text = "".join(traceback.format_tb(of_python(error, "__traceback__"))) + f"{name}: {message}\n"
         return PackedError(name, message, text, None, where, ((name, message),))
 
 
 def _pack(
-    error: BaseException, main: Mapping[str, Any], linkable: Callable[[str], bool], where: str, cell_file: str
+    error: BaseException,
+    main: Mapping[str, Any],
+    linkable: Linkable,
+    where: str,
+    cell_file: str,
+    keep: Keep | None,
 ) -> PackedError:
-    if isinstance(error, KeyboardInterrupt):  # the notebook makes its own
+    if issubclass(type(error), KeyboardInterrupt):  # the notebook makes its own
         text = _format(error, _without_our_handler(without_our_frames(error.__traceback__)))
         line = _line_in(error, cell_file)
-        return PackedError("KeyboardInterrupt", _clip(_message(error)), text, None, where, (), line)
+        return PackedError(
+            "KeyboardInterrupt", clip(_message(error), _MAX_MESSAGE), text, None, where, (), line
+        )
     chain = list(_chain(error))
     messages = [_message(item) for item in chain]
     variables = copies.copy_frames(f for item in chain for f in _frames_of(item))
     parts: dict[int, dict[str, Any]] = {}
     for item, message in zip(reversed(chain), reversed(messages), strict=True):
         parts[id(item)] = _part(item, message, parts, variables, main, linkable)
+    if max(map(len, messages)) > MAX_SHOWN:
+        parts[id(error)]["notes"].append(_note_of_length(error, max(map(len, messages)), keep))
     try:
         packed = pickling.pack(pickling.dumps(parts[id(error)], main, linkable, for_notebook=True))
     except Exception:  # the text is there whatever the objects do
         packed = None
     line = _line_in(error, cell_file)
-    names = tuple((type(item).__qualname__, _clip(text)) for item, text in zip(chain, messages, strict=True))
+    names = tuple(
+        (type(item).__qualname__, clip(text, _MAX_MESSAGE))
+        for item, text in zip(chain, messages, strict=True)
+    )
     text = parts[id(error)]["text"]
-    return PackedError(type(error).__qualname__, _clip(messages[0]), text, packed, where, names, line)
+    return PackedError(
+        type(error).__qualname__, clip(messages[0], _MAX_MESSAGE), text, packed, where, names, line
+    )
 
 
 def unpack_error(
@@ -115,7 +124,7 @@ def unpack_error(
         error = _rebuild(chain, main, rename)
     except Exception:  # a foreign class did something odd: the text is there
         error = remote_error(packed.message, packed.type_name, packed.text)
-    add_note(error, f"raised on {packed.where}")
+    exceptions.add_note(error, f"raised on {packed.where}")
     return error
 
 
@@ -132,20 +141,18 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(item))
         yield item
-        context = None if _of(item, "__suppress_context__") else _of(item, "__context__")
-        waiting += [_of(item, "__cause__"), context]
+        context = None if of_python(item, "__suppress_context__") else of_python(item, "__context__")
+        waiting += [of_python(item, "__cause__"), context]
 
 
-def _of(error: BaseException, name: str) -> Any:
-    """An attribute of Python's own, whatever the class has made of the name."""
-    return getattr(BaseException, name).__get__(error)
-
-
-def _clip(text: str, limit: int = _MAX_MESSAGE) -> str:
-    """The beginning and the end of a long text."""
-    if len(text) <= limit:
-        return text
-    return f"{text[: limit // 2]}\n... {len(text) - limit} characters left out ...\n{text[-limit // 2 :]}"
+def _note_of_length(error: BaseException, length: int, keep: Keep | None) -> str:
+    """Say that the message is shown in part, and where the whole text is."""
+    place = ""
+    if keep is not None:
+        with contextlib.suppress(Exception):  # a full disk, or a class whose text takes too long
+            lines = traceback.format_exception(type(error), error, of_python(error, "__traceback__"))
+            place = f"; the whole text is in {keep(''.join(lines))}"
+    return f"the message has {length:,} characters, of which the beginning and the end are shown{place}"
 
 
 def _part(
@@ -154,21 +161,24 @@ def _part(
     parts: Mapping[int, dict[str, Any]],
     variables: Mapping[int, FrameCopy],
     main: Mapping[str, Any],
-    linkable: Callable[[str], bool],
+    linkable: Linkable,
 ) -> dict[str, Any]:
     """One exception as plain data; the exception object is pickled by itself."""
-    frames = _shortened(without_our_frames(_of(error, "__traceback__")))
-    suppress = _of(error, "__suppress_context__")
+    frames = _shortened(without_our_frames(of_python(error, "__traceback__")))
+    suppress = of_python(error, "__suppress_context__")
+    data, stayed = exceptions.pack_object(error, message, main, linkable)
+    attributes, lost = exceptions.pack_attributes(error, main, linkable) if data is None else (None, [])
     return {
-        "object": _object_bytes(error, message, main, linkable),
+        "object": data,
+        "attributes": attributes,
         "type_name": type(error).__qualname__,
-        "message": _clip(message, _MAX_TEXT),
-        "text": _format(error, frames),
+        "message": clip(message, MAX_SHOWN),
+        "text": _format(error, frames, message),
         "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
         "frames": _plain_frames(frames, variables),
-        "notes": _notes(error),
-        "cause": parts.get(id(_of(error, "__cause__"))),
-        "context": None if suppress else parts.get(id(_of(error, "__context__"))),
+        "notes": _notes(error) + stayed + lost,
+        "cause": parts.get(id(of_python(error, "__cause__"))),
+        "context": None if suppress else parts.get(id(of_python(error, "__context__"))),
         "suppress": suppress,
     }
 
@@ -192,74 +202,19 @@ def _plain_frames(
     return plain
 
 
-def _object_bytes(
-    error: BaseException, message: str, main: Mapping[str, Any], linkable: Callable[[str], bool]
-) -> bytes | None:
-    """The exception object, if it survives the round trip here."""
-    attributes = getattr(error, "__dict__", {})
-    noted = {name: attributes.pop(name) for name in _LEFT_BEHIND if name in attributes}
-    try:
-        for value in (error, _from_parts(error)):
-            if value is None:
-                continue
-            try:
-                trip = functools.partial(_round_trip, value, error, message, main, linkable)
-                return bounded.call(trip, _OBJECT_S)
-            except bounded.TookTooLong:
-                return None
-            except Exception:  # the class' own pickling may raise anything; the parts may do
-                continue
-        return None
-    finally:
-        attributes.update(noted)
-
-
-def _round_trip(
-    value: Any, error: BaseException, message: str, main: Mapping[str, Any], linkable: Callable[[str], bool]
-) -> bytes:
-    stream, buffers, _ = pickling.dumps(value, main, linkable, for_notebook=True, refuse=_STAYS)
-    if buffers:  # an exception that carries big arrays travels as text
-        raise ValueError("it carries large arrays")
-    again = _unwrap(pickling.loads(Packed(data=stream), main))
-    if type(again).__qualname__ != type(error).__qualname__ or str(again) != message:
-        raise TypeError("it came back as something else")
-    return stream
-
-
-def _from_parts(error: BaseException) -> tuple[type, tuple[Any, ...], dict[str, Any]] | None:
-    """Class, arguments and attributes, for a class that only has an odd constructor."""
-    cls = type(error)
-    builtin = _nearest_builtin(cls)
-    if cls.__reduce__ is not builtin.__reduce__ or cls.__reduce_ex__ is not object.__reduce_ex__:
-        return None  # a class that pickles itself, and does it wrong
-    reduced = builtin.__reduce__(error)
-    attributes: Any = reduced[2] if len(reduced) > 2 else None
-    return (cls, tuple(reduced[1]), dict(attributes or {}))
-
-
-def _unwrap(value: Any) -> Any:
-    """The exception itself, or what its parts make."""
-    if not isinstance(value, tuple):
-        return value
-    cls, args, attributes = value
-    builtin = _nearest_builtin(cls)
-    error = builtin.__new__(cls, *args)
-    builtin.__init__(error, *args)
-    vars(error).update(attributes)
-    return error
-
-
-def _nearest_builtin(cls: type) -> Any:
-    return next(c for c in cls.__mro__ if c.__module__ == "builtins")
-
-
 def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Drop the frames of tfmagic above the user's code."""
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
+    """Drop the frames of tfmagic above the user's code, and of the event loop on which a cell is awaited."""
+    while frames is not None and _leads_to_user(frames.tb_frame.f_code):
         if frames.tb_next is None:
             break
         frames = frames.tb_next
     return frames
+
+
+def _leads_to_user(code: CodeType) -> bool:
+    return code.co_filename.startswith(_OUR_FOLDER) or (
+        code.co_name == "run_until_complete" and code.co_filename.endswith(_LOOP)
+    )
 
 
 def _without_our_handler(frames: TracebackType | None) -> TracebackType | None:
@@ -293,7 +248,7 @@ def _linked(entries: list[TracebackType]) -> TracebackType | None:
 
 def _frames_of(error: BaseException) -> list[FrameType]:
     """The frames of the user's code, the innermost first."""
-    frames, found = _shortened(without_our_frames(_of(error, "__traceback__"))), []
+    frames, found = _shortened(without_our_frames(of_python(error, "__traceback__"))), []
     while frames is not None:
         found.append(frames.tb_frame)
         frames = frames.tb_next
@@ -302,7 +257,7 @@ def _frames_of(error: BaseException) -> list[FrameType]:
 
 def _line_in(error: BaseException, file: str) -> int:
     """The line of the innermost frame in `file`; 0 where there is none."""
-    line, frames = 0, _of(error, "__traceback__")
+    line, frames = 0, of_python(error, "__traceback__")
     while frames is not None:
         if frames.tb_frame.f_code.co_filename == file:
             line = frames.tb_lineno
@@ -313,10 +268,12 @@ def _line_in(error: BaseException, file: str) -> int:
 def _notes(error: BaseException) -> list[str]:
     """Its notes as text; what is no text in them is shown as Python shows it."""
     try:
-        notes = bounded.call(lambda: [str(note) for note in error.__notes__], _TEXT_S)
+        given = exceptions.own(error)["__notes__"]
+        more = [f"... {len(given) - _MAX_NOTES} more notes"] if len(given) > _MAX_NOTES else []
+        notes = bounded.call(lambda: [*map(str, given[:_MAX_NOTES]), *more], _TEXT_S)
     except BaseException:  # none, or of a kind that has no text
         return []
-    return [_clip(note) for note in notes]
+    return [clip(note, _MAX_MESSAGE) for note in notes]
 
 
 def _message(error: BaseException) -> str:
@@ -328,13 +285,13 @@ def _message(error: BaseException) -> str:
         return f"<{type(error).__qualname__} whose str() {how}>"
 
 
-def _format(error: BaseException, frames: TracebackType | None) -> str:
+def _format(error: BaseException, frames: TracebackType | None, message: str = "") -> str:
     try:
         made = bounded.call(lambda: traceback.format_exception(type(error), error, frames), 2 * _TEXT_S)
-        return _clip("".join(made), _MAX_TEXT)
-    except BaseException as broken:  # the user's own __str__
+        return clip("".join(made), _MAX_TEXT)
+    except BaseException:  # the user's own __str__, or what the class makes of its attributes
         lines = "".join(traceback.format_tb(frames))
-        return f"{lines}{type(error).__qualname__} (its text could not be made: {type(broken).__name__})\n"
+        return f"{lines}{type(error).__qualname__}: {clip(message, MAX_SHOWN)}\n"
 
 
 # ---- in the notebook ----------------------------------------------------------------------------
@@ -344,20 +301,20 @@ def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> B
     try:
         if part["object"] is None:
             raise ValueError("the exception did not survive pickling")
-        error = _unwrap(pickling.loads(Packed(data=part["object"]), main, import_tensorflow=False))
-        if not isinstance(error, BaseException):
-            raise TypeError("not an exception any more")
+        error = exceptions.unwrap(pickling.loads(Packed(data=part["object"]), main, import_tensorflow=False))
+        if not exceptions.can_be_shown(error):
+            raise TypeError("not an exception any more, or one whose attributes raise")
     except Exception:  # a foreign class did something odd: the text is there
         error = _stand_in(part, main)
     if part["frames"]:
-        _set(error, "__traceback__", _as_traceback(part["frames"], rename))
+        put(error, "__traceback__", _as_traceback(part["frames"], rename))
     if part["notes"]:
-        _set(error, "__notes__", list(part["notes"]))
+        put(error, "__notes__", list(part["notes"]))
     if part["cause"]:
-        _set(error, "__cause__", _rebuild(part["cause"], main, rename))
+        put(error, "__cause__", _rebuild(part["cause"], main, rename))
     if part["context"]:
-        _set(error, "__context__", _rebuild(part["context"], main, rename))
-    _set(error, "__suppress_context__", part["suppress"])
+        put(error, "__context__", _rebuild(part["context"], main, rename))
+    put(error, "__suppress_context__", part["suppress"])
     return error
 
 
@@ -365,9 +322,13 @@ def _stand_in(part: dict[str, Any], main: Mapping[str, Any]) -> BaseException:
     """A `RemoteError` that is also the nearest base class which can be had here."""
     for module, name in part["bases"]:
         base = _find_class(module, name, main)
-        if base is not None:
-            return remote_error(part["message"], part["type_name"], part["text"], base)
-    return remote_error(part["message"], part["type_name"], part["text"])
+        if base is None:
+            continue
+        error = remote_error(part["message"], part["type_name"], part["text"], base)
+        if exceptions.can_be_shown(error):
+            return exceptions.give_attributes(error, part["attributes"], main)
+    error = remote_error(part["message"], part["type_name"], part["text"])
+    return exceptions.give_attributes(error, part["attributes"], main)
 
 
 def _find_class(module: str, name: str, main: Mapping[str, Any]) -> type[BaseException] | None:
@@ -411,15 +372,3 @@ def _as_traceback(
             raised = error.__traceback__.tb_next
             made = TracebackType(made, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
     return made
-
-
-def _set(error: BaseException, name: str, value: Any) -> None:
-    """Set an attribute of Python's own, also where the class forbids it."""
-    BaseException.__setattr__(error, name, value)
-
-
-def add_note(error: BaseException, note: str) -> None:
-    """Add a note, also where the class forbids attributes."""
-    with contextlib.suppress(Exception):  # a class that makes even this raise
-        notes = getattr(error, "__notes__", None)
-        _set(error, "__notes__", [*notes, note] if isinstance(notes, list) else [note])

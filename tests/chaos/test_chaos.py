@@ -5,7 +5,8 @@ lets one fault come at a random moment of it. After each:
 
 - the call has come back, in the graces of the settings and ten seconds;
 - it returned or raised what the fault explains, and nothing else;
-- each task's lines stand in its log without a gap, all of them where the task ended its cell;
+- each task's lines stand in its log without a gap, all of them where the task ended its cell and its log had
+  not reached its limit, which the third flood of a task does: then the log says so, and the cluster is begun anew;
 - the cluster runs the next cell on all tasks, with the variables of those that lived.
 """
 
@@ -34,6 +35,8 @@ LINES = 200
 TIMEOUT_S = 8.0
 GRACES_S = 1.0 + 0.5 + 0.5 + 0.8
 BEYOND_S = 10.0
+LOG_BYTES = 500_000_000  # two floods fit, the third does not
+FLOOD_BLOCKS, BLOCK_BYTES = 200, 1_000_000
 
 
 # ---- cells --------------------------------------------------------------------------------------
@@ -116,8 +119,8 @@ def flood():
     import tfmagic
 
     if tfmagic.current_task().index == 1:
-        block = (b"x" * 99 + b"\n") * 10_000
-        for _ in range(200):
+        block = (b"x" * 99 + b"\n") * (BLOCK_BYTES // 100)
+        for _ in range(FLOOD_BLOCKS):
             os.write(2, block)
     return 7
 
@@ -213,14 +216,36 @@ class Arena:
             elif fault.signal_number and psutil.pid_exists(pid):
                 os.kill(pid, fault.signal_number)
 
-    def check_lines(self, step, where, error):
+    def closed_logs(self):
+        """The tasks whose log has reached its limit: nothing more is kept of them."""
+        at_limit = [task for task in self.cluster.tasks if self.log(task).stat().st_size >= LOG_BYTES]
+        supervisor = self.cluster._life.supervisor
+        wait_until(lambda: supervisor.closed_logs >= set(at_limit))
+        for task in at_limit:
+            wait_until(lambda task=task: self._tail(task).count(b"this log reached its limit"))
+        return set(at_limit)
+
+    def _tail(self, task):
+        with self.log(task).open("rb") as file:
+            file.seek(self.starts[task.name])
+            return file.read()[-1_000_000:]
+
+    def begin_anew(self):
+        """New logs, as the notice in a full one advises."""
+        self.note_pids()
+        self.cluster.stop()
+        self.cluster.start()
+        self.kept = {task.name: [] for task in self.cluster.tasks}
+
+    def check_lines(self, step, where, error, closed):
         for task in self.cluster.tasks:
             with self.log(task).open("rb") as file:
                 file.seek(self.starts[task.name])
                 data = file.read()
             found = [int(n) for n in re.findall(rb"(?m)^step %d line (\d+)$" % step, data)]
             assert found == list(range(len(found))), f"{where}: {task} lost a line of {found}"
-            assert error is not None or len(found) == LINES, f"{where}: {task} has {len(found)} lines"
+            is_whole = error is None and task not in closed
+            assert not is_whole or len(found) == LINES, f"{where}: {task} has {len(found)} lines"
 
     def check_use(self, where):
         """All tasks run the next cell; a process that is still the same has its variables."""
@@ -260,16 +285,23 @@ def _is_loss_of_peer(error, fault):
 @pytest.mark.timeout(60 + 40 * STEPS)
 def test_whatever_happens_is_told_and_the_cluster_goes_on():
     rng = random.Random(SEED)
-    cluster = tfmagic.Cluster(workers=3, failure_grace_s=1.0, stall_s=2.0)
+    cluster = tfmagic.Cluster(workers=3, failure_grace_s=1.0, stall_s=2.0, max_log_bytes=LOG_BYTES)
+    filled = 0
     with cluster:
         arena = Arena(cluster, rng)
         arena.check_use("before")
         plan = [fault for _ in range(STEPS // len(FAULTS) + 1) for fault in rng.sample(FAULTS, len(FAULTS))]
         for step, fault in enumerate(plan[:STEPS], 1):
             where, error = arena.strike(step, fault, rng.choice(CELLS))
-            arena.check_lines(step, where, error)
+            closed = arena.closed_logs()
+            arena.check_lines(step, where, error, closed)
             arena.check_use(where)
+            if closed:
+                filled += 1
+                arena.begin_anew()
         arena.note_pids()
+    floods = sum(fault.ending is flood for fault in plan[:STEPS])
+    assert filled == floods // 3
     wait_until(lambda: not alive(arena.pids), ENDED_S)
 
 

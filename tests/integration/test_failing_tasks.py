@@ -8,6 +8,7 @@ import pytest
 from conftest import wait_until
 
 import tfmagic
+from tfmagic.backends import local
 from tfmagic.errors import RemoteError, TaskDied, TaskTimeoutError
 
 PROMPT_S = 2.0  # beyond the grace, in which the notebook gets its prompt back whatever happens
@@ -188,8 +189,22 @@ def test_a_crash_in_native_code_carries_the_python_stack():
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("os._exit(3)", "exited with code 3"), ("os.abort()", "SIGABRT"), ("os.kill(os.getpid(), 10)", None)],
-    ids=["exit", "abort", "usr1"],
+    [
+        ("os._exit(3)", "exited with code 3"),
+        ("os.abort()", "SIGABRT"),
+        ("os.kill(os.getpid(), 10)", None),
+        (
+            "os.closerange(3, 200)",
+            "was ended by tfmagic: its own part in the task failed with OSError.*Bad file",
+        ),
+        (
+            "import socket, stat\nfor fd in range(3, 100):\n"
+            "    try:\n        if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, b'x' * 100)\n"
+            "    except OSError: pass",
+            "was ended by tfmagic: the control channel carries bytes that tfmagic did not write; the cell wrote",
+        ),
+    ],
+    ids=["exit", "abort", "usr1", "closed", "written"],
 )
 def test_ends_of_every_kind_are_told(notebook, how, words):
     cell = f"%%tfcluster --workers 1\nimport os\n{how}"
@@ -332,6 +347,28 @@ def test_a_cell_that_breaks_the_streams_and_takes_the_signals_breaks_no_later_ce
     assert notebook.ns["r"]["worker-0"] == 1
 
 
+@pytest.mark.parametrize("cell", ["del sys.stdout", "del sys.stderr, sys.stdout", "sys.stdout = None"])
+def test_a_cell_that_takes_the_streams_away_costs_no_later_cell(notebook, cell):
+    notebook.run(f"%%tfcluster --workers 1\nimport sys\nkept = 1\n{cell}")
+    notebook.run("%%tfcluster --out r\nkept")
+    assert notebook.ns["r"]["worker-0"] == 1
+    if cell.startswith("del"):
+        with pytest.raises(RuntimeError, match=r"lost sys\.stdout"):
+            notebook.run("%%tfcluster\nprint(1)")
+
+
+def test_a_process_that_has_closed_its_channel_and_runs_on_is_ended(notebook, monkeypatch):
+    monkeypatch.setattr(local, "_SILENT_S", 0.2)
+    with pytest.raises(TaskDied, match="was ended by tfmagic: its control channel was closed from inside"):
+        notebook.run(
+            "%%tfcluster --workers 1\nimport os, socket, stat, time\none, other = socket.socketpair()\n"
+            "mine = {one.fileno(), other.fileno()}\n"
+            "for fd in set(map(int, os.listdir('/proc/self/fd'))) - mine:\n"
+            "    if os.path.exists(f'/proc/self/fd/{fd}') and stat.S_ISSOCK(os.fstat(fd).st_mode):\n"
+            "        os.dup2(other.fileno(), fd)\ntime.sleep(600)"
+        )
+
+
 def test_a_fork_that_a_cell_makes_is_not_the_task(notebook):
     out = notebook.run(
         "%%tfcluster --workers 1 --out r\nimport os\npid = os.fork()\nif pid == 0:\n    raise ValueError('in child')\n"
@@ -355,10 +392,22 @@ def test_a_call_refuses_a_time_limit_that_is_none(cluster_of_module, timeout):
         cluster_of_module.run(int, timeout=timeout)
 
 
-@pytest.mark.parametrize("call", ["quit()", "exit()", "import sys; sys.exit(3)"])
-def test_leaving_a_cell_keeps_the_task(notebook, call):
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("quit()", ""),
+        ("exit()", ""),
+        ("import sys; sys.exit(3)", "3"),
+        ("import sys; sys.exit(0)", "0"),
+        ("import sys; sys.exit('')", "''"),
+        ("raise SystemExit([])", r"\[\]"),
+    ],
+)
+def test_leaving_a_cell_keeps_the_task(notebook, call, told):
     notebook.run("%%tfcluster --workers 1\nkept = 1")
-    with pytest.raises(RemoteError, match="the task and its variables are kept"):
+    with pytest.raises(
+        RemoteError, match=rf"called sys\.exit\({told}\); the task and its variables are kept"
+    ):
         notebook.run(f"%%tfcluster\n{call}")
     notebook.run("%%tfcluster --out r\nkept")
     assert notebook.ns["r"]["worker-0"] == 1

@@ -29,12 +29,39 @@ def two(notebook):
 
 def test_a_crash_on_purpose_is_told_as_one(two):
     two.run("%tfcluster kill worker-1 --signal SEGV")
-    wait_until(lambda: two.cluster().status()[1]["state"] == "dead")
+    assert two.cluster().status()[1]["state"] == "dead"
     with pytest.raises(TaskDied, match="worker-1 was ended by SIGSEGV"):
         two.run("%%tfcluster --view quiet\n1")
     assert "worker-1 came back" in two.run("%tfcluster revive")
     two.run("%tfcluster kill worker-0 worker-1")
     assert [row["state"] for row in two.cluster().status()] == ["dead", "dead"]
+
+
+def test_a_task_that_was_preempted_can_be_revived_at_once(two):
+    for _ in range(5):
+        two.run("%tfcluster preempt worker-1")
+        assert "worker-1 came back" in two.run("%tfcluster revive")
+
+
+def test_a_preempted_task_that_saves_first_is_named_by_revive(two):
+    two.run(
+        "%%tfcluster --on worker-1\nimport signal\nsignal.signal(signal.SIGTERM, lambda *_: None)\nkept = 1"
+    )
+    two.run("%tfcluster preempt worker-1")
+    told = two.run("%tfcluster revive")
+    assert "no task is dead yet; worker-1 caught the signal to end" in told
+    two.run("%%tfcluster --on worker-1 --out r\nkept")
+    assert two.ns["r"]["worker-1"] == 1
+
+
+def test_start_says_which_tasks_of_a_cluster_are_dead(two):
+    two.run("%tfcluster kill worker-1")
+    told = two.run("%tfcluster start")
+    assert "runs: worker-0; dead: worker-1. Bring them back with  %tfcluster revive" in told
+    two.run("%tfcluster kill worker-0")
+    assert "has no task that runs; dead: worker-0, worker-1." in two.run("%tfcluster start")
+    assert "worker-0, worker-1 came back" in two.run("%tfcluster revive")
+    assert "runs: worker-0, worker-1\n" in two.run("%tfcluster start")
 
 
 def test_a_fault_can_come_while_a_cell_runs(two):
@@ -148,7 +175,7 @@ def test_faults_of_tasks_that_are_not_there_are_refused(two):
     with pytest.raises(UsageError, match="1 to 100 times slower, not 0.5 times"):
         two.run("%tfcluster slow worker-0 0.5")
     two.run("%tfcluster kill worker-0")
-    with pytest.raises(TfmagicError, match="worker-0 has no process.*%tfcluster revive"):
+    with pytest.raises(TfmagicError, match="worker-0 has no process.*tfcluster.revive"):
         two.run("%tfcluster pause all")
 
 

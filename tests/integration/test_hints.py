@@ -5,6 +5,7 @@ import socket
 import pytest
 
 import tfmagic
+from tfmagic.advice import here
 from tfmagic.hints import HINTS
 
 GIVEN: set[str] = set()  # the advice that the tests of this file got
@@ -152,7 +153,7 @@ def test_a_strategy_without_parameter_servers_is_created_on_one():
 
 
 def test_a_strategy_with_parameter_servers_is_created_without_them(cluster_of_module):
-    assert "--ps 1" in hint_of(cluster_of_module, create_coordinator)
+    assert "ps=1" in hint_of(cluster_of_module, create_coordinator)
 
 
 def test_model_and_optimizer_are_created_outside_the_scope(cluster_of_module):
@@ -785,4 +786,4 @@ def test_every_hint_was_given_by_a_trap_above():
     tests = {name for name in globals() if name.startswith("test_")}
     if tests - RAN:
         pytest.skip("not every trap of this file was tried")
-    assert {hint.advice for hint in HINTS} <= GIVEN  # and more, where a task says which file it is
+    assert {here(hint.advice) for hint in HINTS} <= GIVEN  # and more, where a task says which file it is

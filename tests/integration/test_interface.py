@@ -16,7 +16,7 @@ import pytest
 from conftest import wait_until
 
 import tfmagic
-from tfmagic.errors import CaptureError, TaskDied, TaskTimeoutError, TfmagicError
+from tfmagic.errors import CaptureError, ClusterSpecError, TaskDied, TaskTimeoutError, TfmagicError
 
 
 @pytest.fixture(scope="module")
@@ -449,3 +449,23 @@ def test_outside_of_tasks_there_is_no_current_task():
         tfmagic.current_task()
     with pytest.raises(TfmagicError, match="barrier\\(\\) is for code that runs on a task"):
         tfmagic.barrier()
+
+
+def test_tasks_may_be_named_by_a_list(cluster_of_module):
+    def who():
+        return tfmagic.current_task().name
+
+    assert list(cluster_of_module.run(who, on=["worker-1"], view="quiet")) == ["worker-1"]
+    assert cluster_of_module.map(who_of, "ab", on=["worker-1"], view="quiet") == ["worker-1", "worker-1"]
+    assert list(cluster_of_module.submit(who, on=("worker-1", "worker-0")).result(20)) == [
+        "worker-0",
+        "worker-1",
+    ]
+    cluster_of_module.push(listed=3, on=["worker-0"])
+    assert cluster_of_module.pull("listed", on=["worker-0"]) == {"listed": {"worker-0": 3}}
+    with pytest.raises(ClusterSpecError, match="tasks are named by text"):
+        cluster_of_module.run(who, on=[0])
+
+
+def who_of(item):
+    return tfmagic.current_task().name

@@ -430,19 +430,28 @@ def test_ctrl_c_ends_pytest_and_every_task(suite):
         ("scope='sesion'", "scope is one of function, class, module, session, not 'sesion'"),
     ],
 )
-def test_a_marker_that_makes_no_sense_is_an_error_of_the_collection(suite, arguments, problem):
+def test_a_marker_that_makes_no_sense_is_an_error_of_its_test_alone(suite, arguments, problem):
     suite.makepyfile(
-        test_bad=f"import pytest\n@pytest.mark.tfcluster({arguments})\ndef test_bad(tfcluster): pass",
+        test_bad=f"import pytest\n@pytest.mark.tfcluster({arguments})\ndef test_bad(tfcluster): pass\n"
+        "def test_beside_it(tfcluster): assert tfcluster.run(int)",
         test_good="def test_good(): pass",
     )
     result = suite.runpytest_subprocess(*FLAGS)
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(
         [
             f"test_bad.py::test_bad: the cluster of its marker tfcluster cannot be made: {problem}",
-            "*1 error in *",
+            "*2 passed, 1 error in *",
         ]
     )
+
+
+def test_the_error_of_a_dead_task_names_what_the_test_can_do(suite):
+    suite.makepyfile("import os\ndef test_bad(tfcluster): tfcluster.run(os._exit, 3)")
+    result = suite.runpytest_subprocess(*FLAGS)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*Go on with:  tfcluster.revive()   (or tfcluster.restart('worker-*'))*"])
+    result.stdout.no_fnmatch_line("*%tfcluster*")
 
 
 def test_a_parameter_that_makes_no_sense_is_an_error_of_its_test(suite):

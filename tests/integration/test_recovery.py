@@ -126,7 +126,7 @@ def test_a_death_between_cells_is_known_at_once_and_the_next_cell_says_so(worker
     pid = workers.status()[1]["pid"]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: workers.status()[1]["state"] == "dead")
-    with pytest.raises(TaskDied, match=r"worker-1 was ended by SIGKILL.*(?s:.*)%tfcluster revive"):
+    with pytest.raises(TaskDied, match=r"worker-1 was ended by SIGKILL.*(?s:.*)tfcluster.revive"):
         workers.run(lambda: None, view="quiet")
     workers.revive()
     assert len(workers.run(lambda: 1, view="quiet")) == 3

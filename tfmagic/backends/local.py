@@ -15,6 +15,7 @@ import os
 import selectors
 import signal
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -28,11 +29,14 @@ from tfmagic.identity import Identity
 from tfmagic.launches import ForkTask, TaskForked, TaskReaped
 from tfmagic.orders import Command, TaskBoot
 from tfmagic.packed import Handle, HandleLost
-from tfmagic.runs import Run, file_size
+from tfmagic.runs import GAVE_UP, Run, file_size
 from tfmagic.spec import TaskId
 from tfmagic.wire import Channel, channel_pair, encode
 
 _AWAKE = contextlib.nullcontext()
+_SILENT_S = 5.0  # from the end of a process' channel to its own: memory must be given back, or a core written
+_FOREIGN_WRITER = "the cell wrote to a file descriptor that is not its own"
+_FOREIGN_CLOSER = "the cell closed file descriptors that are not its own, as os.closerange() does"
 
 
 @dataclass(slots=True)
@@ -45,6 +49,8 @@ class _Process:
     pidfd: int = -1
     signals: list[int] = field(default_factory=list)
     ended: bool = False
+    silent_at: float | None = None  # when it closed its end of the channel, while it still ran
+    reason: str = ""  # why it is ended by us
 
 
 class LocalBackend:
@@ -59,6 +65,7 @@ class LocalBackend:
         self._selector = selectors.DefaultSelector()
         self._processes: dict[TaskId, _Process] = {}
         self._blocked: set[TaskId] = set()
+        self._silent: set[TaskId] = set()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed, self._wake_lock = False, threading.RLock()  # a signal handler may wake, too
         self._unreported: list[Event] = []
@@ -148,6 +155,7 @@ class LocalBackend:
                 events += self._serve_task(key.data, mask)
         events += self._unreported
         self._unreported = []
+        self._end_silent()
         return events
 
     def own_pids(self) -> Mapping[str, int]:
@@ -220,10 +228,26 @@ class LocalBackend:
                 events = process.channel.receive_ready()
         except (EOFError, OSError):
             self._close_channel(process)
-        except ProtocolError:
+            process.silent_at = time.monotonic()
+            self._silent.add(task)
+        except ProtocolError as error:
             self._close_channel(process)  # a task that speaks another language is ended
-            self.signal(task, signal.SIGKILL)
+            self._end(task, process, f"{error}; {_FOREIGN_WRITER}")
         return events
+
+    def _end(self, task: TaskId, process: _Process, reason: str) -> None:
+        process.reason = reason
+        self.signal(task, signal.SIGKILL)
+
+    def _end_silent(self) -> None:
+        """End processes that have closed their channel and run on: nobody could reach them any more."""
+        for task in tuple(self._silent):
+            process = self._processes.get(task)
+            if process is None or process.ended or process.silent_at is None:
+                self._silent.discard(task)
+            elif time.monotonic() - process.silent_at > _SILENT_S:
+                self._silent.discard(task)
+                self._end(task, process, f"its control channel was closed from inside; {_FOREIGN_CLOSER}")
 
     def _read_session(self) -> list[Event]:
         assert self._session is not None
@@ -239,9 +263,17 @@ class LocalBackend:
                     events += self._forked(task, attempt, pid, pidfd)
                 case TaskReaped(task, attempt, exit_code, peak_bytes):
                     log_end = file_size(self._run.log_path(task))
-                    ended = TaskExited(task, attempt, exit_code, peak_bytes, log_end)
+                    reason = self._reason_of(task, attempt, exit_code)
+                    ended = TaskExited(task, attempt, exit_code, peak_bytes, log_end, reason)
                     events += self._ended(task, attempt, ended)
         return events
+
+    def _reason_of(self, task: TaskId, attempt: int, exit_code: int) -> str:
+        """Why tfmagic has ended this process: we, or its own last words; "" if neither."""
+        process = self._processes.get(task)
+        if exit_code == -signal.SIGKILL:
+            return process.reason if process is not None and process.attempt == attempt else ""
+        return self._run.last_words(task, attempt) if exit_code == GAVE_UP else ""
 
     def _forked(self, task: TaskId, attempt: int, pid: int, pidfd: Handle) -> list[Event]:
         process = self._processes.get(task)

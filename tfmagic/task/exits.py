@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tfmagic import copies
 from tfmagic.packed import PackedError
@@ -23,15 +23,18 @@ _INTERRUPTED = 130  # as a shell says it: 128 and SIGINT
 
 def exit_code(error: BaseException | None) -> int:
     """The code with which Python ends a program that ended so."""
-    match error:
-        case None | SystemExit(code=None):
-            return 0
-        case SystemExit(code=int(code)):
-            return code & 0xFF
-        case KeyboardInterrupt():
-            return _INTERRUPTED
-        case _:
-            return 1
+    if error is None:
+        return 0
+    kind = type(error)  # isinstance() would ask the user's classes
+    if issubclass(kind, SystemExit):
+        code = code_of(error)
+        return code & 0xFF if isinstance(code, int) else int(code is not None)
+    return _INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1
+
+
+def code_of(error: BaseException) -> Any:
+    """Return what `sys.exit()` was given."""
+    return SystemExit.__dict__["code"].__get__(error)
 
 
 def end_program(error: BaseException | None) -> NoReturn:
@@ -43,8 +46,10 @@ def end_program(error: BaseException | None) -> NoReturn:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the wait for threads, as in any program
     try:
-        if isinstance(error, SystemExit) and not isinstance(error.code, int | None):
-            streams.write_line(str(error.code))
+        if error is not None and issubclass(type(error), SystemExit):
+            code = code_of(error)
+            if not isinstance(code, int | None):
+                streams.write_line(str(code))
         _flush_files()  # first: what follows may take longer than this process is given
         threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls at its end
         atexit._run_exitfuncs()
@@ -72,16 +77,17 @@ def _flush_files() -> None:
 
 def end_child(error: BaseException | None) -> NoReturn:
     """A fork that the cell made, and that came to the cell's end: it is not the task."""
-    if error is not None and not isinstance(error, SystemExit):
+    if error is not None and not issubclass(type(error), SystemExit):
         traceback.print_exception(error)
     streams.flush_all()
     os._exit(exit_code(error))
 
 
-def exit_error(error: SystemExit, where: str) -> PackedError:
+def exit_error(error: BaseException, where: str) -> PackedError:
     """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
+    code = code_of(error)
     message = (
-        f"the cell called sys.exit({'' if error.code is None else copies.text_of(error.code)}); the task "
+        f"the cell called sys.exit({'' if code is None else copies.text_of(code)}); the task "
         "and its variables are kept. Use return or raise to leave a cell, and %tfcluster stop to end the "
         "tasks."
     )

@@ -44,7 +44,7 @@ from tfmagic.orders import (
     WriteFlood,
 )
 from tfmagic.packed import Handle, Packed
-from tfmagic.runs import SCRATCH, attempt_mark
+from tfmagic.runs import GAVE_UP, SCRATCH, attempt_mark, write_last_words
 from tfmagic.spec import TaskId
 from tfmagic.task import collectives, debugger, exits, scopes, streams, waits
 from tfmagic.task.places import Lookout
@@ -56,28 +56,43 @@ from tfmagic.task.waits import StuckWatch
 from tfmagic.wire import Channel
 
 _LINE_MS = 150  # between two looks at the line that the cell is at
+_BROKEN_FROM_INSIDE = "most likely the cell has closed or replaced something that is not its own"
 _WATCH_MS = 20  # between two looks at a main thread whose peer has failed
 
 
 def run_task(fd: int) -> NoReturn:
     """Be a task until the control channel ends. Never returns."""
-    code = 0
+    boot: TaskBoot | None = None
     try:
         channel = Channel(socket.socket(fileno=fd))
-        boot = channel.receive()
-        assert isinstance(boot, TaskBoot)
+        received = channel.receive()
+        assert isinstance(received, TaskBoot)
+        boot = received
         _prepare_process(boot)
         TaskProgram(boot, channel).serve()
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):
         pass  # the kernel is gone; nobody is left to tell
-    except BaseException:  # the log says why, and the start fails with these lines
+    except BaseException as error:  # the log says why, and the start fails with these lines
+        _give_up(boot, error)
+    finally:
+        streams.flush_all()
+        os._exit(0)  # TensorFlow's static destructors and its shutdown barrier may hang
+
+
+def _give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
+    """End this process, since its own part does not work any more, and say so."""
+    if boot is not None:
+        what = f"{type(error).__qualname__}: {error}"
+        write_last_words(
+            boot.stacks_path, f"its own part in the task failed with {what}; {_BROKEN_FROM_INSIDE}"
+        )
+    try:
         import traceback
 
         traceback.print_exc()
-        code = 1
-    finally:
         streams.flush_all()
-        os._exit(code)  # TensorFlow's static destructors and its shutdown barrier may hang
+    finally:
+        os._exit(GAVE_UP)
 
 
 def _prepare_process(boot: TaskBoot) -> None:
@@ -173,13 +188,10 @@ class TaskProgram:
                 self.turns.wait_for_alarm(lambda: self.ended_cell)
                 while self.turns.side_reads:  # until a cell has been handed over
                     self._serve_channel(ready)
-        except (EOFError, OSError):
+        except (EOFError, ConnectionError):
             os._exit(0)  # the kernel is gone
-        except BaseException:  # a task that nobody can reach would only hang
-            import traceback
-
-            traceback.print_exc()
-            os._exit(1)
+        except BaseException as error:  # a task that nobody can reach would only hang
+            _give_up(self.boot, error)
 
     def _serve_channel(self, ready: select.poll) -> None:
         """Do what comes, or look around when nothing does."""
@@ -335,7 +347,7 @@ class TaskProgram:
             exits.end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
-        if cell.exits and isinstance(error, SystemExit):
+        if cell.exits and issubclass(type(error), SystemExit):
             pass  # the exit code says all
         elif error is None:
             self.reports.report_return(cell, attempt.value, seconds)
@@ -398,7 +410,7 @@ class TaskProgram:
     def _execute(self, cell: RunCell) -> Any:
         if not cell.source:
             return None
-        return self.runner.run_source(cell.source, cell.filename, cell.show_value)
+        return self.runner.run_source(cell.source, cell.filename, cell.show_value, cell.prompt)
 
     def _call(self, packed: Packed) -> Any:
         function, args, kwargs = pickling.loads(packed, self.runner.namespace)

@@ -7,13 +7,16 @@ on the main thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic import pickling, tracebacks
+from tfmagic import exceptions, pickling, tracebacks
 from tfmagic.events import CellRaised, CellReturned
 from tfmagic.orders import RunCell, TaskBoot
 from tfmagic.packed import Packed
@@ -21,6 +24,7 @@ from tfmagic.task import collectives, exits, streams, waits
 from tfmagic.task.shell import CellRunner
 from tfmagic.wire import Channel
 
+_OF_HISTORY = re.compile(r"_i?\d+")  # inputs and values of earlier cells, by number
 HOST = socket.gethostname()
 
 
@@ -47,6 +51,7 @@ class Reports:
     def __init__(self, boot: TaskBoot, channel: Channel, runner: CellRunner):
         self._boot, self._channel, self._runner = boot, channel, runner
         self._received: dict[str, Any] = {}
+        self._kept_text = ""
         self._reported: frozenset[str] = frozenset()
 
     def bind(self, packed: Packed) -> None:
@@ -108,11 +113,11 @@ class Reports:
             collectives.note_interrupt(error.__traceback__)
         if type(error).__name__ == "DataLossError":
             _explain_data_loss(error, seconds)
-        if isinstance(error, SystemExit):
+        if issubclass(type(error), SystemExit):  # isinstance() would ask the user's classes
             packed = exits.exit_error(error, where)
         else:
             main, has = self._runner.namespace, self._notebook_has
-            packed = tracebacks.pack_error(error, main, has, where, cell.filename)
+            packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
         if cell.exits:
             sys.stderr.write(packed.text)  # as of any process that ends so
         event = CellRaised(
@@ -130,13 +135,31 @@ class Reports:
         )
         self._channel.send(event)
 
+    def _keep_text(self, text: str) -> str:
+        """Write the text of a failure that is too long for the notebook beside the log; return where it is.
+
+        There is one at a time, since each may be as long as memory allows.
+        """
+        if self._kept_text:
+            with contextlib.suppress(OSError):
+                os.unlink(self._kept_text)
+        folder = os.path.dirname(self._boot.stacks_path)
+        name = f"{self._boot.task}-{self._boot.attempt}-{time.time_ns()}.error.txt"
+        self._kept_text = os.path.join(folder, name)
+        fd = os.open(self._kept_text, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return self._kept_text
+
     def _owned_names(self) -> tuple[str, ...] | None:
         """The names that cells assigned, or None where they are those reported last."""
         received, builtin = self._received, self._runner.builtin_names
         owned = frozenset(
             name
             for name, value in self._runner.namespace.items()
-            if name not in builtin and (name not in received or value is not received[name])
+            if name not in builtin
+            and (name not in received or value is not received[name])
+            and not _OF_HISTORY.fullmatch(name)
         )
         if owned == self._reported:
             return None
@@ -149,4 +172,4 @@ def _explain_data_loss(error: BaseException, seconds: float) -> None:
     from tfmagic.tfrecord import explaining
 
     if told := explaining.explain(error, seconds):
-        tracebacks.add_note(error, f"hint: {told}")
+        exceptions.add_note(error, f"hint: {told}")

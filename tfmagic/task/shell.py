@@ -2,7 +2,9 @@
 
 Running a cell does not go through `InteractiveShell.run_cell` (half a millisecond of hooks, history
 and transformations that the notebook's side has done): `run_source` compiles and executes with the
-shell's own compiler, namespace and display hook.
+shell's own compiler, namespace and display hook. It does what IPython does: each statement is compiled by
+itself, ``from __future__`` holds for later cells, and In, Out, ``_`` and ``_N`` are those of the cells that
+this task has run, under the notebook's numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
+from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell, InteractiveShellABC
 from traitlets.config import Config
 
 Publish = Callable[[dict[str, Any]], None]
@@ -44,10 +46,12 @@ class _TaskDisplayHook(DisplayHook):
     send: Publish
 
     def show(self, value: Any) -> None:
-        """Show the value of a cell's last expression."""
-        builtins._ = value  # type: ignore[attr-defined]
+        """Show the value of a cell's last expression. A `repr` that raises prints its traceback."""
+        self.check_for_underscore()
         data, metadata = self.compute_format_data(value)
-        self.send({"data": data, "metadata": metadata, "transient": {}, "update": False, "value": True})
+        self.update_user_ns(value)
+        if data:
+            self.send({"data": data, "metadata": metadata, "transient": {}, "update": False, "value": True})
 
     def __call__(self, result: Any = None) -> None:
         if result is not None:
@@ -55,10 +59,15 @@ class _TaskDisplayHook(DisplayHook):
 
 
 class TaskShell(InteractiveShell):
-    """An IPython shell without history, terminal or input, whose displays become events."""
+    """An IPython shell without terminal or input, and with no history on disk; its displays become events.
 
-    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        """Errors travel to the notebook; nothing is printed here."""
+    What a cell raises travels to the notebook. What IPython catches itself (a `repr` that raises, ``%time``,
+    ``%run``) it prints, here as everywhere.
+    """
+
+    def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
+        """Print a traceback to the task's log."""
+        print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
 
     ask: Callable[[str, bool], str]
 
@@ -128,35 +137,61 @@ class CellRunner:
         self.builtin_names = frozenset(self.namespace)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run_source(self, source: str, filename: str, show: bool) -> Any:
+    def run_source(self, source: str, filename: str, show: bool, prompt: int = 0) -> Any:
         """Run a cell; the value of its last expression, which is shown where `show` is set.
+
+        Args:
+            prompt: The notebook's number of the cell; 0 for the number after the last one.
 
         Raises:
             BaseException: Whatever the cell raises.
         """
+        shell = self.shell
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-        body = self.shell.compile.ast_parse(source, filename).body
+        self._record(source, filename, prompt)
+        if shell.events.callbacks["pre_run_cell"]:
+            info = ExecutionInfo(source, True, False, True, None)
+            shell.events.trigger("pre_run_cell", info)
+        try:
+            tree = shell.compile.ast_parse(source, filename)
+            return self._run_statements(shell.transform_ast(tree).body, filename, show)
+        finally:
+            shell.events.trigger("post_execute")  # matplotlib's inline figures are shown here
+
+    def _record(self, source: str, filename: str, prompt: int) -> None:
+        """Note a cell in this task's history."""
+        shell, history = self.shell, self.shell.history_manager
+        inputs = history.input_hist_parsed, history.input_hist_raw
+        prompt = prompt or len(inputs[0])
+        for known in inputs:  # cells that ran elsewhere leave gaps; two in one cell of the notebook are one
+            known[prompt:] = [""] * (prompt - len(known))
+        shell.execution_count = prompt + 1
+        shell.compile._filename_map[filename] = prompt
+        history.store_inputs(prompt, source.lstrip("\n"))
+        history.db_input_cache.clear()  # nobody writes it to a file
+
+    def _run_statements(self, body: list[ast.stmt], filename: str, show: bool) -> Any:
+        """Run one statement after the other; the value of the last one, if it is an expression."""
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-        if body:
-            self._execute(ast.Module(body, []), filename, "exec")
-        if last is None:
-            value = None
-        else:
-            value = self._execute(ast.Expression(last.value), filename, "eval")
-            if show and value is not None:
-                self.shell.displayhook.show(value)
-        self.shell.events.trigger("post_execute")  # matplotlib's inline figures are shown here
+        for statement in body:
+            self._execute(ast.Module([statement], []), filename, "exec")
+        if not isinstance(last, ast.Expr):
+            return None
+        value = self._execute(ast.Expression(last.value), filename, "eval")
+        if show and value is not None:
+            self.shell.displayhook.show(value)
         return value
 
     def _execute(self, tree: ast.Module | ast.Expression, filename: str, mode: str) -> Any:
-        flags = self.shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        code = compile(tree, filename, mode, flags, dont_inherit=True)
+        compiler = self.shell.compile
+        with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+            code = compiler(tree, filename, mode)
         result = eval(code, self.namespace)
         return self.wait_for(result) if code.co_flags & inspect.CO_COROUTINE else result
 
     def wait_for(self, coroutine: Any) -> Any:
-        """The result of a coroutine, on the task's own event loop."""
-        if self._loop is None:
+        """The result of a coroutine, on the task's own event loop; on a new one if a cell has closed it."""
+        if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
         future = self._loop.create_task(coroutine)

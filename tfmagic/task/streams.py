@@ -64,9 +64,11 @@ def take_lost_bytes() -> int:
 
 def flush_all() -> None:
     """Write out whatever a buffer still holds."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # a cell may have put anything there
-            stream.flush()  # type: ignore[union-attr]  # None has no flush, and is no harm either
+    if not hasattr(sys, "stderr"):  # a cell has deleted it, and no thread can be started without it
+        sys.stderr = None
+    for name in ("stdout", "stderr"):
+        with contextlib.suppress(Exception):  # a cell may have put anything there, or taken it away
+            getattr(sys, name).flush()
     processes.flush_c_streams()
 
 
@@ -123,7 +125,12 @@ def _make_fast_print(original: Any, stdout: io.TextIOWrapper) -> Any:
 
     def print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: bool = False) -> None:
         """Prints the values to the task's log. As the builtin."""
-        if file is not None or sys.stdout is not stdout or type(end) is not str or type(sep) is not str:
+        if (
+            file is not None
+            or getattr(sys, "stdout", None) is not stdout
+            or type(end) is not str
+            or type(sep) is not str
+        ):
             original(*values, sep=sep, end=end, file=file, flush=flush)
         elif len(values) == 1:
             stdout.write(str(values[0]) + end)
@@ -132,4 +139,5 @@ def _make_fast_print(original: Any, stdout: io.TextIOWrapper) -> Any:
 
     print.__module__ = "builtins"
     print.__qualname__ = "print"
+    print.__doc__, print.__annotations__ = original.__doc__, {}
     return print

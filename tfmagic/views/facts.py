@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tfmagic import stalls
+from tfmagic import advice, stalls
 from tfmagic.deaths import describe_end
 from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.records import CellRecord, ErrorRecord, TaskRecord
@@ -64,7 +64,7 @@ def tell_news(supervisor: Supervisor, cell: CellState) -> str:
         for task, seen in state.tasks.items()
         if seen.phase is Phase.DEAD and seen.end is not None and task not in cell.request.commands
     ]
-    return "; ".join(text for text in (waits, *dead, supervisor.warning) if text)
+    return advice.here("; ".join(text for text in (waits, *dead, supervisor.warning) if text))
 
 
 def find_ending(stage: Stage) -> str:
