@@ -1,12 +1,18 @@
 # make demo runs the main job, make test passes the tests; each sets up what it needs by itself.
 
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+LOCK := $(wildcard requirements/$(MINOR).txt)
+
+# one stamp for each kind of installation, made anew when its packages or the interpreter are others
+DEMO := $(VENV)/.demo-$(MINOR)
+LAB := $(VENV)/.lab-$(MINOR)
+DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo lab test check bench shots clean
+.PHONY: help chaos setup chromium demo lab test check bench shots lock clean
 
 help:
 	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print what its tasks say"
@@ -16,20 +22,27 @@ help:
 	@echo "make chaos  hundreds of random faults, from a seed"
 	@echo "make bench  speed and memory, beside ipyparallel"
 	@echo "make shots  take the screenshots of the docs anew, from the real thing"
+	@echo "make lock   choose the versions that all of these install anew: requirements/"
 
-$(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "tfmagic needs Python 3.11 or newer: $$($(PYTHON) --version)"; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "no venv module: apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+$(DEMO): pyproject.toml $(LOCK)
+	@PYTHON=$(PYTHON) scripts/install demo $(VENV) $(LOCK)
 	@touch $@
 
-setup: $(STAMP)
+# what holds more serves what needs less
+$(LAB): pyproject.toml $(LOCK)
+	@PYTHON=$(PYTHON) scripts/install lab $(VENV) $(LOCK)
+	@touch $(DEMO) $@
 
-demo: $(STAMP)
+$(DEV): pyproject.toml $(LOCK)
+	@PYTHON=$(PYTHON) scripts/install dev $(VENV) $(LOCK)
+	@touch $(DEMO) $(LAB) $@
+
+setup: $(DEV)
+
+demo: $(DEMO)
 	$(BIN)/python scripts/demo.py
 
-lab: $(STAMP)
+lab: $(LAB)
 	$(BIN)/jupyter lab --notebook-dir notebooks notebooks/01-quickstart.ipynb
 
 chromium:
@@ -37,24 +50,27 @@ chromium:
 
 # two at once; a file's tests stay together, so that they share what is costly to start; the slow files, which
 # come first by name, begin first
-test: $(STAMP) chromium
+test: $(DEV) chromium
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+lock:
+	@PYTHON=$(PYTHON) scripts/lock
 
 # CHAOS_SEED=7 make chaos CHAOS_STEPS=1000
 chaos: export CHAOS_STEPS ?= 300
-chaos: $(STAMP)
+chaos: $(DEV)
 	$(BIN)/python -m pytest tests/chaos
 
-check: $(STAMP)
+check: $(DEV)
 	$(BIN)/ruff check tfmagic tests benchmarks scripts
 	$(BIN)/ruff format --check tfmagic tests benchmarks scripts
 	$(BIN)/mypy
 
-bench: $(STAMP) chromium
+bench: $(DEV) chromium
 	$(BIN)/python -m benchmarks
 
-shots: $(STAMP) chromium
+shots: $(DEV) chromium
 	$(BIN)/python scripts/shots.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist
+	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache dist
