@@ -12,12 +12,13 @@ LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo lab test check bench shots lock clean
+.PHONY: help chaos setup chromium demo lab test quick check bench shots lock clean
 
 help:
 	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print what its tasks say"
 	@echo "make lab    open it in JupyterLab"
 	@echo "make test   pass the tests"
+	@echo "make quick  pass a part of them that takes two minutes"
 	@echo "make check  lint, format and types"
 	@echo "make chaos  hundreds of random faults, from a seed"
 	@echo "make bench  speed and memory, beside ipyparallel"
@@ -25,16 +26,16 @@ help:
 	@echo "make lock   choose the versions that all of these install anew: requirements/"
 
 $(DEMO): pyproject.toml $(LOCK)
-	@PYTHON=$(PYTHON) scripts/install demo $(VENV) $(LOCK)
+	@PYTHON=$(PYTHON) scripts/install demo $(VENV)
 	@touch $@
 
 # what holds more serves what needs less
 $(LAB): pyproject.toml $(LOCK)
-	@PYTHON=$(PYTHON) scripts/install lab $(VENV) $(LOCK)
+	@PYTHON=$(PYTHON) scripts/install lab $(VENV)
 	@touch $(DEMO) $@
 
 $(DEV): pyproject.toml $(LOCK)
-	@PYTHON=$(PYTHON) scripts/install dev $(VENV) $(LOCK)
+	@PYTHON=$(PYTHON) scripts/install dev $(VENV)
 	@touch $(DEMO) $(LAB) $@
 
 setup: $(DEV)
@@ -48,10 +49,13 @@ lab: $(LAB)
 chromium:
 	@scripts/install-chromium
 
-# two at once; a file's tests stay together, so that they share what is costly to start; the slow files, which
-# come first by name, begin first
+# the whole suite; then its quick part on Debian's own Python, if that is another version
 test: $(DEV) chromium
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python scripts/suite.py --also /usr/bin/python3
+
+# make quick PYTHON=python3.13 VENV=.venv-3.13
+quick: $(DEV)
+	$(BIN)/python scripts/suite.py --quick
 
 lock:
 	@PYTHON=$(PYTHON) scripts/lock

@@ -1,0 +1,130 @@
+"""Run the tests on one Python after another, and say at the end how each run ended.
+
+`make test` runs the whole suite on the Python of the environment, then the quick part on Debian's own Python
+if that is another version: pickling, for example, differs even between 3.11.2 and 3.11.7. `make quick` and
+`make test-oldest` run the quick part alone. Further arguments go to pytest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST = (3, 11)
+
+# What depends on the version of Python or of a dependency: the protocol, pickling, what is captured from the
+# notebook, tracebacks, and real cells, kernels, strategies and scripts. It takes one or two minutes.
+QUICK = (
+    "tests/integration/test_every_interpreter.py",
+    "tests/integration/test_kernel.py",
+    "tests/notebooks/test_quickstart.py",
+    "tests/contract",
+    "tests/test_capture.py",
+    "tests/test_errors.py",
+    "tests/test_lifecycle.py",
+    "tests/test_names.py",
+    "tests/test_options.py",
+    "tests/test_spec.py",
+    "tests/test_supervisor.py",
+    "tests/test_tracebacks.py",
+    "tests/test_wire.py",
+)
+# Two at once. The tests of a file stay together, since they share what is costly to start. The slow files begin
+# first, since they come first by name.
+AT_ONCE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run of pytest has ended: its exit code, and one line that says so."""
+
+    exit_code: int
+    line: str
+
+
+def main(words: list[str]) -> int:
+    """Run what is asked for; the first exit code of a run that failed, or 0."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="run the quick part alone")
+    parser.add_argument("--also", metavar="PYTHON", help="run the quick part on this one too, if it differs")
+    options, more = parser.parse_known_args(words)
+    results = [passes(sys.executable, more, quick=options.quick)]
+    if options.also:
+        results.append(passes_on_another(options.also, more))
+    print("\n" + "\n".join(f"=== {result.line}" for result in results))
+    return next((result.exit_code for result in results if result.exit_code), 0)
+
+
+def passes(python: str, more: list[str], *, quick: bool, called: str = "") -> Result:
+    """Run the suite, or its quick part, on an interpreter that has what it needs."""
+    version = ".".join(map(str, version_of(python)))
+    what = f"Python {version} ({called or python}), {'quick part' if quick else 'whole suite'}"
+    print(f"\n=== {what}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [python, "-m", "pytest", *AT_ONCE, f"--junitxml={report}", *(QUICK if quick else ()), *more]
+        exit_code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        counts = counts_of(report.read_text("utf-8")) if report.exists() else "no test was run"
+    return Result(exit_code, f"{what}: {'passed' if exit_code == 0 else f'FAILED ({exit_code})'}: {counts}")
+
+
+def counts_of(report: str) -> str:
+    """Return how many tests passed, failed and were skipped, from a report in JUnit's form."""
+    suite = next(ET.fromstring(report).iter("testsuite"))
+    total, *others = (int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped"))
+    told = [f"{n} {name}" for n, name in zip(others, ("failed", "errors", "skipped"), strict=True) if n]
+    return ", ".join([f"{total - sum(others)} passed", *told]) + f" in {float(suite.get('time', 0)):.0f} s"
+
+
+def passes_on_another(python: str, more: list[str]) -> Result:
+    """Run the quick part on an interpreter of another version than ours; else say why it was not run."""
+    if not Path(python).exists():
+        return Result(0, f"{python} is not there, so that no other Python was tried")
+    version = version_of(python)
+    told = f"{python} is Python {'.'.join(map(str, version))}"
+    if version == sys.version_info[:3]:
+        return Result(0, f"{told} as well, so that no other Python was tried")
+    if version < OLDEST:
+        return Result(0, f"{told}: tfmagic needs {'.'.join(map(str, OLDEST))}")
+    environment = ROOT / f".venv-{'.'.join(map(str, version))}"
+    try:
+        prepare(environment, python, version)
+    except subprocess.CalledProcessError as error:
+        return Result(error.returncode or 1, f"{told}: FAILED: no environment could be made for it")
+    return passes(str(environment / "bin" / "python"), more, quick=True, called=python)
+
+
+def version_of(python: str) -> tuple[int, ...]:
+    """Return the version of an interpreter, of three numbers."""
+    code = "import sys; print(*sys.version_info[:3])"
+    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    return tuple(map(int, done.stdout.split()))
+
+
+def prepare(environment: Path, python: str, version: tuple[int, ...]) -> None:
+    """Make an environment for another interpreter.
+
+    It uses the packages of ours if the minor version is the same, so that nothing is installed twice.
+    """
+    minor = ".".join(map(str, version[:2]))
+    if version[:2] != sys.version_info[:2]:
+        install = [ROOT / "scripts" / "install", "dev", environment.name]
+        subprocess.run(install, check=True, env={**os.environ, "PYTHON": python})
+        return
+    print(f"\n{environment.name}: an environment of {python}, with the packages of {sys.prefix}", flush=True)
+    subprocess.run([python, "-m", "venv", "--clear", "--without-pip", environment], check=True)
+    packages = environment / "lib" / f"python{minor}" / "site-packages"
+    ours = sysconfig.get_path("purelib")
+    (packages / "shared.pth").write_text(f"import site; site.addsitedir({ours!r})\n", "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
