@@ -12,13 +12,14 @@ LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo lab test quick check bench shots lock clean
+.PHONY: help chaos setup chromium demo lab test quick test-oldest check bench shots lock clean
 
 help:
 	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print what its tasks say"
 	@echo "make lab    open it in JupyterLab"
 	@echo "make test   pass the tests"
 	@echo "make quick  pass a part of them that takes two minutes"
+	@echo "make test-oldest  pass that part with the oldest versions that pyproject.toml allows"
 	@echo "make check  lint, format and types"
 	@echo "make chaos  hundreds of random faults, from a seed"
 	@echo "make bench  speed and memory, beside ipyparallel"
@@ -56,6 +57,18 @@ test: $(DEV) chromium
 # make quick PYTHON=python3.13 VENV=.venv-3.13
 quick: $(DEV)
 	$(BIN)/python scripts/suite.py --quick
+
+# the lower bounds of pyproject.toml: the quick part, and the files that try what the optional packages are for
+OLDEST := .venv-oldest/.installed
+$(OLDEST): pyproject.toml requirements/oldest.txt
+	@[ $(MINOR) = 3.11 ] || { echo "the oldest versions are for Python 3.11: make test-oldest PYTHON=python3.11"; exit 1; }
+	@PYTHON=$(PYTHON) LOCK=requirements/oldest.txt scripts/install \
+		lab,server,hdf5,tensorboard,remote,keras2,test .venv-oldest
+	@touch $@
+
+test-oldest: $(OLDEST)
+	.venv-oldest/bin/python scripts/suite.py --quick tests/test_hdf5_parts.py tests/test_hdf5_shared.py \
+		tests/test_tfrecord_files.py tests/test_logdir.py tests/test_server_metrics.py tests/test_static_form.py
 
 lock:
 	@PYTHON=$(PYTHON) scripts/lock

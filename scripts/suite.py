@@ -37,8 +37,8 @@ QUICK = (
     "tests/test_tracebacks.py",
     "tests/test_wire.py",
 )
-# Two at once. The tests of a file stay together, since they share what is costly to start. The slow files begin
-# first, since they come first by name.
+# Two at once. The tests of a file stay together, since they share what is costly to start. The slow files come
+# first by name, and so begin first.
 AT_ONCE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
