@@ -37,7 +37,7 @@ QUICK = (
     "tests/test_tracebacks.py",
     "tests/test_wire.py",
 )
-# Two at once. The tests of a file stay together, since they share what is costly to start. The slow files come
+# Two at once. The tests of a file stay together, since they share what is costly to start. The slow files are
 # first by name, and so begin first.
 AT_ONCE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
