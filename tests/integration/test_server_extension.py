@@ -274,7 +274,9 @@ def test_metrics_show_the_running_cluster_whatever_lies_beside_it(server, run, o
     assert value("tfmagic_cluster_up") == 1 and value("tfmagic_task_restarts_total", task="worker-0") == 0
     found = server.metrics()
     assert found["tfmagic_unreadable_runs", frozenset()] == 1
-    assert any(name == "terminal_currently_running_total" for name, _ in found), "the server's own are there, too"
+    assert any(name == "terminal_currently_running_total" for name, _ in found), (
+        "the server's own are there, too"
+    )
     with tfmagic.Cluster(workers=1, name="brief") as brief:
         folder = brief.run_folder
         wait_until(lambda: value("tfmagic_cluster_up", folder) == 1)
