@@ -124,6 +124,8 @@ def prepare(environment: Path, python: str, version: tuple[int, ...]) -> None:
     packages = environment / "lib" / f"python{minor}" / "site-packages"
     ours = sysconfig.get_path("purelib")
     (packages / "shared.pth").write_text(f"import site; site.addsitedir({ours!r})\n", "utf-8")
+    for folder in ("etc", "share"):  # Jupyter's kernels and server extensions
+        (environment / folder).symlink_to(Path(sys.prefix, folder))
 
 
 if __name__ == "__main__":
