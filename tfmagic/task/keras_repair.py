@@ -29,7 +29,11 @@ NOTICE = (
 
 
 def install() -> bool:
-    """Repair Keras in this process; False where its version is not known to be broken."""
+    """Repair Keras in this process.
+
+    Returns False if its version is not known to be broken, or lacks a place that would be repaired. Keras
+    before 3.5 has no `_maybe_symbolic_build`.
+    """
     import keras
 
     version = tuple(int(part) for part in keras.__version__.split(".")[:2])
@@ -39,6 +43,8 @@ def install() -> bool:
 
     needed = ("reduce_per_replica", "_collective_all_reduce_multi_worker")
     if not all(hasattr(trainer, name) for name in needed):
+        return False
+    if not hasattr(trainer.TensorFlowTrainer, "_maybe_symbolic_build"):
         return False
     _repair_build(trainer)
     _repair_reduction(trainer)
