@@ -25,9 +25,12 @@ OLDEST = (3, 11)
 QUICK = (
     "tests/integration/test_every_interpreter.py",
     "tests/integration/test_kernel.py",
+    "tests/integration/test_tf_functions.py",
+    "tests/integration/test_transfers.py",
     "tests/notebooks/test_quickstart.py",
     "tests/contract",
     "tests/test_capture.py",
+    "tests/test_definitions.py",
     "tests/test_errors.py",
     "tests/test_lifecycle.py",
     "tests/test_names.py",
