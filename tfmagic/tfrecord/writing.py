@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import os
 import weakref
 import zlib
@@ -21,7 +20,7 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from tfmagic import context
-from tfmagic.tfrecord import framing, members, shards
+from tfmagic.tfrecord import framing, members, rounds, shards
 from tfmagic.tfrecord.errors import ShardError, ShardExists
 from tfmagic.tfrecord.manifests import Entry, Manifest, write_manifest
 from tfmagic.tfrecord.pending import WRITING, PendingFile
@@ -253,7 +252,7 @@ class ShardWriter:
             for path in set(old) - {*placed, manifest.path}:
                 path.unlink(missing_ok=True)
             manifest.place()
-            _end_round(self._name)
+            rounds.end(self._name)
         except BaseException:
             self.manifest = None
             if manifest is not None:
@@ -348,32 +347,9 @@ class ShardWriter:
     def _write_manifest(self, names: list[ShardName], files: list[RecordFile]) -> PendingFile:
         entries = tuple(file.entry(name.path.name) for name, file in zip(names, files, strict=True))
         packed = "GZIP" if self.compression else ""
-        run = self.run or (_run_of(self._name) if self._is_of_task else "")
+        run = self.run or (rounds.present(self._name) if self._is_of_task else "")
         self.manifest = Manifest(str(names[0].manifest), self.index, self.count, packed, entries, run)
         return write_manifest(self.manifest)
-
-
-_rounds: dict[tuple[str, str], int] = {}  # how often a set was closed under the present mark
-
-
-def _run_of(name: ShardName) -> str:
-    """The id that all tasks give to the run which writes this set now; "" where they run no code together."""
-    mark = context.run_mark()
-    if not mark:
-        return ""
-    _, stem, suffix = name.family
-    key = (mark, f"{os.path.realpath(name.folder)}/{stem}{suffix}")
-    for other in [other for other in _rounds if other[0] != mark]:
-        del _rounds[other]
-    return hashlib.blake2s(f"{key}{_rounds.setdefault(key, 0)}".encode(), digest_size=8).hexdigest()
-
-
-def _end_round(name: ShardName) -> None:
-    """The set was closed: who writes it once more in the same cell begins another run."""
-    _, stem, suffix = name.family
-    key = (context.run_mark(), f"{os.path.realpath(name.folder)}/{stem}{suffix}")
-    if key in _rounds:
-        _rounds[key] += 1
 
 
 _writers: weakref.WeakSet[ShardWriter] = weakref.WeakSet()
