@@ -109,10 +109,10 @@ def without_bridge(frames: TracebackType | None) -> TracebackType | None:
         else:
             kept.append(frames)
         frames = frames.tb_next
+    # IPython leaves the frames of its magics out, too
+    kept = [entry for entry in kept if _IPYTHON not in entry.tb_frame.f_code.co_filename] or kept
     made = None
     for entry in reversed(kept):
-        if made is not None and _IPYTHON in entry.tb_frame.f_code.co_filename:
-            continue  # of a magic that runs the user's code: IPython leaves them out, too
         made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return made
 

@@ -136,6 +136,9 @@ class CellRunner:
         getpass.getpass = self.shell.getpass
         self.builtin_names = frozenset(self.namespace)
         self._loop: asyncio.AbstractEventLoop | None = None
+        history = self.shell.history_manager
+        self._inputs: tuple[list[str], list[str]] = (history.input_hist_parsed, history.input_hist_raw)
+        self._last_inputs = ("", "", "")
 
     def run_source(self, source: str, filename: str, show: bool, prompt: int = 0) -> Any:
         """Run a cell; the value of its last expression, which is shown where `show` is set.
@@ -159,27 +162,42 @@ class CellRunner:
             shell.events.trigger("post_execute")  # matplotlib's inline figures are shown here
 
     def _record(self, source: str, filename: str, prompt: int) -> None:
-        """Note a cell in this task's history."""
-        shell, history = self.shell, self.shell.history_manager
-        inputs = history.input_hist_parsed, history.input_hist_raw
-        prompt = prompt or len(inputs[0])
-        for known in inputs:  # cells that ran elsewhere leave gaps; two in one cell of the notebook are one
-            known[prompt:] = [""] * (prompt - len(known))
+        """Note a cell in this task's history, as IPython's does, but for what goes to a file.
+
+        `HistoryManager.store_inputs` takes ten times as long as an empty cell.
+        """
+        shell, text = self.shell, source.strip("\n")
+        parsed, raw = self._inputs
+        prompt = prompt or len(parsed)
+        for known in (
+            parsed,
+            raw,
+        ):  # cells that ran elsewhere leave gaps; two in one cell of the notebook are one
+            known[prompt:] = [*[""] * (prompt - len(known)), text]
+        before = self._last_inputs
+        self._last_inputs = (text, *before[:2])
+        self.namespace.update({"_i": before[0], "_ii": before[1], "_iii": before[2], f"_i{prompt}": text})
         shell.execution_count = prompt + 1
         shell.compile._filename_map[filename] = prompt
-        history.store_inputs(prompt, source.lstrip("\n"))
-        history.db_input_cache.clear()  # nobody writes it to a file
 
     def _run_statements(self, body: list[ast.stmt], filename: str, show: bool) -> Any:
-        """Run one statement after the other; the value of the last one, if it is an expression."""
-        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+        """Run one statement after the other; the value of the last one, if it is an expression.
+
+        Shown is what IPython's setting `ast_node_interactivity` says: mostly that value.
+        """
+        which = self.shell.ast_node_interactivity
+        if which == "last_expr_or_assign" and body and (name := _assigned_name(body[-1])):
+            body = [*body, ast.fix_missing_locations(ast.copy_location(ast.Expr(name), body[-1]))]
+        value = None
         for statement in body:
-            self._execute(ast.Module([statement], []), filename, "exec")
-        if not isinstance(last, ast.Expr):
-            return None
-        value = self._execute(ast.Expression(last.value), filename, "eval")
-        if show and value is not None:
-            self.shell.displayhook.show(value)
+            is_last = statement is body[-1]
+            if isinstance(statement, ast.Expr) and (is_last or which == "all"):
+                value = self._execute(ast.Expression(statement.value), filename, "eval")
+                if show and value is not None and which != "none":
+                    self.shell.displayhook.show(value)
+            else:
+                self._execute(ast.Module([statement], []), filename, "exec")
+                value = None
         return value
 
     def _execute(self, tree: ast.Module | ast.Expression, filename: str, mode: str) -> Any:
@@ -200,6 +218,17 @@ class CellRunner:
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+
+def _assigned_name(statement: ast.stmt) -> ast.Name | None:
+    """The variable that a statement assigns, to be read."""
+    match statement:
+        case ast.Assign(targets=[*_, ast.Name(id=name)]) | ast.AugAssign(target=ast.Name(id=name)):
+            return ast.Name(name, ast.Load())
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return ast.Name(name, ast.Load())
+        case _:
+            return None
 
 
 def encode_bundle(content: dict[str, Any]) -> bytes:
