@@ -16,16 +16,19 @@ import getpass
 import inspect
 import json
 import linecache
+import re
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
+from IPython.core.autocall import IPyAutocall
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell, InteractiveShellABC
 from traitlets.config import Config
 
+_FIRST_WORD = re.compile(r"[^\W\d]\w*")
 Publish = Callable[[dict[str, Any]], None]
 
 
@@ -149,7 +152,7 @@ class CellRunner:
         Raises:
             BaseException: Whatever the cell raises.
         """
-        shell = self.shell
+        shell, source = self.shell, self._with_automagic(source)
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         self._record(source, filename, prompt)
         if shell.events.callbacks["pre_run_cell"]:
@@ -160,6 +163,22 @@ class CellRunner:
             return self._run_statements(shell.transform_ast(tree).body, filename, show)
         finally:
             shell.events.trigger("post_execute")  # matplotlib's inline figures are shown here
+
+    def _with_automagic(self, source: str) -> str:
+        """The source, in which a single line that begins with a magic's name is a call of it, as in IPython.
+
+        Only here is it known which names are variables; so it is with `exit`.
+        """
+        text = source.strip()
+        word = _FIRST_WORD.match(text)
+        if word is None or "\n" in text or not self.shell.automagic:
+            return source
+        known = self.namespace.get(word[0], getattr(builtins, word[0], None))
+        is_magic = known is None and self.shell.find_line_magic(word[0]) is not None
+        if not is_magic and not isinstance(known, IPyAutocall):
+            return source
+        padding = source[: len(source) - len(source.lstrip("\n"))]
+        return padding + str(self.shell.prefilter_manager.prefilter_lines(text))
 
     def _record(self, source: str, filename: str, prompt: int) -> None:
         """Note a cell in this task's history, as IPython's does, but for what goes to a file.
