@@ -28,16 +28,16 @@ WORDS = {
 
 @pytest.mark.parametrize("text", WORDS)
 def test_in_python_the_next_step_is_a_call(monkeypatch, text):
-    monkeypatch.setattr(advice, "_is_notebook", lambda: False)
+    monkeypatch.setattr(advice, "is_notebook", lambda: False)
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
     assert advice.here(text) == WORDS[text]
     assert str(TfmagicError(text)) == WORDS[text] and str(TaskDied(text)) == WORDS[text]
-    monkeypatch.setattr(advice, "_is_notebook", lambda: True)
+    monkeypatch.setattr(advice, "is_notebook", lambda: True)
     assert advice.here(text) == str(TfmagicError(text)) == text
 
 
 def test_under_pytest_it_is_a_call_of_the_fixture(monkeypatch):
-    monkeypatch.setattr(advice, "_is_notebook", lambda: False)
+    monkeypatch.setattr(advice, "is_notebook", lambda: False)
     assert advice.here("with %tfcluster revive") == "with tfcluster.revive()"
 
 
@@ -73,7 +73,7 @@ def texts_of(path):
 
 
 def test_no_hint_names_a_magic_outside_of_a_notebook(monkeypatch):
-    monkeypatch.setattr(advice, "_is_notebook", lambda: False)
+    monkeypatch.setattr(advice, "is_notebook", lambda: False)
     for hint in hints.HINTS:
         assert not re.search(r"%\w", advice.here(hint.advice)), hint.advice
         assert not re.search(r"%\w", in_a_shell(hint.advice)), hint.advice
@@ -81,7 +81,7 @@ def test_no_hint_names_a_magic_outside_of_a_notebook(monkeypatch):
 
 def test_no_message_of_what_scripts_use_is_left_untranslated(monkeypatch):
     """But for what only notebooks have: panels, the doctor of a notebook, and the magics themselves."""
-    monkeypatch.setattr(advice, "_is_notebook", lambda: False)
+    monkeypatch.setattr(advice, "is_notebook", lambda: False)
     package = Path(tfmagic.__file__).parent
     apart = {"advice", "magic", "commands", "options", "rendering", "detached", "awaiting", "completion"}
     apart |= {"__init__", "context"}  # name both ways

@@ -186,7 +186,7 @@ def test_many_small_ones_over_the_limit_are_all_named(side):
     with pytest.raises(CaptureError) as caught:
         s.send("a", "b", limit=100_000)
     assert "a (str)" in str(caught.value) and "b (str)" in str(caught.value)
-    assert "--push" in str(caught.value)
+    assert "push" in str(caught.value)
 
 
 def test_push_has_no_limit(side):

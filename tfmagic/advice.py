@@ -36,9 +36,12 @@ _PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 )
 
 
+_spoken_for: bool | None = None
+
+
 def here(text: str) -> str:
     """Return a message with its next steps in the words of this process."""
-    if ("%" not in text and " --" not in text) or _is_notebook():
+    if ("%" not in text and " --" not in text) or is_notebook():
         return text
     for pattern, words in _PATTERNS:
         text = re.sub(pattern, words, text)
@@ -49,7 +52,15 @@ def _quoted(tasks: str) -> str:
     return ", ".join(repr(name) for name in tasks.split())
 
 
-def _is_notebook() -> bool:
+def speak_for(in_notebook: bool) -> None:
+    """Take the words of another process: in a task, those of the process that has the cluster."""
+    global _spoken_for
+    _spoken_for = in_notebook
+
+
+def is_notebook() -> bool:
     """Whether magic lines work here: there is an IPython shell, asked without importing IPython."""
+    if _spoken_for is not None:
+        return _spoken_for
     module = sys.modules.get("IPython.core.getipython")
     return module is not None and module.get_ipython() is not None

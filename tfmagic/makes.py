@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tfmagic import environment, origins
+from tfmagic import advice, environment, origins
 from tfmagic.backends.launching import Flavour
 from tfmagic.errors import ClusterSpecError
 from tfmagic.orders import MainScript, TaskBoot
@@ -90,6 +90,7 @@ class Make:
             authkey=_authkey(),
             origins=origins.find_origins(),
             script=self.script,
+            in_notebook=advice.is_notebook(),
         )
 
 

@@ -42,8 +42,8 @@ class TaskBoot:
     """First message to a new task process: who it is and how it is set up.
 
     `starts_servers`: ps and worker tasks serve by themselves, where there is a ps. `is_plain`: nothing is
-    done for TensorFlow's strategies. `authkey` lets it reach the managers of the user's `multiprocessing`.
-    `script` is imported before the first call.
+    done for TensorFlow's strategies. `in_notebook`: magics are what messages advise. `authkey` lets it reach
+    the managers of the user's `multiprocessing`. `script` is imported before the first call.
     """
 
     task: TaskId
@@ -64,6 +64,7 @@ class TaskBoot:
     authkey: bytes = b""
     origins: tuple[Origin, ...] = ()
     script: MainScript | None = None
+    in_notebook: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def shown_name(filename: str) -> str:
         return filename
     alias = f"<{filename}>"
     linecache.cache[alias] = linecache.cache[filename]
-    shell = _shell()
+    shell = find_shell()
     names = getattr(getattr(shell, "compile", None), "_filename_map", None)
     if names is not None and filename in names:  # private to IPython: gives the header "Cell In[7]"
         names[alias] = names[filename]
@@ -46,13 +46,13 @@ def shown_name(filename: str) -> str:
 
 def prompt_of(filename: str) -> int:
     """The number that the notebook shows of the cell with this file name; 0 where it has none."""
-    names = getattr(getattr(_shell(), "compile", None), "_filename_map", {})
+    names = getattr(getattr(find_shell(), "compile", None), "_filename_map", {})
     return int(names.get(filename, 0))
 
 
 def name_cells(text: str) -> str:
     """Stacks as text with the cells under the notebook's names: ``Cell In[7], line 5``."""
-    names = getattr(getattr(_shell(), "compile", None), "_filename_map", {})
+    names = getattr(getattr(find_shell(), "compile", None), "_filename_map", {})
 
     def named(found: re.Match[str]) -> str:
         return f"Cell In[{names[found[1]]}]" if found[1] in names else found[0]
@@ -63,7 +63,7 @@ def name_cells(text: str) -> str:
 def dress(error: BaseException) -> BaseException:
     """Let IPython, where there is one, show the error without the frames that brought it here."""
     shows_itself = error.__traceback__ is None and hasattr(type(error), "_render_traceback_")
-    if _shell() is not None and not shows_itself:
+    if find_shell() is not None and not shows_itself:
         with contextlib.suppress(Exception):  # a property, perhaps
             BaseException.__setattr__(error, "_render_traceback_", TracebackRenderer(error))
     return error
@@ -76,7 +76,7 @@ class TracebackRenderer:
         self._error = error
 
     def __call__(self) -> list[str]:
-        error, shell = self._error, _shell()
+        error, shell = self._error, find_shell()
         frames = without_bridge(error.__traceback__)
         try:
             tb = shell.InteractiveTB
@@ -109,10 +109,10 @@ def without_bridge(frames: TracebackType | None) -> TracebackType | None:
         else:
             kept.append(frames)
         frames = frames.tb_next
+    # IPython leaves the frames of its magics out, too
+    kept = [entry for entry in kept if _IPYTHON not in entry.tb_frame.f_code.co_filename] or kept
     made = None
     for entry in reversed(kept):
-        if made is not None and _IPYTHON in entry.tb_frame.f_code.co_filename:
-            continue  # of a magic that runs the user's code: IPython leaves them out, too
         made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return made
 
@@ -125,7 +125,7 @@ def _is_bridge(entry: TracebackType) -> bool:
     return is_call or _IPYTHON in code.co_filename
 
 
-def _shell() -> Any:
+def find_shell() -> Any:
     """The IPython shell of this process, asked without importing IPython."""
     module = sys.modules.get("IPython.core.getipython")
     return module.get_ipython() if module is not None else None

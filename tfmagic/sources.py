@@ -95,9 +95,23 @@ def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
     source = "\n" * (blank - _leading_blank_lines(source)) + source
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are the task's to tell, once
-        tree = _check(source)
+        try:
+            tree = _check(source)
+        except SyntaxError:
+            if (expanded := _with_automagic(source)) == source:
+                raise
+            source, tree = expanded, _check(expanded)
     reads = names_read(tree, source).union(*map(_names_in_magic, ast.walk(tree)))
     return source, frozenset(reads), not _ends_in_semicolon(text)
+
+
+def _with_automagic(source: str) -> str:
+    """The source, in which a single line such as ``cd /tmp``, which is no Python, is a call of a magic."""
+    shell, text = rendering.find_shell(), source.strip()
+    if shell is None or "\n" in text or not shell.automagic:
+        return source
+    padding = source[: len(source) - len(source.lstrip("\n"))]
+    return padding + str(shell.prefilter_manager.prefilter_lines(text))
 
 
 def _leading_blank_lines(text: str) -> int:

@@ -357,6 +357,13 @@ def test_a_cell_that_takes_the_streams_away_costs_no_later_cell(notebook, cell):
             notebook.run("%%tfcluster\nprint(1)")
 
 
+def test_a_cell_that_closes_the_event_loop_costs_no_later_cell(notebook):
+    notebook.run("%%tfcluster --workers 1\nimport asyncio\nawait asyncio.sleep(0)\nkept = 1")
+    notebook.run("%%tfcluster\nasyncio.get_event_loop().close()")
+    notebook.run("%%tfcluster --out r\nawait asyncio.sleep(0, kept)")
+    assert notebook.ns["r"]["worker-0"] == 1
+
+
 def test_a_process_that_has_closed_its_channel_and_runs_on_is_ended(notebook, monkeypatch):
     monkeypatch.setattr(local, "_SILENT_S", 0.2)
     with pytest.raises(TaskDied, match="was ended by tfmagic: its control channel was closed from inside"):

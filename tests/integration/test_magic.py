@@ -345,7 +345,7 @@ def test_env_that_is_read_at_import_gets_a_fresh_interpreter(notebook):
 
 def test_more_tasks_than_memory_allows_start_nothing(notebook):
     with pytest.raises(LaunchError, match=r"nothing was started\. Up to \d+ tasks fit"):
-        notebook.run("%%tfcluster --workers 100000\n1")
+        notebook.run("%%tfcluster --workers 20000\n1")
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(notebook, monkeypatch, tmp_path):

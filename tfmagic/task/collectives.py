@@ -33,6 +33,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from tfmagic import advice
 from tfmagic.events import FIRST_STRATEGY
 from tfmagic.orders import TaskBoot
 from tfmagic.spec import TaskId
@@ -166,7 +167,7 @@ def take_notice() -> str:
     if not why:
         return ""
     _told = True
-    return (
+    return advice.here(
         f"tfmagic: TensorFlow's collectives were stopped on this task ({why}). A strategy made before "
         "cannot go on: create it again on every task, or give them new processes with "
         "%tfcluster restart"
@@ -204,11 +205,12 @@ def _reset_context(context: Any, why: str) -> Any:
     """
     lost = _objects_of_old_context()
     if lost:
-        raise RuntimeError(
+        told = (
             f"{why}this task has already run TensorFlow ops, and its {', '.join(lost)} would be lost if "
             "tfmagic started the context anew. Create the strategy in the first cell, after:  "
             "%tfcluster restart"
         )
+        raise RuntimeError(advice.here(told))
     old = context._context
     settings = {name: getattr(old, name) for name in _SETTINGS_KEPT if hasattr(old, name)}
     context._reset_context()

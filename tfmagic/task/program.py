@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import context, main_script, origins, pickling
+from tfmagic import advice, context, main_script, origins, pickling
 from tfmagic.errors import TfmagicError
 from tfmagic.events import Displayed, TaskReady, WriterWanted
 from tfmagic.hdf5 import guarding
@@ -100,6 +100,7 @@ def _prepare_process(boot: TaskBoot) -> None:
     os.environ.clear()
     os.environ.update(boot.environ)
     os.environ["TF_CONFIG"] = boot.tf_config
+    advice.speak_for(boot.in_notebook)
     sys.path[:] = boot.sys_path
     origins.install(boot.origins)
     sys.argv = [""]
@@ -229,11 +230,12 @@ class TaskProgram:
             case AnswerInput():
                 self.keyboard.type(command)
             case CloseLog(limit_bytes):
-                streams.discard_output(
+                notice = (
                     f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
                     "(TFCluster.max_log_bytes); what follows is not kept. A new cluster has new logs:  "
                     "%tfcluster stop, then start]\n"
                 )
+                streams.discard_output(advice.here(notice))
             case WriteFlood(size_bytes):
                 threading.Thread(
                     target=streams.flood, args=(size_bytes,), name="tfmagic-flood", daemon=True

@@ -24,7 +24,7 @@ from tfmagic.task import collectives, exits, streams, waits
 from tfmagic.task.shell import CellRunner
 from tfmagic.wire import Channel
 
-_OF_HISTORY = re.compile(r"_i?\d+")  # inputs and values of earlier cells, by number
+_OF_HISTORY = re.compile(r"_i?\d+|_i{1,3}|_{1,3}")  # inputs and values of earlier cells
 HOST = socket.gethostname()
 
 

@@ -16,16 +16,19 @@ import getpass
 import inspect
 import json
 import linecache
+import re
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
+from IPython.core.autocall import IPyAutocall
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell, InteractiveShellABC
 from traitlets.config import Config
 
+_FIRST_WORD = re.compile(r"[^\W\d]\w*")
 Publish = Callable[[dict[str, Any]], None]
 
 
@@ -136,6 +139,9 @@ class CellRunner:
         getpass.getpass = self.shell.getpass
         self.builtin_names = frozenset(self.namespace)
         self._loop: asyncio.AbstractEventLoop | None = None
+        history = self.shell.history_manager
+        self._inputs: tuple[list[str], list[str]] = (history.input_hist_parsed, history.input_hist_raw)
+        self._last_inputs = ("", "", "")
 
     def run_source(self, source: str, filename: str, show: bool, prompt: int = 0) -> Any:
         """Run a cell; the value of its last expression, which is shown where `show` is set.
@@ -146,7 +152,7 @@ class CellRunner:
         Raises:
             BaseException: Whatever the cell raises.
         """
-        shell = self.shell
+        shell, source = self.shell, self._with_automagic(source)
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         self._record(source, filename, prompt)
         if shell.events.callbacks["pre_run_cell"]:
@@ -158,28 +164,59 @@ class CellRunner:
         finally:
             shell.events.trigger("post_execute")  # matplotlib's inline figures are shown here
 
+    def _with_automagic(self, source: str) -> str:
+        """The source, in which a single line that begins with a magic's name is a call of it, as in IPython.
+
+        Only here is it known which names are variables; so it is with `exit`.
+        """
+        text = source.strip()
+        word = _FIRST_WORD.match(text)
+        if word is None or "\n" in text or not self.shell.automagic:
+            return source
+        known = self.namespace.get(word[0], getattr(builtins, word[0], None))
+        is_magic = known is None and self.shell.find_line_magic(word[0]) is not None
+        if not is_magic and not isinstance(known, IPyAutocall):
+            return source
+        padding = source[: len(source) - len(source.lstrip("\n"))]
+        return padding + str(self.shell.prefilter_manager.prefilter_lines(text))
+
     def _record(self, source: str, filename: str, prompt: int) -> None:
-        """Note a cell in this task's history."""
-        shell, history = self.shell, self.shell.history_manager
-        inputs = history.input_hist_parsed, history.input_hist_raw
-        prompt = prompt or len(inputs[0])
-        for known in inputs:  # cells that ran elsewhere leave gaps; two in one cell of the notebook are one
-            known[prompt:] = [""] * (prompt - len(known))
+        """Note a cell in this task's history, as IPython's does, but for what goes to a file.
+
+        `HistoryManager.store_inputs` takes ten times as long as an empty cell.
+        """
+        shell, text = self.shell, source.strip("\n")
+        parsed, raw = self._inputs
+        prompt = prompt or len(parsed)
+        for known in (
+            parsed,
+            raw,
+        ):  # cells that ran elsewhere leave gaps; two in one cell of the notebook are one
+            known[prompt:] = [*[""] * (prompt - len(known)), text]
+        before = self._last_inputs
+        self._last_inputs = (text, *before[:2])
+        self.namespace.update({"_i": before[0], "_ii": before[1], "_iii": before[2], f"_i{prompt}": text})
         shell.execution_count = prompt + 1
         shell.compile._filename_map[filename] = prompt
-        history.store_inputs(prompt, source.lstrip("\n"))
-        history.db_input_cache.clear()  # nobody writes it to a file
 
     def _run_statements(self, body: list[ast.stmt], filename: str, show: bool) -> Any:
-        """Run one statement after the other; the value of the last one, if it is an expression."""
-        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+        """Run one statement after the other; the value of the last one, if it is an expression.
+
+        Shown is what IPython's setting `ast_node_interactivity` says: mostly that value.
+        """
+        which = self.shell.ast_node_interactivity
+        if which == "last_expr_or_assign" and body and (name := _assigned_name(body[-1])):
+            body = [*body, ast.fix_missing_locations(ast.copy_location(ast.Expr(name), body[-1]))]
+        value = None
         for statement in body:
-            self._execute(ast.Module([statement], []), filename, "exec")
-        if not isinstance(last, ast.Expr):
-            return None
-        value = self._execute(ast.Expression(last.value), filename, "eval")
-        if show and value is not None:
-            self.shell.displayhook.show(value)
+            is_last = statement is body[-1]
+            if isinstance(statement, ast.Expr) and (is_last or which == "all"):
+                value = self._execute(ast.Expression(statement.value), filename, "eval")
+                if show and value is not None and which != "none":
+                    self.shell.displayhook.show(value)
+            else:
+                self._execute(ast.Module([statement], []), filename, "exec")
+                value = None
         return value
 
     def _execute(self, tree: ast.Module | ast.Expression, filename: str, mode: str) -> Any:
@@ -200,6 +237,17 @@ class CellRunner:
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+
+def _assigned_name(statement: ast.stmt) -> ast.Name | None:
+    """The variable that a statement assigns, to be read."""
+    match statement:
+        case ast.Assign(targets=[*_, ast.Name(id=name)]) | ast.AugAssign(target=ast.Name(id=name)):
+            return ast.Name(name, ast.Load())
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return ast.Name(name, ast.Load())
+        case _:
+            return None
 
 
 def encode_bundle(content: dict[str, Any]) -> bytes:
