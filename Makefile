@@ -13,7 +13,7 @@ help:
 	@echo "make lab    open it in JupyterLab"
 	@echo "make test   pass the tests"
 	@echo "make check  lint, format and types"
-	@echo "make chaos  hundreds of random faults, from a seed"
+	@echo "make chaos  hundreds of random faults, from a seed; thousands of programs with and without tfmagic"
 	@echo "make bench  speed and memory, beside ipyparallel"
 	@echo "make shots  take the screenshots of the docs anew, from the real thing"
 
@@ -40,10 +40,12 @@ chromium:
 test: $(STAMP) chromium
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# CHAOS_SEED=7 make chaos CHAOS_STEPS=1000
+# CHAOS_SEED=7 make chaos CHAOS_STEPS=1000; then every docstring example and many generated programs
 chaos: export CHAOS_STEPS ?= 300
+chaos: export SAME ?= all
 chaos: $(STAMP)
 	$(BIN)/python -m pytest tests/chaos
+	$(BIN)/python -m pytest tests/same/test_docstrings.py tests/same/test_generated.py
 
 check: $(STAMP)
 	$(BIN)/ruff check tfmagic tests benchmarks scripts
