@@ -1,0 +1,77 @@
+"""What differs between two behaviours of a program, by aspect."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from typing import Any
+
+from differences import REFUSED
+from sides import Behaviour, Observation
+
+_NEEDS_TENSORFLOW = re.compile("stays on its task: it needs .*, and this process has not imported TensorFlow")
+_FOREIGN = re.compile(r"^(tensorflow|keras|tf_keras)\..*\.|^tfmagic\.errors\.(?=\w+Error$)")
+ASPECTS = ("printed", "displayed", "value", "error", "rendered", "names")
+
+
+def find_differences(bare: Behaviour, ours: Behaviour) -> dict[str, str]:
+    """Return, by aspect, what differs; empty where nothing does."""
+    found: dict[str, str] = {}
+    for number, (one, other) in enumerate(zip(bare.cells, ours.cells, strict=True), 1):
+        for aspect in ASPECTS[:-1]:
+            if aspect == "rendered":  # a plain IPython may name a later line of the cell, that of its frame
+                left, right = [], _part_rendered(other, one)
+            else:
+                left, right = _part(one, other, aspect), _part(other, one, aspect)
+            if left != right and aspect not in found:
+                found[aspect] = f"cell {number}:\n{_show(left, right)}"
+    if bare.names != ours.names:
+        shared = {n for n, v in bare.names.items() if ours.names.get(n) == v}
+        left_names = {n: v for n, v in bare.names.items() if n not in shared}
+        found["names"] = _show(left_names, {n: v for n, v in ours.names.items() if n not in shared})
+    return found
+
+
+def is_refused(ours: Behaviour) -> bool:
+    """Whether a cell was refused for variables all of which belong to their process."""
+    refusals = [
+        error for cell in ours.cells for error in cell.error if error["type"].endswith("CaptureError")
+    ]
+    kinds = [
+        kind
+        for error in refusals
+        for kind in re.findall(r"^  \w+ \((\w+)\): ", error["message"], re.MULTILINE)
+    ]
+    return bool(kinds) and set(kinds) <= REFUSED
+
+
+def _error_as_raised(error: dict[str, Any]) -> dict[str, Any]:
+    """The error; one of TensorFlow's has a stand-in of the same name where TensorFlow is not imported."""
+    kind = error["type"]
+    stands_in = kind.startswith("tfmagic.errors.") and not hasattr(builtins, kind.rpartition(".")[2])
+    return {**error, "type": _FOREIGN.sub("", kind) if stands_in or "tfmagic" not in kind else kind}
+
+
+def _part_rendered(ours: Observation, bare: Observation) -> Any:
+    """The lines of the error that its rendered form leaves out, where the other one names any at all."""
+    lines = {str(line) for error in ours.error for line, _ in error["lines"]}
+    return sorted(lines - set(ours.cell_lines)) if bare.cell_lines else []
+
+
+def _part(observation: Observation, other: Observation, aspect: str) -> Any:
+    if aspect == "printed" and (observation.errors_too or other.errors_too):
+        return sorted(set(observation.printed.splitlines()))  # a kernel sends its streams in no certain order
+    if aspect == "value" and _NEEDS_TENSORFLOW.search(observation.value + other.value):
+        return ""
+    if aspect == "error":
+        return [_error_as_raised(error) for error in observation.error]
+    return getattr(observation, aspect)
+
+
+def _show(bare: Any, ours: Any) -> str:
+    return f"  without tfmagic: {_cut(bare)}\n  on a task:       {_cut(ours)}"
+
+
+def _cut(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 1500 else f"{text[:1500]}… ({len(text)} characters)"
