@@ -298,7 +298,7 @@ def test_here_is_no_trouble():
 def test_what_a_start_refuses_is_said_by_the_start_alone(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TFMAGIC_STATE_DIR", str(tmp_path / "file"))
-    huge = case(workers=100_000)
+    huge = case(workers=20_000)
     assert any(f.told_by_start for f in doctor.examine(huge))
     told = " ".join(f.what for f in doctor.troubles(huge))
     assert "memory: " not in told and "state folder" not in told

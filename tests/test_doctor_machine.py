@@ -59,7 +59,7 @@ def test_memory_is_told_with_how_many_tasks_fit():
 
 
 def test_too_little_memory_is_refused_as_a_start_does_it():
-    found = one(machine.memory_room(case(workers=50_000)))
+    found = one(machine.memory_room(case(workers=20_000)))
     assert found.severity is Severity.TROUBLE and found.told_by_start
     assert "Up to" in found.advice
 
@@ -241,7 +241,7 @@ def test_ports_that_run_out_are_named():
 
 def test_more_tasks_than_the_system_has_ports_are_named():
     assert one(network.loopback(case(workers=10_000))).severity is Severity.FINE
-    found = one(network.loopback(case(workers=70_000)))
+    found = one(network.loopback(case(workers=60_000)))
     assert found.told_by_start and "the system hands out" in found.what
 
 

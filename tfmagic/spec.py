@@ -16,7 +16,9 @@ from tfmagic.errors import ClusterSpecError
 TASK_TYPES = ("chief", "worker", "ps", "evaluator")
 """The task types of TF_CONFIG, in the order in which results and displays list them."""
 
-_MOST_TASKS = 28_000  # Linux hands out 28,232 ports (net.ipv4.ip_local_port_range), one for each task
+_MOST_TASKS = (
+    65_000  # a machine has 65,535 ports, and each task needs one; the doctor knows how many are free
+)
 _NAME = re.compile(r"\w[\w.+ -]{0,99}")
 
 _LOOPBACK = ("localhost:", "127.", "[::1]:")
@@ -100,7 +102,7 @@ class ClusterShape:
             if count > _MOST_TASKS:
                 raise ClusterSpecError(
                     f"{name} cannot be {count}: a cluster has at most {_MOST_TASKS} tasks, since each needs "
-                    "a port of its own, and a machine gives out no more"
+                    "a port of its own, of which a machine has 65,535"
                 )
         for name, flag in (("chief", self.chief), ("evaluator", self.evaluator)):
             if flag not in (True, False):
