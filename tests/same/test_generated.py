@@ -70,33 +70,25 @@ ATOMS = st.one_of(
             "2.5j",
             "range(3)",
             "slice(1, 2)",
-        ]
-        + [
             "np.float32(2.5)",
             "np.arange(6).reshape(2, 3)",
             "np.zeros((0, 2))",
             "np.array(['a', None], dtype=object)",
-        ]
-        + [
             "np.arange(9)[::2]",
             "np.asfortranarray(np.eye(2))",
             "np.array([1, 2], dtype='>i2')",
             "np.bool_(True)",
-        ]
-        + [
             "datetime.date(2026, 1, 2)",
             "datetime.timedelta(1)",
             "decimal.Decimal('1.10')",
             "fractions.Fraction(1, 3)",
-        ]
-        + [
             "pathlib.Path('a/b')",
             "re.compile('a+')",
             "pd.Timestamp('2026-01-01')",
             "pd.Series([1, 2], name='s')",
-        ]
-        + ["pd.DataFrame({'a': [1, 2], 'b': ['x', None]})", "pd.Categorical(['u', 'v'])", "np.dtype('f4')"]
-        + [
+            "pd.DataFrame({'a': [1, 2], 'b': ['x', None]})",
+            "pd.Categorical(['u', 'v'])",
+            "np.dtype('f4')",
             "Call(scale)",
             "Call(make(4))",
             "Call(lambda x: x + level)",
