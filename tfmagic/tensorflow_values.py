@@ -15,6 +15,7 @@ from tfmagic.refusals import StaysHere
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 _FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
 _DATASETS = "tensorflow.python.data.ops.dataset_ops"
+_ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 _TABLES = "tensorflow.python.ops.lookup_ops"
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 
@@ -55,7 +56,20 @@ def reduce(obj: Any) -> Reduced | None:
         return _reduce_dataset(obj)
     if tables is not None and isinstance(obj, tables.LookupInterface):
         raise StaysHere("a lookup table lives in the TensorFlow of this process; make it in the cell")
+    iterators = sys.modules.get(_ITERATORS)
+    if iterators is not None and isinstance(obj, iterators.OwnedIterator):
+        raise StaysHere("an iterator over a tf.data.Dataset stays in its process; call iter() in the cell")
+    tensorflow = sys.modules["tensorflow"]
+    if isinstance(obj, tensorflow.RaggedTensor | tensorflow.SparseTensor | tensorflow.IndexedSlices):
+        parts = tensorflow.nest.flatten(obj, expand_composites=True)
+        return _make_composite, (obj._type_spec, [part.numpy() for part in parts])
     return None
+
+
+def _make_composite(spec: Any, parts: list[Any]) -> Any:
+    import tensorflow as tf
+
+    return tf.nest.pack_sequence_as(spec, [tf.constant(part) for part in parts], expand_composites=True)
 
 
 # ---- tf.function --------------------------------------------------------------------------------

@@ -33,10 +33,6 @@ _LAST_VALUE = _because(
     *["printed", "value", "error"],
 )
 _NEVER_SENT = "what belongs to one process is refused by name before anything runs"
-_LOOP = (
-    "a cell has no running loop outside of await: create_task and get_running_loop fail, asyncio.run works"
-)
-
 MEANT: dict[str, Difference] = {
     "language_expressions: a semicolon hides the value": _SEMICOLON,
     "language_expressions: a value whose repr raises": _LAST_VALUE,
@@ -82,14 +78,10 @@ MEANT: dict[str, Difference] = {
 
 # Found and not mended yet: what is wrong. Whoever mends it takes the entry out: one that no longer differs fails.
 DEFECTS: dict[str, str] = {
-    "language_definitions: asyncio.run within a cell is refused by the running loop": _LOOP,
-    "language_definitions: a task goes on in the next cell": _LOOP,
-    "language_definitions: the running loop is the same in each cell": _LOOP,
     "library: asyncio: a task group with an error": "the parts of an exception group lose their tracebacks",
     "ipython: a magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
     "ipython: a cell magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
     "ipython: the interactivity setting": "InteractiveShell.ast_node_interactivity is not obeyed",
-    "data: pandas: a wide and long frame is shortened": "pandas takes a task for a terminal of 80 columns",
     "scripts: sys.excepthook and threading.excepthook": "sys.excepthook of a script is not called",
     "scripts: a recursion without end": "only 200 frames of a traceback travel: the count of repeats is wrong",
 }

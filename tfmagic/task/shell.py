@@ -73,6 +73,7 @@ class TaskShell(InteractiveShell):
         print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
 
     ask: Callable[[str, bool], str]
+    kernel = None  # pandas takes a shell that does not even have the attribute for a terminal of 80 columns
 
     def raw_input(self, prompt: str = "") -> str:
         """`input()` of a cell: the notebook's keyboard."""
@@ -223,17 +224,27 @@ class CellRunner:
         compiler = self.shell.compile
         with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
             code = compiler(tree, filename, mode)
-        result = eval(code, self.namespace)
-        return self.wait_for(result) if code.co_flags & inspect.CO_COROUTINE else result
+        if code.co_flags & inspect.CO_COROUTINE:
+            return self.wait_for(eval(code, self.namespace))
+        asyncio._set_running_loop(self._open_loop())  # as in a notebook: create_task() works, run() does not
+        try:
+            return eval(code, self.namespace)
+        finally:
+            asyncio._set_running_loop(None)
 
-    def wait_for(self, coroutine: Any) -> Any:
-        """The result of a coroutine, on the task's own event loop; on a new one if a cell has closed it."""
+    def _open_loop(self) -> asyncio.AbstractEventLoop:
+        """The task's own event loop; a new one if a cell has closed it."""
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
-        future = self._loop.create_task(coroutine)
+        return self._loop
+
+    def wait_for(self, coroutine: Any) -> Any:
+        """The result of a coroutine, on the task's own event loop."""
+        loop = self._open_loop()
+        future = loop.create_task(coroutine)
         try:
-            return self._loop.run_until_complete(future)
+            return loop.run_until_complete(future)
         except KeyboardInterrupt:
             future.cancel()
             raise
