@@ -73,7 +73,7 @@ class TaskShell(InteractiveShell):
         print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
 
     ask: Callable[[str, bool], str]
-    kernel = None  # pandas takes a shell that does not even have the attribute for a terminal of 80 columns
+    kernel = None  # pandas takes a shell that does not even have the attribute for a terminal
 
     def raw_input(self, prompt: str = "") -> str:
         """`input()` of a cell: the notebook's keyboard."""
@@ -234,6 +234,8 @@ class CellRunner:
 
     def _open_loop(self) -> asyncio.AbstractEventLoop:
         """The task's own event loop; a new one if a cell has closed it."""
+        if self._loop is None:
+            _undo_terminal_of_pandas()
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
@@ -248,6 +250,13 @@ class CellRunner:
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+
+def _undo_terminal_of_pandas() -> None:
+    """Let tables have as many columns as in a notebook: Keras has imported pandas before there was a shell."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and pandas.get_option("display.max_columns") == 0:
+        pandas.set_option("display.max_columns", 20)
 
 
 def _assigned_name(statement: ast.stmt) -> ast.Name | None:
