@@ -12,9 +12,9 @@ from jupyter_client.manager import KernelManager
 class Kernel:
     """A kernel with its client; `run` gives the outputs of a cell."""
 
-    def __init__(self) -> None:
+    def __init__(self, cwd: str | None = None) -> None:
         self.manager = KernelManager(kernel_name="python3")
-        self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40"])
+        self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40"], cwd=cwd)
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)

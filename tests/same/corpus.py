@@ -1,0 +1,72 @@
+"""The corpus: plain files of small programs, `programs/CHAPTER.py`.
+
+    # %% a title                 a program begins; this cell runs on the task
+    # %% (notebook) a title      a program begins; this cell runs in the notebook
+    # %%                         the next cell of the same program, on the task
+    # %% (notebook)              the next cell of the same program, in the notebook
+
+Without tfmagic every cell runs in one and the same session.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent / "programs"
+_CELL = re.compile(r"^# %%[ ]*(\(notebook\))?[ ]*(.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a program, and where it runs where tfmagic is there."""
+
+    source: str
+    in_notebook: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program; its name is `CHAPTER: TITLE`."""
+
+    chapter: str
+    title: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.chapter}: {self.title}"
+
+    @property
+    def uses_notebook(self) -> bool:
+        return any(cell.in_notebook for cell in self.cells)
+
+
+def read_chapters(*chapters: str) -> list[Program]:
+    """Read the programs of these chapters, in their order.
+
+    Raises:
+        ValueError: A title is there twice.
+    """
+    found = [program for chapter in chapters for program in _read(chapter)]
+    names = [program.name for program in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"programs with the same title: {twice}")
+    return found
+
+
+def _read(chapter: str) -> list[Program]:
+    programs: list[tuple[str, list[tuple[bool, list[str]]]]] = []
+    for line in (_FOLDER / f"{chapter}.py").read_text("utf-8").splitlines():
+        if found := _CELL.match(line):
+            in_notebook, title = bool(found[1]), found[2].strip()
+            if title:
+                programs.append((title, []))
+            programs[-1][1].append((in_notebook, []))
+        elif programs:  # before the first cell stands what the chapter is about
+            programs[-1][1][-1][1].append(line)
+    return [
+        Program(chapter, title, tuple(Cell("\n".join(lines).strip("\n"), where) for where, lines in cells))
+        for title, cells in programs
+    ]

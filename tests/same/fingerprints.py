@@ -1,0 +1,147 @@
+"""Descriptions of values, names and errors as text, equal for equal things in different processes.
+
+Imported by the bare kernel, by the notebook's kernel and by the tasks. Imports nothing heavy itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+_LIMIT = 4000  # characters of one description
+_DEPTH = 4
+_UNSTEADY = frozenset(  # packages whose objects tell process ids, threads, times or addresses of themselves
+    {"IPython", "asyncio", "concurrent", "http", "ipykernel", "logging", "multiprocessing", "socket"}
+    | {"subprocess", "tfmagic", "threading", "_thread", "_asyncio", "_queue"}
+)
+_OUR_NOTES = re.compile(r"^(raised on |also on |hint: )")
+_CELL_FILE = re.compile(r"(/tmp/ipykernel_\d+/\d+\.py|<tfcluster-\d+>|<ipython-input-[^>]*>)")
+_REPLACED = (
+    (_CELL_FILE, "<cell>"),
+    (re.compile(r"Cell In ?\[\d+\]"), "<cell>"),
+    (re.compile(r"0x[0-9a-f]{6,}"), "0x…"),
+    (re.compile(r"tmp[a-z0-9_]{8}\b"), "tmp…"),
+    (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel tells the base name
+    (re.compile(r"\bpid[ =]\d+\b"), "pid …"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "id…"),
+)
+
+
+def normalize(text: str) -> str:
+    """Replace what differs between two processes: addresses, temporary names, the names of cells."""
+    for pattern, replacement in _REPLACED:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def describe(value: Any, depth: int = _DEPTH) -> str:
+    """Describe a value: its type and its repr, or its parts. A tensor is described as its array."""
+    try:
+        return normalize(_describe(value, depth))[:_LIMIT]
+    except Exception as error:
+        return f"{type(value).__qualname__}: describing it raises {type(error).__name__}: {error}"
+
+
+def _describe(value: Any, depth: int) -> str:
+    kind = type(value)
+    if kind.__module__.startswith("tensorflow.") and hasattr(value, "numpy") and depth:
+        return _describe(value.numpy(), depth - 1)
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__}"
+    if isinstance(value, type):
+        return f"class {value.__module__}.{value.__qualname__}"
+    if isinstance(value, types.FunctionType):
+        return f"function {value.__module__}.{value.__qualname__}{inspect.signature(value)}"
+    if depth and kind in (list, tuple):
+        return f"{kind.__name__}({', '.join(_describe(item, depth - 1) for item in value)})"
+    if depth and kind in (set, frozenset):
+        return f"{kind.__name__}({', '.join(sorted(_describe(item, depth - 1) for item in value))})"
+    if depth and kind is dict:
+        return f"dict({', '.join(f'{_describe(k, 0)}: {_describe(v, depth - 1)}' for k, v in value.items())})"
+    return f"{kind.__module__}.{kind.__qualname__} {_describe_instance(value, depth)}"
+
+
+def _describe_instance(value: Any, depth: int) -> str:
+    kind = type(value)
+    if kind.__name__ == "RemoteValue":
+        return f"a value that stays on its task: {value.reason}"
+    if kind.__module__.partition(".")[0] in _UNSTEADY:
+        return ""
+    if kind.__repr__ is object.__repr__ and depth and isinstance(getattr(value, "__dict__", None), dict):
+        return _describe(dict(sorted(vars(value).items())), depth - 1) if kind.__module__ == "__main__" else ""
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        return f"{value.dtype} {value.shape} {value!r}"
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"its repr raises {type(error).__name__}: {error}"
+
+
+def describe_names(namespace: Mapping[str, Any]) -> str:
+    """Describe the variables of a session, as JSON; those of IPython itself are left out."""
+    return json.dumps({n: describe(v) for n, v in sorted(namespace.items()) if _is_the_users(n)})
+
+
+def _is_the_users(name: str) -> bool:
+    """Whether it is no name of IPython's; a value that no two runs share has a name that begins with `_`."""
+    own = {"In", "Out", "exit", "quit", "open", "get_ipython", "same_value"}
+    return name not in own and not name.startswith("_")
+
+
+def restart_session(shell: Any) -> None:
+    """Make a session as good as new: without variables, outputs, and flags of `from __future__`."""
+    clear(shell.user_ns)
+    shell.displayhook.flush()
+
+
+def clear(namespace: dict[str, Any]) -> None:
+    """Delete the variables of a session, and the flags that a `from __future__` has left."""
+    namespace["get_ipython"]().compile.reset_compiler_flags()
+    own = re.compile(r"_+|_i*\d*|_(dh|oh|ih|exit_code)|__\w+__")
+    for name in [n for n in namespace if _is_the_users(n) or (n[0] == "_" and not own.fullmatch(n))]:
+        del namespace[name]
+
+
+def describe_last_error() -> str:
+    """Describe the error that the shell showed last, with its causes, as JSON; "null" for none."""
+    error = getattr(sys, "last_value", None)
+    found = []
+    while error is not None and len(found) < 10:
+        found.append(_describe_error(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return json.dumps(found)
+
+
+def _describe_error(error: BaseException) -> dict[str, Any]:
+    lines = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        line = [traceback.tb_lineno, code.co_name]
+        if _CELL_FILE.match(code.co_filename) and lines[-1:] != [line]:  # a recursion is one line
+            lines.append(line)
+        traceback = traceback.tb_next
+    kind = type(error)
+    described = {
+        "type": f"{kind.__module__}.{kind.__qualname__}",
+        "message": normalize(str(error)),
+        "notes": [n for n in getattr(error, "__notes__", ()) if not _OUR_NOTES.match(str(n))],
+        "lines": lines,
+    }
+    if isinstance(error, SyntaxError):
+        described["place"] = [error.lineno, error.offset, error.text]
+    if isinstance(error, BaseExceptionGroup):
+        described["parts"] = [_describe_error(part) for part in error.exceptions]
+    return described
+
+
+def forget_last_error() -> None:
+    """Forget the error that the shell showed last."""
+    for name in ("last_exc", "last_value", "last_type", "last_traceback"):
+        if hasattr(sys, name):
+            delattr(sys, name)

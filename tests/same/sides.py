@@ -1,0 +1,252 @@
+"""The two sides: a plain kernel, and a kernel whose cells run on a task of a cluster.
+
+Both are real kernels in processes of their own, driven as a front end drives them. Each cell is observed:
+what it printed and displayed, the value of its last expression, the error; at the end of a program also the
+names that it left behind.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import fingerprints
+from corpus import Cell, Program
+from kernels import Kernel, plain
+
+HERE = Path(__file__).parent
+_PREFIX = re.compile(r"^\[worker-0\]:    ?", re.MULTILINE)
+_LONE_PREFIX = re.compile(r"(^|\n)\[worker-0\]:\n$")
+_NATIVE_LOG = re.compile(
+    r"^([IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:|WARNING: All log messages before absl).*\n", re.MULTILINE
+)
+_OF_IPYTHON = re.compile(  # its frame in a traceback as text, and a warning that it gives once
+    r"^[ |]*File .*/interactiveshell\.py.*\n[ |]*exec\(.*\n"
+    r"|^.*UserWarning: To exit: use .*\n.*\n|^CPU times: .*\n",
+    re.MULTILINE,
+)
+_TIMES = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ns|us|µs|μs|ms|s|it/s|s/it)(?=\b|/)")
+_ENVIRON = {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+_CELL_S = 120.0
+
+
+@dataclass(slots=True)
+class Observation:
+    """What a cell did.
+
+    Attributes:
+        printed: Its text in order: streams, and values and displays that are only text.
+        errors_too: Whether a part of it went to the error stream, whose order to the rest is not known.
+        displayed: The data of each display that is more than text, by mime type.
+        value: The description of its last expression's value.
+        error: The descriptions of the error and its causes.
+        cell_lines: The lines of cells that the rendered traceback names.
+    """
+
+    printed: str = ""
+    errors_too: bool = False
+    displayed: list[dict[str, str]] = field(default_factory=list)
+    value: str = ""
+    error: list[dict[str, Any]] = field(default_factory=list)
+    cell_lines: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Behaviour:
+    """What a program did: an observation a cell, and the names that it left behind."""
+
+    cells: list[Observation] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+class Side:
+    """A kernel that runs programs, each in a fresh namespace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with _environment():
+            self.kernel = Kernel(cwd=str(folder))
+        self._ask("__import__('fingerprints').normalize('')")
+
+    def close(self) -> None:
+        self.kernel.close()
+
+    def run(self, program: Program) -> Behaviour:
+        """Run a program; the cells after one that failed run, too, as in a notebook."""
+        self.clear(program)
+        found = Behaviour()
+        for cell in program.cells:
+            found.cells.append(self._observe(cell))
+        found.names = json.loads(self._names(program))
+        return found
+
+    def clear(self, program: Program) -> None:
+        """Make a fresh namespace."""
+        self._ask("__import__('fingerprints').restart_session(get_ipython())")
+
+    def _observe(self, cell: Cell) -> Observation:
+        self._ask("__import__('fingerprints').forget_last_error()")
+        message = self.kernel.client.execute(self._code(cell), allow_stdin=False)
+        outputs = self.kernel.outputs(message, timeout=_CELL_S)
+        count = self.kernel.reply(message)["execution_count"]
+        seen = Observation()
+        for kind, content in outputs:
+            self._add(seen, kind, content)
+        seen.printed = _tidy(seen.printed)
+        if any(kind == "error" for kind, _ in outputs):
+            seen.error = self._last_error()
+        else:
+            seen.value = self._value(cell, count)
+        return seen
+
+    def _add(self, seen: Observation, kind: str, content: dict[str, Any]) -> None:
+        if kind == "stream":
+            seen.errors_too |= content["name"] == "stderr"
+            seen.printed += content["text"]
+        elif kind in ("display_data", "execute_result", "update_display_data"):
+            seen.printed = self._end_line(seen.printed)
+            if set(content["data"]) <= {"text/plain"}:
+                seen.printed += content["data"].get("text/plain", "") + "\n"
+            else:
+                data = {mime: fingerprints.normalize(str(d)) for mime, d in content["data"].items()}
+                seen.displayed.append({"kind": kind.replace("execute_result", "display_data")} | data)
+        elif kind == "error":
+            shown = re.findall(r"Cell In ?\[\d+\], line (\d+)", plain("\n".join(content["traceback"])))
+            seen.cell_lines = [line for line, _ in groupby(shown) if line != "1"]  # a recursion is one line
+
+    def _end_line(self, text: str) -> str:
+        return text if not text or text.endswith("\n") else text + "\n"
+
+    def _code(self, cell: Cell) -> str:
+        """The cell, with a line above it, as the other side has it."""
+        return cell.source if cell.source.startswith("%%") else f"#\n{cell.source}"
+
+    def _value(self, cell: Cell, count: int) -> str:
+        return self._ask(f"__import__('fingerprints').describe(get_ipython().user_ns['Out'].get({count}))")
+
+    def _names(self, program: Program) -> str:
+        return self._ask("__import__('fingerprints').describe_names(get_ipython().user_ns)")
+
+    def _last_error(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self._ask("__import__('fingerprints').describe_last_error()"))
+        return found
+
+    def _do(self, code: str) -> None:
+        """Run a cell that must not fail and that leaves no trace in the history."""
+        message = self.kernel.client.execute(code, store_history=False, allow_stdin=False)
+        outputs = self.kernel.outputs(message, timeout=_CELL_S)
+        assert not any(kind == "error" for kind, _ in outputs), outputs
+
+    def _ask(self, expression: str) -> str:
+        """The value of an expression that is a text, "" where it is None."""
+        client = self.kernel.client
+        message = client.execute("", silent=True, store_history=False, user_expressions={"it": expression})
+        self.kernel.outputs(message)
+        answer = self.kernel.reply(message)["user_expressions"]["it"]
+        if answer["status"] != "ok":
+            return f"{answer['ename']}: {answer['evalue']}"
+        return str(ast.literal_eval(answer["data"]["text/plain"]) or "")
+
+
+class BareSide(Side):
+    """The plain kernel."""
+
+
+class TaskSide(Side):
+    """The kernel with tfmagic and one worker."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._do("%load_ext tfmagic")
+        self._do("%tfcluster start --workers 1")
+        self._is_used = False
+
+    def clear(self, program: Program) -> None:
+        super().clear(program)
+        if program.uses_notebook:  # its kernel remembers what it has sent to a process
+            self._do("%tfcluster restart")
+        else:
+            self._on_task("__import__('fingerprints').clear(globals())")
+
+    def recover(self) -> None:
+        """Give the next program a new process."""
+        self._do("%tfcluster restart")
+
+    def _add(self, seen: Observation, kind: str, content: dict[str, Any]) -> None:
+        if kind in ("display_data", "update_display_data"):
+            seen.printed = _LONE_PREFIX.sub(r"\1", seen.printed)
+        super()._add(seen, kind, content)
+
+    def _code(self, cell: Cell) -> str:
+        if cell.in_notebook:
+            return super()._code(cell)
+        return f"%%tfcluster --view text --out same_value\n{cell.source}"
+
+    def _value(self, cell: Cell, count: int) -> str:
+        if cell.in_notebook:
+            return super()._value(cell, count)
+        return self._ask("__import__('fingerprints').describe(same_value['worker-0'])")
+
+    def _last_error(self) -> list[dict[str, Any]]:
+        found = super()._last_error()
+        for error in found:
+            if error["lines"][:1] == [[1, "<module>"]]:  # the line with the magic
+                del error["lines"][0]
+        return found
+
+    def _names(self, program: Program) -> str:
+        self._on_task("__import__('fingerprints').describe_names(globals())")
+        on_task = json.loads(self._ask("same_value['worker-0']"))
+        if not program.uses_notebook:
+            return json.dumps(on_task)
+        return json.dumps(json.loads(super()._names(program)) | on_task)
+
+    def _on_task(self, expression: str) -> None:
+        self._do(f"%%tfcluster --view quiet --out same_value\n{expression}")
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """The environment of both kernels. Without pytest's variable: ipykernel shows what children write."""
+    before = dict(os.environ)
+    os.environ.update(_ENVIRON, PYTHONPATH=str(HERE))
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _tidy(text: str) -> str:
+    """Text as a terminal shows it, without what no two runs share."""
+    text = _OF_IPYTHON.sub("", _NATIVE_LOG.sub("", _PREFIX.sub("", text)))
+    rows = [_row(line).rstrip() for line in plain(text).split("\n")]
+    text = _TIMES.sub("…", fingerprints.normalize("\n".join(rows)))
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def _row(line: str) -> str:
+    """A line after its carriage returns, backspaces and tabs."""
+    cells: list[str] = []
+    at = 0
+    for character in line:
+        if character == "\r":
+            at = 0
+        elif character == "\b":
+            at = max(at - 1, 0)
+        elif character == "\t":
+            cells[at:] = [" "] * (8 - at % 8)
+            at = len(cells)
+        else:
+            cells[at : at + 1] = [character]
+            at += 1
+    return "".join(cells)
