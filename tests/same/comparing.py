@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
+import re
 from typing import Any
 
 from sides import Behaviour, Observation
 
+_NEEDS_TENSORFLOW = re.compile("stays on its task: it needs .*, and this process has not imported TensorFlow")
+_FOREIGN = re.compile(r"^(tensorflow|keras|tf_keras)\..*\.|^tfmagic\.errors\.(?=\w+Error$)")
 ASPECTS = ("printed", "displayed", "value", "error", "rendered", "names")
 
 
@@ -24,6 +28,13 @@ def find_differences(bare: Behaviour, ours: Behaviour) -> dict[str, str]:
     return found
 
 
+def _error_as_raised(error: dict[str, Any]) -> dict[str, Any]:
+    """The error; one of TensorFlow's has a stand-in of the same name where TensorFlow is not imported."""
+    kind = error["type"]
+    stands_in = kind.startswith("tfmagic.errors.") and not hasattr(builtins, kind.rpartition(".")[2])
+    return {**error, "type": _FOREIGN.sub("", kind) if stands_in or "tfmagic" not in kind else kind}
+
+
 def _part_rendered(observation: Observation, other: Observation) -> Any:
     """The lines of the error that its rendered form leaves out, where that names any at all."""
     lines = {str(line) for error in observation.error for line, _ in error["lines"]}
@@ -32,7 +43,11 @@ def _part_rendered(observation: Observation, other: Observation) -> Any:
 
 def _part(observation: Observation, other: Observation, aspect: str) -> Any:
     if aspect == "printed" and (observation.errors_too or other.errors_too):
-        return sorted(observation.printed.splitlines())  # a kernel sends its streams in no certain order
+        return sorted(set(observation.printed.splitlines()))  # a kernel sends its streams in no certain order
+    if aspect == "value" and _NEEDS_TENSORFLOW.search(observation.value + other.value):
+        return ""
+    if aspect == "error":
+        return [_error_as_raised(error) for error in observation.error]
     if aspect == "rendered":  # a plain IPython may name a later line: that of its frame, not of the traceback
         return _part_rendered(observation, other) if len(observation.error) == 1 else []
     return getattr(observation, aspect)

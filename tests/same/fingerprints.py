@@ -20,7 +20,7 @@ _UNSTEADY = frozenset(  # packages whose objects tell process ids, threads, time
     | {"subprocess", "tfmagic", "threading", "_thread", "_asyncio", "_queue"}
 )
 _OUR_NOTES = re.compile(r"^(raised on |also on |hint: )")
-_CELL_FILE = re.compile(r"(/tmp/ipykernel_\d+/\d+\.py|<tfcluster-\d+>|<ipython-input-[^>]*>)")
+_CELL_FILE = re.compile(r"(<?/tmp/ipykernel_\d+/\d+\.py>?|<tfcluster-\d+>|<ipython-input-[^>]*>)")
 _REPLACED = (
     (_CELL_FILE, "<cell>"),
     (re.compile(r"Cell In ?\[\d+\]"), "<cell>"),
@@ -29,6 +29,9 @@ _REPLACED = (
     (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel tells the base name
     (re.compile(r"\bpid[ =]\d+\b"), "pid …"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "id…"),
+    (re.compile(r"(__inference_\w+|Dataset:|\bMapDataset)\d+"), r"\1…"),
+    (re.compile(r"\b(sequential|functional|dense|model|net)_\d+\b"), r"\1"),  # Keras counts in a process
+    (re.compile(r'^ *File "(?!<cell>).*\n+', re.MULTILINE), ""),  # frames of a graph error
 )
 
 
@@ -97,6 +100,9 @@ def restart_session(shell: Any) -> None:
     """Make a session as good as new: without variables, outputs, and flags of `from __future__`."""
     clear(shell.user_ns)
     shell.displayhook.flush()
+    for name in ("_", "__", "___"):  # IPython no longer binds them where the user has bound one
+        shell.user_ns[name] = ""
+        setattr(shell.displayhook, name, "")
 
 
 def clear(namespace: dict[str, Any]) -> None:

@@ -28,14 +28,16 @@ _LONE_PREFIX = re.compile(r"(^|\n)\[worker-0\]:\n$")
 _NATIVE_LOG = re.compile(
     r"^([IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:|WARNING: All log messages before absl).*\n", re.MULTILINE
 )
-_OF_IPYTHON = re.compile(  # its frame in a traceback as text, and a warning that it gives once
+_OF_IPYTHON = re.compile(  # its frame in a traceback as text, a warning that it gives once, TensorFlow's chat
     r"^[ |]*File .*/interactiveshell\.py.*\n[ |]*exec\(.*\n"
+    r"|^INFO:tensorflow:.*\n|^WARNING:tensorflow:\d+ out of the last .*\n"  # only where stdin is interactive; of all calls
     r"|^.*UserWarning: To exit: use .*\n.*\n|^CPU times: .*\n",
     re.MULTILINE,
 )
 _TIMES = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ns|us|µs|μs|ms|s|it/s|s/it)(?=\b|/)")
 _ENVIRON = {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 _CELL_S = 120.0
+_HANGS_S = 40  # of a cell on a task: then its stacks are the difference
 
 
 @dataclass(slots=True)
@@ -100,7 +102,7 @@ class Side:
         seen = Observation()
         for kind, content in outputs:
             self._add(seen, kind, content)
-        seen.printed = _tidy(seen.printed)
+        seen.printed = tidy(seen.printed)
         if any(kind == "error" for kind, _ in outputs):
             seen.error = self._last_error()
         else:
@@ -188,7 +190,7 @@ class TaskSide(Side):
     def _code(self, cell: Cell) -> str:
         if cell.in_notebook:
             return super()._code(cell)
-        return f"%%tfcluster --view text --out same_value\n{cell.source}"
+        return f"%%tfcluster --view text --timeout {_HANGS_S} --out same_value\n{cell.source}"
 
     def _value(self, cell: Cell, count: int) -> str:
         if cell.in_notebook:
@@ -226,7 +228,7 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _tidy(text: str) -> str:
+def tidy(text: str) -> str:
     """Text as a terminal shows it, without what no two runs share."""
     text = _OF_IPYTHON.sub("", _NATIVE_LOG.sub("", _PREFIX.sub("", text)))
     rows = [_row(line).rstrip() for line in plain(text).split("\n")]

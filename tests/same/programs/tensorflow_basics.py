@@ -263,7 +263,8 @@ tf.config.run_functions_eagerly(False)
 # %% tf.cond, tf.while_loop, tf.map_fn and tf.vectorized_map
 import tensorflow as tf
 print(tf.cond(tf.constant(True), lambda: 1, lambda: 2), tf.while_loop(lambda i: i < 5, lambda i: [i + 1], [0]))
-tf.map_fn(lambda x: x * 2, tf.range(3)), tf.vectorized_map(lambda x: x + 1, tf.range(3))
+print(tf.map_fn(lambda x: x * 2, tf.range(3)))
+tf.vectorized_map(lambda x: x + 1, tf.range(3))
 
 # %% modules: tf.Module with variables
 import tensorflow as tf
@@ -381,8 +382,8 @@ with writer.as_default(step=1):
     tf.summary.scalar("loss", 0.5)
 writer.close()
 from tensorflow.python.summary.summary_iterator import summary_iterator
-path = os.path.join("summaries", sorted(os.listdir("summaries"))[0])
-[v.tag for e in summary_iterator(path) for v in e.summary.value]
+_path = os.path.join("summaries", sorted(os.listdir("summaries"))[0])
+[v.tag for e in summary_iterator(_path) for v in e.summary.value]
 
 # %% debugging: numerics and shapes
 import tensorflow as tf

@@ -9,6 +9,7 @@ ds.element_spec, ds.cardinality()
 
 # %% map, filter, batch, shuffle, repeat, take and skip
 import tensorflow as tf
+tf.random.set_seed(1)
 ds = tf.data.Dataset.range(10).map(lambda x: x * 2).filter(lambda x: x % 3 == 0).repeat(2)
 print([int(x) for x in ds], [b.tolist() for b in ds.batch(3, drop_remainder=True).as_numpy_iterator()])
 [int(x) for x in tf.data.Dataset.range(6).shuffle(6, seed=1).skip(1).take(3)]
@@ -127,6 +128,7 @@ print(next(iter(ds.padded_batch(3))), next(iter(ds.ragged_batch(3))))
 
 # %% bucketing, group_by_window, unique, rejection and sampling
 import tensorflow as tf
+tf.random.set_seed(1)
 D = tf.data.Dataset
 print(list(D.from_tensor_slices([1, 1, 2]).unique().as_numpy_iterator()))
 print([b.tolist() for b in D.range(6).group_by_window(lambda x: x % 2, lambda k, w: w.batch(3), 3).as_numpy_iterator()])
