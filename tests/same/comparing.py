@@ -49,7 +49,7 @@ def _part(observation: Observation, other: Observation, aspect: str) -> Any:
     if aspect == "error":
         return [_error_as_raised(error) for error in observation.error]
     if aspect == "rendered":  # a plain IPython may name a later line: that of its frame, not of the traceback
-        return _part_rendered(observation, other) if len(observation.error) == 1 else []
+        return _part_rendered(observation, other) if len(other.error) == 1 else []
     return getattr(observation, aspect)
 
 

@@ -4,6 +4,7 @@
     # %% (notebook) a title      a program begins; this cell runs in the notebook
     # %%                         the next cell of the same program, on the task
     # %% (notebook)              the next cell of the same program, in the notebook
+    # %% (evaluator)             the next cell of the same program, on the evaluator
 
 Without tfmagic every cell runs in one and the same session.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "programs"
-_CELL = re.compile(r"^# %%[ ]*(\(notebook\))?[ ]*(.*)$")
+_CELL = re.compile(r"^# %%[ ]*(?:\((notebook|evaluator)\))?[ ]*(.*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Cell:
 
     source: str
     in_notebook: bool = False
+    on_evaluator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +59,20 @@ def read_chapters(*chapters: str) -> list[Program]:
 
 
 def _read(chapter: str) -> list[Program]:
-    programs: list[tuple[str, list[tuple[bool, list[str]]]]] = []
+    programs: list[tuple[str, list[tuple[str, list[str]]]]] = []
     for line in (_FOLDER / f"{chapter}.py").read_text("utf-8").splitlines():
         if found := _CELL.match(line):
-            in_notebook, title = bool(found[1]), found[2].strip()
+            place, title = found[1] or "", found[2].strip()
             if title:
                 programs.append((title, []))
-            programs[-1][1].append((in_notebook, []))
+            programs[-1][1].append((place, []))
         elif programs:  # before the first cell stands what the chapter is about
             programs[-1][1][-1][1].append(line)
     return [
-        Program(chapter, title, tuple(Cell("\n".join(lines).strip("\n"), where) for where, lines in cells))
+        Program(chapter, title, tuple(_cell(place, lines) for place, lines in cells))
         for title, cells in programs
     ]
+
+
+def _cell(place: str, lines: list[str]) -> Cell:
+    return Cell("\n".join(lines).strip("\n"), place == "notebook", place == "evaluator")

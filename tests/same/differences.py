@@ -38,3 +38,6 @@ MEANT: dict[str, Difference] = {
 
 # Found and not mended yet: what is wrong. Whoever mends it takes the entry out: one that no longer differs fails.
 DEFECTS: dict[str, str] = {}
+
+# Docstring examples that must differ, by the name of the program.
+EXAMPLES: dict[str, str] = {}

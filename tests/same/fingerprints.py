@@ -22,6 +22,7 @@ _UNSTEADY = frozenset(  # packages whose objects tell process ids, threads, time
 _OUR_NOTES = re.compile(r"^(raised on |also on |hint: )")
 _CELL_FILE = re.compile(r"(<?/tmp/ipykernel_\d+/\d+\.py>?|<tfcluster-\d+>|<ipython-input-[^>]*>)")
 _REPLACED = (
+    (re.compile(r"<>(?=:\d+: SyntaxWarning)"), "<cell>"),  # IPython compiles a cell twice
     (_CELL_FILE, "<cell>"),
     (re.compile(r"Cell In ?\[\d+\]"), "<cell>"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0x…"),
@@ -29,7 +30,7 @@ _REPLACED = (
     (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel tells the base name
     (re.compile(r"\bpid[ =]\d+\b"), "pid …"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "id…"),
-    (re.compile(r"(__inference_\w+|Dataset:|\bMapDataset)\d+"), r"\1…"),
+    (re.compile(r"(__inference_\w+?_|Dataset:)\d+\b"), r"\1…"),
     (re.compile(r"\b(sequential|functional|dense|model|net)_\d+\b"), r"\1"),  # Keras counts in a process
     (re.compile(r'^ *File "(?!<cell>).*\n+', re.MULTILINE), ""),  # frames of a graph error
 )

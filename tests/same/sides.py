@@ -30,7 +30,7 @@ _NATIVE_LOG = re.compile(
 )
 _OF_IPYTHON = re.compile(  # its frame in a traceback as text, a warning that it gives once, TensorFlow's chat
     r"^[ |]*File .*/interactiveshell\.py.*\n[ |]*exec\(.*\n"
-    r"|^INFO:tensorflow:.*\n|^WARNING:tensorflow:\d+ out of the last .*\n"  # only where stdin is interactive; of all calls
+    r"|^INFO:tensorflow:.*\n|^WARNING:tensorflow:\d+ out of the last .*\n|^WARNING: AutoGraph .*\n"
     r"|^.*UserWarning: To exit: use .*\n.*\n|^CPU times: .*\n",
     re.MULTILINE,
 )
