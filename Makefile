@@ -21,7 +21,7 @@ help:
 	@echo "make quick  pass a part of them that takes two minutes"
 	@echo "make test-oldest  pass that part with the oldest versions that pyproject.toml allows"
 	@echo "make check  lint, format and types"
-	@echo "make chaos  hundreds of random faults, from a seed"
+	@echo "make chaos  hundreds of random faults, from a seed; thousands of programs with and without tfmagic"
 	@echo "make bench  speed and memory, beside ipyparallel"
 	@echo "make shots  take the screenshots of the docs anew, from the real thing"
 	@echo "make lock   choose the versions that all of these install anew: requirements/"
@@ -74,10 +74,12 @@ test-oldest: $(OLDEST)
 lock:
 	@PYTHON=$(PYTHON) scripts/lock
 
-# CHAOS_SEED=7 make chaos CHAOS_STEPS=1000
+# CHAOS_SEED=7 make chaos CHAOS_STEPS=1000; then every docstring example and many generated programs
 chaos: export CHAOS_STEPS ?= 300
+chaos: export SAME ?= all
 chaos: $(DEV)
 	$(BIN)/python -m pytest tests/chaos
+	$(BIN)/python -m pytest tests/same/test_docstrings.py tests/same/test_generated.py
 
 check: $(DEV)
 	$(BIN)/ruff check tfmagic tests benchmarks scripts

@@ -21,7 +21,8 @@ _SEMICOLON = _because("--out takes the value also where a semicolon hides it", "
 _EXIT = _because("sys.exit ends no task; the error says so and what to use", "error")
 _BEFORE_ANYTHING = "a cell with a syntax error starts nothing; IPython runs the statements above it"
 _STOP_ITERATION = _because(
-    "a notebook awaits the cell, and no coroutine may raise StopIteration: it is the cause of another", "error"
+    "a notebook awaits the cell, and no coroutine may raise StopIteration: it is the cause of another",
+    "error",
 )
 
 MEANT: dict[str, Difference] = {

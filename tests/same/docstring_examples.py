@@ -17,8 +17,23 @@ from typing import Any
 
 MODULES = {
     "pandas": ("pandas", "pandas.api.types", "pandas.tseries.offsets"),
-    "numpy": ("numpy", "numpy.linalg", "numpy.fft", "numpy.ma", "numpy.char", "numpy.polynomial", "numpy.random"),
-    "scipy": ("scipy.stats", "scipy.optimize", "scipy.linalg", "scipy.sparse", "scipy.signal", "scipy.special"),
+    "numpy": (
+        "numpy",
+        "numpy.linalg",
+        "numpy.fft",
+        "numpy.ma",
+        "numpy.char",
+        "numpy.polynomial",
+        "numpy.random",
+    ),
+    "scipy": (
+        "scipy.stats",
+        "scipy.optimize",
+        "scipy.linalg",
+        "scipy.sparse",
+        "scipy.signal",
+        "scipy.special",
+    ),
     "sklearn": (
         *("sklearn.preprocessing", "sklearn.linear_model", "sklearn.metrics", "sklearn.model_selection"),
         *("sklearn.svm", "sklearn.pipeline", "sklearn.cluster", "sklearn.tree", "sklearn.decomposition"),
@@ -63,7 +78,9 @@ def find_examples(package: str) -> list[tuple[str, list[str]]]:
             thing = getattr(module, name, None)
             if getattr(thing, "__doc__", None) and (callable(thing) or isinstance(thing, type)):
                 for test in _find(finder, thing, f"{module_name}.{name}"):
-                    sources = [e.source.rstrip("\n") for e in test.examples if not e.options.get(doctest.SKIP)]
+                    sources = [
+                        e.source.rstrip("\n") for e in test.examples if not e.options.get(doctest.SKIP)
+                    ]
                     text = "\n".join(sources)
                     if sources and not _NOT_ALONE.search(text) and text not in found.values():
                         found.setdefault(test.name, sources)

@@ -20,11 +20,12 @@ _UNSTEADY = frozenset(  # packages whose objects tell process ids, threads, time
     | {"subprocess", "tfmagic", "threading", "_thread", "_asyncio", "_queue"}
 )
 _OUR_NOTES = re.compile(r"^(raised on |also on |hint: )")
-_CELL_FILE = re.compile(r"(<?/tmp/ipykernel_\d+/\d+\.py>?|<tfcluster-\d+>|<ipython-input-[^>]*>)")
+_CELL_FILE = re.compile(
+    r"(<?/tmp/ipykernel_\d+/\d+\.py>?|<?Cell In ?\[\d+\](?: \(\d+\))?>?|<ipython-input-[^>]*>)"
+)
 _REPLACED = (
     (re.compile(r"<>(?=:\d+: SyntaxWarning)"), "<cell>"),  # IPython compiles a cell twice
     (_CELL_FILE, "<cell>"),
-    (re.compile(r"Cell In ?\[\d+\]"), "<cell>"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0x…"),
     (re.compile(r"tmp[a-z0-9_]{8}\b"), "tmp…"),
     (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel tells the base name
@@ -77,7 +78,9 @@ def _describe_instance(value: Any, depth: int) -> str:
     if kind.__module__.partition(".")[0] in _UNSTEADY:
         return ""
     if kind.__repr__ is object.__repr__ and depth and isinstance(getattr(value, "__dict__", None), dict):
-        return _describe(dict(sorted(vars(value).items())), depth - 1) if kind.__module__ == "__main__" else ""
+        return (
+            _describe(dict(sorted(vars(value).items())), depth - 1) if kind.__module__ == "__main__" else ""
+        )
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
         return f"{value.dtype} {value.shape} {value!r}"
     try:
@@ -101,8 +104,8 @@ def restart_session(shell: Any) -> None:
     """Make a session as good as new: without variables, outputs, and flags of `from __future__`."""
     clear(shell.user_ns)
     shell.displayhook.flush()
-    for name in ("_", "__", "___"):  # IPython no longer binds them where the user has bound one
-        shell.user_ns[name] = ""
+    shell.push(dict.fromkeys(("_", "__", "___"), ""), interactive=False)
+    for name in ("_", "__", "___"):  # IPython binds them no more where they are not what it has bound
         setattr(shell.displayhook, name, "")
 
 

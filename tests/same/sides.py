@@ -92,10 +92,12 @@ class Side:
 
     def clear(self, program: Program) -> None:
         """Make a fresh namespace."""
-        self._ask("__import__('fingerprints').restart_session(get_ipython())")
+        problem = self._ask("__import__('fingerprints').restart_session(get_ipython())")
+        assert not problem, problem
 
     def _observe(self, cell: Cell) -> Observation:
-        self._ask("__import__('fingerprints').forget_last_error()")
+        problem = self._ask("__import__('fingerprints').forget_last_error()")
+        assert not problem, problem
         message = self.kernel.client.execute(self._code(cell), allow_stdin=False)
         outputs = self.kernel.outputs(message, timeout=_CELL_S)
         count = self.kernel.reply(message)["execution_count"]
@@ -121,7 +123,9 @@ class Side:
                 data = {mime: fingerprints.normalize(str(d)) for mime, d in content["data"].items()}
                 seen.displayed.append({"kind": kind.replace("execute_result", "display_data")} | data)
         elif kind == "error":
-            shown = re.findall(r"Cell In ?\[\d+\], line (\d+)", plain("\n".join(content["traceback"])))
+            shown = re.findall(
+                r"Cell In ?\[\d+\](?: \(\d+\))?, line (\d+)", plain("\n".join(content["traceback"]))
+            )
             seen.cell_lines = [line for line, _ in groupby(shown) if line != "1"]  # a recursion is one line
 
     def _end_line(self, text: str) -> str:
@@ -138,7 +142,9 @@ class Side:
         return self._ask("__import__('fingerprints').describe_names(get_ipython().user_ns)")
 
     def _last_error(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self._ask("__import__('fingerprints').describe_last_error()"))
+        found: list[dict[str, Any]] = json.loads(
+            self._ask("__import__('fingerprints').describe_last_error()")
+        )
         return found
 
     def _do(self, code: str) -> None:

@@ -46,7 +46,9 @@ def programs_of(package: str, name: str, statements: list[str]) -> list[Program]
     made = [Program(package, f"{name} as a whole", (Cell(whole),))]
     if len(statements) > 1 and _is_expression(statements[-1]):
         set_up = "\n".join([PREAMBLES[package], *statements[:-1]])
-        made.append(Program(package, f"{name} parted", (Cell(set_up, in_notebook=True), Cell(statements[-1]))))
+        made.append(
+            Program(package, f"{name} parted", (Cell(set_up, in_notebook=True), Cell(statements[-1])))
+        )
     return made
 
 

@@ -57,13 +57,52 @@ ATOMS = st.one_of(
     st.text(max_size=6).map(repr),
     st.binary(max_size=6).map(repr),
     st.sampled_from(
-        ["None", "True", "...", "Colour.RED", "Rank.LOW", "Colour", "Box", "Point", "int", "2.5j", "range(3)", "slice(1, 2)"]
-        + ["np.float32(2.5)", "np.arange(6).reshape(2, 3)", "np.zeros((0, 2))", "np.array(['a', None], dtype=object)"]
-        + ["np.arange(9)[::2]", "np.asfortranarray(np.eye(2))", "np.array([1, 2], dtype='>i2')", "np.bool_(True)"]
-        + ["datetime.date(2026, 1, 2)", "datetime.timedelta(1)", "decimal.Decimal('1.10')", "fractions.Fraction(1, 3)"]
-        + ["pathlib.Path('a/b')", "re.compile('a+')", "pd.Timestamp('2026-01-01')", "pd.Series([1, 2], name='s')"]
+        [
+            "None",
+            "True",
+            "...",
+            "Colour.RED",
+            "Rank.LOW",
+            "Colour",
+            "Box",
+            "Point",
+            "int",
+            "2.5j",
+            "range(3)",
+            "slice(1, 2)",
+        ]
+        + [
+            "np.float32(2.5)",
+            "np.arange(6).reshape(2, 3)",
+            "np.zeros((0, 2))",
+            "np.array(['a', None], dtype=object)",
+        ]
+        + [
+            "np.arange(9)[::2]",
+            "np.asfortranarray(np.eye(2))",
+            "np.array([1, 2], dtype='>i2')",
+            "np.bool_(True)",
+        ]
+        + [
+            "datetime.date(2026, 1, 2)",
+            "datetime.timedelta(1)",
+            "decimal.Decimal('1.10')",
+            "fractions.Fraction(1, 3)",
+        ]
+        + [
+            "pathlib.Path('a/b')",
+            "re.compile('a+')",
+            "pd.Timestamp('2026-01-01')",
+            "pd.Series([1, 2], name='s')",
+        ]
         + ["pd.DataFrame({'a': [1, 2], 'b': ['x', None]})", "pd.Categorical(['u', 'v'])", "np.dtype('f4')"]
-        + ["Call(scale)", "Call(make(4))", "Call(lambda x: x + level)", "Call(functools.partial(scale))", "Call(len and scale)"]
+        + [
+            "Call(scale)",
+            "Call(make(4))",
+            "Call(lambda x: x + level)",
+            "Call(functools.partial(scale))",
+            "Call(len and scale)",
+        ]
     ),
 )
 KEYS = st.one_of(st.integers(-5, 5).map(repr), st.text("ab", max_size=3).map(repr), st.just("Colour.BLUE"))
@@ -95,9 +134,9 @@ NAMES = st.sampled_from("abc")
 EXPRESSIONS = st.recursive(
     st.one_of(st.integers(-3, 9).map(str), st.sampled_from(["'s'", "[1, 2]", "{}", "None", "2.5"]), NAMES),
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from("+ - * // % == < in and or".split()), inner).map(
-            lambda parts: f"({' '.join(parts)})"
-        ),
+        st.tuples(
+            inner, st.sampled_from(["+", "-", "*", "//", "%", "==", "<", "in", "and", "or"]), inner
+        ).map(lambda parts: f"({' '.join(parts)})"),
         st.tuples(inner, inner).map(lambda two: f"[{two[0]}, {two[1]}]"),
         st.tuples(NAMES, inner).map(lambda two: f"[{two[0]} for {two[0]} in ({two[1]}, 1)]"),
         st.tuples(NAMES, inner, inner).map(lambda three: f"(lambda {three[0]}: {three[1]})({three[2]})"),
@@ -130,7 +169,14 @@ def _compound(body: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]
         ),
         st.tuples(NAMES, body).map(lambda p: [f"for {p[0]} in range(3):", *_indent(p[1])]),
         st.tuples(body, body, body).map(
-            lambda p: ["try:", *_indent(p[0]), "except Exception:", *_indent(p[1]), "finally:", *_indent(p[2])]
+            lambda p: [
+                "try:",
+                *_indent(p[0]),
+                "except Exception:",
+                *_indent(p[1]),
+                "finally:",
+                *_indent(p[2]),
+            ]
         ),
         st.tuples(NAMES, body, EXPRESSIONS).map(
             lambda p: [f"def f({p[0]}):", *_indent(p[1]), f"    return {p[2]}"]

@@ -70,7 +70,9 @@ def _seen(code: int, out: bytes, err: bytes) -> Run:
     texts = [tidy(text.decode("utf-8", "replace")) for text in (out, err)]
     texts = [re.sub(r"/\S*/(ours|bare)/", "", text) for text in texts]
     lines = tuple(sorted(line for text in texts for line in text.splitlines() if line.strip()))
-    told = [line for line in "".join(reversed(texts)).splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    told = [
+        line for line in "".join(reversed(texts)).splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)
+    ]
     return Run(code, lines, told[-1] if told else "")
 
 

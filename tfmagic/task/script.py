@@ -59,6 +59,9 @@ def _leave_the_shell() -> None:
             delattr(builtins, name)
     builtins.input = _end_of_input  # standard input is empty, and the builtin would be a cell's
     getpass.getpass = _end_of_input
+    for prompt in ("ps1", "ps2", "ps3"):  # by which libraries tell an interactive session
+        with contextlib.suppress(AttributeError):
+            delattr(sys, prompt)
     sys.displayhook = sys.__displayhook__
     sys.breakpointhook = sys.__breakpointhook__
 

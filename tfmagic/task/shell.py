@@ -130,7 +130,7 @@ class CellRunner:
         self.shell.displayhook.send = send
         self.namespace: dict[str, Any] = self.shell.user_ns
         sys.modules["__main__"] = self.shell.user_module
-        sys.displayhook = self.shell.displayhook
+        self.shell.display_trap.__enter__()  # for good: a cell inside of %%capture must not set it anew
         self.shell.ask = ask
         builtins.input = self.shell.raw_input  # type: ignore[assignment]  # prompts are text here
         getpass.getpass = self.shell.getpass
