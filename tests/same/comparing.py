@@ -6,6 +6,7 @@ import builtins
 import re
 from typing import Any
 
+from differences import REFUSED
 from sides import Behaviour, Observation
 
 _NEEDS_TENSORFLOW = re.compile("stays on its task: it needs .*, and this process has not imported TensorFlow")
@@ -18,7 +19,10 @@ def find_differences(bare: Behaviour, ours: Behaviour) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, (one, other) in enumerate(zip(bare.cells, ours.cells, strict=True), 1):
         for aspect in ASPECTS[:-1]:
-            left, right = _part(one, other, aspect), _part(other, one, aspect)
+            if aspect == "rendered":  # a plain IPython may name a later line of the cell, that of its frame
+                left, right = [], _part_rendered(other, one)
+            else:
+                left, right = _part(one, other, aspect), _part(other, one, aspect)
             if left != right and aspect not in found:
                 found[aspect] = f"cell {number}:\n{_show(left, right)}"
     if bare.names != ours.names:
@@ -28,6 +32,19 @@ def find_differences(bare: Behaviour, ours: Behaviour) -> dict[str, str]:
     return found
 
 
+def is_refused(ours: Behaviour) -> bool:
+    """Whether a cell was refused for variables all of which belong to their process."""
+    refusals = [
+        error for cell in ours.cells for error in cell.error if error["type"].endswith("CaptureError")
+    ]
+    kinds = [
+        kind
+        for error in refusals
+        for kind in re.findall(r"^  \w+ \((\w+)\): ", error["message"], re.MULTILINE)
+    ]
+    return bool(kinds) and set(kinds) <= REFUSED
+
+
 def _error_as_raised(error: dict[str, Any]) -> dict[str, Any]:
     """The error; one of TensorFlow's has a stand-in of the same name where TensorFlow is not imported."""
     kind = error["type"]
@@ -35,10 +52,10 @@ def _error_as_raised(error: dict[str, Any]) -> dict[str, Any]:
     return {**error, "type": _FOREIGN.sub("", kind) if stands_in or "tfmagic" not in kind else kind}
 
 
-def _part_rendered(observation: Observation, other: Observation) -> Any:
-    """The lines of the error that its rendered form leaves out, where that names any at all."""
-    lines = {str(line) for error in observation.error for line, _ in error["lines"]}
-    return sorted(lines - set(observation.cell_lines)) if other.cell_lines else []
+def _part_rendered(ours: Observation, bare: Observation) -> Any:
+    """The lines of the error that its rendered form leaves out, where the other one names any at all."""
+    lines = {str(line) for error in ours.error for line, _ in error["lines"]}
+    return sorted(lines - set(ours.cell_lines)) if bare.cell_lines else []
 
 
 def _part(observation: Observation, other: Observation, aspect: str) -> Any:
@@ -48,8 +65,6 @@ def _part(observation: Observation, other: Observation, aspect: str) -> Any:
         return ""
     if aspect == "error":
         return [_error_as_raised(error) for error in observation.error]
-    if aspect == "rendered":  # a plain IPython may name a later line: that of its frame, not of the traceback
-        return _part_rendered(observation, other) if len(other.error) == 1 else []
     return getattr(observation, aspect)
 
 

@@ -25,20 +25,97 @@ _STOP_ITERATION = _because(
     "error",
 )
 
+_GROUP = _because(
+    "IPython prints an exception group and keeps no last error; here it is one", "printed", "value", "error"
+)
+_LAST_VALUE = _because(
+    "the value is there, only its repr fails: that is printed, and the cell has not failed",
+    *["printed", "value", "error"],
+)
+_NEVER_SENT = "what belongs to one process is refused by name before anything runs"
+_LOOP = (
+    "a cell has no running loop outside of await: create_task and get_running_loop fail, asyncio.run works"
+)
+
 MEANT: dict[str, Difference] = {
     "language_expressions: a semicolon hides the value": _SEMICOLON,
+    "language_expressions: a value whose repr raises": _LAST_VALUE,
+    "language_expressions: a value whose repr is no string": _LAST_VALUE,
+    "language_statements: an exception group": _GROUP,
+    "language_statements: except star": _GROUP,
     "language_statements: StopIteration of a cell": _STOP_ITERATION,
+    "language_statements: return outside of a function": _because(_BEFORE_ANYTHING, "names"),
+    "language_statements: an unclosed bracket": _because(
+        "IPython calls any unfinished cell incomplete", "error"
+    ),
+    "language_statements: KeyboardInterrupt raised by the cell": _because(
+        "a KeyboardInterrupt is told as an interrupt: the place, no frames", "error"
+    ),
+    "language_statements: an exception whose str raises": _because(
+        "IPython fails to show it; here it is shown by the name of its class", "error"
+    ),
+    "language_statements: an exception whose getattr raises": _because(
+        "IPython fails to show it; here it is shown", "printed", "value", "error"
+    ),
+    "language_statements: an empty cell": _because("the line asks whether %tfcluster was meant", "printed"),
+    "library: input is refused where nobody can type": _because("the message names the task", "error"),
+    "ipython: help with a question mark": _because("a task has no pager: the help is printed", "printed"),
+    "data: numpy: save and load": _because("a mapped file does not travel", "value"),
+    "notebook: a context variable, a weak reference and a lock": _because(
+        _NEVER_SENT, *["printed", "value", "error"]
+    ),
+    "notebook: an open file": _because(_NEVER_SENT, "printed", "value", "error"),
+    "notebook: a name that is deleted by the cell": _because("the notebook keeps its own variable", "names"),
+    "tensorflow_keras: the summary of a model": _because(
+        "rich writes html only where the shell is ipykernel's own class", "printed", "displayed"
+    ),
     "language_statements: sys.exit with a number": _EXIT,
     "language_statements: sys.exit with zero": _EXIT,
     "language_statements: sys.exit with a message": _EXIT,
     "language_statements: raise SystemExit": _EXIT,
     "library: argparse and sys.argv in a cell": _EXIT,
+    "scripts: a syntax error": _because("told before a process is started", "output"),
+    "scripts: input at the end of a file": _because("the message says that tasks have no input", "output"),
     "tensorflow_data: an iterator over several cells": _STOP_ITERATION,
     "tensorflow_data: out of a data set by next": _STOP_ITERATION,
 }
 
 # Found and not mended yet: what is wrong. Whoever mends it takes the entry out: one that no longer differs fails.
-DEFECTS: dict[str, str] = {}
+DEFECTS: dict[str, str] = {
+    "language_definitions: asyncio.run within a cell is refused by the running loop": _LOOP,
+    "language_definitions: a task goes on in the next cell": _LOOP,
+    "language_definitions: the running loop is the same in each cell": _LOOP,
+    "library: asyncio: a task group with an error": "the parts of an exception group lose their tracebacks",
+    "ipython: a magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
+    "ipython: a cell magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
+    "ipython: the interactivity setting": "InteractiveShell.ast_node_interactivity is not obeyed",
+    "data: pandas: a wide and long frame is shortened": "pandas takes a task for a terminal of 80 columns",
+    "scripts: sys.excepthook and threading.excepthook": "sys.excepthook of a script is not called",
+    "scripts: a recursion without end": "only 200 frames of a traceback travel: the count of repeats is wrong",
+}
+
+# What holds to its process: an example that has one in the notebook is refused by name, which is right.
+REFUSED = frozenset(
+    {
+        "memoryview",
+        "generator",
+        "lock",
+        "RLock",
+        "OwnedIterator",
+        "TextIOWrapper",
+        "BufferedReader",
+        "mmap",
+        "memmap",
+    }
+    | {
+        "StaticHashTable",
+        "StaticVocabularyTable",
+        "MutableHashTable",
+        "DenseHashTable",
+        "FIFOQueue",
+        "module",
+    }
+)
 
 # Docstring examples that must differ, by the name of the program.
 EXAMPLES: dict[str, str] = {}

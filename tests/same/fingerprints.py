@@ -19,7 +19,7 @@ _UNSTEADY = frozenset(  # packages whose objects tell process ids, threads, time
     {"IPython", "asyncio", "concurrent", "http", "ipykernel", "logging", "multiprocessing", "socket"}
     | {"subprocess", "tfmagic", "threading", "_thread", "_asyncio", "_queue"}
 )
-_OUR_NOTES = re.compile(r"^(raised on |also on |hint: )")
+_OUR_NOTES = re.compile(r"^(raised on |also on |hint: |stayed on the task)")
 _CELL_FILE = re.compile(
     r"(<?/tmp/ipykernel_\d+/\d+\.py>?|<?Cell In ?\[\d+\](?: \(\d+\))?>?|<ipython-input-[^>]*>)"
 )

@@ -360,10 +360,13 @@ async def work():
     for i in range(3):
         await asyncio.sleep(0)
         done.append(i)
-task = asyncio.create_task(work())
+_coroutine = work()
+task = asyncio.create_task(_coroutine)
 # %%
 await task
 done
+# %%
+_coroutine.close()
 
 # %% the running loop is the same in each cell
 import asyncio

@@ -186,7 +186,7 @@ _
 # %% the numbered outputs
 "first value"
 # %%
-len(Out), list(Out.values())[-1]
+list(Out.values())[-1]
 
 # %% the text of this cell is in In
 marker = "here"
