@@ -96,8 +96,6 @@ DEFECTS: dict[str, str] = {
     "ipython: the interactivity setting": "InteractiveShell.ast_node_interactivity is not obeyed",
     "data: pandas: a wide and long frame is shortened": "pandas takes a task for a terminal of 80 columns",
     "notebook_tensorflow: ragged and sparse tensors, specs and dtypes": "a ragged tensor given back has arrays inside",
-    "scripts: sys.excepthook and threading.excepthook": "sys.excepthook of a script is not called",
-    "scripts: a recursion without end": "only 200 frames of a traceback travel: the count of repeats is wrong",
 }
 
 # What holds to its process: an example that has one in the notebook is refused by name, which is right.
