@@ -137,13 +137,16 @@ def install(shell: Any) -> None:
     By itself IPython asks no SyntaxError, and prints every frame that it came by; and it shows nothing in the
     notebook of an ExceptionGroup, nor of an error that was raised while one was handled.
     """
+    from IPython.core.error import UsageError
+
     remove(shell)
     own = shell.showtraceback
 
     def show(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         error = sys.exception() if exc_tuple is None else exc_tuple[1]
         shown = None if error is None else exceptions.own(error).get("_render_traceback_")
-        if isinstance(shown, TracebackRenderer) and not shell.call_pdb:
+        is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
+        if isinstance(shown, TracebackRenderer) and not shell.call_pdb and not is_usage:
             shell._get_exc_info(exc_tuple)  # for %tb and %debug
             shell._showtraceback(type(error), error, shown())
         else:

@@ -84,9 +84,6 @@ MEANT: dict[str, Difference] = {
 # Found and not mended yet: what is wrong. Whoever mends it takes the entry out: one that no longer differs fails.
 DEFECTS: dict[str, str] = {
     "library: asyncio: a task group with an error": "the parts of an exception group lose their tracebacks",
-    "ipython: a magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
-    "ipython: a cell magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
-    "ipython: the interactivity setting": "InteractiveShell.ast_node_interactivity is not obeyed",
 }
 
 # What holds to its process: an example that has one in the notebook is refused by name, which is right.

@@ -253,7 +253,7 @@ class CellRunner:
 
 
 def _undo_terminal_of_pandas() -> None:
-    """Let tables have as many columns as in a notebook: Keras has imported pandas before there was a shell."""
+    """Let tables have a notebook's columns: Keras has imported pandas before there was a shell."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and pandas.get_option("display.max_columns") == 0:
         pandas.set_option("display.max_columns", 20)

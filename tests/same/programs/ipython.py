@@ -143,8 +143,9 @@ n = os.write(1, b"\xff\xfe bytes\n")
 f = len
 f([1, 2])
 
-# %% automagic: a magic without its sign
+# %% automagic: two lines are no magic without its sign
 alias_magic --help
+1
 
 # %% get_ipython is there
 _ip = get_ipython()
