@@ -33,6 +33,9 @@ _LAST_VALUE = _because(
     *["printed", "value", "error"],
 )
 _NEVER_SENT = "what belongs to one process is refused by name before anything runs"
+_REFUSED = _because(_NEVER_SENT, "printed", "value", "error")
+_ITS_GRAPH = "a data set travels as its graph, whose class on the task is another one"
+
 MEANT: dict[str, Difference] = {
     "language_expressions: a semicolon hides the value": _SEMICOLON,
     "language_expressions: a value whose repr raises": _LAST_VALUE,
@@ -57,11 +60,14 @@ MEANT: dict[str, Difference] = {
     "library: input is refused where nobody can type": _because("the message names the task", "error"),
     "ipython: help with a question mark": _because("a task has no pager: the help is printed", "printed"),
     "data: numpy: save and load": _because("a mapped file does not travel", "value"),
-    "notebook: a context variable, a weak reference and a lock": _because(
-        _NEVER_SENT, *["printed", "value", "error"]
-    ),
+    "notebook: a context variable, a weak reference and a lock": _REFUSED,
     "notebook: an open file": _because(_NEVER_SENT, "printed", "value", "error"),
     "notebook: a name that is deleted by the cell": _because("the notebook keeps its own variable", "names"),
+    "notebook_tensorflow: a data set of tensors": _because(_ITS_GRAPH, "names"),
+    "notebook_tensorflow: a data set with map, shuffle and prefetch": _because(_ITS_GRAPH, "names"),
+    "notebook_tensorflow: a data set from a generator": _REFUSED,
+    "notebook_tensorflow: a lookup table": _REFUSED,
+    "notebook_tensorflow: an iterator of a data set": _REFUSED,
     "tensorflow_keras: the summary of a model": _because(
         "rich writes html only where the shell is ipykernel's own class", "printed", "displayed"
     ),

@@ -51,51 +51,49 @@ class Call:
     def __init__(self, fn): self.fn = fn
     def __repr__(self): return f"Call({self.fn(2)!r})"
 """
+KNOWN = """
+None
+True
+...
+Colour.RED
+Rank.LOW
+Colour
+Box
+Point
+int
+2.5j
+range(3)
+slice(1, 2)
+np.float32(2.5)
+np.arange(6).reshape(2, 3)
+np.zeros((0, 2))
+np.array(['a', None], dtype=object)
+np.arange(9)[::2]
+np.asfortranarray(np.eye(2))
+np.array([1, 2], dtype='>i2')
+np.bool_(True)
+datetime.date(2026, 1, 2)
+datetime.timedelta(1)
+decimal.Decimal('1.10')
+fractions.Fraction(1, 3)
+pathlib.Path('a/b')
+re.compile('a+')
+pd.Timestamp('2026-01-01')
+pd.Series([1, 2], name='s')
+pd.DataFrame({'a': [1, 2], 'b': ['x', None]})
+pd.Categorical(['u', 'v'])
+np.dtype('f4')
+Call(scale)
+Call(make(4))
+Call(lambda x: x + level)
+Call(functools.partial(scale))
+""".strip().splitlines()
 ATOMS = st.one_of(
     st.integers(-(10**20), 10**20).map(repr),
     st.floats(allow_nan=False).map(lambda x: f"float({str(x)!r})"),
     st.text(max_size=6).map(repr),
     st.binary(max_size=6).map(repr),
-    st.sampled_from(
-        [
-            "None",
-            "True",
-            "...",
-            "Colour.RED",
-            "Rank.LOW",
-            "Colour",
-            "Box",
-            "Point",
-            "int",
-            "2.5j",
-            "range(3)",
-            "slice(1, 2)",
-            "np.float32(2.5)",
-            "np.arange(6).reshape(2, 3)",
-            "np.zeros((0, 2))",
-            "np.array(['a', None], dtype=object)",
-            "np.arange(9)[::2]",
-            "np.asfortranarray(np.eye(2))",
-            "np.array([1, 2], dtype='>i2')",
-            "np.bool_(True)",
-            "datetime.date(2026, 1, 2)",
-            "datetime.timedelta(1)",
-            "decimal.Decimal('1.10')",
-            "fractions.Fraction(1, 3)",
-            "pathlib.Path('a/b')",
-            "re.compile('a+')",
-            "pd.Timestamp('2026-01-01')",
-            "pd.Series([1, 2], name='s')",
-            "pd.DataFrame({'a': [1, 2], 'b': ['x', None]})",
-            "pd.Categorical(['u', 'v'])",
-            "np.dtype('f4')",
-            "Call(scale)",
-            "Call(make(4))",
-            "Call(lambda x: x + level)",
-            "Call(functools.partial(scale))",
-            "Call(len and scale)",
-        ]
-    ),
+    st.sampled_from(KNOWN),
 )
 KEYS = st.one_of(st.integers(-5, 5).map(repr), st.text("ab", max_size=3).map(repr), st.just("Colour.BLUE"))
 
