@@ -88,8 +88,6 @@ DEFECTS: dict[str, str] = {
     "ipython: a magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
     "ipython: a cell magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
     "ipython: the interactivity setting": "InteractiveShell.ast_node_interactivity is not obeyed",
-    "scripts: sys.excepthook and threading.excepthook": "sys.excepthook of a script is not called",
-    "scripts: a recursion without end": "only 200 frames of a traceback travel: the count of repeats is wrong",
 }
 
 # What holds to its process: an example that has one in the notebook is refused by name, which is right.

@@ -69,6 +69,9 @@ def _run_of_ours(place: Path) -> Run:
 def _seen(code: int, out: bytes, err: bytes) -> Run:
     texts = [tidy(text.decode("utf-8", "replace")) for text in (out, err)]
     texts = [re.sub(r"/\S*/(ours|bare)/", "", text) for text in texts]
+    texts = [
+        re.sub(r"repeated \d+ more", "repeated … more", text) for text in texts
+    ]  # below a few frames of ours
     lines = tuple(sorted(line for text in texts for line in text.splitlines() if line.strip()))
     told = [
         line for line in "".join(reversed(texts)).splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)

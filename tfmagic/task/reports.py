@@ -119,7 +119,7 @@ class Reports:
             main, has = self._runner.namespace, self._notebook_has
             packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
         if cell.exits:
-            sys.stderr.write(packed.text)  # as of any process that ends so
+            _print_end(error, packed.text, is_told=interrupted or issubclass(type(error), SystemExit))
         event = CellRaised(
             self._boot.task,
             self._boot.attempt,
@@ -165,6 +165,22 @@ class Reports:
             return None
         self._reported = owned
         return tuple(owned)
+
+
+def _print_end(error: BaseException, text: str, is_told: bool) -> None:
+    """Print what ended the process, as Python does: by `sys.excepthook`, which may be the script's own.
+
+    `text` is printed where the hook fails, and where `is_told` says that it is all there is to tell.
+    """
+    if not is_told:
+        try:
+            frames = tracebacks.without_our_frames(error.__traceback__)
+            BaseException.with_traceback(error, frames)
+            sys.excepthook(type(error), error, frames)
+            return
+        except BaseException:  # of the script's hook
+            sys.stderr.write("Error in sys.excepthook:\n")
+    sys.stderr.write(text)
 
 
 def _explain_data_loss(error: BaseException, seconds: float) -> None:
