@@ -24,8 +24,8 @@ from docstring_examples import MODULES, PREAMBLES
 
 ALL = os.environ.get("SAME") == "all"
 SEED = int(os.environ.get("SAME_SEED", "1"))
-SAMPLE = 24  # programs of a package; each is a quarter of a second on an idle machine
-SAMPLE_S = 30.0  # on a busy machine less is compared
+SAMPLE = 16  # programs of a package; each is a quarter of a second on an idle machine
+SAMPLE_S = 15.0  # on a busy machine less is compared
 AT_LEAST = 4
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 ALL = os.environ.get("SAME") == "all"
 BOUNDS = settings(
-    max_examples=500 if ALL else 25,
+    max_examples=500 if ALL else 20,
     derandomize=not ALL,
     database=None,
     deadline=None,
