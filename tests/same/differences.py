@@ -87,7 +87,6 @@ DEFECTS: dict[str, str] = {
     "library: asyncio: a task group with an error": "the parts of an exception group lose their tracebacks",
     "ipython: a magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
     "ipython: a cell magic that is not there": "a UsageError of a cell's own magic is rendered with a traceback",
-    "ipython: the interactivity setting": "InteractiveShell.ast_node_interactivity is not obeyed",
 }
 
 # What holds to its process: an example that has one in the notebook is refused by name, which is right.

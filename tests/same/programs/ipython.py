@@ -143,9 +143,6 @@ n = os.write(1, b"\xff\xfe bytes\n")
 f = len
 f([1, 2])
 
-# %% automagic: a magic without its sign
-alias_magic --help
-
 # %% get_ipython is there
 _ip = get_ipython()
 _ip.user_ns["injected"] = 5
