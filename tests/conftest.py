@@ -75,7 +75,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves task processes, threads or environment variables behind."""
-    keep = {"cluster_of_module", "shared_kernel", "shell"} & set(request.fixturenames)
+    keep = {"cluster_of_module", "pair_of_module", "shared_kernel", "shell"} & set(request.fixturenames)
     before = (_task_processes(), set(threading.enumerate()), dict(os.environ))
     yield
     if keep:
@@ -169,5 +169,15 @@ def shared_kernel() -> Iterator[Kernel]:
     made = Kernel()
     made.run("%load_ext tfmagic")
     made.run("%tfcluster start --workers 2")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def pair_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A plain kernel and one with a task, which run the same programs: see tests/same."""
+    from pairs import Pair
+
+    made = Pair(tmp_path_factory.mktemp("same"))
     yield made
     made.close()

@@ -11,5 +11,5 @@ CHAPTERS += ("data", "notebook")
 
 
 @pytest.mark.parametrize("program", read_chapters(*CHAPTERS), ids=lambda program: program.name)
-def test_a_program_does_on_a_task_what_it_does_without_us(program, pair):
-    check(program, pair)
+def test_a_program_does_on_a_task_what_it_does_without_us(program, pair_of_module):
+    check(program, pair_of_module)

@@ -61,7 +61,7 @@ def _is_expression(source: str) -> bool:
 
 @pytest.mark.timeout(0 if ALL else 240)
 @pytest.mark.parametrize("package", MODULES)
-def test_examples_do_on_a_task_what_they_do_without_us(package, pair):
+def test_examples_do_on_a_task_what_they_do_without_us(package, pair_of_module):
     programs = [program for name, lines in examples(package) for program in programs_of(package, name, lines)]
     told: list[str] = []
     compared = 0
@@ -70,17 +70,17 @@ def test_examples_do_on_a_task_what_they_do_without_us(package, pair):
         if not ALL and compared >= AT_LEAST and time.monotonic() - began > SAMPLE_S:
             break
         compared += 1
-        told += _compare(program, pair)
+        told += _compare(program, pair_of_module)
     assert not told, f"{len(told)} of {compared} programs:\n" + "\n\n".join(told)
 
 
-def _compare(program: Program, pair) -> list[str]:
+def _compare(program: Program, pair_of_module) -> list[str]:
     """What differs, if the same program does not differ from itself, too."""
-    bare, ours = pair.run(program)
+    bare, ours = pair_of_module.run(program)
     found = find_differences(bare, ours)
     if not found or program.name in EXAMPLES or is_refused(ours):
         return []
-    again, ours = pair.run(program)
+    again, ours = pair_of_module.run(program)
     found = find_differences(again, ours)
     if not found or find_differences(bare, again):
         return []

@@ -182,7 +182,7 @@ PROGRAMS = st.lists(st.recursive(SIMPLE, _compound, max_leaves=4), min_size=1, m
 
 
 @pytest.mark.timeout(0 if ALL else 240)
-def test_values_of_the_notebook_are_on_the_task_what_they_were(pair):
+def test_values_of_the_notebook_are_on_the_task_what_they_were(pair_of_module):
     numbers = iter(range(10**6))
 
     @BOUNDS
@@ -190,23 +190,23 @@ def test_values_of_the_notebook_are_on_the_task_what_they_were(pair):
     def hold(values):
         name = f"value_{next(numbers)}"
         notebook = Cell(f"{DEFINITIONS}\n{name} = [{', '.join(values)}]", in_notebook=True)
-        compare(pair, Program("generated", name, (notebook, Cell(f"print({name})\n{name}"))))
+        compare(pair_of_module, Program("generated", name, (notebook, Cell(f"print({name})\n{name}"))))
 
     hold()
 
 
 @pytest.mark.timeout(0 if ALL else 240)
-def test_programs_run_on_a_task_as_they_do_in_a_notebook(pair):
+def test_programs_run_on_a_task_as_they_do_in_a_notebook(pair_of_module):
     @BOUNDS
     @given(PROGRAMS, EXPRESSIONS)
     def hold(program, last):
         first = "def f(x):\n    return [x]\na, b, c = 1, [2, 'k'], {'k': 3}"
-        compare(pair, Program("generated", "a program", (Cell(first), Cell(program), Cell(last))))
+        compare(pair_of_module, Program("generated", "a program", (Cell(first), Cell(program), Cell(last))))
 
     hold()
 
 
-def compare(pair, program):
-    bare, ours = pair.run(program)
+def compare(pair_of_module, program):
+    bare, ours = pair_of_module.run(program)
     told = find_differences(bare, ours)
     assert not told, "\n\n".join(cell.source for cell in program.cells[-2:]) + f"\n{told}"

@@ -1,12 +1,10 @@
-"""The two sides of the programs: started when the first program of a module asks for them."""
+"""The two sides of the programs: started when the first program of a module asks for them, by a fixture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 if TYPE_CHECKING:
     from sides import Behaviour
@@ -43,10 +41,3 @@ class Pair:
         for side in self._sides:
             if side is not None:
                 side.close()
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    made = Pair(tmp_path_factory.mktemp("same"))
-    yield made
-    made.close()
