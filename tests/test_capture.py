@@ -132,6 +132,17 @@ def test_two_names_for_one_object_stay_one_object(side):
     assert got["a"] is got["b"]
 
 
+def test_a_definition_that_was_changed_in_place_is_sent_again(side):
+    s = side("class A:\n    rate = 1\ndef f(k=1): return k\na = A()")
+    assert set(s.send("A", "f", "a")) == {"A", "f", "a"}
+    assert s.send("A", "f", "a") == {}
+    sent = s.task_main["A"]
+    s.main["A"].rate = 5
+    s.main["f"].__defaults__ = (7,)
+    assert set(s.send("A", "f", "a")) == {"A", "f"}
+    assert s.task_main["A"] is sent and s.task_main["a"].rate == 5 and s.task_main["f"]() == 7
+
+
 def test_an_unchanged_value_is_sent_once_and_a_changed_one_again(side):
     s = side("a = [1]")
     assert s.send("a") == {"a": [1]}

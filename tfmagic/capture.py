@@ -11,6 +11,7 @@ Everything here runs on the notebook's main thread, before anything is sent.
 
 from __future__ import annotations
 
+import abc
 import functools
 import hashlib
 import linecache
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from tfmagic import pickling, refusals
+from tfmagic.classes import virtual_subclasses
 from tfmagic.errors import CaptureError
 from tfmagic.names import global_names
 from tfmagic.packed import Packed
@@ -224,8 +226,17 @@ def _is_constant(value: Any) -> bool:
 
 
 def _version_of(definition: Any) -> object:
-    """A function or class is another one when it is defined anew."""
-    return (_Identity(definition), _Identity(getattr(definition, "__code__", None)))
+    """A function or class is another one when it is defined anew, or when one of its parts is another one."""
+    parts: list[Any] = [definition]
+    if isinstance(definition, type | types.FunctionType):
+        found = vars(definition).items()
+        parts += [value for name, value in found if name != "__slotnames__"]  # noted by pickle itself
+    if isinstance(definition, types.FunctionType):
+        parts += [definition.__code__, definition.__defaults__, definition.__kwdefaults__]
+        parts += getattr(definition, "registry", {}).values()  # of singledispatch
+    elif isinstance(definition, abc.ABCMeta):
+        parts += virtual_subclasses(definition)
+    return tuple(map(_Identity, parts))
 
 
 def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None) -> Variable:

@@ -57,7 +57,7 @@ def reduce_class(cls: Any) -> Reduced:
         return _reduce_enum(cls, made, space)
     counted, others = _split_members(cls, space)
     rest = (Counting(False), others, Counting(True)) if others else ()
-    return _make_class, made, (counted, _registered(cls), {}, *rest), None, None, fill_class
+    return _make_class, made, (counted, virtual_subclasses(cls), {}, *rest), None, None, fill_class
 
 
 def _reduce_enum(cls: Any, made: Reduced, space: dict[str, Any]) -> Reduced:
@@ -69,7 +69,7 @@ def _reduce_enum(cls: Any, made: Reduced, space: dict[str, Any]) -> Reduced:
         for name, member in members.items()
     }
     boundary = getattr(cls, "_boundary_", None)
-    return _make_enum, (*made, raws, boundary), (space, _registered(cls), own), None, None, fill_class
+    return _make_enum, (*made, raws, boundary), (space, virtual_subclasses(cls), own), None, None, fill_class
 
 
 def _split_members(cls: type, space: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -81,14 +81,14 @@ def _split_members(cls: type, space: dict[str, Any]) -> tuple[dict[str, Any], di
 
 def _is_made_by_python(cls: type, name: str, value: object) -> bool:
     """Whether an entry of a class' namespace is there again in every class that is made as this one."""
-    if name in ("__weakref__", "__dict__", "_abc_impl", "_abc_cache", "_abc_registry"):
+    if name in ("__weakref__", "__dict__", "__slotnames__", "_abc_impl"):
         return True
     is_slot = isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType)
     return is_slot and value.__objclass__ is cls  # type: ignore[attr-defined]  # of both kinds
 
 
-def _registered(cls: type) -> list[type]:
-    """The virtual subclasses of an abstract class."""
+def virtual_subclasses(cls: type) -> list[type]:
+    """Return the classes that were registered with an abstract class; none for another class."""
     if not isinstance(cls, abc.ABCMeta):
         return []
     registry = abc._get_dump(cls)[0]  # type: ignore[attr-defined]  # private, and there since Python 3.7

@@ -7,6 +7,7 @@ is traced anew where it arrives. Nothing here imports TensorFlow into a process 
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from typing import Any
 
@@ -17,6 +18,8 @@ _FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
 _DATASETS = "tensorflow.python.data.ops.dataset_ops"
 _ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 _TABLES = "tensorflow.python.ops.lookup_ops"
+_FIELDS = "tensorflow.python.framework.extension_type_field"
+_KERAS_SAVING = "keras.src.saving.keras_saveable"
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 
 Reduced = tuple[Any, ...]
@@ -47,10 +50,16 @@ def reduce(obj: Any) -> Reduced | None:
     Raises:
         StaysHere: It is part of this process, such as a lookup table.
     """
+    saving = sys.modules.get(_KERAS_SAVING)
+    if saving is not None and isinstance(obj, saving.KerasSaveable):
+        return _reduce_keras(obj)
     if not is_of_tensorflow(obj):
         return None
     if is_traceable(obj):
         return _reduce_traceable(obj)
+    fields = sys.modules.get(_FIELDS)
+    if fields is not None and obj is fields.ExtensionTypeField.NO_DEFAULT:
+        return _find, (_FIELDS, "ExtensionTypeField.NO_DEFAULT")  # TensorFlow knows it by identity
     datasets, tables = sys.modules.get(_DATASETS), sys.modules.get(_TABLES)
     if datasets is not None and isinstance(obj, datasets.DatasetV2):
         return _reduce_dataset(obj)
@@ -101,6 +110,29 @@ def _find(module: str, path: str) -> Any:
 
 def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
     return importlib.import_module(_FUNCTION).Function(python_function, **options)
+
+
+# ---- Keras ---------------------------------------------------------------------------------------
+
+
+def _reduce_keras(obj: Any) -> Reduced | None:
+    """As Keras' own way, which loads what was saved, but with the user's classes beside it."""
+    keras = sys.modules["keras"]
+    parts = obj._flatten_layers() if hasattr(obj, "_flatten_layers") else [obj]
+    own = {type(part) for part in parts if type(part).__module__.partition(".")[0] not in ROOTS}
+    if not own:
+        return None
+    buffer = io.BytesIO()
+    importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj(obj, buffer, "h5")
+    classes = {name: cls for cls in own for name in (cls.__name__, keras.saving.get_registered_name(cls))}
+    return _load_keras, (buffer.getvalue(), classes)
+
+
+def _load_keras(saved: bytes, classes: dict[str, Any]) -> Any:
+    keras = importlib.import_module("keras")
+    load = importlib.import_module("keras.src.saving.saving_lib")._load_model_from_fileobj
+    with keras.saving.custom_object_scope(classes):
+        return load(io.BytesIO(saved), custom_objects=None, compile=True, safe_mode=False)
 
 
 # ---- data sets ----------------------------------------------------------------------------------

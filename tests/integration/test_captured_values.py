@@ -92,6 +92,19 @@ dataset = tf.data.Dataset.range(10).map(lambda v: v * 2).shuffle(10, seed=1).bat
 ragged = tf.data.Dataset.from_tensor_slices({"a": range(3), "b": tf.ragged.constant([[1], [2, 3], []])}).batch(2)
 buffer = io.StringIO("kept")
 
+import keras
+
+class Double(keras.layers.Layer):
+    def call(self, x):
+        return 2 * x
+
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), Double()])
+xs = np.ones((2, 3), np.float32)
+
+class Pair(tf.experimental.ExtensionType):
+    n: int
+    x: tf.Tensor
+
 def say(text, file=sys.stdout):
     print(text, file=file)
 """
@@ -106,6 +119,8 @@ SAME = {
     "empty arrays": "empty.a.shape, empty.b.shape, svc.predict(X[:5]).tolist()",
     "dataset": "[v.tolist() for v in dataset.as_numpy_iterator()], int(dataset.cardinality()), dataset.element_spec",
     "ragged dataset": "[str(v) for v in ragged], int(ragged.cardinality())",
+    "a layer of the user's": "model.predict(xs, verbose=0).round(4).tolist(), type(model.layers[1]) is Double",
+    "an extension type": "Pair(1, 2.0).n, float(Pair(1, 2.0).x)",
     "buffer": "buffer.getvalue()",
 }
 STAYING = """
