@@ -200,6 +200,18 @@ class Decorated:
         return 7
 
 
+class NamedProperty:
+    @property
+    def p(self):
+        return 7
+
+    def fail(self):
+        try:
+            self.p = 3
+        except AttributeError as error:
+            return str(error)
+
+
 @functools.singledispatch
 def dispatched(a):
     return "object"

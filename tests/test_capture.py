@@ -143,6 +143,11 @@ def test_a_definition_that_was_changed_in_place_is_sent_again(side):
     assert s.task_main["A"] is sent and s.task_main["a"].rate == 5 and s.task_main["f"]() == 7
 
 
+def test_a_helper_with_two_underscores_travels(side):
+    s = side("def __helper__(): return 3\ndef use(): return __helper__(), __name__")
+    assert set(s.send("use")) == {"__helper__", "use"}
+
+
 def test_an_unchanged_value_is_sent_once_and_a_changed_one_again(side):
     s = side("a = [1]")
     assert s.send("a") == {"a": [1]}

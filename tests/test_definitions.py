@@ -37,6 +37,7 @@ CHECKS = {
     "Slots": "hasattr(Slots(), '__dict__'), (lambda s: setattr(s, 'a', 1) or s.a)(Slots())",
     "Described": "Described.d",
     "Decorated": "Decorated().x, Decorated().y(), Decorated().z(1), Decorated().z(''), Decorated().p",
+    "NamedProperty": "NamedProperty().fail()",
     "dispatched": "dispatched(1), dispatched('')",
     "Ordered": "Ordered(1) <= Ordered(2), Ordered(2) > Ordered(1)",
     "UserId": "UserId(3), UserId.__supertype__",

@@ -30,7 +30,10 @@ from tfmagic.names import global_names
 from tfmagic.packed import Packed
 
 _SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
-_SHELL_PATTERN = re.compile(r"_i*|_i?\d+|_(dh|oh|ih|exit_code)|__\w+__")
+_SHELL_PATTERN = re.compile(
+    r"_i*|_i?\d+|_(dh|oh|ih|exit_code)"
+    r"|__(annotations|builtins?|cached|doc|file|IPYTHON|loader|name|package|session|spec)__"  # of any module
+)
 _IMMUTABLE = int | float | complex | str | bytes | bool | None
 _IMMUTABLES = frozenset(get_args(_IMMUTABLE))
 _SMALL_BYTES = 1 << 16

@@ -200,6 +200,8 @@ def fill_class(cls: Any, state: tuple[Any, ...]) -> None:
     for space in (counted, *rest):
         for name, value in (space or {}).items():
             type.__setattr__(cls, name, value)
+            if type(value) is property:
+                value.__set_name__(cls, name)  # type: ignore[attr-defined]  # for its messages
     for subclass in registered:
         cls.register(subclass)
     for name, attributes in own.items():
