@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import warnings
 
 import pytest
 from comparing import find_differences
 from corpus import Cell, Program
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 ALL = os.environ.get("SAME") == "all"
@@ -200,10 +202,19 @@ def test_programs_run_on_a_task_as_they_do_in_a_notebook(pair_of_module):
     @BOUNDS
     @given(PROGRAMS, EXPRESSIONS)
     def hold(program, last):
+        assume(not warns(program) and not warns(last))  # IPython tells such a warning up to three times
         first = "def f(x):\n    return [x]\na, b, c = 1, [2, 'k'], {'k': 3}"
         compare(pair_of_module, Program("generated", "a program", (Cell(first), Cell(program), Cell(last))))
 
     hold()
+
+
+def warns(source):
+    """Return whether Python's compiler warns of it."""
+    with warnings.catch_warnings(record=True) as told, contextlib.suppress(SyntaxError):
+        warnings.simplefilter("always")
+        compile(source, "<cell>", "exec")
+    return bool(told)
 
 
 def compare(pair_of_module, program):

@@ -507,12 +507,6 @@ print("a", "b", sep="-", end="!\n", flush=True)
 import sys
 sys.stdout.isatty(), sys.stdout.encoding.lower(), sys.stdout.write("abc\n"), sys.stdin is None
 
-# %% os.write to the descriptor below Python
-import os, sys
-print("first"); sys.stdout.flush()
-n = os.write(1, b"second\n")
-n
-
 # %% input is refused where nobody can type
 input("name? ")
 
