@@ -38,13 +38,23 @@ _SINGLE_DISPATCH = frozenset({"registry", "dispatch", "register", "_clear_cache"
 
 def is_importable(obj: Any) -> bool:
     """Return whether a function or class is what its module has under its name."""
-    module = getattr(obj, "__module__", None)
-    if module in (None, "__main__"):
-        return False
-    found: Any = sys.modules.get(module)
-    for name in obj.__qualname__.split("."):
+    return is_found(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", ""))
+
+
+def is_found(obj: Any, module: str | None, path: str) -> bool:
+    """Return whether `obj` is what a loaded module, that can be imported, has under a dotted name."""
+    return module not in (None, "__main__") and _under(sys.modules.get(str(module)), path) is obj
+
+
+def find(module: str, path: str) -> Any:
+    """Return what a module, which is imported, has under a dotted name; None where it has nothing."""
+    return _under(import_module(module), path)
+
+
+def _under(found: Any, path: str) -> Any:
+    for name in path.split("."):
         found = getattr(found, name, None)
-    return found is obj
+    return found
 
 
 def is_definition(value: object) -> bool:
@@ -76,7 +86,7 @@ class ByValue:
             return self._reduce_cell(obj)
         if isinstance(obj, Counting):
             self._counts = obj.on
-            return _same, (None,)
+            return same, (None,)
         if isinstance(obj, BaseException):
             return _reduce_exception(obj)
         reducer = _REDUCERS.get(type(obj))
@@ -143,13 +153,9 @@ def import_module(name: str) -> types.ModuleType:
     return importlib.import_module(name)
 
 
-def _same(value: Any) -> Any:
+def same(value: Any) -> Any:
+    """Return what it is given: what travels in place of something else is made so."""
     return value
-
-
-def _attribute(module: str, path: str) -> Any:
-    """What a module has under a dotted name."""
-    return functools.reduce(getattr, path.split("."), import_module(module))
 
 
 def _make_cell() -> types.CellType:
@@ -193,7 +199,7 @@ def _make_single_dispatch(default: Any, others: list[tuple[type, Any]]) -> Any:
 
 def _reduce_lru_cache(cache: Any) -> Reduced:
     if is_importable(cache):
-        return _attribute, (cache.__module__, cache.__qualname__)
+        return find, (cache.__module__, cache.__qualname__)
     made = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters"}
     own = {name: value for name, value in vars(cache).items() if name not in made}
     return _make_lru_cache, (cache.__wrapped__, cache.cache_parameters()), own or None

@@ -125,7 +125,7 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
             self._sink.check(obj.nbytes)  # before a strided one is copied
             return obj.__reduce_ex__(5)  # out of band; dill's own way copies
         if self._for_notebook and tensorflow_values.is_tensor(obj):
-            return (_same, (obj.numpy(),))
+            return (definitions.same, (obj.numpy(),))
         if absl_flags.is_flags(obj):
             return absl_flags.reduce_flags(obj)
         if (reduced := _reduce(obj, self.by_value)) is not None:
@@ -438,10 +438,6 @@ def frames_below(frames: types.TracebackType | None) -> types.TracebackType | No
             below = frames.tb_next
         frames = frames.tb_next
     return below
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _takes_frames_along(cls: type) -> bool:

@@ -11,6 +11,7 @@ import io
 import sys
 from typing import Any
 
+from tfmagic import definitions
 from tfmagic.refusals import StaysHere
 
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
@@ -59,7 +60,7 @@ def reduce(obj: Any) -> Reduced | None:
         return _reduce_traceable(obj)
     fields = sys.modules.get(_FIELDS)
     if fields is not None and obj is fields.ExtensionTypeField.NO_DEFAULT:
-        return _find, (_FIELDS, "ExtensionTypeField.NO_DEFAULT")  # TensorFlow knows it by identity
+        return definitions.find, (_FIELDS, "ExtensionTypeField.NO_DEFAULT")  # TensorFlow knows it by identity
     datasets, tables = sys.modules.get(_DATASETS), sys.modules.get(_TABLES)
     if datasets is not None and isinstance(obj, datasets.DatasetV2):
         return _reduce_dataset(obj)
@@ -87,8 +88,8 @@ def _make_composite(spec: Any, parts: list[Any]) -> Any:
 def _reduce_traceable(function: Any) -> Reduced:
     python_function = function.python_function
     module, path = python_function.__module__, getattr(python_function, "__qualname__", "")
-    if module != "__main__" and _find(module, path) is function:
-        return _find, (module, path)
+    if definitions.is_found(function, module, path):
+        return definitions.find, (module, path)
     options = {
         "name": function._name,
         "input_signature": function.input_signature,
@@ -99,13 +100,6 @@ def _reduce_traceable(function: Any) -> Reduced:
         "experimental_autograph_options": function._experimental_autograph_options,
     }
     return _make_traceable, (python_function, options)
-
-
-def _find(module: str, path: str) -> Any:
-    found: Any = sys.modules.get(module) or importlib.import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
 
 
 def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
