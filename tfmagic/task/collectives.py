@@ -3,8 +3,8 @@
 Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
 
 - A strategy that is made after any op ran raises "Collective ops must be configured at program
-  startup". Resetting the context cures it; tensors, variables, traced functions, datasets, Keras
-  models and generators go on working, look-up tables and queues do not. So: reset, unless one lives.
+  startup". Replacing the context cures it, and what was made there can be carried over (`new_context`),
+  but for look-up tables and queues. So: replace it, unless one lives.
 - A peer that dials before the leader listens loses exactly 1.0 s to gRPC's back-off, and a task
   that waits for its peers inside C++ cannot be interrupted. So: all tasks meet on our own channel
   first (Ctrl-C works, a dead peer breaks it), then the leader goes ahead and the others follow when
@@ -24,8 +24,6 @@ Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
 
 from __future__ import annotations
 
-import gc
-import random
 import socket
 import sys
 import time
@@ -37,24 +35,10 @@ from tfmagic import advice
 from tfmagic.events import FIRST_STRATEGY
 from tfmagic.orders import TaskBoot
 from tfmagic.spec import TaskId
+from tfmagic.task import new_context
 
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
 _LEADER_WAIT_S = 60.0  # the leader has met us: it only has to open its port
-_SETTINGS_KEPT = (  # of a context that is reset; the rest is set by the strategy or derived
-    "_seed",
-    "_rng",
-    "_soft_device_placement",
-    "_log_device_placement",
-    "_inter_op_parallelism_threads",
-    "_intra_op_parallelism_threads",
-    "_visible_device_list",
-    "_memory_growth_map",
-    "_virtual_device_map",
-    "_optimizer_jit",
-    "_optimizer_experimental_options",
-    "_jit_compile_rewrite",
-)
-
 _DISTRIBUTE = "/tensorflow/python/distribute/"
 
 Meet = Callable[[str, tuple[TaskId, ...]], object]
@@ -80,7 +64,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
     def configure_collective_ops(self: Any, *args: Any, **kwargs: Any) -> None:
         is_torn = not self._initialized  # its start failed half-way
         if self._context_handle is not None and (is_torn or self._collective_leader is None):
-            self = _reset_context(context, "Collective ops must be configured at program startup: ")
+            self = _reset_context("Collective ops must be configured at program startup: ")
         configure_collectives(self, *args, **kwargs)
 
     def configure_coordination_service(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -131,9 +115,7 @@ def leave_cluster() -> int:
     """
     global _stopped, _resets
     if _context_with_collectives() is not None:
-        from tensorflow.python.eager import context
-
-        _reset_context(context, "it cannot meet new processes of its peers: ")
+        _reset_context("it cannot meet new processes of its peers: ")
         _resets += 1
         _stopped = "the tasks have new addresses"
     return _resets
@@ -197,38 +179,21 @@ def start_server(boot: TaskBoot) -> Any:
     )
 
 
-def _reset_context(context: Any, why: str) -> Any:
-    """Replace TensorFlow's context by a new one with the same settings.
+def _reset_context(why: str) -> Any:
+    """Replace TensorFlow's context, with what the program made there, and return the new one.
 
     Raises:
         RuntimeError: Something lives that would not survive it.
     """
-    lost = _objects_of_old_context()
-    if lost:
+    try:
+        return new_context.replace_context()
+    except new_context.NotMovable as error:
         told = (
-            f"{why}this task has already run TensorFlow ops, and its {', '.join(lost)} would be lost if "
-            "tfmagic started the context anew. Create the strategy in the first cell, after:  "
+            f"{why}this task has already run TensorFlow ops, and its {', '.join(error.kinds)} would be lost "
+            "if tfmagic started the context anew. Create the strategy in the first cell, after:  "
             "%tfcluster restart"
         )
-        raise RuntimeError(advice.here(told))
-    old = context._context
-    settings = {name: getattr(old, name) for name in _SETTINGS_KEPT if hasattr(old, name)}
-    context._reset_context()
-    new = context.context()
-    for name, value in settings.items():
-        setattr(new, name, value)
-    if getattr(new, "_rng", None) is None:
-        new._rng = random.Random()
-    return new
-
-
-def _objects_of_old_context() -> list[str]:
-    """The kinds of living objects whose state is bound to the present context."""
-    from tensorflow.python.ops import data_flow_ops, lookup_ops
-
-    gc.collect()  # an error's frames keep theirs until then
-    kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
-    return sorted({type(item).__name__ for item in gc.get_objects() if isinstance(item, kinds)})
+        raise RuntimeError(advice.here(told)) from None
 
 
 def _members(boot: TaskBoot, server_def: Any) -> tuple[TaskId, ...]:

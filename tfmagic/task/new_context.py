@@ -1,0 +1,256 @@
+"""Start TensorFlow's context anew in a process that has already used it, with what the program made there.
+
+A multi-worker strategy gives the devices of its process other names, and TensorFlow lets that happen only
+before the first op. Measured on TensorFlow 2.21, where the context is replaced later: tensors go on working;
+variables, data sets and iterators are bound to a device that is gone, and traced functions run in the old
+context. So what the program made is carried over: variables with their values, data sets as they are,
+iterators with their place, functions by being traced again. Values are read before the old context goes and
+written as soon as the new one has started. What cannot be carried over, such as a look-up table, is named
+before anything is changed.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+_SETTINGS_KEPT = (  # of a context that is replaced; the rest is set by the strategy or derived
+    "_seed",
+    "_rng",
+    "_soft_device_placement",
+    "_log_device_placement",
+    "_inter_op_parallelism_threads",
+    "_intra_op_parallelism_threads",
+    "_visible_device_list",
+    "_memory_growth_map",
+    "_virtual_device_map",
+    "_optimizer_jit",
+    "_optimizer_experimental_options",
+    "_jit_compile_rewrite",
+)
+_ALONE = "/job:localhost/"  # the devices of a process without a cluster
+
+Write = Callable[[dict[int, Any]], None]
+"""Writes an object to the new context; knows and adds the new handles by the `id` of the old ones."""
+
+_waiting: list[Write] = []  # for a new context, until it has started
+
+
+class NotMovable(Exception):
+    """Something lives that would not survive a new context; `kinds` names its classes."""
+
+    def __init__(self, kinds: list[str]):
+        self.kinds = kinds
+        super().__init__(", ".join(kinds))
+
+
+def replace_context() -> Any:
+    """Replace TensorFlow's context by a new one with the same settings, and return it.
+
+    Raises:
+        NotMovable: Something lives that would not survive it; nothing was changed.
+    """
+    from tensorflow.python.eager import context
+
+    gc.collect()  # an error's frames keep theirs until then
+    _waiting.extend(_read(gc.get_objects()))  # beside those of a context that never came to start
+    old = context._context
+    settings = {name: getattr(old, name) for name in _SETTINGS_KEPT if hasattr(old, name)}
+    context._reset_context()
+    new = context.context()
+    for name, value in settings.items():
+        setattr(new, name, value)
+    if getattr(new, "_rng", None) is None:
+        new._rng = random.Random()
+    if _waiting:
+        new.ensure_initialized = partial(_start, new)
+    return new
+
+
+def _start(context: Any) -> None:
+    """Start a context, which waits for its peers, and write what waits for it."""
+    type(context).ensure_initialized(context)
+    writes = list(_waiting)
+    _waiting.clear()
+    vars(context).pop("ensure_initialized", None)
+    handles: dict[int, Any] = {}
+    for write in writes:
+        write(handles)
+
+
+def _read(living: list[Any]) -> list[Write]:
+    """Read what the program made in the old context; what uses others comes after them."""
+    from tensorflow.python.data.ops import dataset_ops, iterator_ops
+    from tensorflow.python.eager import polymorphic_function as functions
+    from tensorflow.python.ops import resource_variable_ops
+
+    def of(kind: type) -> list[Any]:  # a proxy of the user's must not be asked what it is
+        return [item for item in living if issubclass(type(item), kind)]
+
+    lost = _names_of_unmovable(of)
+
+    def read(item: Any, handle: Any, how: Callable[[Any], Write], name: str) -> Iterator[Write]:
+        try:
+            if _is_alone(handle):
+                yield how(item)
+        except Exception:  # what TensorFlow raises depends on what the object uses
+            lost.add(name)
+
+    writes: list[Write] = []
+    for variable in of(resource_variable_ops.BaseResourceVariable):
+        writes += read(variable, variable._handle, _read_variable, "variable")
+    for data_set in of(dataset_ops.DatasetV2):
+        writes += read(data_set, data_set._variant_tensor, _read_data_set, "tf.data.Dataset")
+    for iterator in of(iterator_ops.OwnedIterator):
+        writes += read(
+            iterator, iterator._iterator_resource, _read_iterator, "iterator over a tf.data.Dataset"
+        )
+    if lost:
+        raise NotMovable(sorted(lost))
+    writes += [partial(_write_definition, f) for f in of(functions.atomic_function.AtomicFunction)]
+    writes += [partial(_write_captures, f) for f in of(functions.concrete_function.ConcreteFunction)]
+    writes += [partial(_forget_traces, f) for f in of(functions.polymorphic_function.Function)]
+    return writes
+
+
+def _names_of_unmovable(of: Callable[[type], list[Any]]) -> set[str]:
+    from tensorflow.python.ops import data_flow_ops, lookup_ops, summary_ops_v2
+
+    kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
+    lost = {type(item).__name__ for kind in kinds for item in of(kind)}
+    if not all(writer._closed for writer in of(summary_ops_v2._ResourceSummaryWriter)):
+        lost.add("open summary writer")
+    return lost
+
+
+def _is_alone(handle: Any) -> bool:
+    """Whether it is a tensor on a device of this process before it had a cluster."""
+    from tensorflow.python.framework import ops
+
+    return isinstance(handle, ops.EagerTensor) and _ALONE in handle.device
+
+
+def _device_of(handle: Any) -> str:
+    return f"/{handle.device.rpartition('/')[2]}"  # such as /device:CPU:0
+
+
+def _read_variable(variable: Any) -> Write:
+    from tensorflow.python.ops import gen_resource_variable_ops as ops
+
+    handle = variable._handle
+    value = None
+    if ops.var_is_initialized_op(handle):
+        value = ops.read_variable_op(handle, variable.dtype)
+    return partial(_write_variable, variable, handle, value)
+
+
+def _write_variable(variable: Any, old: Any, value: Any, handles: dict[int, Any]) -> None:
+    from tensorflow.python.framework import ops
+    from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
+
+    if id(old) not in handles:  # what assign() returns shares its variable's handle
+        with ops.device(_device_of(old)):
+            new = resource_variable_ops._variable_handle_from_shape_and_dtype(
+                variable.shape, variable.dtype, None, "Variable", False, value
+            )
+            if value is not None:
+                gen_resource_variable_ops.assign_variable_op(new, value)
+        handles[id(old)] = new
+    variable._handle = handles[id(old)]
+
+
+def _read_data_set(data_set: Any) -> Write:
+    graph = None
+    if any(_names_device(function) for function in _functions_of(data_set)):
+        from tensorflow.core.framework import graph_pb2
+        from tensorflow.python.data.ops import options
+
+        policy = options.ExternalStatePolicy.IGNORE
+        graph = graph_pb2.GraphDef.FromString(
+            data_set._as_serialized_graph(external_state_policy=policy).numpy()
+        )
+        for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+            for node in nodes:
+                node.device = "" if _ALONE in f"{node.device}/" else node.device
+    return partial(_write_data_set, data_set, graph and graph.SerializeToString())
+
+
+def _functions_of(data_set: Any) -> Iterator[Any]:
+    for made in data_set._functions():
+        yield made.function._inference_function
+    for source in data_set._inputs():
+        yield from _functions_of(source)
+
+
+def _names_device(function: Any) -> bool:
+    """Whether an op of it was placed by the name of a device, as calls of Python are."""
+    nodes = function.cached_definition.node_def
+    return any(_ALONE in f"{node.device}/" for node in nodes) or any(map(_names_device, function.children))
+
+
+def _write_data_set(data_set: Any, graph: bytes | None, handles: dict[int, Any]) -> None:
+    from tensorflow.python.framework import ops
+    from tensorflow.python.ops import array_ops, gen_experimental_dataset_ops
+
+    old = data_set._variant_tensor_attr
+    if id(old) not in handles:
+        with ops.device(_device_of(old)):
+            handles[id(old)] = (
+                gen_experimental_dataset_ops.dataset_from_graph(graph) if graph else array_ops.identity(old)
+            )
+    data_set._variant_tensor_attr = handles[id(old)]
+
+
+def _read_iterator(iterator: Any) -> Write:
+    from tensorflow.python.data.ops import options
+    from tensorflow.python.ops import gen_dataset_ops
+
+    policy = options.ExternalStatePolicy.IGNORE.value
+    state = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=policy)
+    return partial(_write_iterator, iterator, iterator._dataset, state)
+
+
+def _write_iterator(iterator: Any, data_set: Any, state: Any, handles: dict[int, Any]) -> None:
+    from tensorflow.python.ops import gen_dataset_ops
+
+    old = iterator._iterator_resource
+    iterator._create_iterator(data_set)
+    gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state)
+    handles[id(old)] = iterator._iterator_resource
+
+
+def _write_definition(function: Any, _handles: dict[int, Any]) -> None:
+    """Let a traced function run in the new context."""
+    from tensorflow.python.eager import context
+    from tensorflow.python.eager.polymorphic_function import atomic_function
+
+    old, new = function._bound_context, context.context()
+    uses = atomic_function.RUNTIME_FUNCTION_REFS
+    here = (new.function_scope_id, function.name)
+    if not new.has_function(function.name):
+        new.add_function_def(old.get_function_def(function.name))
+    uses[here] = uses.get(here, 0) + 1
+    uses[old.function_scope_id, function.name] -= 1  # what it leaves there goes with the old context
+    function._bound_context = new
+
+
+def _write_captures(function: Any, handles: dict[int, Any]) -> None:
+    """Let a traced function that the program holds itself use the new handles."""
+    captures = function._captured_inputs
+    for place, captured in enumerate(captures):
+        captures[place] = handles.get(id(captured), captured)
+
+
+def _forget_traces(function: Any, _handles: dict[int, Any]) -> None:
+    """Let a tf.function trace itself anew at its next call."""
+    from tensorflow.core.function.capture import capture_container
+    from tensorflow.core.function.polymorphism import function_cache
+
+    function._function_cache = function_cache.FunctionCache()
+    function._function_captures = capture_container.FunctionCaptures()
+    function._created_variables = None
+    function._variable_creation_config = None
+    function._no_variable_creation_config = None
