@@ -36,6 +36,15 @@ def reads(source):
         ("await coro", {"coro"}),
         ("while more:\n    z = 1\nz", {"more", "z"}),
         ("def f():\n    global counter\n    counter += 1", {"counter"}),
+        ("df.query('a > @limit and b == @other.x')", {"df", "limit", "other"}),
+        ("limit = 3\ndf.query('a > @limit')", {"df"}),
+        ("def f(df):\n    return df.query(f'a > @limit')", {"limit"}),
+        ("df.eval('a + @k')", {"df", "k"}),
+        ("df.other('a + @k', 'me@home')", {"df"}),
+        ("eval('a + b')", {"eval", "a", "b"}),
+        ("pd.eval('a + b')", {"pd", "a", "b"}),
+        ("exec('a = b')", {"exec", "a", "b"}),
+        ("eval('a +')", {"eval"}),
     ],
 )
 def test_names_that_a_cell_reads(source, expected):
@@ -46,3 +55,10 @@ def test_globals_of_a_function_include_those_of_inner_functions():
     namespace = {}
     exec("def f():\n    def g():\n        return deep\n    return g, shallow", namespace)
     assert {"deep", "shallow"} <= global_names(namespace["f"].__code__)
+
+
+def test_functions_name_variables_in_texts_too():
+    def select(frame):
+        return frame.query("a > @limit"), eval("b + 1")
+
+    assert {"limit", "b"} <= global_names(select.__code__)

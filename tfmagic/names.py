@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import re
 import symtable
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def names_read(tree: ast.Module, source: str) -> set[str]:
@@ -27,7 +28,40 @@ def names_read(tree: ast.Module, source: str) -> set[str]:
     top = _TopLevel()
     top.walk(tree)
     inner = {name for table in _tables(source) for name in _inner_globals(table)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            inner |= _names_in_texts(_name_of(node.func), map(_text_of, node.args[:1]))
     return top.read | (inner - top.assigned)
+
+
+_MARKED = re.compile(r"(?<![\w@])@([^\W\d]\w*)")  # how pandas' query() and eval() name a variable
+
+
+def _name_of(function: ast.expr) -> str:
+    """The name by which a function is called; of a method with the dot."""
+    if isinstance(function, ast.Attribute):
+        is_pandas = isinstance(function.value, ast.Name) and function.value.id in ("pd", "pandas")
+        return function.attr if is_pandas else f".{function.attr}"
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _text_of(argument: ast.expr) -> str:
+    parts = argument.values if isinstance(argument, ast.JoinedStr) else [argument]
+    return "".join(p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str))
+
+
+def _names_in_texts(called: str, texts: Iterable[str]) -> set[str]:
+    """The variables that these texts name to the function that they are given to."""
+    found: set[str] = set()
+    if called in (".query", ".eval"):
+        return found.union(*map(_MARKED.findall, texts))
+    for text in texts if called in ("eval", "exec") else ():
+        try:
+            nodes = list(ast.walk(ast.parse(text.strip())))
+        except (SyntaxError, ValueError):
+            continue
+        found |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    return found
 
 
 def _tables(source: str) -> list[symtable.SymbolTable]:
@@ -56,6 +90,9 @@ def global_names(code: types.CodeType) -> frozenset[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             found |= global_names(constant)
+    texts = [constant for constant in code.co_consts if isinstance(constant, str)]
+    for called in {"query", "eval", "exec"}.intersection(code.co_names):
+        found |= _names_in_texts(f".{called}", texts) | _names_in_texts(called, texts)
     return frozenset(found)
 
 

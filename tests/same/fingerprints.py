@@ -26,7 +26,7 @@ _CELL_FILE = re.compile(
 _REPLACED = (
     (re.compile(r"<>(?=:\d+: SyntaxWarning)"), "<cell>"),  # IPython compiles a cell twice
     (_CELL_FILE, "<cell>"),
-    (re.compile(r"0x[0-9a-f]{6,}"), "0x…"),
+    (re.compile(r"0x[0-9a-fA-F]{6,}"), "0x…"),
     (re.compile(r"tmp[a-z0-9_]{8}\b"), "tmp…"),
     (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel tells the base name
     (re.compile(r"\bpid[ =]\d+\b"), "pid …"),

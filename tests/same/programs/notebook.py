@@ -467,6 +467,17 @@ a, b, c = 2, [1, 2, 3], "k"
 # %%
 f"{a!r:>4}", [x * a for x in b if x < a + 1], (lambda: {c: a})()
 
+# %% (notebook) names in the texts of query and eval
+import pandas as pd
+frame = pd.DataFrame({"a": [1, 2, 3]})
+limit, more = 1, 10
+def select(table):
+    return table.query("a > @limit")
+# %%
+frame.query("a > @limit").a.tolist(), eval("limit + more"), pd.eval("more * 2"), frame.eval("a + @more").tolist()
+# %%
+select(frame).a.tolist(), [eval("limit + i") for i in range(2)]
+
 # %% (notebook) a name used in exec, eval and a format string
 hidden = 5
 # %%
