@@ -235,6 +235,34 @@ def test_cause_context_and_notes_arrive():
     assert [f.name for f in traceback.extract_tb(arrived.__traceback__)][-1] == "fail"
 
 
+def test_the_parts_of_a_group_arrive_with_frames_notes_and_causes():
+    def fail(error, cause=None):
+        raise error from cause
+
+    def raised_in_fail(*parts):
+        try:
+            fail(*parts)
+        except Exception as error:
+            error.add_note("of the part")
+            return error
+
+    inner = ExceptionGroup("inner", [raised_in_fail(KeyError("k"), OSError("cause"))])
+    arrived = send(raised(ExceptionGroup("outer", [raised_in_fail(ValueError("v")), inner])))
+    assert arrived.message == "outer" and type(arrived) is ExceptionGroup
+    value, (key,) = arrived.exceptions[0], arrived.exceptions[1].exceptions
+    for error, kind in ((value, ValueError), (key, KeyError)):
+        assert type(error) is kind and error.__notes__ == ["of the part"]
+        assert [f.name for f in traceback.extract_tb(error.__traceback__)] == ["raised_in_fail", "fail"]
+    assert isinstance(key.__cause__, OSError)
+
+
+def test_a_part_that_cannot_travel_costs_the_group_no_other_part():
+    arrived = send(raised(BaseExceptionGroup("g", [HoldsLock(), KeyboardInterrupt("stop"), BadText()])))
+    assert type(arrived) is BaseExceptionGroup and arrived.message == "g"
+    lock, stop, text = arrived.exceptions
+    assert isinstance(lock, KeyError) and type(stop) is KeyboardInterrupt and isinstance(text, BadText)
+
+
 def test_a_loop_of_causes_ends():
     first, second = Plain("1"), Plain("2")
     first.__cause__, second.__cause__ = second, first

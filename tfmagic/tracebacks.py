@@ -132,7 +132,7 @@ def unpack_error(
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what led to it, each once."""
+    """The exception, what led to it and what it groups, each once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting and len(seen) < _MAX_CHAIN:
@@ -142,7 +142,19 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(item))
         yield item
         context = None if of_python(item, "__suppress_context__") else of_python(item, "__context__")
-        waiting += [of_python(item, "__cause__"), context]
+        waiting += [of_python(item, "__cause__"), context, *_members_of(item)]
+
+
+def _members_of(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions of an exception group, whatever its class has made of the name."""
+    is_group = issubclass(type(error), BaseExceptionGroup)
+    return tuple(BaseExceptionGroup.exceptions.__get__(error)) if is_group else ()
+
+
+def _message_of_group(error: BaseException) -> str | None:
+    """The message of one of Python's own exception groups, which can be made anew of its parts."""
+    is_plain = type(error) in (ExceptionGroup, BaseExceptionGroup)
+    return error.message if is_plain and isinstance(error, BaseExceptionGroup) else None
 
 
 def _note_of_length(error: BaseException, length: int, keep: Keep | None) -> str:
@@ -180,6 +192,8 @@ def _part(
         "cause": parts.get(id(of_python(error, "__cause__"))),
         "context": None if suppress else parts.get(id(of_python(error, "__context__"))),
         "suppress": suppress,
+        "members": [parts.get(id(member)) for member in _members_of(error)],
+        "group": _message_of_group(error),
     }
 
 
@@ -305,7 +319,13 @@ def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> B
         if not exceptions.can_be_shown(error):
             raise TypeError("not an exception any more, or one whose attributes raise")
     except Exception:  # a foreign class did something odd: the text is there
-        error = _stand_in(part, main)
+        error = _group_of(part, main, rename) or _stand_in(part, main)
+    _complete(error, part, main, rename)
+    return error
+
+
+def _complete(error: BaseException, part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> None:
+    """Give an exception, and those that it groups, what does not travel with the object."""
     if part["frames"]:
         put(error, "__traceback__", _as_traceback(part["frames"], rename))
     if part["notes"]:
@@ -315,7 +335,16 @@ def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> B
     if part["context"]:
         put(error, "__context__", _rebuild(part["context"], main, rename))
     put(error, "__suppress_context__", part["suppress"])
-    return error
+    for member, its_part in zip(_members_of(error), part["members"], strict=False):
+        if its_part:
+            _complete(member, its_part, main, rename)
+
+
+def _group_of(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> BaseException | None:
+    """Python's own exception group, made of what has travelled of its parts."""
+    if part["group"] is None or None in part["members"]:
+        return None
+    return BaseExceptionGroup(part["group"], [_rebuild(member, main, rename) for member in part["members"]])
 
 
 def _stand_in(part: dict[str, Any], main: Mapping[str, Any]) -> BaseException:
