@@ -6,7 +6,7 @@ import builtins
 import re
 from typing import Any
 
-from differences import REFUSED
+from differences import REFUSED, REFUSED_FOR
 from sides import Behaviour, Observation
 
 _NEEDS_TENSORFLOW = re.compile("stays on its task: it needs .*, and this process has not imported TensorFlow")
@@ -37,12 +37,12 @@ def is_refused(ours: Behaviour) -> bool:
     refusals = [
         error for cell in ours.cells for error in cell.error if error["type"].endswith("CaptureError")
     ]
-    kinds = [
-        kind
-        for error in refusals
-        for kind in re.findall(r"^  \w+ \((\w+)\): ", error["message"], re.MULTILINE)
+    told = [
+        found for e in refusals for found in re.findall(r"^  \w+ \((\w+)\): (.*)", e["message"], re.MULTILINE)
     ]
-    return bool(kinds) and set(kinds) <= REFUSED
+    return bool(told) and all(
+        kind in REFUSED or any(reason in why for reason in REFUSED_FOR) for kind, why in told
+    )
 
 
 def _error_as_raised(error: dict[str, Any]) -> dict[str, Any]:

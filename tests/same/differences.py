@@ -34,7 +34,6 @@ _LAST_VALUE = _because(
 )
 _NEVER_SENT = "what belongs to one process is refused by name before anything runs"
 _REFUSED = _because(_NEVER_SENT, "printed", "value", "error")
-_ITS_GRAPH = "a data set travels as its graph, whose class on the task is another one"
 MEANT: dict[str, Difference] = {
     "language_expressions: a semicolon hides the value": _SEMICOLON,
     "language_expressions: a value whose repr raises": _LAST_VALUE,
@@ -63,8 +62,6 @@ MEANT: dict[str, Difference] = {
     "notebook: a context variable, a weak reference and a lock": _REFUSED,
     "notebook: an open file": _because(_NEVER_SENT, "printed", "value", "error"),
     "notebook: a name that is deleted by the cell": _because("the notebook keeps its own variable", "names"),
-    "notebook_tensorflow: a data set of tensors": _because(_ITS_GRAPH, "names"),
-    "notebook_tensorflow: a data set with map, shuffle and prefetch": _because(_ITS_GRAPH, "names"),
     "notebook_tensorflow: a data set from a generator": _REFUSED,
     "notebook_tensorflow: a lookup table": _REFUSED,
     "notebook_tensorflow: an iterator of a data set": _REFUSED,
@@ -104,9 +101,34 @@ REFUSED = frozenset(
         "MutableHashTable",
         "DenseHashTable",
         "FIFOQueue",
+        "GradientTape",
         "module",
     }
 )
 
+# Why an object is refused whose class travels otherwise.
+REFUSED_FOR = (
+    "a tf.data.Dataset that calls Python",
+    "Dataset that uses a lookup table",
+    "Tensor of dtype variant",
+)
+
+_WARNED = "Python warns once a process: the notebook has done so, then the task does"
+_PICKLES = "pickle itself makes another type of it: an IsoCalendarDate a tuple"
+_BLAS = "BLAS has one thread on a task: the last digits are others"
 # Docstring examples that must differ, by the name of the program.
-EXAMPLES: dict[str, str] = {}
+EXAMPLES: dict[str, str] = {
+    **dict.fromkeys(
+        [
+            f"pandas: {name}.type.isocalendar {form}"
+            for name in ("pandas.DatetimeTZDtype", "pandas.api.types.DatetimeTZDtype")
+            for form in ("as a whole", "parted")
+        ],
+        _PICKLES,
+    ),
+    "pandas: pandas.read_json as a whole": "it reads `_`, which is what the cell before has left",
+    "scipy: scipy.optimize.shgo as a whole": _BLAS,
+    "scipy: scipy.linalg.norm parted": _WARNED,
+    "sklearn: sklearn.linear_model.PassiveAggressiveClassifier parted": _WARNED,
+    "sklearn: sklearn.linear_model.PassiveAggressiveRegressor parted": _WARNED,
+}

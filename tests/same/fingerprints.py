@@ -56,6 +56,10 @@ def _describe(value: Any, depth: int) -> str:
     kind = type(value)
     if kind.__module__.startswith("tensorflow.") and hasattr(value, "numpy") and depth:
         return _describe(value.numpy(), depth - 1)
+    if any(
+        base.__name__ == "DatasetV2" for base in kind.__mro__
+    ):  # its class is another one where it travelled
+        return f"a data set of {value.element_spec}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, type):

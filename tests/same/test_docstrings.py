@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ SEED = int(os.environ.get("SAME_SEED", "1"))
 SAMPLE = 16  # programs of a package; each is a quarter of a second on an idle machine
 SAMPLE_S = 15.0  # on a busy machine less is compared
 AT_LEAST = 4
+_SEEDS = re.compile(r"seed\(")  # of a process: the notebook's is not the task's
 
 
 @functools.cache
@@ -44,8 +46,8 @@ def programs_of(package: str, name: str, statements: list[str]) -> list[Program]
     """An example as a whole, and parted before its last expression."""
     whole = "\n".join([PREAMBLES[package], *statements])
     made = [Program(package, f"{name} as a whole", (Cell(whole),))]
-    if len(statements) > 1 and _is_expression(statements[-1]):
-        set_up = "\n".join([PREAMBLES[package], *statements[:-1]])
+    set_up = "\n".join([PREAMBLES[package], *statements[:-1]])
+    if len(statements) > 1 and _is_expression(statements[-1]) and not _SEEDS.search(set_up):
         made.append(
             Program(package, f"{name} parted", (Cell(set_up, in_notebook=True), Cell(statements[-1])))
         )
