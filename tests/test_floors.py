@@ -21,6 +21,7 @@ FLOORS = [
         "exceptions",
         "bounded",
         "copies",
+        "own_code",
         "context",
         "runs",
         "tasklog",

@@ -26,6 +26,7 @@ from typing import Any, get_args
 from tfmagic import pickling, refusals
 from tfmagic.classes import virtual_subclasses
 from tfmagic.errors import CaptureError
+from tfmagic.memory import format_bytes
 from tfmagic.names import global_names
 from tfmagic.packed import Packed
 
@@ -435,12 +436,3 @@ def _estimate_bytes(value: Any) -> int:
         if isinstance(size, int):
             return size
     return sys.getsizeof(value)
-
-
-def format_bytes(size: float) -> str:
-    """A size for people: ``64 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"

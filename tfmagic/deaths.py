@@ -8,9 +8,9 @@ import signal
 from dataclasses import dataclass
 
 from tfmagic import memory, rendering, stacks
-from tfmagic.capture import format_bytes
 from tfmagic.errors import TaskDied
 from tfmagic.events import TaskExited, TaskLost
+from tfmagic.memory import format_bytes
 from tfmagic.noise import is_noise
 from tfmagic.runs import Run
 from tfmagic.spec import TaskId

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfmagic import memory
-from tfmagic.capture import format_bytes
 from tfmagic.errors import ClusterSpecError, LaunchError
+from tfmagic.memory import format_bytes
 from tfmagic.spec import Shape, TaskId
 
 _LAUNCHER_BYTES = 700 << 20  # TensorFlow 2.21 imported, beside nothing else

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import psutil
 
-from tfmagic.capture import format_bytes
-
 _CGROUPS = Path("/sys/fs/cgroup")
 _LOW_SHARE, _LOW_BYTES = 0.05, 1 << 30  # below both, the system begins to look for somebody to kill
 
@@ -96,3 +94,12 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:  # not there, or not ours to read
         return ""
+
+
+def format_bytes(size: float) -> str:
+    """A size for people: ``64 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfmagic import advice, pickling
-from tfmagic.capture import format_bytes
 from tfmagic.errors import CaptureError
 from tfmagic.events import CellReturned
+from tfmagic.memory import format_bytes
 from tfmagic.packed import HandleLost, Packed
 from tfmagic.results import RemoteValue, TaskResults
 from tfmagic.runs import Run

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from tfmagic import exceptions
+from tfmagic.own_code import OUR_FOLDER
 
-_OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
 CELL_FILE = r'File "(Cell In\[\d+\](?: \(\d+\))?|<tfcluster-\d+>)"'
 """A cell in a traceback of Python's, by the name that `tfmagic.sources` gave it."""
@@ -103,7 +103,7 @@ def without_bridge(frames: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
     while frames is not None:
         name = frames.tb_frame.f_code.co_filename
-        if name.startswith(_OUR_FOLDER):
+        if name.startswith(OUR_FOLDER):
             while kept and _is_bridge(kept[-1]):
                 kept.pop()
         else:

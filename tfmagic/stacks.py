@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Iterable, Mapping
 
 from tfmagic import rendering
 from tfmagic.events import SignalAsked, Wait
+from tfmagic.own_code import OUR_FOLDER
 from tfmagic.runs import Run, attempt_mark, file_size
 from tfmagic.spec import TaskId
 from tfmagic.states import SIGUSR1, ClusterState, Phase
@@ -126,7 +126,7 @@ def _without_depths(frames: list[str]) -> list[str]:
 def _user_frames(block: str) -> str:
     """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
     lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
-    ours = f'"{os.path.dirname(__file__)}{os.sep}'
+    ours = f'"{OUR_FOLDER}'
     end = len(lines)
     while end and (ours in lines[end - 1] or '"<string>"' in lines[end - 1]):
         end -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tfmagic.capture import format_bytes
+from tfmagic.memory import format_bytes
 
 STATUS_HEADER = (
     "task", "state", "pid", "host", "uptime", "CPU %", "memory", "shared", "threads", "files", "does",

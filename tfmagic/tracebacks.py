@@ -29,9 +29,9 @@ from tfmagic import bounded, copies, exceptions, pickling
 from tfmagic.copies import FrameCopy
 from tfmagic.errors import remote_error
 from tfmagic.exceptions import MAX_SHOWN, Linkable, clip, of_python, put
+from tfmagic.own_code import OUR_FOLDER
 from tfmagic.packed import Packed, PackedError
 
-_OUR_FOLDER = os.path.dirname(__file__) + os.sep
 _LOOP = os.path.join("asyncio", "base_events.py")
 _MAX_CHAIN = 20  # a chain of causes longer than this is a loop or a recursion
 _MAX_FRAMES = 200  # of one exception: a recursion's inner and outer ends tell enough
@@ -226,7 +226,7 @@ def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _leads_to_user(code: CodeType) -> bool:
-    return code.co_filename.startswith(_OUR_FOLDER) or (
+    return code.co_filename.startswith(OUR_FOLDER) or (
         code.co_name == "run_until_complete" and code.co_filename.endswith(_LOOP)
     )
 
@@ -237,7 +237,7 @@ def _without_our_handler(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None:
         entries.append(frames)
         frames = frames.tb_next
-    while entries and entries[-1].tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
+    while entries and entries[-1].tb_frame.f_code.co_filename.startswith(OUR_FOLDER):
         entries.pop()
     return _linked(entries)
 

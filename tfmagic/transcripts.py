@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfmagic.capture import format_bytes
 from tfmagic.deaths import describe_end
 from tfmagic.lending import Loan
+from tfmagic.memory import format_bytes
 from tfmagic.noise import is_noise
 from tfmagic.runs import file_size
 from tfmagic.spec import TaskId

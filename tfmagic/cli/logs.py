@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tfmagic import runs
-from tfmagic.capture import format_bytes
 from tfmagic.cli.parsers import program_name
 from tfmagic.cli.status import look, state_of
 from tfmagic.errors import ClusterSpecError
+from tfmagic.memory import format_bytes
 from tfmagic.runs import Run, file_size
 from tfmagic.spec import TASK_TYPES, TaskId, select
 from tfmagic.tasklog import PREFIX_COLUMNS, LogReader, log_lines

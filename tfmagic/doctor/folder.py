@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tfmagic import leftovers as reaping
 from tfmagic import runs
-from tfmagic.capture import format_bytes
 from tfmagic.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.errors import LaunchError
+from tfmagic.memory import format_bytes
 from tfmagic.records import read_records
 from tfmagic.runs import Run
 

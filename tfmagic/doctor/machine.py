@@ -13,9 +13,9 @@ import psutil
 
 from tfmagic import environment, memory
 from tfmagic.backends import launching
-from tfmagic.capture import format_bytes
 from tfmagic.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.errors import ClusterSpecError, LaunchError
+from tfmagic.memory import format_bytes
 from tfmagic.spec import TaskId
 
 _CGROUPS = Path("/sys/fs/cgroup")

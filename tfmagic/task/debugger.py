@@ -5,15 +5,13 @@ Python's own pdb, whose prompt is the task's `input()` and so the notebook's inp
 
 from __future__ import annotations
 
-import os
 import pdb
 import sys
 from types import FrameType, TracebackType
 from typing import Any
 
+from tfmagic.own_code import OUR_FOLDER
 from tfmagic.tracebacks import without_our_frames
-
-_OUR_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 class TaskDebugger(pdb.Pdb):
@@ -29,7 +27,7 @@ class TaskDebugger(pdb.Pdb):
         self, frame: FrameType | None, traceback: TracebackType | None
     ) -> tuple[list[tuple[FrameType, int]], int]:
         stack, index = super().get_stack(frame, traceback)
-        ours = [i for i, (f, _) in enumerate(stack) if f.f_code.co_filename.startswith(_OUR_FOLDER)]
+        ours = [i for i, (f, _) in enumerate(stack) if f.f_code.co_filename.startswith(OUR_FOLDER)]
         first = ours[-1] + 1 if ours and ours[-1] + 1 < len(stack) else 0
         return stack[first:], max(index - first, 0)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-import os
 import sys
 import threading
 import time
@@ -19,9 +18,9 @@ from typing import Any
 
 from tfmagic.events import LineReached, Wait
 from tfmagic.orders import RunCell, TaskBoot
+from tfmagic.own_code import OUR_FOLDER
 from tfmagic.task import frames
 
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _NAME_CHARACTERS = 60
 _BUSY_S, _BUSY_SHARE = 0.002, 0.005  # of the main thread's CPU time; one that waits needs none
 _STILL_S = 1.0  # in one and the same call: worth a word
@@ -111,7 +110,7 @@ def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
         name = frame.f_code.co_filename
         if cell_file and name == cell_file:
             return frame
-        if name.startswith((_OURS, "<frozen")):
+        if name.startswith((OUR_FOLDER, "<frozen")):
             if outermost is not None:
                 break  # below it is how it was called
         else:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
+
+from tfmagic.own_code import OUR_FOLDER
 
 
 def hide_our_frames() -> None:
     """Filter the frames between the process' start and the cell, for the main thread and for good."""
     from tensorflow.python.util import tf_stack
 
-    ours = {str(path) for path in Path(os.path.dirname(__file__)).glob("*.py")} | {"<string>"}
+    ours = {str(path) for path in Path(OUR_FOLDER, "task").rglob("*.py")} | {"<string>"}
 
     class OurFrames(tf_stack.StackTraceFilter):  # type: ignore[misc]  # TensorFlow is untyped
         def get_filtered_filenames(self) -> Any:

@@ -25,6 +25,7 @@ from typing import Self
 
 from tfmagic.errors import TfmagicError
 from tfmagic.origins import import_path
+from tfmagic.own_code import OUR_FOLDER
 from tfmagic.tfrecord import blocks, scanning
 from tfmagic.tfrecord.scanning import Loss, Scan
 
@@ -200,7 +201,7 @@ class _Asker(threading.Thread):
 
 
 def _start() -> subprocess.Popen[bytes]:
-    package = str(Path(__file__).parents[2])
+    package = os.path.dirname(os.path.dirname(OUR_FOLDER))
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _SERVE, json.dumps([package, *import_path()])],
         stdin=subprocess.PIPE,

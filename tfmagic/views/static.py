@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tfmagic.capture import format_bytes
+from tfmagic.memory import format_bytes
 from tfmagic.records import CellRecord, TaskRecord, read_displays
 from tfmagic.runs import Run, file_size
 from tfmagic.screen import plain_text
