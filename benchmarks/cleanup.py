@@ -25,7 +25,7 @@ from jupyter_client.manager import KernelManager
 
 from benchmarks.report import Row, Sizes, Target
 from benchmarks.training import free_addresses
-from tfmagic.identity import Identity, identify
+from tfmagic.system.process_identity import Identity, identify
 
 STRAYS = """%%tfcluster
 import subprocess, tensorflow as tf

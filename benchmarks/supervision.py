@@ -21,15 +21,15 @@ from typing import Any
 
 import tfmagic
 from benchmarks.report import Row, Sizes, Target
-from tfmagic.events import CellRequested, CellReturned, LineReached, TaskReady, TaskStarted
-from tfmagic.orders import RunCell, TaskBoot
-from tfmagic.runs import Run
-from tfmagic.spec import ClusterShape, TaskId
-from tfmagic.states import Policy
-from tfmagic.status import Reporter
-from tfmagic.supervisor import Supervisor
-from tfmagic.views import Stage
+from tfmagic.clusters.status import Reporter
+from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
+from tfmagic.protocol.commands import RunCell, TaskBoot
+from tfmagic.protocol.events import CellRequested, CellReturned, LineReached, TaskReady, TaskStarted
+from tfmagic.runs.folder import Run
+from tfmagic.supervisor.state import Policy
+from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.views.panel import Look, PanelView
+from tfmagic.views.protocol import Stage
 
 _PATIENCE_S = 30.0
 _WRITER = """
@@ -225,7 +225,7 @@ def _show(view: PanelView, seconds: float) -> None:
 
 def _sampling(sizes: Sizes) -> Row:
     """Reading CPU, memory, threads and files of 16 real tasks, twice a second."""
-    from tfmagic.resources import Sampler
+    from tfmagic.system.usage import Sampler
 
     with tfmagic.Cluster(workers=16) as cluster:
         pids = {row["task"]: row["pid"] for row in cluster.status()}

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tfmagic.config import TFCluster
-from tfmagic.doctor import Case
-from tfmagic.makes import Make
-from tfmagic.spec import ClusterShape
+from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.task_settings import Make
+from tfmagic.frontends.doctor import Case
+from tfmagic.protocol.cluster_spec import ClusterShape
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,7 +55,7 @@ def look_in_process(check: str, before: str = "", wrap: tuple[str, ...] = (), **
     """What a check prints in a process of its own, after `before`; "refused: ..." where `wrap` may not run."""
     code = (
         "import os, resource, sys\nfrom doctoring import case\n"
-        "from tfmagic.doctor import folder, machine, network, settings, software\n"
+        "from tfmagic.frontends.doctor import folder, machine, network, settings, software\n"
         f"asked = case(**{shape!r})\n{before}\nprint('looked')\nfor f in {check}(asked): print(f)\n"
     )
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}

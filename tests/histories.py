@@ -1,6 +1,8 @@
 """What happens to a cluster, as a list of events and times, and what is done about it. No process, no clock."""
 
-from tfmagic.events import (
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.events import (
     BarrierReached,
     CellRaised,
     CellRequested,
@@ -12,11 +14,9 @@ from tfmagic.events import (
     TaskStarted,
     Wait,
 )
-from tfmagic.lifecycle import apply, decide, new_state
-from tfmagic.orders import RunCell
-from tfmagic.packed import PackedError
-from tfmagic.spec import TaskId
-from tfmagic.states import Policy
+from tfmagic.protocol.payload import PackedError
+from tfmagic.supervisor.lifecycle import apply, decide, new_state
+from tfmagic.supervisor.state import Policy
 
 A, B, C, D = (TaskId("worker", i) for i in range(4))
 

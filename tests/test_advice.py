@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import tfmagic
-from tfmagic import advice, hints
-from tfmagic.cli.doctor import in_a_shell
 from tfmagic.errors import TaskDied, TfmagicError
+from tfmagic.failures import hints
+from tfmagic.frontends.cli.doctor import in_a_shell
+from tfmagic.system import advice
 
 WORDS = {
     "%tfcluster revive   (or %tfcluster restart worker-1)": "cluster.revive()   (or cluster.restart('worker-1'))",

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tfmagic.awaiting import Transformer, can_await
+from tfmagic.frontends.notebook.awaited_cells import Transformer, can_await
 
 
 class Runner:

@@ -10,7 +10,9 @@ import pytest
 from conftest import wait_until
 from histories import observed, reached
 
-from tfmagic.events import (
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.events import (
     CellRaised,
     CellRequested,
     CellReturned,
@@ -20,18 +22,16 @@ from tfmagic.events import (
     TaskReady,
     TaskStarted,
 )
-from tfmagic.lifecycle import apply, decide, new_state
-from tfmagic.orders import RunCell
-from tfmagic.packed import PackedError
-from tfmagic.resources import Sampler
-from tfmagic.runs import Run
-from tfmagic.spec import TaskId
-from tfmagic.states import Policy
-from tfmagic.supervisor import CellRun
-from tfmagic.task.places import find_frame
-from tfmagic.views import Stage
-from tfmagic.views.board import Board
+from tfmagic.protocol.payload import PackedError
+from tfmagic.runs.folder import Run
+from tfmagic.supervisor.lifecycle import apply, decide, new_state
+from tfmagic.supervisor.state import Policy
+from tfmagic.supervisor.supervisor import CellRun
+from tfmagic.system.usage import Sampler
+from tfmagic.task.cell_position import find_frame
 from tfmagic.views.facts import describe_cell
+from tfmagic.views.panel_model import Board
+from tfmagic.views.protocol import Stage
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 

@@ -7,9 +7,9 @@ import threading
 import pytest
 from conftest import wait_until
 
-from tfmagic import boards
+from tfmagic.clusters import tensorboard
 from tfmagic.errors import LaunchError, TfmagicError
-from tfmagic.runs import create_run
+from tfmagic.runs.folder import create_run
 
 
 @pytest.fixture
@@ -20,18 +20,18 @@ def run(tmp_path):
 def test_without_tensorboard_it_says_how_to_install_it(run, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TfmagicError, match=r'pip install "tfmagic\[tensorboard\]"'):
-        boards.open_board(str(tmp_path), None, "127.0.0.1", run)
+        tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run)
 
 
 def test_the_folder_is_the_named_one_or_the_last_that_tasks_named(run, tmp_path):
     with pytest.raises(TfmagicError, match=r"tfcluster.tensorboard.LOGDIR"):
-        boards.find_logdir(None, run)
-    (run.folder / boards.POINTER).write_text(str(tmp_path))
-    assert boards.find_logdir(None, run) == str(tmp_path)
+        tensorboard.find_logdir(None, run)
+    (run.folder / tensorboard.POINTER).write_text(str(tmp_path))
+    assert tensorboard.find_logdir(None, run) == str(tmp_path)
     (tmp_path / "file").touch()
     for name, word in (("file", "is a file"), ("nowhere", "does not exist")):
         with pytest.raises(TfmagicError, match=word):
-            boards.find_logdir(str(tmp_path / name), run)
+            tensorboard.find_logdir(str(tmp_path / name), run)
 
 
 @pytest.mark.parametrize("port", [None, 70_000])
@@ -39,25 +39,25 @@ def test_a_port_that_cannot_be_had_is_named(run, tmp_path, port):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         asked = port or taken.getsockname()[1]
         with pytest.raises(LaunchError, match=f"cannot have port {asked}.*Leave --port out"):
-            boards.open_board(str(tmp_path), asked, "127.0.0.1", run)
+            tensorboard.open_board(str(tmp_path), asked, "127.0.0.1", run)
 
 
 def test_a_start_that_fails_tells_its_last_lines(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(boards, "_PROGRAM", "import sys; sys.exit('no board today')")
+    monkeypatch.setattr(tensorboard, "_PROGRAM", "import sys; sys.exit('no board today')")
     with pytest.raises(LaunchError, match="ended with exit code 1:\nno board today"):
-        boards.open_board(str(tmp_path), None, "127.0.0.1", run)
+        tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run)
 
 
 def test_one_that_never_answers_is_given_up_and_ended(run, tmp_path, monkeypatch):
     begun = tmp_path / "begun"
-    monkeypatch.setattr(boards, "_PROGRAM", f"import time; open({str(begun)!r}, 'w'); time.sleep(1000)")
-    monkeypatch.setattr(boards, "_START_S", 2.0)
+    monkeypatch.setattr(tensorboard, "_PROGRAM", f"import time; open({str(begun)!r}, 'w'); time.sleep(1000)")
+    monkeypatch.setattr(tensorboard, "_START_S", 2.0)
     ended = []
     monkeypatch.setattr(
-        boards, "_end", lambda process, end=boards._end: (end(process), ended.append(process))
+        tensorboard, "_end", lambda process, end=tensorboard._end: (end(process), ended.append(process))
     )
     with pytest.raises(LaunchError, match="did not answer within 2 s"):
-        boards.open_board(str(tmp_path), None, "127.0.0.1", run)
+        tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run)
     assert [process.poll() for process in ended] == [-9]
 
 
@@ -65,7 +65,7 @@ def test_one_that_was_started_by_a_thread_outlives_it(run, tmp_path):
     """The signal that ends it with the kernel follows the thread that has started it."""
     begun = []
     starter = threading.Thread(
-        target=lambda: begun.append(boards.open_board(str(tmp_path), None, "127.0.0.1", run))
+        target=lambda: begun.append(tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run))
     )
     starter.start()
     starter.join()

@@ -7,9 +7,9 @@ import weakref
 import numpy as np
 import pytest
 
-from tfmagic import classes, pickling
-from tfmagic.capture import TaskNames, capture, pack_call
 from tfmagic.errors import CaptureError
+from tfmagic.serialization import classes, pickling
+from tfmagic.serialization.capture import TaskNames, capture, pack_call
 
 LIMIT = 1 << 20
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tfmagic import deaths, memory, stacks
-from tfmagic.deaths import MemoryWatch, describe_end, died_error
-from tfmagic.events import TaskExited, TaskLost
-from tfmagic.runs import Run, attempt_mark
-from tfmagic.spec import TaskId
+from tfmagic.failures import deaths, stacks
+from tfmagic.failures.deaths import MemoryWatch, describe_end, died_error
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import TaskExited, TaskLost
+from tfmagic.runs.folder import Run, attempt_mark
+from tfmagic.system import memory
 
 A = TaskId("worker", 0)
 ALL_SIGNALS = [s for s in signal.Signals if s not in (signal.SIGRTMIN, signal.SIGRTMAX)]

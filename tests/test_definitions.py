@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfmagic import pickling
+from tfmagic.serialization import pickling
 
 DEFINITIONS = Path(__file__).with_name("definitions_to_send.py")
 CHECKS = {
@@ -66,8 +66,8 @@ def without_addresses(text):
 
 CHILD = """
 import dataclasses, pickle, sys
-from tfmagic import pickling
-from tfmagic.packed import Packed
+from tfmagic.serialization import pickling
+from tfmagic.protocol.payload import Packed
 
 import __main__
 sent = pickle.load(sys.stdin.buffer)

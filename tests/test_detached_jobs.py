@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfmagic import awaiting, detached, execution
+from tfmagic.clusters import waiting as execution
+from tfmagic.frontends.notebook import awaited_cells, detached_cells
 
 
 @pytest.mark.parametrize("waits_first", [False, True])
@@ -22,10 +23,10 @@ def test_a_wait_ends_well_also_where_the_follower_was_told_first(monkeypatch, wa
                 await asyncio.sleep(0)
             return True
 
-        monkeypatch.setattr(awaiting, "can_await", lambda shell: True)
+        monkeypatch.setattr(awaited_cells, "can_await", lambda shell: True)
         monkeypatch.setattr(execution, "follow", follow)
         monkeypatch.setattr(execution, "wait_async", wait_async)
-        jobs = detached.DetachedJobs(SimpleNamespace(user_ns={}))
+        jobs = detached_cells.DetachedJobs(SimpleNamespace(user_ns={}))
         for number in (1, 2):
             result = SimpleNamespace(pulled={}, results=number)
             job = SimpleNamespace(number=number, settle=lambda result=result: result)

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from doctoring import NOTEBOOK, TERMINAL, Runner, case, install
 
-from tfmagic import doctor
-from tfmagic.doctor import Severity, settings, software
+from tfmagic.clusters.task_settings import Make
 from tfmagic.errors import LaunchError
-from tfmagic.makes import Make
+from tfmagic.frontends import doctor
+from tfmagic.frontends.doctor import Severity, settings, software
 
 
 @pytest.fixture
@@ -317,7 +317,7 @@ def test_a_look_that_fails_costs_only_itself(monkeypatch):
 
 def test_a_look_imports_nothing_heavy():
     code = (
-        "import sys; from doctoring import case; from tfmagic import doctor; doctor.examine(case()); "
+        "import sys; from doctoring import case; from tfmagic.frontends import doctor; doctor.examine(case()); "
         "print({m.partition('.')[0] for m in sys.modules} & {'tensorflow', 'keras', 'tf_keras', 'numpy'})"
     )
     from doctoring import ROOT

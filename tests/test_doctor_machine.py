@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from doctoring import case, install, look_in_process
 
-from tfmagic import environment, memory
-from tfmagic.doctor import Severity, folder, machine, network
-from tfmagic.identity import identify
-from tfmagic.makes import Make
-from tfmagic.records import CellRecord, append_record
-from tfmagic.runs import Run
+from tfmagic.clusters import environment
+from tfmagic.clusters.task_settings import Make
+from tfmagic.frontends.doctor import Severity, folder, machine, network
+from tfmagic.runs.cell_records import CellRecord, append_record
+from tfmagic.runs.folder import Run
+from tfmagic.system import memory
+from tfmagic.system.process_identity import identify
 
 
 def one(findings):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tfmagic.endings import Errand, Rules, Verdict, decide
-from tfmagic.events import TaskExited, TaskLost
-from tfmagic.spec import TaskId
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import TaskExited, TaskLost
+from tfmagic.supervisor.one_shot_rules import Errand, Rules, Verdict, decide
 
 CHIEF, A, B = TaskId("chief", 0), TaskId("worker", 0), TaskId("worker", 1)
 RUNS = Errand(attempt=1, pid=7)

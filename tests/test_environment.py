@@ -2,9 +2,9 @@
 
 import pytest
 
-from tfmagic.environment import assign_gpus, task_environ, visible_gpus
+from tfmagic.clusters.environment import assign_gpus, task_environ, visible_gpus
 from tfmagic.errors import ClusterSpecError
-from tfmagic.spec import ClusterShape, TaskId
+from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 
 SHAPE = ClusterShape(workers=2, ps=1, evaluator=True)
 

@@ -4,15 +4,15 @@ import pickle
 
 import pytest
 
-from tfmagic import failures, hints
 from tfmagic.errors import TaskDied, TaskTimeoutError
-from tfmagic.events import CellRaised, CellRequested, CellReturned, TaskExited, TaskLost
-from tfmagic.failures import Scene
-from tfmagic.orders import RunCell
-from tfmagic.packed import PackedError
-from tfmagic.runs import Run
-from tfmagic.spec import TaskId
-from tfmagic.states import CellState
+from tfmagic.failures import hints, root_cause
+from tfmagic.failures.root_cause import Scene
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.events import CellRaised, CellRequested, CellReturned, TaskExited, TaskLost
+from tfmagic.protocol.payload import PackedError
+from tfmagic.runs.folder import Run
+from tfmagic.supervisor.state import CellState
 
 A, B, C = (TaskId("worker", i) for i in range(3))
 ABORTED = (
@@ -46,7 +46,7 @@ def finished(*outcomes, ended_at=None, **how):
 @pytest.fixture
 def build(tmp_path):
     def build_error(*outcomes, stacks="", **how):
-        return failures.build_error(finished(*outcomes, **how), Scene({}, Run(tmp_path), stacks=stacks))
+        return root_cause.build_error(finished(*outcomes, **how), Scene({}, Run(tmp_path), stacks=stacks))
 
     return build_error
 
@@ -137,7 +137,7 @@ def test_a_time_limit_tells_who_was_late_and_where(build):
 
 def test_every_failure_can_be_read_in_full(tmp_path):
     cell = finished(raised(A, at=2.0), TaskExited(B, 1, 3), ended_at={B: 1.0})
-    texts = failures.full_texts(cell, Scene({}, Run(tmp_path)))
+    texts = root_cause.full_texts(cell, Scene({}, Run(tmp_path)))
     assert list(texts) == ["worker-1", "worker-0"]
     assert texts["worker-0"] == "text of ValueError" and "exited with code 3" in texts["worker-1"]
 
@@ -186,5 +186,5 @@ def test_what_was_raised_comes_before_a_death_where_asked_for():
     cell = finished(
         TaskExited(A, 1, 3), raised(B, "UnavailableError", "Socket closed", at=2.0), raised(C, at=3.0)
     )
-    assert list(failures.find_failures(cell)) == [A, C, B]
-    assert list(failures.find_failures(cell, raised_first=True)) == [C, B, A]
+    assert list(root_cause.find_failures(cell)) == [A, C, B]
+    assert list(root_cause.find_failures(cell, raised_first=True)) == [C, B, A]

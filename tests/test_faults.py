@@ -3,9 +3,9 @@
 import pytest
 from IPython.core.error import UsageError
 
-from tfmagic.faults import KINDS, Fault, draw_plan
-from tfmagic.options import parse_line
-from tfmagic.spec import TaskId
+from tfmagic.clusters.fault_lab import KINDS, Fault, draw_plan
+from tfmagic.frontends.notebook.options import parse_line
+from tfmagic.protocol.cluster_spec import TaskId
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 

@@ -6,10 +6,10 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfmagic.events import Displayed
-from tfmagic.screen import plain_text
-from tfmagic.spec import TaskId
-from tfmagic.views.feed import DisplayItem, GapItem, Pace, RowItem, TaskFeed, read_items
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import Displayed
+from tfmagic.runs.terminal.screen import plain_text
+from tfmagic.views.log_items import DisplayItem, GapItem, Pace, RowItem, TaskFeed, read_items
 
 TASK = TaskId("worker", 0)
 

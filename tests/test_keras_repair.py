@@ -6,7 +6,7 @@ import sys
 WITHOUT = """
 import keras
 from keras.src.backend.tensorflow import trainer
-from tfmagic.task import keras_repair
+from tfmagic.task.tensorflow import keras_repair
 original = trainer.reduce_per_replica
 del trainer.TensorFlowTrainer._maybe_symbolic_build
 print(keras_repair.install(), trainer.reduce_per_replica is original)

@@ -3,9 +3,7 @@
 import pytest
 from histories import A, B, C, D, History, observed, raised, reached, returned, started
 
-from tfmagic import lifecycle
-from tfmagic.barriers import describe_waits
-from tfmagic.events import (
+from tfmagic.protocol.events import (
     CellReturned,
     InterruptPressed,
     LaunchRequested,
@@ -14,7 +12,9 @@ from tfmagic.events import (
     TaskReady,
     TaskStarted,
 )
-from tfmagic.states import (
+from tfmagic.supervisor import lifecycle
+from tfmagic.supervisor.barriers import describe_waits
+from tfmagic.supervisor.state import (
     SIGKILL,
     SIGUSR1,
     Abort,

@@ -16,9 +16,9 @@ import pytest
 from conftest import wait_until
 
 from tfmagic import logdir
-from tfmagic.context import TaskContext, acting_as
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.logdir.stores import checkpoint_files, missing_files
+from tfmagic.protocol.task_context import TaskContext, acting_as
 
 SPEC = {"worker": ["localhost:1", "localhost:2"]}
 WORKER_0 = TaskContext("worker", 0, SPEC, True)

@@ -15,10 +15,11 @@ import pytest
 from conftest import wait_until
 from test_logdir import WORKER_0, WORKER_1, _tensorflow, cut, variable  # noqa: F401 - a fixture
 
-from tfmagic import context, logdir
-from tfmagic.context import TaskContext, acting_as
+from tfmagic import logdir
 from tfmagic.logdir import mirrors, owners, places
 from tfmagic.logdir.mirrors import Mirror, Remote
+from tfmagic.protocol import task_context
+from tfmagic.protocol.task_context import TaskContext, acting_as
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:datetime.datetime.utcnow:DeprecationWarning",
@@ -241,7 +242,7 @@ def test_a_log_folder_of_the_chief_is_uploaded_when_it_is_closed(bucket):
 
 @pytest.mark.parametrize("kind", ["s3", "gs", "local"])
 def test_the_last_base_of_any_kind_is_the_one_that_tensorboard_shows(request, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(context, "scratch_dir", lambda: str(tmp_path / "worker-1-1.scratch"))
+    monkeypatch.setattr(task_context, "scratch_dir", lambda: str(tmp_path / "worker-1-1.scratch"))
     url = {"s3": "", "gs": "gs://bucket/tb", "local": str(tmp_path / "tb")}[kind] or request.getfixturevalue(
         "bucket"
     )

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tfmagic.names import global_names, names_read
+from tfmagic.serialization.free_names import global_names, names_read
 
 
 def reads(source):

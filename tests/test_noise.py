@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfmagic.noise import is_noise
+from tfmagic.runs.tensorflow_noise import is_noise
 
 CHATTER = [
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",

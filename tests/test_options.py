@@ -3,8 +3,8 @@
 import pytest
 from IPython.core.error import UsageError
 
-from tfmagic.completion import complete
-from tfmagic.options import COMMANDS, HelpShown, parse_cell_line, parse_line
+from tfmagic.frontends.notebook.completion import complete
+from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, parse_cell_line, parse_line
 
 
 def test_the_empty_line_says_nothing():

@@ -9,10 +9,11 @@ import threading
 import pytest
 from conftest import wait_until
 
-from tfmagic.events import Wait
-from tfmagic.orders import RunCell, TaskBoot
-from tfmagic.spec import TaskId
-from tfmagic.task import places, waits
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import RunCell, TaskBoot
+from tfmagic.protocol.events import Wait
+from tfmagic.task import cell_position
+from tfmagic.task.tensorflow import interrupts
 
 A = TaskId("worker", 0)
 NAME = "<tfcluster-77>"
@@ -56,9 +57,9 @@ def frame_in(source, **names):
 def test_the_call_is_named_as_it_is_written(source, name, line):
     frame, end = frame_in(source)
     try:
-        users = places.find_frame(frame, NAME)
-        assert (places.called_in(users), users.f_lineno) == (name, line)
-        assert places.name_wait(frame, users) == (name, Wait.NONE)
+        users = cell_position.find_frame(frame, NAME)
+        assert (cell_position.called_in(users), users.f_lineno) == (name, line)
+        assert cell_position.name_wait(frame, users) == (name, Wait.NONE)
     finally:
         end()
 
@@ -67,20 +68,20 @@ def test_what_is_no_call_and_what_has_no_source_has_no_name():
     source = "class C:\n    def __add__(self, other): exec('wait()', globals())\nC() + C()"
     frame, end = frame_in(source)
     try:
-        users = places.find_frame(frame, NAME)
-        assert places.called_in(users) == "exec"
-        assert places.called_in(users.f_back) == ""  # an addition
+        users = cell_position.find_frame(frame, NAME)
+        assert cell_position.called_in(users) == "exec"
+        assert cell_position.called_in(users.f_back) == ""  # an addition
         linecache.cache.pop(NAME)
-        assert places.called_in(users) == ""
+        assert cell_position.called_in(users) == ""
     finally:
         end()
 
 
 def test_a_look_tells_a_place_once_and_a_call_after_a_while(monkeypatch):
-    monkeypatch.setattr(places, "_STILL_S", 0.05)
+    monkeypatch.setattr(cell_position, "_STILL_S", 0.05)
     numbers, told = queue.Queue(), []
     boot = TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False)
-    lookout, cell = places.Lookout(boot), RunCell(cell=3, filename=NAME)
+    lookout, cell = cell_position.Lookout(boot), RunCell(cell=3, filename=NAME)
     source = "numbers.get()\nnumbers.get()"
     linecache.cache[NAME] = (len(source), None, source.splitlines(True), NAME)
     over = threading.Event()
@@ -115,11 +116,13 @@ def test_a_look_tells_a_place_once_and_a_call_after_a_while(monkeypatch):
 
 def test_the_next_call_in_the_same_place_of_memory_is_another_one():
     here = (1, 140, 12, 150, 8)
-    before = places._Still(here, 10.0, 1.0)
-    assert before.goes_on(places._Still(here, 11.0, 1.001))
-    assert not before.goes_on(places._Still(here, 11.0, 1.5)), "the thread has computed"
-    assert not before.goes_on(places._Still((1, 140, 12, 150, 20), 11.0, 1.001)), "another line of the cell"
-    assert not before.goes_on(places._Still((2, 140, 12, 150, 8), 11.0, 1.001)), "another cell"
+    before = cell_position._Still(here, 10.0, 1.0)
+    assert before.goes_on(cell_position._Still(here, 11.0, 1.001))
+    assert not before.goes_on(cell_position._Still(here, 11.0, 1.5)), "the thread has computed"
+    assert not before.goes_on(cell_position._Still((1, 140, 12, 150, 20), 11.0, 1.001)), (
+        "another line of the cell"
+    )
+    assert not before.goes_on(cell_position._Still((2, 140, 12, 150, 8), 11.0, 1.001)), "another cell"
 
 
 @pytest.mark.parametrize(
@@ -134,14 +137,14 @@ def test_the_next_call_in_the_same_place_of_memory_is_another_one():
     ],
 )
 def test_collectives_have_their_names(op, name):
-    assert places._collective_name(op) == name
+    assert cell_position._collective_name(op) == name
 
 
 @pytest.mark.parametrize("look", ["place", "stuck"])
 def test_no_garbage_is_collected_while_frames_of_another_thread_are_looked_at(look):
     """What a collection deletes lets the other thread run on, and its frames end under our eyes."""
     boot = TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False)
-    lookout, watch, collected = places.Lookout(boot), waits.StuckWatch(), []
+    lookout, watch, collected = cell_position.Lookout(boot), interrupts.StuckWatch(), []
 
     def note(phase, info):
         frame = sys._getframe(1)

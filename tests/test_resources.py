@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tfmagic import memory
-from tfmagic.resources import Sampler, Usage
+from tfmagic.system import memory
+from tfmagic.system.usage import Sampler, Usage
 
 
 def test_a_look_gives_time_memory_threads_and_files():
@@ -36,7 +36,7 @@ def test_weighing_is_bounded_whatever_the_number():
 
 def test_each_comes_in_its_turn_while_others_are_weighed(monkeypatch):
     looked_at = []
-    monkeypatch.setattr("tfmagic.resources._SHARE", 1e9)  # weighing is never too dear
+    monkeypatch.setattr("tfmagic.system.usage._SHARE", 1e9)  # weighing is never too dear
     monkeypatch.setattr(
         Sampler, "_look_at", lambda _, key, *how: looked_at.append(key) or Usage(memory_bytes=1)
     )

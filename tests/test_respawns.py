@@ -2,11 +2,11 @@
 
 from histories import A, B, C, History, reached, returned, started
 
-from tfmagic.events import CellRequested, LaunchRequested, TaskExited, TaskReady, TaskStarted
-from tfmagic.orders import RunCell
-from tfmagic.respawns import must_rejoin
-from tfmagic.spec import TaskId
-from tfmagic.states import SIGKILL, End, FinishCell, Launch, Phase, Policy, Signal
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.events import CellRequested, LaunchRequested, TaskExited, TaskReady, TaskStarted
+from tfmagic.supervisor.restarts import must_rejoin
+from tfmagic.supervisor.state import SIGKILL, End, FinishCell, Launch, Phase, Policy, Signal
 
 CHIEF = TaskId("chief", 0)
 

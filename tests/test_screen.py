@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tqdm import tqdm
 
-from tfmagic.lines import cut
-from tfmagic.screen import WINDOW_ROWS, Screen, ansi_text, has_controls, plain_text, rows_of
+from tfmagic.runs.terminal.lines import cut
+from tfmagic.runs.terminal.screen import WINDOW_ROWS, Screen, ansi_text, has_controls, plain_text, rows_of
 
 LIMIT = 200_000
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tfmagic.arguments import shape_of
-from tfmagic.cli import logs, main, pages, parsers, targets
-from tfmagic.cli.doctor import in_a_shell
-from tfmagic.cli.run import name_of
-from tfmagic.cli.verdicts import Ending, Verdict, code_of, exit_code, place_of, summarize
-from tfmagic.events import CellRaised, TaskExited, TaskLost
-from tfmagic.packed import PackedError
-from tfmagic.runs import Run
-from tfmagic.spec import TaskId
+from tfmagic.clusters.arguments import shape_of
+from tfmagic.frontends.cli import logs, main, pages, parsers, targets
+from tfmagic.frontends.cli.doctor import in_a_shell
+from tfmagic.frontends.cli.run import name_of
+from tfmagic.frontends.cli.verdicts import Ending, Verdict, code_of, exit_code, place_of, summarize
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
+from tfmagic.protocol.payload import PackedError
+from tfmagic.runs.folder import Run
 
 GONE = 2**22 + 1  # above what Linux gives
 WORKER, CHIEF = TaskId("worker", 1), TaskId("chief", 0)
@@ -208,7 +208,7 @@ def test_the_help_of_all_reads_as_a_man_page(capsys):
 def test_help_and_looking_load_nothing_heavy():
     code = (
         "import sys\n"
-        "from tfmagic.cli import main\n"
+        "from tfmagic.frontends.cli import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit: pass\n"
         "print({m.partition('.')[0] for m in sys.modules}, file=sys.stderr)"
@@ -533,4 +533,4 @@ def test_old_run_folders_go_when_that_is_asked_for(base, capsys):
 
 def test_the_installed_script_is_the_same():
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    assert tomllib.loads(text)["project"]["scripts"] == {"tfmagic": "tfmagic.cli:main"}
+    assert tomllib.loads(text)["project"]["scripts"] == {"tfmagic": "tfmagic.frontends.cli:main"}

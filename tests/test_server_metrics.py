@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tfmagic import snapshots
-from tfmagic.records import CellRecord, append_record
-from tfmagic.runs import Run
+from tfmagic.runs import status_reader
+from tfmagic.runs.cell_records import CellRecord, append_record
+from tfmagic.runs.folder import Run
 from tfmagic.server import _configured_state_dir, durations
 from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
 
@@ -242,7 +242,7 @@ def test_only_names_of_tasks_are_exported(tmp_path):
 def test_a_run_that_is_pruned_while_it_is_looked_at_costs_no_other(tmp_path, monkeypatch):
     for number in range(6):
         write_run(tmp_path, f"r{number}", status())
-    is_run, gone = snapshots._is_run, []
+    is_run, gone = status_reader._is_run, []
 
     def prune_one(entry):
         found = is_run(entry)
@@ -251,7 +251,7 @@ def test_a_run_that_is_pruned_while_it_is_looked_at_costs_no_other(tmp_path, mon
             shutil.rmtree(entry.path)
         return found
 
-    monkeypatch.setattr(snapshots, "_is_run", prune_one)
+    monkeypatch.setattr(status_reader, "_is_run", prune_one)
     shown = {dict(labels)["run"] for name, labels in scrape(tmp_path).values if name == "tfmagic_cluster_up"}
     assert shown == {f"r{number}" for number in range(6)} - set(gone)
 
@@ -259,7 +259,7 @@ def test_a_run_that_is_pruned_while_it_is_looked_at_costs_no_other(tmp_path, mon
 def test_what_nobody_foresaw_costs_one_run_only(tmp_path, monkeypatch):
     write_run(tmp_path, "r1", status())
     write_run(tmp_path, "r2", status())
-    read = snapshots.read_snapshot
+    read = status_reader.read_snapshot
 
     def fail_once(folder):
         if folder.name == "r1":

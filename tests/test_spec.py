@@ -8,7 +8,7 @@ import pytest
 
 import tfmagic
 from tfmagic.errors import ClusterSpecError
-from tfmagic.spec import ClusterShape, ClusterSpec, TaskId, parse_task, select
+from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId, parse_task, select
 
 
 def names(tasks):

@@ -3,9 +3,17 @@
 import pytest
 from histories import A, B, C, History, at_line, observed, raised, reached, returned, started
 
-from tfmagic import stalls
-from tfmagic.events import Displayed, InputAnswered, InputWanted, Sign, TaskReady, TasksObserved, Wait
-from tfmagic.states import Policy
+from tfmagic.protocol.events import (
+    Displayed,
+    InputAnswered,
+    InputWanted,
+    Sign,
+    TaskReady,
+    TasksObserved,
+    Wait,
+)
+from tfmagic.supervisor import stalls
+from tfmagic.supervisor.state import Policy
 
 POLICY = Policy(stall_s=10)
 

@@ -7,8 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tfmagic.events import Displayed
-from tfmagic.records import (
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import Displayed
+from tfmagic.runs.cell_records import (
     CellRecord,
     ErrorRecord,
     TaskRecord,
@@ -17,9 +18,8 @@ from tfmagic.records import (
     read_displays,
     read_records,
 )
-from tfmagic.runs import Run
-from tfmagic.spec import TaskId
-from tfmagic.views import embedding, static
+from tfmagic.runs.folder import Run
+from tfmagic.views import embedding, static_form
 from tfmagic.views.values import fold_values
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -69,7 +69,7 @@ class Kept:
 
     def render(self, verdict="done", **how):
         record = CellRecord(1, "default", "2 workers", tuple(self.tasks), 7, "x", time.time(), 1.5, verdict)
-        return static.render(record, self.run, **how)
+        return static_form.render(record, self.run, **how)
 
 
 def _split(name):

@@ -8,12 +8,12 @@ import time
 import pytest
 from conftest import wait_until
 
-from tfmagic import runs
-from tfmagic.events import CellRequested, CellReturned, TaskExited, TaskReady, TaskStarted
-from tfmagic.orders import RunCell
-from tfmagic.spec import TaskId
-from tfmagic.states import SIGKILL, Policy
-from tfmagic.supervisor import Supervisor
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.events import CellRequested, CellReturned, TaskExited, TaskReady, TaskStarted
+from tfmagic.runs import folder
+from tfmagic.supervisor.state import SIGKILL, Policy
+from tfmagic.supervisor.supervisor import Supervisor
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 
@@ -60,7 +60,7 @@ class Scripted:
 
 @pytest.fixture
 def supervisor(state_dir):
-    run = runs.create_run(state_dir, "scripted", {})
+    run = folder.create_run(state_dir, "scripted", {})
     policy = Policy(interrupt_grace_s=0.0, cancel_grace_s=0.0, abort_grace_s=0.0)
     made = Supervisor(Scripted(), (A, B), lambda: policy, lambda task, attempt: task, run, 1 << 30)
     made.start()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfmagic.screen import plain_text, rows_of
-from tfmagic.spec import TaskId
-from tfmagic.tasklog import LogReader, RowStream, prefix, read_output, read_rows, tail_lines
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.runs.log_reader import LogReader, RowStream, prefix, read_output, read_rows, tail_lines
+from tfmagic.runs.terminal.screen import plain_text, rows_of
 
 TASK = TaskId("worker", 0)
 

@@ -10,11 +10,11 @@ from collections import deque
 import pexpect
 import pytest
 
-from tfmagic.events import CellRequested, CellReturned, Displayed
-from tfmagic.runs import Run
-from tfmagic.screen import plain_text, rows_of
-from tfmagic.spec import TaskId
-from tfmagic.states import CellState
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import CellRequested, CellReturned, Displayed
+from tfmagic.runs.folder import Run
+from tfmagic.runs.terminal.screen import plain_text, rows_of
+from tfmagic.supervisor.state import CellState
 from tfmagic.views.text import TextView
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
@@ -257,8 +257,8 @@ def test_a_flood_on_a_terminal_is_complete_and_shows_no_torn_line(tmp_path, narr
 
 LIVE = """
 import collections, pathlib, sys
-from tfmagic.runs import Run
-from tfmagic.spec import TaskId
+from tfmagic.runs.folder import Run
+from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.views.text import TextView
 folder, task = pathlib.Path(sys.argv[1]), TaskId("worker", 0)
 view = TextView(Run(folder), [(task, 0)], collections.deque(), terminal=sys.stdout.isatty())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shards_on_disk import RECORDS, damaged, flipped, names_in, packed, place_of, whole_in
 
-from tfmagic import cli
+from tfmagic.frontends import cli
 from tfmagic.tfrecord import (
     ShardDamaged,
     ShardError,
@@ -297,7 +297,7 @@ def test_usage_names_the_action(capsys):
 def test_the_command_line_loads_no_tensorflow(tmp_path):
     whole = whole_in(tmp_path)
     code = (
-        "import sys; from tfmagic.cli import main; code = main(['tfrecord', 'verify', sys.argv[1]]);"
+        "import sys; from tfmagic.frontends.cli import main; code = main(['tfrecord', 'verify', sys.argv[1]]);"
         "print(code, {'tensorflow', 'IPython'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code, whole], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ from conftest import program
 from shards_on_disk import RECORDS, names_in, packed, whole_in, write_set
 
 import tfmagic
-from tfmagic.context import TaskContext, acting_as
+from tfmagic.protocol.task_context import TaskContext, acting_as
 from tfmagic.tfrecord import (
     ShardError,
     ShardExists,
@@ -359,7 +359,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
 
 FULL = """
     import resource, signal, sys
-    from tfmagic import cli
+    from tfmagic.frontends import cli
     from tfmagic.tfrecord import ShardWriter, ShardWriteError
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)

@@ -8,9 +8,10 @@ import traceback
 
 import pytest
 
-from tfmagic import bounded, copies, hints, tracebacks
 from tfmagic.errors import RemoteError, TfmagicError
-from tfmagic.task import waits
+from tfmagic.failures import hints
+from tfmagic.serialization import frame_variables, time_limits, tracebacks
+from tfmagic.task.tensorflow import interrupts
 
 
 class Plain(Exception):
@@ -313,8 +314,8 @@ def test_remote_locals_are_bounded_copies_whatever_they_are(monkeypatch):
     import numpy as np
 
     # a machine that stands still for a moment must not make a quick repr a slow one
-    monkeypatch.setattr(copies, "_EACH_S", 0.5)
-    monkeypatch.setattr(copies, "_TOTAL_S", 20)
+    monkeypatch.setattr(frame_variables, "_EACH_S", 0.5)
+    monkeypatch.setattr(frame_variables, "_TOTAL_S", 20)
 
     def fail():
         number, text, items, nested = 7, "abc", [1, (2, {"k": None})], {"a": [1.5, b"x"]}
@@ -357,17 +358,17 @@ def test_expressions_can_be_evaluated_in_a_remote_frame():
 
 
 def test_a_call_is_bounded_and_the_next_one_goes_on():
-    results = bounded.call_each([lambda: 1, loop_for_ever, lambda: 1 / 0, lambda: 2], 0.1, 5)
+    results = time_limits.call_each([lambda: 1, loop_for_ever, lambda: 1 / 0, lambda: 2], 0.1, 5)
     assert [r.value for r in results] == [1, None, None, 2]
-    assert isinstance(results[1].error, bounded.TookTooLong)
+    assert isinstance(results[1].error, time_limits.TookTooLong)
     assert isinstance(results[2].error, ZeroDivisionError)
 
 
 def test_calls_end_when_their_time_together_is_up():
     began = time.monotonic()
-    results = bounded.call_each([loop_for_ever] * 50, 0.1, 0.3)
+    results = time_limits.call_each([loop_for_ever] * 50, 0.1, 0.3)
     assert time.monotonic() - began < 2
-    assert all(isinstance(r.error, bounded.TookTooLong) for r in results)
+    assert all(isinstance(r.error, time_limits.TookTooLong) for r in results)
 
 
 def test_an_abandoned_loop_ends():
@@ -377,8 +378,8 @@ def test_an_abandoned_loop_ends():
         seen.append(threading.current_thread())
         loop_for_ever()
 
-    with pytest.raises(bounded.TookTooLong):
-        bounded.call(spin, 0.05)
+    with pytest.raises(time_limits.TookTooLong):
+        time_limits.call(spin, 0.05)
     seen[0].join(5)
     assert not seen[0].is_alive()
 
@@ -395,7 +396,9 @@ def test_what_a_copy_is_asks_no_code_of_the_value():
     with pytest.raises(Plain) as caught:
         fail()
     frame = caught.value.__traceback__.tb_next.tb_frame
-    assert isinstance(copies.copy_frames([frame])[id(frame)].own["trap"], copies.RemoteLocal)
+    assert isinstance(
+        frame_variables.copy_frames([frame])[id(frame)].own["trap"], frame_variables.RemoteLocal
+    )
 
 
 def test_an_error_of_ours_is_itself_again():
@@ -446,7 +449,7 @@ def test_a_class_that_makes_its_dunders_raise_is_told_nevertheless(kind):
     packed = tracebacks.pack_error(raised(kind("the text")), {}, lambda name: False, "worker-1")
     assert packed.type_name == kind.__name__ and packed.message == "the text"
     assert "in raised" in packed.text and packed.text.endswith(f"{kind.__name__}: the text\n")
-    assert not waits.is_interrupt(kind("x"))
+    assert not interrupts.is_interrupt(kind("x"))
     arrived = tracebacks.unpack_error(packed, HERE)
     shown = "".join(traceback.format_exception(arrived))
     assert "raise error" in shown and f"{kind.__name__}: the text" in shown and "raised on worker-1" in shown

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfmagic import wire
 from tfmagic.errors import ProtocolError
-from tfmagic.events import CellReturned
-from tfmagic.launches import ForkTask
-from tfmagic.orders import ReleaseBarrier, RunCell
-from tfmagic.packed import Handle, HandleLost, Packed
-from tfmagic.pickling import dumps, loads, pack
-from tfmagic.spec import TaskId
-from tfmagic.wire import Channel, channel_pair, decode, encode
+from tfmagic.protocol import channel
+from tfmagic.protocol.channel import Channel, channel_pair, decode, encode
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import ReleaseBarrier, RunCell
+from tfmagic.protocol.events import CellReturned
+from tfmagic.protocol.launcher_messages import ForkTask
+from tfmagic.protocol.payload import Handle, HandleLost, Packed
+from tfmagic.serialization.pickling import dumps, loads, pack
 
 
 @pytest.fixture
@@ -109,13 +109,14 @@ def test_descriptors_for_which_there_is_no_room_cost_their_own_message_alone(pai
 
 
 def all_messages() -> list[type]:
-    modules = [importlib.import_module(name) for name in wire._OUR_MODULES]
+    modules = [importlib.import_module(name) for name in channel._OUR_MODULES]
     return [
         found
         for module in modules
         for found in vars(module).values()
         if dataclasses.is_dataclass(found) and found.__module__ == module.__name__
-        if module.__name__ != "tfmagic.spec" or found is TaskId  # the others check what they are made of
+        if module.__name__ != "tfmagic.protocol.cluster_spec"
+        or found is TaskId  # the others check what they are made of
     ]
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tfmagic.context import TaskContext, barrier, current_task
 from tfmagic.errors import (
     BackendError,
     CaptureError,
@@ -25,12 +24,13 @@ from tfmagic.errors import (
     TaskTimeoutError,
     TfmagicError,
 )
+from tfmagic.protocol.task_context import TaskContext, barrier, current_task
 
 if TYPE_CHECKING:
-    from tfmagic.clusters import Cluster
-    from tfmagic.config import TFCluster
-    from tfmagic.decorator import cluster
-    from tfmagic.results import TaskResults
+    from tfmagic.clusters.cluster import Cluster
+    from tfmagic.clusters.decorator import cluster
+    from tfmagic.clusters.results import TaskResults
+    from tfmagic.clusters.settings import TFCluster
 
 __version__ = "0.1.0"
 
@@ -56,10 +56,10 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Cluster": "tfmagic.clusters",
-    "cluster": "tfmagic.decorator",
-    "TFCluster": "tfmagic.config",
-    "TaskResults": "tfmagic.results",
+    "Cluster": "tfmagic.clusters.cluster",
+    "cluster": "tfmagic.clusters.decorator",
+    "TFCluster": "tfmagic.clusters.settings",
+    "TaskResults": "tfmagic.clusters.results",
 }
 
 _ROOMS = ("hdf5", "logdir", "multi_process_runner", "tfrecord")
@@ -76,13 +76,13 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext tfmagic``: register the magics and warm the launcher in the background."""
-    from tfmagic.magic import load
+    from tfmagic.frontends.notebook.magic import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """``%unload_ext tfmagic``: end the clusters and the launcher."""
-    from tfmagic.magic import unload
+    from tfmagic.frontends.notebook.magic import unload
 
     unload(shell)

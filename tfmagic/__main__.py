@@ -2,6 +2,6 @@
 
 import sys
 
-from tfmagic.cli import main
+from tfmagic.frontends.cli import main
 
 sys.exit(main())

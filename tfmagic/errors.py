@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tfmagic import advice
+from tfmagic.system import advice
 
 
 class TfmagicError(Exception):

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tfmagic.backends.launching import LauncherProcess
-    from tfmagic.clusters import Cluster
-    from tfmagic.lending import Lender, Loan, Wish
+    from tfmagic.backends.launcher_client import LauncherProcess
+    from tfmagic.clusters.cluster import Cluster
+    from tfmagic.frontends.testing.cluster_pool import Lender, Loan, Wish
 
 _MARKER = (
     "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', **more): the cluster of the "
@@ -90,13 +90,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _wish_of(item: Any) -> Wish:
     """What the marker and the parameter of a test say; fails it where that makes no sense."""
     __tracebackhide__ = True
-    from tfmagic import lending
+    from tfmagic.frontends.testing import cluster_pool
 
     marker = item.get_closest_marker("tfcluster")
     arguments, keywords = (marker.args, marker.kwargs) if marker else ((), {})
     params = item.callspec.params if hasattr(item, "callspec") else {}
     try:
-        return lending.read_wish(arguments, keywords, params.get("tfcluster"))
+        return cluster_pool.read_wish(arguments, keywords, params.get("tfcluster"))
     except Exception as error:  # the arguments are anybody's
         problem = str(error)
     pytest.fail(
@@ -105,10 +105,10 @@ def _wish_of(item: Any) -> Wish:
 
 
 def _warm(config: pytest.Config, wish: Wish) -> None:
-    from tfmagic.backends import launching
+    from tfmagic.backends import launcher_client
 
-    config.stash.setdefault(_launchers, launching.running())
-    launching.warm(wish.make("warm").make.flavour)
+    config.stash.setdefault(_launchers, launcher_client.running())
+    launcher_client.warm(wish.make("warm").make.flavour)
 
 
 # ---- the fixture --------------------------------------------------------------------------------
@@ -129,11 +129,11 @@ def tfcluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 def _prepare(item: Any) -> Loan:
     __tracebackhide__ = True
-    from tfmagic.backends import launching
-    from tfmagic.lending import Lender
+    from tfmagic.backends import launcher_client
+    from tfmagic.frontends.testing.cluster_pool import Lender
 
     wish, config = _wish_of(item), item.config
-    config.stash.setdefault(_launchers, launching.running())
+    config.stash.setdefault(_launchers, launcher_client.running())
     lender = config.stash.setdefault(_lender, Lender(_timeout_s(config)))
     owner = _owner(item, wish.scope)
     if owner is not None and not isinstance(owner, pytest.Session):
@@ -162,9 +162,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     _close(config)
     kept = config.stash.get(_launchers, None)
     if kept is not None:
-        from tfmagic.backends import launching
+        from tfmagic.backends import launcher_client
 
-        launching.close_idle(but=kept)
+        launcher_client.close_idle(but=kept)
 
 
 def _close(config: pytest.Config) -> None:
@@ -193,7 +193,7 @@ def pytest_runtest_makereport(
 
 
 def _add_sections(config: pytest.Config, loan: Loan, report: pytest.TestReport) -> None:
-    from tfmagic import transcripts
+    from tfmagic.frontends.testing import task_output
 
     tasks = loan.cluster.tasks
     was_shown = config.option.capture == "no" and not hasattr(config, "workerinput")
@@ -201,12 +201,12 @@ def _add_sections(config: pytest.Config, loan: Loan, report: pytest.TestReport) 
         cleared = [
             (
                 title,
-                transcripts.without_lines_of(tasks, text) if title.startswith("Captured stdout") else text,
+                task_output.without_lines_of(tasks, text) if title.startswith("Captured stdout") else text,
             )
             for title, text in report.sections
         ]
         report.sections = [(title, text) for title, text in cleared if text]
-    report.sections += transcripts.describe_tasks(loan, with_output=not was_shown)
+    report.sections += task_output.describe_tasks(loan, with_output=not was_shown)
 
 
 def _writes_captured_to_xml(config: pytest.Config) -> bool:

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from tfmagic import runs
-from tfmagic.backends.launching import Flavour
+from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import LocalBackend
-from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskReady, TaskStarted
-from tfmagic.orders import RunCell, TaskBoot
-from tfmagic.spec import ClusterShape, ClusterSpec, TaskId
+from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
+from tfmagic.protocol.commands import RunCell, TaskBoot
+from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskReady, TaskStarted
+from tfmagic.runs import folder
 
 TASK = TaskId("worker", 0)
 BACKENDS = {"local": lambda run: LocalBackend(Flavour(), run)}
@@ -56,7 +56,7 @@ class Driver:
 
 @pytest.fixture(params=BACKENDS)
 def driver(request, state_dir):
-    run = runs.create_run(state_dir, "contract", {})
+    run = folder.create_run(state_dir, "contract", {})
     backend = BACKENDS[request.param](run)
     yield Driver(backend, run)
     backend.close()

@@ -19,7 +19,9 @@ import psutil
 import pytest
 from conftest import ENDED_S, alive, wait_until
 
-from tfmagic import identity, leftovers, runs
+from tfmagic.runs import folder as runs
+from tfmagic.runs import orphans
+from tfmagic.system import process_identity
 
 STRAYS = '''
 def stray(folder):
@@ -169,8 +171,8 @@ def test_a_cluster_that_stops_leaves_nothing_of_what_its_tasks_started(kernel):
 def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kernel, state_dir):
     process, watched = kernel
     run = os.path.basename(watched.run)
-    assert not [left for left in leftovers.find(state_dir) if left.run == run], "its kernel lives"
-    assert not [left for left in leftovers.reap(state_dir) if left.run == run]
+    assert not [left for left in orphans.find(state_dir) if left.run == run], "its kernel lives"
+    assert not [left for left in orphans.reap(state_dir) if left.run == run]
     bystander = subprocess.Popen(["sleep", "1001"])  # by name it looks the same
     try:
         for pid in (watched.launcher, watched.keeper, process.pid):
@@ -180,16 +182,16 @@ def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kern
         wait_until(lambda: not alive([process.pid, watched.keeper, watched.launcher]), ENDED_S)
 
         def found():
-            return {left.process.pid for left in leftovers.find(state_dir) if left.run == run}
+            return {left.process.pid for left in orphans.find(state_dir) if left.run == run}
 
         # a resource tracker that ends with its task has given its memory back, and the mark with it, and still runs
         wait_until(lambda: found() >= alive(watched.below), ENDED_S)
         assert len(found()) >= 2 * 3, "the daemons of two tasks"
-        ended = leftovers.reap(state_dir)
+        ended = orphans.reap(state_dir)
         assert {left.process.pid for left in ended} & watched.below
         wait_until(lambda: not watched.remains(), ENDED_S)
         assert bystander.poll() is None
-        assert leftovers.find(state_dir) == [] == leftovers.reap(state_dir)
+        assert orphans.find(state_dir) == [] == orphans.reap(state_dir)
     finally:
         bystander.kill()
         bystander.wait()
@@ -212,48 +214,50 @@ def test_the_next_cluster_ends_what_the_last_kernel_left(kernel, state_dir):
 def noted(tmp_path):
     """A run whose kernel is gone, with a process of ours in its notes."""
     ended = subprocess.Popen(["true"])
-    gone = identity.identify(ended.pid)
+    gone = process_identity.identify(ended.pid)
     ended.wait()
     run = runs.create_run(tmp_path, "c", gone.as_json())
     process = subprocess.Popen(["sleep", "1000"])
-    yield run, identity.identify(process.pid)
+    yield run, process_identity.identify(process.pid)
     process.kill()
     process.wait()
 
 
 def test_a_recycled_pid_is_never_touched(noted, tmp_path):
     run, process = noted
-    earlier = identity.Identity(process.pid, process.start - 1, process.boot)
-    leftovers.note_process(run, "worker-0", earlier, "")
-    assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+    earlier = process_identity.Identity(process.pid, process.start - 1, process.boot)
+    orphans.note_process(run, "worker-0", earlier, "")
+    assert orphans.find(tmp_path) == [] == orphans.reap(tmp_path)
     assert process.alive and not earlier.kill()
 
 
 def test_a_pid_of_another_boot_is_never_touched(noted, tmp_path):
     run, process = noted
-    leftovers.note_process(run, "worker-0", identity.Identity(process.pid, process.start, "another"), "")
-    assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+    orphans.note_process(
+        run, "worker-0", process_identity.Identity(process.pid, process.start, "another"), ""
+    )
+    assert orphans.find(tmp_path) == [] == orphans.reap(tmp_path)
     assert process.alive
 
 
 def test_the_same_process_is_ended_and_told(noted, tmp_path):
     run, process = noted
-    leftovers.note_process(run, "worker-0", process, "")
+    orphans.note_process(run, "worker-0", process, "")
     with (run.folder / "processes.jsonl").open("a") as file:
         file.write('{"role": "cut sho')
-    expected = [leftovers.Leftover(str(run), "worker-0", process)]
-    assert leftovers.find(tmp_path) == expected and process.alive, "find changes nothing"
-    assert leftovers.reap(tmp_path) == expected
+    expected = [orphans.Leftover(str(run), "worker-0", process)]
+    assert orphans.find(tmp_path) == expected and process.alive, "find changes nothing"
+    assert orphans.reap(tmp_path) == expected
     wait_until(lambda: not process.alive, 5)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a process of another user")
 def test_another_users_process_is_never_touched(tmp_path, noted):
     run, _ = noted
-    other = subprocess.Popen(["sleep", "1000"], user=65534, env={leftovers.MARK: "m"})
+    other = subprocess.Popen(["sleep", "1000"], user=65534, env={orphans.MARK: "m"})
     try:
-        leftovers.note_process(run, "worker-0", identity.identify(other.pid), "m")
-        assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+        orphans.note_process(run, "worker-0", process_identity.identify(other.pid), "m")
+        assert orphans.find(tmp_path) == [] == orphans.reap(tmp_path)
         assert other.poll() is None
     finally:
         other.kill()
@@ -263,15 +267,15 @@ def test_another_users_process_is_never_touched(tmp_path, noted):
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 def test_notes_of_another_user_are_not_believed(noted, tmp_path):
     run, process = noted
-    leftovers.note_process(run, "worker-0", process, "")
+    orphans.note_process(run, "worker-0", process, "")
     os.chown(run.folder / "processes.jsonl", 65534, -1)
-    assert leftovers.find(tmp_path) == [] == leftovers.reap(tmp_path)
+    assert orphans.find(tmp_path) == [] == orphans.reap(tmp_path)
     assert process.alive
 
 
 def test_a_run_is_pruned_although_its_kernels_pid_was_given_away(noted, tmp_path):
     run, process = noted
-    earlier = identity.Identity(process.pid, process.start - 1, process.boot)
+    earlier = process_identity.Identity(process.pid, process.start - 1, process.boot)
     path = run.folder / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **earlier.as_json()}))
     runs.prune_runs(tmp_path, 7, 0)

@@ -91,10 +91,10 @@ def serve(open_to_all=False):
 
     import tensorflow as tf
 
-    from tfmagic.task import exposure
+    from tfmagic.task.tensorflow import loopback_only
 
     if open_to_all:
-        exposure.allow_other_machines()
+        loopback_only.allow_other_machines()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -199,7 +199,7 @@ def test_a_refused_pin_is_said_once_in_the_log(cluster):
     def refuse():
         import errno
 
-        from tfmagic.task import exposure
+        from tfmagic.task.tensorflow import loopback_only
 
         class Refusing:
             def __getattr__(self, name):
@@ -211,8 +211,8 @@ def test_a_refused_pin_is_said_once_in_the_log(cluster):
                 ctypes.set_errno(errno.EPERM)
                 return -1
 
-        real = exposure._libc
-        exposure._libc = Refusing()
+        real = loopback_only._libc
+        loopback_only._libc = Refusing()
 
     cluster.run(refuse, view="quiet")
     ports = [cluster.run(serve, view="quiet") for _ in range(2)]
@@ -284,8 +284,8 @@ def test_state_is_for_its_user_alone_under_any_umask(tmp_path, umask):
 
 
 def test_records_of_cells_are_for_their_user_alone(tmp_path):
-    from tfmagic.records import CellRecord, append_record
-    from tfmagic.runs import create_run
+    from tfmagic.runs.cell_records import CellRecord, append_record
+    from tfmagic.runs.folder import create_run
 
     before = os.umask(0)
     try:
@@ -297,7 +297,7 @@ def test_records_of_cells_are_for_their_user_alone(tmp_path):
 
 
 def test_a_loose_folder_of_runs_is_closed_again(tmp_path):
-    from tfmagic.runs import create_run
+    from tfmagic.runs.folder import create_run
 
     (tmp_path / "runs").mkdir(mode=0o777)
     (tmp_path / "runs").chmod(0o777)

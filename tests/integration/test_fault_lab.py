@@ -9,7 +9,7 @@ from conftest import wait_until
 from IPython.core.error import UsageError
 
 from tfmagic.errors import TaskDied, TfmagicError
-from tfmagic.events import StopRequested
+from tfmagic.protocol.events import StopRequested
 
 COUNT = """
 import time

@@ -1,12 +1,12 @@
-"""Every trap that tfmagic.hints knows, fallen into for real: TensorFlow's own words, never copies of them."""
+"""Every trap that tfmagic.failures.hints knows, fallen into for real: TensorFlow's own words, never copies of them."""
 
 import socket
 
 import pytest
 
 import tfmagic
-from tfmagic.advice import here
-from tfmagic.hints import HINTS
+from tfmagic.failures.hints import HINTS
+from tfmagic.system.advice import here
 
 GIVEN: set[str] = set()  # the advice that the tests of this file got
 RAN: set[str] = set()

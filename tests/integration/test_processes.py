@@ -74,9 +74,9 @@ def test_a_cluster_gets_a_new_launcher_while_the_killed_one_is_still_being_clean
     done = run_script(
         """
         import os, psutil, signal, tfmagic
-        from tfmagic.backends import launching
+        from tfmagic.backends import launcher_client
         with tfmagic.Cluster(workers=1, name="first"):
-            keeper = launching._launchers[0].process.pid
+            keeper = launcher_client._launchers[0].process.pid
             (launcher,) = psutil.Process(keeper).children()
             os.kill(keeper, signal.SIGSTOP)
             launcher.kill()

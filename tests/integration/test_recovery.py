@@ -81,7 +81,7 @@ def test_the_next_cell_is_told_that_an_old_strategy_is_gone(workers, capfd):
 
 
 def test_many_revivals_in_one_process_are_warned_of(workers, capfd, monkeypatch):
-    monkeypatch.setattr("tfmagic.life._MANY_RESETS", 2)
+    monkeypatch.setattr("tfmagic.clusters.running_cluster._MANY_RESETS", 2)
     for number in (1, 2):
         workers.run(all_reduce, number, view="quiet")
         workers.kill("worker-1")

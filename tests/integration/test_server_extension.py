@@ -18,7 +18,7 @@ from conftest import wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 import tfmagic
-from tfmagic.runs import find_runs
+from tfmagic.runs.folder import find_runs
 
 SWITCH = Path(__file__).parents[2] / "jupyter-config" / "jupyter_server_config.d" / "tfmagic.json"
 TOKEN = "a-secret"

@@ -2,7 +2,7 @@
 
     python script_runs.py FOLDER     for each FOLDER/*/x.py: out.txt, err.txt and code.txt beside it
 
-Everything but the start of the process is the command's own: `tfmagic.cli.main` with its arguments.
+Everything but the start of the process is the command's own: `tfmagic.frontends.cli.main` with its arguments.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from tfmagic import cli
+from tfmagic.frontends import cli
 
 
 def main(folder: Path) -> None:

@@ -1,46 +1,5 @@
-"""Where task processes live: the seam, and the choice of a backend by name.
+"""Where task processes live: the seam (`protocol`), and one module for each engine.
 
-A backend starts processes, carries messages and reports ends. It decides nothing. The supervisor is the only
-caller of `launch`, `send`, `signal` and `poll`, and the one that closes it: from one thread at a time.
+Imports `tfmagic.protocol`, `tfmagic.system` and `tfmagic.runs`; never `tfmagic.task`, whose program it
+starts.
 """
-
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
-
-from tfmagic.events import Event
-from tfmagic.orders import Command, TaskBoot
-from tfmagic.spec import TaskId
-
-
-class Backend(Protocol):
-    """What the supervisor needs of a backend."""
-
-    def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
-        """An address (``host:port``) for each task, held until the next call or `close`. Called first.
-
-        Other threads may call it too.
-        """
-
-    def launch(self, boot: TaskBoot) -> None:
-        """Start a process, without waiting. Its last event is one `TaskExited` or `TaskLost`."""
-
-    def send(self, task: TaskId, command: Command) -> None:
-        """Queue a command for the task's present process; dropped if that has ended."""
-
-    def signal(self, task: TaskId, number: int) -> None:
-        """Signal the task's present process, as soon as it has one."""
-
-    def poll(self, timeout_s: float | None, resting: AbstractContextManager[object]) -> Sequence[Event]:
-        """Wait for events, for `wake`, or for the time; inside `resting`, when other calls may come."""
-
-    def own_pids(self) -> Mapping[str, int]:
-        """The processes on this machine that the backend itself needs, by what they are."""
-
-    def wake(self) -> None:
-        """Make `poll` return; callable from any thread."""
-
-    def close(self) -> None:
-        """End every process and release the addresses."""

@@ -20,18 +20,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from tfmagic import leftovers
-from tfmagic.backends import launching
-from tfmagic.backends.ports import HeldPorts
+from tfmagic.backends import launcher_client
+from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.errors import LaunchError, ProtocolError
-from tfmagic.events import Event, TaskExited, TaskLost, TaskStarted
-from tfmagic.identity import Identity
-from tfmagic.launches import ForkTask, TaskForked, TaskReaped
-from tfmagic.orders import Command, TaskBoot
-from tfmagic.packed import Handle, HandleLost
-from tfmagic.runs import GAVE_UP, Run, file_size
-from tfmagic.spec import TaskId
-from tfmagic.wire import Channel, channel_pair, encode
+from tfmagic.protocol.channel import Channel, channel_pair, encode
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import Command, TaskBoot
+from tfmagic.protocol.events import Event, TaskExited, TaskLost, TaskStarted
+from tfmagic.protocol.launcher_messages import ForkTask, TaskForked, TaskReaped
+from tfmagic.protocol.payload import Handle, HandleLost
+from tfmagic.runs import orphans
+from tfmagic.runs.folder import GAVE_UP, Run, file_size
+from tfmagic.system.process_identity import Identity
 
 _AWAKE = contextlib.nullcontext()
 _SILENT_S = 5.0  # from the end of a process' channel to its own: memory must be given back, or a core written
@@ -60,7 +60,7 @@ class LocalBackend:
         LaunchError: The launcher is gone.
     """
 
-    def __init__(self, flavour: launching.Flavour, run: Run):
+    def __init__(self, flavour: launcher_client.Flavour, run: Run):
         self._run = run
         self._selector = selectors.DefaultSelector()
         self._processes: dict[TaskId, _Process] = {}
@@ -110,11 +110,11 @@ class LocalBackend:
             if self._session is None:  # the launcher was killed: a new one takes its place
                 self._open_session()
             assert self._session is not None
-            fresh = launching.import_time_variables(boot.environ) != self.launcher.import_time
+            fresh = launcher_client.import_time_variables(boot.environ) != self.launcher.import_time
             environ = boot.environ if fresh else {}
             request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh)
             self._session.send(request)
-            marked = {**boot.environ, leftovers.MARK: self.launcher.mark}
+            marked = {**boot.environ, orphans.MARK: self.launcher.mark}
             self._send(task, process, dataclasses.replace(boot, environ=marked))
         except OSError:
             self._unreported += self._session_ended()
@@ -182,7 +182,7 @@ class LocalBackend:
     # -- inside --
 
     def _open_session(self) -> None:
-        self.launcher = launching.warm(self._flavour)
+        self.launcher = launcher_client.warm(self._flavour)
         self._session = self.launcher.open_session()
         self._selector.register(self._session, selectors.EVENT_READ, "session")
 
@@ -290,13 +290,13 @@ class LocalBackend:
 
     def _note(self, role: str, pid: int) -> None:
         """Note a task process, and once its launcher, for whoever finds them when we are gone."""
-        family = leftovers.lineage(pid)
+        family = orphans.lineage(pid)
         if family[2:] != (self.launcher.keeper,):  # it has ended already, and the pid may be another's
             return
         for name, process in zip((role, "launcher", "keeper"), family, strict=True):
             if process not in self._noted:
                 self._noted.add(process)
-                leftovers.note_process(self._run, name, process, self.launcher.mark)
+                orphans.note_process(self._run, name, process, self.launcher.mark)
 
     def _ended(self, task: TaskId, attempt: int, event: Event) -> list[Event]:
         """The last events of a process: what it still said, then its end."""

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 from tfmagic.errors import ClusterSpecError
 from tfmagic.hdf5.complaints import FileInUseError
-from tfmagic.openers import find_openers, may_write
-from tfmagic.runs import state_dir
-from tfmagic.spec import parse_task
+from tfmagic.protocol.cluster_spec import parse_task
+from tfmagic.runs.folder import state_dir
+from tfmagic.system.open_files import find_openers, may_write
 
 _FLOCK = "hhqqi4x"  # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid
 _CLAIMED_BYTE = 1 << 61  # behind any data

@@ -28,7 +28,7 @@ from tfmagic.hdf5.complaints import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.copying import copy_rows, gather_scalars, make_dataset, map_rows, set_attribute
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
 from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, find_parts, missing_tasks, surplus_tasks
-from tfmagic.spec import TaskId
+from tfmagic.protocol.cluster_spec import TaskId
 
 PARTS, HOW, ROWS, TASKS = "tfmagic_parts", "tfmagic_how", "tfmagic_rows", "tfmagic_tasks"
 """Attributes of the whole: its parts' tasks, how it was made; of a dataset: rows of each part, and whose they

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 from tfmagic.hdf5.messages import Attach, Attached, Begin, Ended, Finish, Finished, Opened, StillOpen, Waits
 from tfmagic.hdf5.partnames import UNFINISHED
-from tfmagic.origins import import_path
-from tfmagic.packed import Handle
-from tfmagic.wire import Channel, channel_pair
+from tfmagic.protocol.channel import Channel, channel_pair
+from tfmagic.protocol.module_origins import import_path
+from tfmagic.protocol.payload import Handle
 
 _PATIENCE_S = 3.0  # with a writer, before it is told for whom one waits
 _END_S = 10.0  # for all writers, when the interpreter ends

@@ -34,8 +34,8 @@ from tfmagic.hdf5.messages import (
     Written,
 )
 from tfmagic.hdf5.partnames import UNFINISHED
-from tfmagic.packed import Handle
-from tfmagic.wire import Channel
+from tfmagic.protocol.channel import Channel
+from tfmagic.protocol.payload import Handle
 
 _RING_BYTES = 16 << 20  # a disk writes that in some hundredths of a second; larger ones gain nothing
 _INLINE_BYTES = 8 << 10  # below, a copy through the socket is quicker than the ring

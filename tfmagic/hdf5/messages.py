@@ -1,7 +1,7 @@
 """What a task, the writer of a shared HDF5 file and the kernel say to each other; see `tfmagic.hdf5.shared`.
 
-Over `tfmagic.wire`. Arrays are bytes beside their dtype, as ``numpy.lib.format.dtype_to_descr`` gives it, and
-their shape: nothing is unpickled.
+Over `tfmagic.protocol.channel`. Arrays are bytes beside their dtype, as ``numpy.lib.format.dtype_to_descr``
+gives it, and their shape: nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic.packed import Handle
+from tfmagic.protocol.payload import Handle
 
 TEXT = "text"  # stands for a dtype: strings of any length
 

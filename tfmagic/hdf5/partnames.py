@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfmagic import context
 from tfmagic.errors import ClusterSpecError
 from tfmagic.hdf5.complaints import PartError
-from tfmagic.spec import TaskId, parse_task
+from tfmagic.protocol import task_context
+from tfmagic.protocol.cluster_spec import TaskId, parse_task
 
 UNFINISHED = ".unfinished"
 TASK, CLUSTER = "tfmagic_task", "tfmagic_cluster"
@@ -66,7 +66,7 @@ def find_parts(base: str | os.PathLike[str]) -> list[Part]:
     return sorted(found, key=lambda part: (part.task.sort_key, not part.finished))
 
 
-def resolve_task(task: str | TaskId | context.TaskContext | None) -> tuple[TaskId, dict[str, int]]:
+def resolve_task(task: str | TaskId | task_context.TaskContext | None) -> tuple[TaskId, dict[str, int]]:
     """A task, and how many tasks of each type its cluster has; {} where that is not known.
 
     None is the task that runs this code: of a cluster of ours, else of TF_CONFIG, else worker-0 of one.
@@ -79,8 +79,8 @@ def resolve_task(task: str | TaskId | context.TaskContext | None) -> tuple[TaskI
     if isinstance(task, TaskId):
         return task, {}
     if task is None:
-        task = context.current_task() if context.is_task() else context.task_of_environment()
-    here = task or context.TaskContext("worker", 0, {"worker": [""]}, is_chief=True)
+        task = task_context.current_task() if task_context.is_task() else task_context.task_of_environment()
+    here = task or task_context.TaskContext("worker", 0, {"worker": [""]}, is_chief=True)
     counts = {kind: len(addresses) for kind, addresses in here.cluster_spec.items()}
     return TaskId(here.type, here.index), counts
 

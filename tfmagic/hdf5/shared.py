@@ -19,13 +19,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tfmagic import context
 from tfmagic.hdf5 import desk
 from tfmagic.hdf5.appended import name_of, rows_of
 from tfmagic.hdf5.complaints import SharedWriterError
 from tfmagic.hdf5.links import Link
 from tfmagic.hdf5.messages import Detach, Flush, Hello
-from tfmagic.wire import channel_pair
+from tfmagic.protocol import task_context
+from tfmagic.protocol.channel import channel_pair
 
 Mode = Literal["w", "x", "a"]
 
@@ -178,7 +178,7 @@ class SharedWriter:
         return f"<SharedWriter {self.path!r}, {how}>"
 
     def __reduce__(self) -> tuple[Callable[..., SharedWriter], tuple[Any, ...]]:
-        if context.is_task() or self._was_closed:
+        if task_context.is_task() or self._was_closed:
             raise TypeError(
                 "a SharedWriter travels from the notebook to the tasks, while it is open; elsewhere open the "
                 f"file anew: SharedWriter({self.path!r}, 'a')"
@@ -237,7 +237,7 @@ class SharedWriter:
     def _offer(self, fd: int) -> int:
         """Hand the other end of our socket to who finds the writer; the session's number in the notebook."""
         copy_of = self._number if self._is_copy else 0
-        if (want_writer := context.wants_writers()) is not None:
+        if (want_writer := task_context.wants_writers()) is not None:
             want_writer(self.path, self.mode, copy_of, fd)
             return 0
         return desk.offer(desk.Offer(self.path, self.mode, self._owner, "", ("",), os.dup(fd), copy_of))

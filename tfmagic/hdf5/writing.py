@@ -50,7 +50,7 @@ from tfmagic.hdf5.messages import (
     Written,
 )
 from tfmagic.hdf5.partnames import UNFINISHED
-from tfmagic.wire import Channel
+from tfmagic.protocol.channel import Channel
 
 ABANDONED = ".abandoned"
 _NOTED_MS = 5000  # for the kernel; who is told sooner that the file is closed might find it open there

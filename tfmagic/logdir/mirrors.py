@@ -20,9 +20,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from tfmagic import context
 from tfmagic.logdir import owners
 from tfmagic.logdir.errors import DriverError, LogdirError
+from tfmagic.protocol import task_context
 
 TIMEOUT_S = 60.0  # for one file or listing
 _T = TypeVar("_T")
@@ -44,10 +44,10 @@ def is_remote(base: str | os.PathLike[str]) -> bool:
 
 def refuse_private(url: str) -> None:
     """Refuse a place that each process has for itself, where several tasks are to share it."""
-    if url.startswith("memory://") and context.is_task() and context.current_task().num_tasks > 1:
+    if url.startswith("memory://") and task_context.is_task() and task_context.current_task().num_tasks > 1:
         raise LogdirError(
-            f"{url} is in the memory of one process: the {context.current_task().num_tasks} tasks of this "
-            "cluster would each have their own. Name a folder of this machine, or s3://, gs://, hdfs://"
+            f"{url} is in the memory of one process: the {task_context.current_task().num_tasks} tasks of "
+            "this cluster would each have their own. Name a folder of this machine, or s3://, gs://, hdfs://"
         )
 
 

@@ -20,8 +20,8 @@ import socket
 import uuid
 from dataclasses import dataclass
 
-from tfmagic import context
 from tfmagic.logdir.errors import LogdirError
+from tfmagic.protocol import task_context
 
 NAME = ".tfmagic-writer"
 MIRROR_NAME = ".tfmagic-logdir-writer"  # of `task_logdir`; one run may save checkpoints there, too
@@ -142,7 +142,7 @@ def _is_file(fd: int, path: str) -> bool:
 
 def describe() -> dict[str, object]:
     """This process, for others to read."""
-    task = context.current_task().name if context.is_task() else ""
+    task = task_context.current_task().name if task_context.is_task() else ""
     return {"task": task, "pid": os.getpid(), "host": socket.gethostname()}
 
 

@@ -23,11 +23,11 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from tfmagic import context
-from tfmagic.context import TaskContext
 from tfmagic.logdir import owners
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.logdir.mirrors import Mirror, is_remote, refuse_private
+from tfmagic.protocol import task_context
+from tfmagic.protocol.task_context import TaskContext
 
 POINTER = "tensorboard.logdir"  # in a run folder: the last base that a task of it gave to `tensorboard_dir`
 _MIRROR_S = 10.0
@@ -159,7 +159,7 @@ def scratch(name: str) -> str:
     Raises:
         LogdirError: It cannot be made.
     """
-    mine = context.scratch_dir()
+    mine = task_context.scratch_dir()
     try:
         if mine is None:
             return _scratch_of_program(name)
@@ -191,7 +191,7 @@ def name_for(base: str | os.PathLike[str], prefix: str) -> str:
 
 
 def _who(task: TaskContext | None) -> TaskContext | None:
-    return task if task is not None else context.current_task() if context.is_task() else None
+    return task if task is not None else task_context.current_task() if task_context.is_task() else None
 
 
 def local(base: str | os.PathLike[str]) -> str:
@@ -225,7 +225,7 @@ def _mirrored(url: str, storage_options: Mapping[str, Any] | None, *, is_sole: b
 
 def _note_base(base: str) -> None:
     """Leave word for `%tfcluster tensorboard`. What cannot be noted can still be typed."""
-    mine = context.scratch_dir()
+    mine = task_context.scratch_dir()
     if mine is None:
         return
     pointer = os.path.join(os.path.dirname(mine), POINTER)

@@ -20,9 +20,6 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfmagic import context
-from tfmagic.context import TaskContext
-from tfmagic.identity import from_json, identify
 from tfmagic.logdir import checks, owners, places
 from tfmagic.logdir.errors import CheckpointError, LogdirError
 from tfmagic.logdir.mirrors import Remote, is_remote, refuse_private
@@ -35,6 +32,9 @@ from tfmagic.logdir.stores import (
     checkpoint_files,
     missing_files,
 )
+from tfmagic.protocol import task_context
+from tfmagic.protocol.task_context import TaskContext
+from tfmagic.system.process_identity import from_json, identify
 
 CHOICE = ".tfmagic-restore"
 _STATE = "checkpoint"
@@ -69,7 +69,7 @@ def checkpoints(
     is_number = hasattr(max_to_keep, "__index__") and not isinstance(max_to_keep, bool)
     if not is_number or operator.index(max_to_keep) < 0:
         raise ValueError(f"max_to_keep is a number of checkpoints, or 0 for all, not {max_to_keep!r}")
-    who = task if task is not None else context.current_task() if context.is_task() else None
+    who = task if task is not None else task_context.current_task() if task_context.is_task() else None
     return Checkpoints(
         _checkpoint_of(model_or_checkpoint), base, operator.index(max_to_keep), who, storage_options
     )
@@ -332,7 +332,7 @@ class Checkpoints:
 
     @property
     def _is_alone(self) -> bool:
-        return self._task is None or not context.is_task() or self._task.type in ("ps", "evaluator")
+        return self._task is None or not task_context.is_task() or self._task.type in ("ps", "evaluator")
 
     def _agree(self) -> int | None:
         """The step that all tasks of this cell restore."""
@@ -346,10 +346,10 @@ class Checkpoints:
             assert owner is not None
             self._store.write(CHOICE, json.dumps({"step": step, **owner.as_json()}))
         try:
-            context.meet_trainers()
+            task_context.meet_trainers()
             if not self._task.is_chief:
                 step = self._chosen()
-            context.meet_trainers()
+            task_context.meet_trainers()
         except threading.BrokenBarrierError as error:
             error.add_note(
                 "every chief and worker task that runs the cell must call restore on its checkpoints"

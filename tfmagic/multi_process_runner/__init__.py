@@ -23,7 +23,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tfmagic import context, managers
 from tfmagic.multi_process_runner.installing import install
 from tfmagic.multi_process_runner.outcomes import (
     MultiProcessRunnerResult,
@@ -34,6 +33,8 @@ from tfmagic.multi_process_runner.outcomes import (
 from tfmagic.multi_process_runner.pool import MultiProcessPoolRunner
 from tfmagic.multi_process_runner.runner import MultiProcessRunner, run
 from tfmagic.multi_process_runner.setup import create_cluster_spec
+from tfmagic.protocol import task_context
+from tfmagic.system import shared_manager
 
 __all__ = [
     "MultiProcessPoolRunner",
@@ -60,7 +61,7 @@ class _Barrier:
 
     @property
     def parties(self) -> int:
-        return context.current_task().num_tasks
+        return task_context.current_task().num_tasks
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for all others; as which one this task came, from 0 on.
@@ -68,7 +69,7 @@ class _Barrier:
         Raises:
             threading.BrokenBarrierError: Somebody will not come, or `timeout` seconds have passed.
         """
-        return context.meet(timeout)
+        return task_context.meet(timeout)
 
 
 def get_barrier() -> _Barrier:
@@ -77,7 +78,7 @@ def get_barrier() -> _Barrier:
     Raises:
         ValueError: This is not the process of a task.
     """
-    if not context.is_task():
+    if not task_context.is_task():
         raise ValueError(
             "barrier is not defined. It is likely because you are calling get_barrier() in the main process. "
             "get_barrier() can only be called in the subprocesses."
@@ -90,7 +91,7 @@ def manager() -> Any:
 
     It is made once, in a process of its own that ends with this one.
     """
-    return managers.shared_manager()
+    return shared_manager.shared_manager()
 
 
 def is_oss() -> bool:

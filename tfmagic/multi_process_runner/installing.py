@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tfmagic.task.plain import Setup, call_plain, prepare_plain
+from tfmagic.task.tensorflow.test_setup import Setup, call_plain, prepare_plain
 
 T = TypeVar("T")
 _PACKAGE = "tensorflow.python.distribute"

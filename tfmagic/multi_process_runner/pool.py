@@ -8,14 +8,14 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfmagic.clusters import Cluster
+from tfmagic.clusters.cluster import Cluster
+from tfmagic.clusters.task_settings import Make
 from tfmagic.errors import TaskDied
-from tfmagic.main_script import find_script, refuse_while_loading
-from tfmagic.makes import Make
 from tfmagic.multi_process_runner.installing import is_installed, prepare_installed
 from tfmagic.multi_process_runner.outcomes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
 from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
-from tfmagic.task.plain import prepare_plain
+from tfmagic.serialization.main_script import find_script, refuse_while_loading
+from tfmagic.task.tensorflow.test_setup import prepare_plain
 
 _active_pool_runners: weakref.WeakSet[MultiProcessPoolRunner] = weakref.WeakSet()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from tfmagic.errands import Errands
-from tfmagic.spec import TaskId
+from tfmagic.clusters.one_shot_tasks import Errands
+from tfmagic.protocol.cluster_spec import TaskId
 
 
 class TaskProcess:

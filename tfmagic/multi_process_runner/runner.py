@@ -14,15 +14,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfmagic import outcomes
-from tfmagic.deaths import describe_end
-from tfmagic.endings import Rules
-from tfmagic.errands import Errands
-from tfmagic.events import TaskExited, TaskLost
-from tfmagic.failures import find_failures
-from tfmagic.main_script import find_script, refuse_while_loading
-from tfmagic.makes import Make
-from tfmagic.managers import end_shared_manager
+from tfmagic.clusters import outcomes
+from tfmagic.clusters.one_shot_tasks import Errands
+from tfmagic.clusters.task_settings import Make
+from tfmagic.failures.deaths import describe_end
+from tfmagic.failures.root_cause import find_failures
 from tfmagic.multi_process_runner.installing import call_installed, is_installed
 from tfmagic.multi_process_runner.outcomes import (
     MultiProcessRunnerResult,
@@ -31,9 +27,13 @@ from tfmagic.multi_process_runner.outcomes import (
 )
 from tfmagic.multi_process_runner.processes import TaskProcess
 from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
-from tfmagic.spec import GivenSpec, TaskId
-from tfmagic.task.plain import call_plain
-from tfmagic.tasklog import tail_lines
+from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
+from tfmagic.protocol.events import TaskExited, TaskLost
+from tfmagic.runs.log_reader import tail_lines
+from tfmagic.serialization.main_script import find_script, refuse_while_loading
+from tfmagic.supervisor.one_shot_rules import Rules
+from tfmagic.system.shared_manager import end_shared_manager
+from tfmagic.task.tensorflow.test_setup import call_plain
 
 _DEFAULT_TIMEOUT_SEC = 200
 _STACKS_S = 2.0  # between SIGTERM, which writes the stacks, and SIGKILL

@@ -8,9 +8,9 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from tfmagic import environment
-from tfmagic.spec import GivenSpec, TaskId
-from tfmagic.task.plain import Setup
+from tfmagic.clusters import environment
+from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
+from tfmagic.task.tensorflow.test_setup import Setup
 
 ClusterSpecDict = Mapping[str, Sequence[str]]
 

@@ -21,7 +21,7 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 def _load_jupyter_server_extension(serverapp: Any) -> None:
     """Add the metrics and the handlers; a server that cannot have them goes on without."""
     try:
-        from tfmagic.runs import state_dir
+        from tfmagic.runs.folder import state_dir
         from tfmagic.server import handlers, metrics
 
         base = state_dir(_configured_state_dir(serverapp.config))

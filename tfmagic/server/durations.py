@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
-from tfmagic.snapshots import clean_text
+from tfmagic.runs.status_reader import clean_text
 
 BUCKETS_S = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0)
 """From a cell that does nothing on warm tasks, 1 ms, to a training of some hours."""

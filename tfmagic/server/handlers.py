@@ -23,9 +23,9 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.iostream import StreamClosedError
 
+from tfmagic.runs.status_reader import Snapshot, newest_runs, read_snapshot
 from tfmagic.server.durations import CellsFile
 from tfmagic.server.logs import Span, open_log, span_from_offset, span_of_range, span_of_tail
-from tfmagic.snapshots import Snapshot, newest_runs, read_snapshot
 
 AUTH_RESOURCE = "tfmagic"
 MAX_RUNS = 200

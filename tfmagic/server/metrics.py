@@ -18,8 +18,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tfmagic.runs.status_reader import CELL_STATES, Snapshot, newest_runs, read_snapshot
 from tfmagic.server.durations import CellDurations
-from tfmagic.snapshots import CELL_STATES, Snapshot, newest_runs, read_snapshot
 
 MAX_RUNS = 50
 DIED_S = 900.0  # a kernel that died with its cluster is told as down that long, so that an alert sees it

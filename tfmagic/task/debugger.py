@@ -10,8 +10,8 @@ import sys
 from types import FrameType, TracebackType
 from typing import Any
 
-from tfmagic.own_code import OUR_FOLDER
-from tfmagic.tracebacks import without_our_frames
+from tfmagic.serialization.tracebacks import without_our_frames
+from tfmagic.system.own_code import OUR_FOLDER
 
 
 class TaskDebugger(pdb.Pdb):

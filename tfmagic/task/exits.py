@@ -13,8 +13,8 @@ import threading
 import traceback
 from typing import Any, NoReturn
 
-from tfmagic import copies
-from tfmagic.packed import PackedError
+from tfmagic.protocol.payload import PackedError
+from tfmagic.serialization import frame_variables
 from tfmagic.task import streams
 
 _FILES = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
@@ -87,7 +87,7 @@ def exit_error(error: BaseException, where: str) -> PackedError:
     """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
     code = code_of(error)
     message = (
-        f"the cell called sys.exit({'' if code is None else copies.text_of(code)}); the task "
+        f"the cell called sys.exit({'' if code is None else frame_variables.text_of(code)}); the task "
         "and its variables are kept. Use return or raise to leave a cell, and %tfcluster stop to end the "
         "tasks."
     )

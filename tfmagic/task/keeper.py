@@ -18,8 +18,8 @@ import signal
 import time
 from typing import NoReturn
 
-from tfmagic.identity import CLEAR_UP_S, clears_up
-from tfmagic.task import processes
+from tfmagic.system import processes
+from tfmagic.system.process_identity import CLEAR_UP_S, clears_up
 
 _CLEANUP_S = 10.0  # for what the system takes its time to end: a process in a driver, on a lost disk
 

@@ -32,8 +32,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tfmagic.identity import clears_up
-from tfmagic.launches import (
+from tfmagic.protocol.channel import Channel
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.launcher_messages import (
     ForkTask,
     LauncherFailed,
     LauncherReady,
@@ -41,11 +42,10 @@ from tfmagic.launches import (
     TaskForked,
     TaskReaped,
 )
-from tfmagic.packed import Handle
-from tfmagic.spec import TaskId
-from tfmagic.task import processes
+from tfmagic.protocol.payload import Handle
+from tfmagic.system import processes
+from tfmagic.system.process_identity import clears_up
 from tfmagic.task.keeper import end_descendants
-from tfmagic.wire import Channel
 
 
 def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> NoReturn:
@@ -86,10 +86,11 @@ def _preload(modules: tuple[str, ...]) -> str:
     if os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "True", "true"):
         import tf_keras  # noqa: F401 - tf.keras is then this one
     _touch_lazy_modules(tf)
-    from tfmagic.task import autograph, collectives, exposure, keras_repair, program, shell  # noqa: F401
+    from tfmagic.task import program, shell  # noqa: F401
+    from tfmagic.task.tensorflow import loopback_only
 
     shell.make_shell()
-    exposure.install()
+    loopback_only.install()
     for name in modules:
         importlib.import_module(name)
     if blas is None:

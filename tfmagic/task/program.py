@@ -4,9 +4,9 @@
                    └──→ side thread "tfmagic-control", while one takes its time: interrupts, aborts, answers
 
 The side thread answers while the main thread is busy, also inside TensorFlow, and looks after it when a peer
-has failed; `tfmagic.task.turns` says which of them reads. It ends with the process. When the channel ends the
-kernel or the supervisor is gone, and so is this process, at once. Started by the launcher, in a fork of it or
-in a fresh interpreter.
+has failed; `tfmagic.task.channel_reader` says which of them reads. It ends with the process. When the channel
+ends the kernel or the supervisor is gone, and so is this process, at once. Started by the launcher, in a fork
+of it or in a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic import advice, context, main_script, origins, pickling
 from tfmagic.errors import TfmagicError
-from tfmagic.events import Displayed, TaskReady, WriterWanted
 from tfmagic.hdf5 import guarding
-from tfmagic.orders import (
+from tfmagic.protocol import module_origins, task_context
+from tfmagic.protocol.channel import Channel
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import (
     AbortCollectives,
     AnswerInput,
     BreakBarrier,
@@ -43,17 +44,19 @@ from tfmagic.orders import (
     TaskBoot,
     WriteFlood,
 )
-from tfmagic.packed import Handle, Packed
-from tfmagic.runs import GAVE_UP, SCRATCH, attempt_mark, write_last_words
-from tfmagic.spec import TaskId
-from tfmagic.task import collectives, debugger, exits, scopes, streams, waits
-from tfmagic.task.places import Lookout
-from tfmagic.task.reports import HOST, Attempt, Reports
+from tfmagic.protocol.events import Displayed, TaskReady, WriterWanted
+from tfmagic.protocol.payload import Handle, Packed
+from tfmagic.runs.folder import GAVE_UP, SCRATCH, attempt_mark, write_last_words
+from tfmagic.serialization import main_script, pickling
+from tfmagic.system import advice
+from tfmagic.task import debugger, exits, streams
+from tfmagic.task.barriers_and_input import Barriers, Keyboard
+from tfmagic.task.cell_position import Lookout
+from tfmagic.task.cell_reports import HOST, Attempt, Reports
+from tfmagic.task.channel_reader import Turns
 from tfmagic.task.shell import CellRunner, encode_bundle
-from tfmagic.task.turns import Turns
-from tfmagic.task.waiting import Barriers, Keyboard
-from tfmagic.task.waits import StuckWatch
-from tfmagic.wire import Channel
+from tfmagic.task.tensorflow import collectives, interrupts, scopes
+from tfmagic.task.tensorflow.interrupts import StuckWatch
 
 _LINE_MS = 150  # between two looks at the line that the cell is at
 _BROKEN_FROM_INSIDE = "most likely the cell has closed or replaced something that is not its own"
@@ -102,7 +105,7 @@ def _prepare_process(boot: TaskBoot) -> None:
     os.environ["TF_CONFIG"] = boot.tf_config
     advice.speak_for(boot.in_notebook)
     sys.path[:] = boot.sys_path
-    origins.install(boot.origins)
+    module_origins.install(boot.origins)
     sys.argv = [""]
     os.chdir(boot.cwd)
     streams.attach_streams()
@@ -173,7 +176,7 @@ class TaskProgram:
         meant = self.sending or self.cell.cell  # 0: somebody else signals this task
         if not self.running or meant != self.cell.cell:
             return
-        if waits.bears_interrupt(frame):
+        if interrupts.bears_interrupt(frame):
             self.interrupting = 0
             raise KeyboardInterrupt
         self.interrupting = self.cell.cell
@@ -221,7 +224,7 @@ class TaskProgram:
             case InterruptCell(number):
                 self._interrupt(number)
             case CancelOps():
-                waits.cancel_ops()
+                interrupts.cancel_ops()
                 collectives.note_cancel()
             case AbortCollectives(message, when_stuck_in=0):
                 collectives.abort_collectives(message)
@@ -275,15 +278,15 @@ class TaskProgram:
 
         config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
-        me = context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
-        reach = context.Reach(
-            lambda timeout: self._meet(context.BARRIER, self.cell.tasks, timeout),
-            lambda timeout: self._meet(context.TRAINERS_BARRIER, self._trainers(), timeout),
+        me = task_context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
+        reach = task_context.Reach(
+            lambda timeout: self._meet(task_context.BARRIER, self.cell.tasks, timeout),
+            lambda timeout: self._meet(task_context.TRAINERS_BARRIER, self._trainers(), timeout),
             self.scratch,
             self._want_writer,
             self._run_mark,
         )
-        context.install(me, reach)
+        task_context.install(me, reach)
 
     def _run_mark(self) -> str:
         trainers = {task for task in self.boot.shape_tasks if task.type in ("chief", "worker")}
@@ -296,11 +299,11 @@ class TaskProgram:
         return tuple(task for task in self.cell.tasks if task.type in ("chief", "worker"))
 
     def _prepare_tensorflow(self) -> None:
-        from tfmagic.task import autograph, exposure, keras_repair, tensorflow_stacks
+        from tfmagic.task.tensorflow import autograph, keras_repair, loopback_only, stack_filter
 
-        exposure.begin_task(self.boot.loopback_only)
-        waits.install()
-        tensorflow_stacks.hide_our_frames()
+        loopback_only.begin_task(self.boot.loopback_only)
+        interrupts.install()
+        stack_filter.hide_our_frames()
         if not self.boot.is_plain:
             collectives.install(self.boot, self._meet)
         autograph.know_print()
@@ -335,7 +338,7 @@ class TaskProgram:
 
     def _run(self, cell: RunCell) -> None:
         self.cell = cell
-        waits.begin_cell()
+        interrupts.begin_cell()
         self.barriers.begin_cell()
         if cell.source or cell.call:
             self.last_error = None  # its frames hold memory that this cell may need
@@ -354,7 +357,7 @@ class TaskProgram:
         elif error is None:
             self.reports.report_return(cell, attempt.value, seconds)
         else:
-            if waits.is_interrupt(error):
+            if interrupts.is_interrupt(error):
                 scopes.put_back(entered)
             if not cell.debug:
                 self.last_error = error

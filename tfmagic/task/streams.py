@@ -19,7 +19,7 @@ import os
 import sys
 from typing import Any
 
-from tfmagic.task import processes
+from tfmagic.system import processes
 
 
 class _LogFile(io.FileIO):

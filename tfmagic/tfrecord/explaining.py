@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tfmagic.openers import find_writers
+from tfmagic.system.open_files import find_writers
 from tfmagic.tfrecord import blocks, framing, manifests, segments, shards
 from tfmagic.tfrecord.framing import HEADER
 from tfmagic.tfrecord.segments import Segment

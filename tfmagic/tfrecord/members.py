@@ -6,9 +6,9 @@ import contextlib
 import operator
 from typing import Any
 
-from tfmagic import context
-from tfmagic.context import TaskContext
 from tfmagic.errors import ClusterSpecError
+from tfmagic.protocol import task_context
+from tfmagic.protocol.task_context import TaskContext
 from tfmagic.tfrecord.errors import ShardError
 
 Member = TaskContext | tuple[int, int] | None
@@ -45,10 +45,10 @@ def current() -> TaskContext | None:
     Raises:
         ShardError: TF_CONFIG names no task of its cluster.
     """
-    if context.is_task():
-        return context.current_task()
+    if task_context.is_task():
+        return task_context.current_task()
     try:
-        me = context.task_of_environment()
+        me = task_context.task_of_environment()
     except ClusterSpecError as error:
         raise ShardError(f"{error}(index, count)") from error
     if me is not None and me.type in _DATA_TYPES and me.index >= len(me.cluster_spec.get(me.type, ())):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-from tfmagic import context
+from tfmagic.protocol import task_context
 from tfmagic.tfrecord.shards import ShardName
 
 _closed: dict[tuple[str, str], int] = {}  # under the present mark
@@ -37,4 +37,4 @@ def end(name: ShardName) -> None:
 
 def _key(name: ShardName) -> tuple[str, str]:
     folder, stem, suffix = name.family
-    return context.run_mark(), f"{os.path.realpath(folder)}/{stem}{suffix}"
+    return task_context.run_mark(), f"{os.path.realpath(folder)}/{stem}{suffix}"

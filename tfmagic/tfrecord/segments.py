@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Self
 
 from tfmagic.errors import TfmagicError
-from tfmagic.origins import import_path
-from tfmagic.own_code import OUR_FOLDER
+from tfmagic.protocol.module_origins import import_path
+from tfmagic.system.own_code import OUR_FOLDER
 from tfmagic.tfrecord import blocks, scanning
 from tfmagic.tfrecord.scanning import Loss, Scan
 

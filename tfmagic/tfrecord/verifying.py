@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tfmagic.openers import find_writers
+from tfmagic.system.open_files import find_writers
 from tfmagic.tfrecord import blocks, manifests, members, shards
 from tfmagic.tfrecord.errors import ShardError
 from tfmagic.tfrecord.findings import Damage, FileReport, Verification

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
-from tfmagic import context
+from tfmagic.protocol import task_context
 from tfmagic.tfrecord import framing, members, rounds, shards
 from tfmagic.tfrecord.errors import ShardError, ShardExists
 from tfmagic.tfrecord.manifests import Entry, Manifest, write_manifest
@@ -153,7 +153,7 @@ class ShardWriter:
         if not isinstance(run, str):
             raise ShardError(f"run is a str, not {run!r}")
         self.overwrite, self.run = overwrite, run
-        self._is_of_task = self.count > 1 and (task is None or isinstance(task, context.TaskContext))
+        self._is_of_task = self.count > 1 and (task is None or isinstance(task, task_context.TaskContext))
         self.manifest: Manifest | None = None
         self._name = ShardName(*shards.base_of(path_pattern), self.index, self.count)
         self._done: list[RecordFile] = []

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tfmagic import advice, stalls
-from tfmagic.deaths import describe_end
-from tfmagic.events import CellRaised, CellReturned, TaskExited, TaskLost
-from tfmagic.records import CellRecord, ErrorRecord, TaskRecord
-from tfmagic.spec import TaskId
-from tfmagic.stalls import Standing
-from tfmagic.states import CellState, ClusterState, Outcome, Phase
-from tfmagic.supervisor import Supervisor
-from tfmagic.views import Stage
+from tfmagic.failures.deaths import describe_end
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
+from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
+from tfmagic.supervisor import stalls
+from tfmagic.supervisor.stalls import Standing
+from tfmagic.supervisor.state import CellState, ClusterState, Outcome, Phase
+from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import advice
+from tfmagic.views.protocol import Stage
 
 Texts = Callable[[CellState], Mapping[str, str]]
 

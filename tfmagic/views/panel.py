@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tfmagic.records import CellRecord, append_record
-from tfmagic.states import CellState
-from tfmagic.views import Stage, static
-from tfmagic.views.board import Board
+from tfmagic.runs.cell_records import CellRecord, append_record
+from tfmagic.supervisor.state import CellState
+from tfmagic.views import static_form
 from tfmagic.views.facts import describe_cell, with_texts
+from tfmagic.views.panel_model import Board
+from tfmagic.views.protocol import Stage
 
 _LOOK_S, _FLOOD_LOOK_S = 0.1, 0.3
 _LOOK_SHARE = 0.05  # of a core, for looking and for what is sent to the page
@@ -71,11 +72,11 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How output is shown: see the settings of the same names in `tfmagic.config`."""
+    """How output is shown: see the settings of the same names in `tfmagic.clusters.settings`."""
 
     fold_noise: bool = True
     fold_equal: bool = True
-    saved_bytes: int = static.LIMIT_BYTES
+    saved_bytes: int = static_form.LIMIT_BYTES
 
 
 class _Ending:
@@ -105,11 +106,13 @@ class _Ending:
         record = describe_cell(self._stage, cell, time.monotonic())
         if cell is not None:
             record = with_texts(record, self._stage.texts(cell))
-        return static.with_open(record, open_names)
+        return static_form.with_open(record, open_names)
 
-    def draw(self, record: CellRecord, limit_bytes: int | None = None) -> static.StaticForm:
+    def draw(self, record: CellRecord, limit_bytes: int | None = None) -> static_form.StaticForm:
         limit = self._look.saved_bytes if limit_bytes is None else limit_bytes
-        form = static.render(record, self._stage.folder, limit_bytes=limit, fold_noise=self._look.fold_noise)
+        form = static_form.render(
+            record, self._stage.folder, limit_bytes=limit, fold_noise=self._look.fold_noise
+        )
         self.show({"text/html": form.html, "text/plain": form.text})
         return form
 
@@ -179,7 +182,7 @@ class PanelView:
         try:
             if self._is_live:
                 self._answer()
-                record = static.with_open(record, self._board.open_names)
+                record = static_form.with_open(record, self._board.open_names)
                 self._live.send(self._board.look(record))
         finally:
             self._board.close()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfmagic.states import ClusterState, Phase
+from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.views.panel import Publisher
 
 _QUIET_S = 0.3  # a start that is over by then needs no words

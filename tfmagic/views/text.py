@@ -20,14 +20,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tfmagic.events import Displayed
-from tfmagic.lines import cut
-from tfmagic.noise import is_noise
-from tfmagic.runs import Run
-from tfmagic.screen import Row, ansi_text, plain_text, rows_of
-from tfmagic.spec import TaskId
-from tfmagic.states import CellState
-from tfmagic.tasklog import LogReader, prefix
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import Displayed
+from tfmagic.runs.folder import Run
+from tfmagic.runs.log_reader import LogReader, prefix
+from tfmagic.runs.tensorflow_noise import is_noise
+from tfmagic.runs.terminal.lines import cut
+from tfmagic.runs.terminal.screen import Row, ansi_text, plain_text, rows_of
+from tfmagic.supervisor.state import CellState
 
 _LIVE_BYTES = 1 << 18  # a task and a look; 5 MB/s a task is more than anybody reads
 _CATCH_UP_BYTES = 1 << 20

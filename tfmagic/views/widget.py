@@ -19,7 +19,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from tfmagic.views.board import Board
+from tfmagic.views.panel_model import Board
 
 _ASSETS = Path(__file__).parent / "assets"
 _KEPT = 8

@@ -1,0 +1,160 @@
+"""The layout, held by tests: who imports whom, public names, and what an import costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfmagic
+
+PACKAGE = Path(tfmagic.__file__).parent
+BASE = {"errors", "protocol", "system"}
+ROOMS = {"tfrecord", "hdf5", "logdir"}
+MAY_IMPORT = {  # exactly: a package that no longer imports another has it struck out here
+    "system": set(),
+    "errors": {"system"},
+    "protocol": {"errors"},
+    "serialization": BASE,
+    "runs": BASE,
+    "tfrecord": BASE,
+    "logdir": BASE,
+    "hdf5": BASE | {"runs"},
+    "backends": BASE | {"runs"},
+    "task": BASE | {"serialization", "runs"} | ROOMS,
+    "supervisor": {"protocol", "system", "runs", "backends"},
+    "failures": BASE | {"serialization", "runs", "supervisor"},
+    "views": {"protocol", "system", "runs", "supervisor", "failures"},
+    "clusters": BASE | {"serialization", "runs", "backends", "supervisor", "failures", "views", "hdf5"},
+    "multi_process_runner": BASE | {"serialization", "runs", "supervisor", "failures", "task", "clusters"},
+    "frontends": BASE
+    | {
+        "serialization",
+        "runs",
+        "backends",
+        "supervisor",
+        "failures",
+        "views",
+        "task",
+        "clusters",
+        "tfrecord",
+    },
+    "server": {"runs"},
+    "pytest_plugin": {"backends", "clusters", "frontends"},
+    "__init__": {"errors", "protocol", "clusters", "frontends"},
+    "__main__": {"frontends"},
+}
+
+
+def modules(package=""):
+    return sorted((PACKAGE / package).rglob("*.py"))
+
+
+def package_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path):
+    """The modules of ours that it imports, without `tfmagic.`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tfmagic":
+            inner = node.module.removeprefix("tfmagic").lstrip(".")
+            yield from (f"{inner}.{alias.name}".lstrip(".") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (a.name.removeprefix("tfmagic.") for a in node.names if a.name.startswith("tfmagic."))
+
+
+def packages_imported_by(package):
+    found = {
+        name.partition(".")[0]
+        for path in modules()
+        if package_of(path) == package
+        for name in imports_of(path)
+    }
+    return found & set(MAY_IMPORT) - {package}
+
+
+def test_every_package_stands_in_the_table():
+    assert {package_of(path) for path in modules()} == set(MAY_IMPORT)
+    assert len(MAY_IMPORT) <= 20
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_a_package_imports_what_the_table_says(package):
+    assert packages_imported_by(package) == MAY_IMPORT[package]
+
+
+def test_imports_between_packages_go_one_way():
+    above = {package: set(others) for package, others in MAY_IMPORT.items()}
+    while above:
+        free = [package for package, others in above.items() if not others & set(above)]
+        assert free, f"these import each other: {sorted(above)}"
+        for package in free:
+            del above[package]
+
+
+def test_every_package_says_what_it_is_for():
+    for path in PACKAGE.rglob("__init__.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+@pytest.mark.parametrize("name", ["lifecycle", "state", "barriers", "stalls", "restarts", "one_shot_rules"])
+def test_the_lifecycle_is_pure(name):
+    tree = ast.parse((PACKAGE / "supervisor" / f"{name}.py").read_text())
+    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert not names & {"os", "time", "threading", "signal", "subprocess", "socket"}
+
+
+def test_the_supervisor_unpickles_nothing():
+    for path in modules("supervisor"):
+        assert "pickl" not in path.read_text().replace("unpickles nothing", "")
+
+
+def test_the_server_extension_reads_run_folders_and_nothing_else():
+    """It is loaded by Jupyter Server, beside everybody's notebooks: no cluster, no kernel, no TensorFlow."""
+    assert not [package for package, others in MAY_IMPORT.items() if "server" in others]
+    code = (
+        "import sys, tfmagic.server.metrics, tfmagic.server.handlers; "
+        "print({m.partition('.')[0] for m in sys.modules} "
+        "& {'tensorflow', 'keras', 'ipywidgets', 'numpy', 'dill'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_magic_uses_the_public_interface_of_clusters():
+    """Whatever it can do, Python code can do as well."""
+    foreign = {"_option_string_actions", "_getframe"}  # of argparse and sys
+    inner = ("supervisor.supervisor", "supervisor.lifecycle", "supervisor.state", "protocol.channel")
+    inner += ("clusters.running_cluster", "clusters.task_variables")
+    ways_in = [*modules("frontends/notebook"), *modules("frontends/doctor"), PACKAGE / "pytest_plugin.py"]
+    for path in ways_in:
+        assert not [name for name in imports_of(path) if name.startswith(inner)], path
+        nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)]
+        private = [n for n in nodes if n.attr.startswith("_") and not n.attr.startswith("__")]
+        reached = {n.attr for n in private if ast.unparse(n.value) not in ("self", "cls")}
+        assert reached <= foreign, path
+
+
+def test_importing_tfmagic_loads_nothing_heavy():
+    code = (
+        "import sys, tfmagic; "
+        "print({m.partition('.')[0] for m in sys.modules} "
+        "& {'tensorflow', 'keras', 'IPython', 'ipywidgets', 'ray', 'h5py', 'dill', 'numpy', 'jupyter_server'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_public_names_are_those_of_all():
+    for name in tfmagic.__all__:
+        assert getattr(tfmagic, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = tfmagic.nope
+
+
+def test_files_stay_readable():
+    too_long = {str(p): n for p in modules() if (n := len(p.read_text().splitlines())) > 500}
+    assert not too_long

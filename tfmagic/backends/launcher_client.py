@@ -1,0 +1,233 @@
+"""The kernel's side of its launchers: started once for each flavour, shared by all clusters.
+
+The process that we start is the keeper, whose child is the launcher: see `tfmagic.task.keeper`. It ends
+as the launcher ends.
+
+A launcher is warmed in the background: `warm` returns at once, and sessions that are opened
+meanwhile are served when the import is done. What the import printed lies in a memory file that is
+read only if it failed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import psutil
+
+from tfmagic.protocol.channel import Channel, channel_pair
+from tfmagic.protocol.launcher_messages import LauncherFailed, LauncherReady, OpenSession
+from tfmagic.protocol.module_origins import import_path
+from tfmagic.protocol.payload import Handle
+from tfmagic.runs import orphans
+from tfmagic.system.process_identity import identify
+
+IMPORT_TIME_PREFIXES = (
+    "TF_", "KERAS_", "XLA_", "CUDA_", "NVIDIA_", "LD_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "ONEDNN_",
+    "DNNL_", "GRPC_", "ABSL_", "MALLOC_", "PROTOCOL_BUFFERS_", "NPY_", "TMPDIR",
+)  # fmt: skip
+_READ_LATER = (  # by TensorFlow when its context starts, or set by us for each task
+    "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "PYTHONHASHSEED", "PYTHONUNBUFFERED",
+    "GRPC_FAIL_FAST",
+)  # fmt: skip
+
+
+_REAP_S = 2.0  # between the end of a process' sockets and the end of the process
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """What makes launchers differ."""
+
+    legacy_keras: bool = False
+    isolate: bool = False
+
+
+def import_time_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that TensorFlow or the libraries below it read when they are loaded."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(IMPORT_TIME_PREFIXES) and name not in _READ_LATER
+    }
+
+
+class LauncherProcess:
+    """One launcher and the root channel to it."""
+
+    def __init__(self, flavour: Flavour):
+        self.flavour = flavour
+        self.owner_pid = os.getpid()
+        self._sessions: list[Channel] = []
+        self._was_ready = False
+        self._launcher_pid = 0
+        self._lock = threading.Lock()
+        self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
+        self.root, theirs = channel_pair()
+        self.mark = secrets.token_hex(16)
+        environ = {**_environ_of(flavour), orphans.MARK: self.mark}
+        self.import_time = import_time_variables(environ)
+        code = (
+            f"import sys; sys.path[:] = {import_path()!r}; "
+            f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
+            "from tfmagic.task import launcher; "
+            f"launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {_preload()!r})"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=self._noise,
+            stderr=self._noise,
+            env=environ,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+        self.keeper = identify(self.process.pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes sessions: the keeper may still be cleaning up after a launcher that has ended."""
+        if self.owner_pid != os.getpid() or self.process.poll() is not None:
+            return False
+        root = select.poll()
+        root.register(self.root.fileno(), 0)
+        return not root.poll(0)  # without events asked for: an end alone
+
+    def own_pids(self) -> dict[str, int]:
+        """The keeper and, as soon as it has one, its launcher."""
+        pids = {"keeper": self.process.pid}
+        if not self._launcher_pid:
+            with contextlib.suppress(OSError, ValueError, psutil.Error):
+                (self._launcher_pid,) = (child.pid for child in psutil.Process(self.process.pid).children())
+        return {**pids, "launcher": self._launcher_pid} if self._launcher_pid else pids
+
+    def open_session(self) -> Channel:
+        """A channel of its own for a cluster. Raises OSError when the launcher is gone."""
+        ours, theirs = channel_pair()
+        try:
+            with self._lock:
+                self.root.send(OpenSession(Handle(theirs.fileno())))
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._sessions = [*(s for s in self._sessions if s.fileno() >= 0), ours]
+        return ours
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a cluster has a session with it."""
+        return any(session.fileno() >= 0 for session in self._sessions)
+
+    def import_failure(self) -> str:
+        """Why the import failed, or "" where it did not. For when the session has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_REAP_S)
+        if self._was_ready:
+            return ""
+        with self._lock, contextlib.suppress(EOFError, OSError):
+            for message in self.root.receive_ready():
+                match message:
+                    case LauncherFailed(text):
+                        return text
+                    case LauncherReady():
+                        self._was_ready = True
+                        return ""
+        if self.process.poll() is None:
+            return ""
+        size = os.fstat(self._noise).st_size
+        text = os.pread(self._noise, 4000, max(size - 4000, 0)).decode("utf-8", "replace")
+        code = self.process.returncode
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"{text}\nthe launcher ended with {how}"
+
+    def end_strays(self) -> None:
+        """End what is left where launcher and keeper were killed at once. For when the session has ended."""
+        if self.process.poll() is not None:
+            orphans.end_marked(self.mark)
+
+    def close(self) -> None:
+        """End the launcher and, with it, every task."""
+        if self.owner_pid != os.getpid():
+            return  # a fork of the kernel: not ours to end
+        self.root.close()
+        try:
+            self.process.wait(2)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._noise)
+
+
+_launchers: list[LauncherProcess] = []
+_launchers_lock = threading.Lock()
+
+
+def warm(flavour: Flavour) -> LauncherProcess:
+    """A launcher of this flavour that has read the present environment. Returns at once.
+
+    One that imported TensorFlow under other variables is ended as soon as no cluster uses it.
+    """
+    wanted = import_time_variables(_environ_of(flavour))
+    with _launchers_lock:
+        for launcher in list(_launchers):
+            outdated = launcher.flavour == flavour and launcher.import_time != wanted
+            if not launcher.alive or (outdated and not launcher.in_use):
+                _launchers.remove(launcher)
+                launcher.close()
+        for launcher in _launchers:
+            if launcher.flavour == flavour and launcher.import_time == wanted:
+                return launcher
+        _launchers.append(LauncherProcess(flavour))
+        return _launchers[-1]
+
+
+def _preload() -> tuple[str, ...]:
+    """What the modules import that users' functions of tests are from."""
+    return ("tfmagic.multi_process_runner", *(name for name in ("pytest",) if name in sys.modules))
+
+
+def is_warm(flavour: Flavour) -> bool:
+    """Whether a launcher of this flavour runs already."""
+    return any(launcher.flavour == flavour and launcher.alive for launcher in _launchers)
+
+
+def _environ_of(flavour: Flavour) -> dict[str, str]:
+    return {**os.environ, "TF_USE_LEGACY_KERAS": "1"} if flavour.legacy_keras else dict(os.environ)
+
+
+def running() -> tuple[LauncherProcess, ...]:
+    """The launchers of this process."""
+    with _launchers_lock:
+        return tuple(_launchers)
+
+
+def close_idle(but: Collection[LauncherProcess] = ()) -> None:
+    """End the launchers that no cluster uses, except these."""
+    with _launchers_lock:
+        for launcher in [x for x in _launchers if x not in but and not x.in_use]:
+            _launchers.remove(launcher)
+            launcher.close()
+
+
+def close_all() -> None:
+    """End every launcher of this process."""
+    with _launchers_lock:
+        for launcher in _launchers:
+            launcher.close()
+        _launchers.clear()
+
+
+atexit.register(close_all)

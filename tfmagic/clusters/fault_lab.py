@@ -1,0 +1,407 @@
+"""The fault lab: crashes, hangs, slowness, preemption and floods, on purpose, for lessons and tests.
+
+Signals go to the supervisor, whose backend knows the process. What takes time is done by threads: one
+"tfmagic-brake" stops and continues the tasks that are slowed, one "tfmagic-chaos" carries out a plan of
+faults. Both end with the lab, and leave no process stopped.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tfmagic.errors import TfmagicError
+from tfmagic.protocol.cluster_spec import TaskId, select
+from tfmagic.protocol.events import FloodAsked, SignalAsked
+from tfmagic.supervisor.state import Phase
+from tfmagic.supervisor.supervisor import Supervisor
+
+KINDS = ("kill", "pause", "resume", "preempt", "slow", "flood", "interrupt")
+_LASTING = ("pause", "slow")
+DEFAULT_KINDS = ("kill", "pause", "slow", "flood", "interrupt")
+_PERIOD_S = 0.05  # of a slowed task: it runs for a part of it; TensorFlow's heartbeats are far longer
+_KILLED_S = 5.0
+_MOST_FAULTS = 10_000
+_MOST_BYTES = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that happens to a task.
+
+    Attributes:
+        at_s: When, in seconds from the start of the plan.
+        kind: One of `KINDS`.
+        amount: Factor of slowness, bytes of a flood; for a kill the signal, 0 for SIGKILL.
+        for_s: How long a pause or slowness lasts; None: until somebody ends it.
+    """
+
+    at_s: float
+    kind: str
+    task: TaskId
+    amount: float = 0
+    for_s: float | None = None
+
+    def check(self) -> None:
+        """Raise `ValueError` where it makes no sense."""
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no fault {self.kind!r}; there are {', '.join(KINDS)}")
+        if isinstance(self.at_s, str) or not 0 <= self.at_s <= threading.TIMEOUT_MAX:
+            raise ValueError(f"a fault comes in 0 s or more, not in {self.at_s!r} s")
+        if self.kind == "kill":
+            _check_signal(self.amount or signal.SIGKILL)
+        if self.kind == "slow":
+            _check_factor(self.amount)
+        if self.kind == "flood":
+            _check_bytes(self.amount)
+
+    def __str__(self) -> str:
+        what = {
+            "slow": f", {self.amount:.1f} times slower",
+            "flood": f" with {self.amount / 1e6:.0f} MB",
+        }.get(self.kind, "")
+        span = "" if self.for_s is None else f" for {self.for_s:.1f} s"
+        return f"{self.at_s:.1f} s: {self.kind} {self.task}{what}{span}"
+
+
+def draw_plan(
+    seed: int, tasks: Sequence[TaskId], seconds: float, every_s: float, kinds: Sequence[str] = DEFAULT_KINDS
+) -> tuple[Fault, ...]:
+    """Faults at random times; the same seed gives the same ones.
+
+    Args:
+        seconds: How long it lasts.
+        every_s: Mean time between two.
+
+    Raises:
+        ValueError: There is no such kind of fault, or a time is not above 0.
+    """
+    kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    unknown = sorted(set(kinds) - set(KINDS))
+    if unknown or not kinds:
+        named = ", ".join(unknown) or "(none named)"
+        raise ValueError(f"there is no fault {named}; there are {', '.join(KINDS)}")
+    if not (0 < seconds < float("inf") and 0 < every_s < float("inf")):
+        raise ValueError(f"chaos needs times above 0, not {seconds} s and one fault each {every_s} s")
+    if seconds / every_s > _MOST_FAULTS:
+        raise ValueError(f"that would be {seconds / every_s:.0f} faults; chaos has at most {_MOST_FAULTS}")
+    rng = random.Random(seed)
+    plan: list[Fault] = []
+    at_s = rng.expovariate(1 / every_s)
+    while at_s < seconds:
+        kind, task = rng.choice(list(kinds)), rng.choice(list(tasks))
+        amount = {"slow": rng.uniform(2, 8), "flood": rng.uniform(1e6, 5e7)}.get(kind, 0)
+        span = rng.uniform(0.2, 3.0)
+        plan.append(Fault(at_s, kind, task, amount, span if kind in _LASTING else None))
+        at_s += rng.expovariate(1 / every_s)
+    return tuple(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A plan under way; `calm` ends it."""
+
+    thread: threading.Thread
+    calm: threading.Event
+    is_chaos: bool
+
+
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_DEADLY = (*_CRASHES, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class FaultLab:
+    """Of one life of a cluster. The tasks of its methods are selectors, as everywhere.
+
+    Every method raises `ClusterSpecError` where there is no such task, and `TfmagicError` where one has no
+    process that could be hurt.
+    """
+
+    def __init__(self, supervisor: Supervisor, name: str):
+        self._supervisor, self._name = supervisor, name
+        self._closed = threading.Event()
+        self._plans: list[_Plan] = []
+        self._slowed: dict[TaskId, float] = {}
+        self._paused: set[TaskId] = set()  # by hand: a brake leaves them alone
+        self._brake: threading.Thread | None = None
+        self._asked: dict[TaskId, int] = {}  # to end, by attempt
+        self._lock = threading.Lock()
+        supervisor.at_end.append(self._let_go)
+
+    def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
+        """A crash: signal the present processes. Those that the signal ends have ended when this returns.
+
+        Raises:
+            ValueError: There is no such signal.
+        """
+        _check_signal(signal_number)
+        self._end(self._select(tasks), signal_number)
+
+    def pause(self, *tasks: str) -> None:
+        """A hang: stop the processes (SIGSTOP)."""
+        chosen = self._select(tasks)
+        with self._lock:
+            self._paused |= set(chosen)
+        self._send(chosen, signal.SIGSTOP)
+
+    def resume(self, *tasks: str) -> None:
+        """Let paused processes go on (SIGCONT)."""
+        chosen = self._select(tasks)
+        with self._lock:
+            self._paused -= set(chosen)
+        self._send(chosen, signal.SIGCONT)
+
+    def preempt(self, *tasks: str) -> None:
+        """Ask the processes to end (SIGTERM), as a cloud does before it takes a machine away.
+
+        TensorFlow's PreemptionCheckpointHandler catches it: all tasks save at one step, and leave.
+        """
+        self._end(self._select(tasks), signal.SIGTERM)
+
+    @property
+    def asked_to_end(self) -> tuple[TaskId, ...]:
+        """The tasks that `preempt` or `kill` has asked to end, and that have caught the signal and run on."""
+        tasks = self._supervisor.state.tasks
+        return tuple(
+            task
+            for task, attempt in self._asked.items()
+            if task in tasks and tasks[task].attempt == attempt and tasks[task].pid
+        )
+
+    def slow(self, task: str, factor: float) -> None:
+        """Let tasks compute for 1/factor of the time, until this is called with 1.
+
+        Raises:
+            ValueError: The factor is below 1, or above 100.
+        """
+        self._slow(self._select((task,)), factor)
+
+    def flood(self, task: str, size_bytes: int) -> None:
+        """Let tasks write that much to their error stream, below Python.
+
+        Raises:
+            ValueError: The size is negative.
+        """
+        _check_bytes(size_bytes)
+        for chosen in self._select((task,)):
+            self._supervisor.ask(FloodAsked(chosen, size_bytes))
+
+    def later(self, after_s: float, kind: str, tasks: Sequence[str], amount: float = 0) -> tuple[TaskId, ...]:
+        """Let a fault come later, while cells run: see `Fault`. The tasks that it will hit.
+
+        Raises:
+            ValueError: There is no such kind of fault, or no such amount of it.
+        """
+        chosen = self._named(tasks)
+        self.unleash([Fault(after_s, kind, task, amount) for task in chosen])
+        return chosen
+
+    def chaos(
+        self,
+        seed: int = 0,
+        seconds: float = 30.0,
+        every_s: float = 3.0,
+        kinds: Sequence[str] = DEFAULT_KINDS,
+        on: str = "all",
+    ) -> tuple[Fault, ...]:
+        """Let faults come at random in the background, and return what will happen and when.
+
+        The same seed gives the same faults. What is killed stays dead unless the cluster restarts it. Chaos
+        that is under way ends.
+
+        Raises:
+            ValueError: There is no such kind of fault, or a time is not above 0, or that is too much.
+        """
+        plan = draw_plan(seed, self._named((on,)), seconds, every_s, kinds)
+        self._calm([running for running in self._plans if running.is_chaos])
+        self.unleash(plan, is_chaos=True)
+        return plan
+
+    def unleash(self, plan: Sequence[Fault], is_chaos: bool = False) -> None:
+        """Carry out a plan in the background, beside those that are under way.
+
+        Raises:
+            ValueError: A fault makes no sense.
+        """
+        for fault in plan:
+            fault.check()
+        calm = threading.Event()
+        work = threading.Thread(
+            target=self._carry_out,
+            args=(tuple(plan), calm),
+            name=f"tfmagic-chaos-{self._name}",
+            daemon=True,
+        )
+        with self._lock:
+            self._plans = [p for p in self._plans if p.thread.is_alive()] + [_Plan(work, calm, is_chaos)]
+        work.start()
+
+    def calm(self) -> None:
+        """End all plans; what they have paused or slowed goes on."""
+        self._calm(self._plans)
+
+    def close(self) -> None:
+        """End all threads of the lab."""
+        self._let_go()
+        self.calm()
+        brake = self._brake
+        if brake is not None:
+            brake.join()
+
+    # -- inside --
+
+    def _let_go(self) -> None:
+        """Tell all threads to end, without waiting for them."""
+        self._closed.set()
+        with self._lock:
+            for plan in self._plans:
+                plan.calm.set()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a task is stopped or slowed now, or faults are still to come."""
+        with self._lock:
+            return bool(self._paused or self._slowed or any(p.thread.is_alive() for p in self._plans))
+
+    def _calm(self, plans: Sequence[_Plan]) -> None:
+        for plan in plans:
+            plan.calm.set()
+        for plan in plans:
+            plan.thread.join()
+
+    def _named(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
+        for task in tasks:
+            if not isinstance(task, str):
+                raise TypeError(f"a task is named by text, such as 'worker-1', not by {task!r}")
+        return select(",".join(tasks), tuple(self._supervisor.state.tasks))
+
+    def _select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
+        chosen, state = self._named(tasks), self._supervisor.state
+        gone = [task.name for task in chosen if state.tasks[task].phase in (Phase.DEAD, Phase.STOPPED)]
+        if gone:
+            raise TfmagicError(
+                f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} no process that could be hurt; "
+                "%tfcluster revive gives them new ones"
+            )
+        return chosen
+
+    def _end(self, tasks: Sequence[TaskId], number: int) -> None:
+        """Signal tasks, and wait for the end of those that do not catch the signal."""
+        state = self._supervisor.state
+        pids = {task: state.tasks[task].pid for task in tasks if state.tasks[task].pid}
+        attempts = {task: state.tasks[task].attempt for task, pid in pids.items() if _ends(pid, number)}
+        if number in _DEADLY:
+            self._asked.update({task: state.tasks[task].attempt for task in pids})
+        self._send(tasks, number)
+        self._supervisor.wait_for(
+            lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in attempts.items()),
+            _KILLED_S,
+        )
+
+    def _slow(self, tasks: Iterable[TaskId], factor: float) -> None:
+        _check_factor(factor)
+        with self._lock:
+            for task in tasks:
+                if factor == 1:
+                    self._slowed.pop(task, None)
+                else:
+                    self._slowed[task] = factor
+                    self._supervisor.slowed = {**self._supervisor.slowed, task: factor}
+            if self._slowed and self._brake is None:
+                name = f"tfmagic-brake-{self._name}"
+                self._brake = threading.Thread(target=self._slow_down, name=name, daemon=True)
+                self._brake.start()
+
+    def _slow_down(self) -> None:
+        """Stop and continue the slowed tasks; the last signal to each is SIGCONT."""
+        while True:
+            with self._lock:
+                slowed = dict(self._slowed)
+                self._supervisor.slowed = slowed  # those that are no more have been continued
+                if not slowed or self._closed.is_set() or self._supervisor.ended:
+                    self._brake = None
+                    return
+                slowed = {task: factor for task, factor in slowed.items() if task not in self._paused}
+            began = time.monotonic()
+            self._send(slowed, signal.SIGSTOP)
+            for task in sorted(slowed, key=lambda t: slowed[t]):  # the least slowed runs again first
+                stop_s = _PERIOD_S * (1 - 1 / slowed[task])
+                self._closed.wait(max(began + stop_s - time.monotonic(), 0))
+                self._send([task], signal.SIGCONT)
+            self._closed.wait(max(began + _PERIOD_S - time.monotonic(), 0))
+
+    def _send(self, tasks: Iterable[TaskId], number: int) -> None:
+        for task in tasks:
+            self._supervisor.ask(SignalAsked(task, number))
+
+    def _carry_out(self, plan: tuple[Fault, ...], calm: threading.Event) -> None:
+        started = time.monotonic()
+        # a pause or slowness ends by a step of its own
+        steps: list[tuple[float, Fault | None, TaskId]] = [(f.at_s, f, f.task) for f in plan]
+        steps += [(f.at_s + f.for_s, None, f.task) for f in plan if f.for_s is not None]
+        held: set[TaskId] = set()
+        for at_s, fault, task in sorted(steps, key=lambda step: step[0]):
+            if calm.wait(max(started + at_s - time.monotonic(), 0)) or self._supervisor.ended:
+                break
+            self._do(fault, task)
+            (held.discard if fault is None else held.add)(task)
+        else:
+            return
+        for task in held:  # nothing that this plan has done stays
+            self._do(None, task)
+
+    def _do(self, fault: Fault | None, task: TaskId) -> None:
+        match fault:
+            case None:
+                self._slow([task], 1)
+                self._send([task], signal.SIGCONT)
+            case Fault(kind="kill", amount=number):
+                self._send([task], int(number) or signal.SIGKILL)
+            case Fault(kind="pause"):
+                self._send([task], signal.SIGSTOP)
+            case Fault(kind="resume"):
+                self._send([task], signal.SIGCONT)
+            case Fault(kind="preempt"):
+                self._send([task], signal.SIGTERM)
+            case Fault(kind="slow", amount=factor):
+                self._slow([task], factor)
+            case Fault(kind="flood", amount=size_bytes):
+                self._supervisor.ask(FloodAsked(task, int(size_bytes)))
+            case Fault(kind="interrupt"):
+                self._supervisor.interrupt((task,))
+
+
+def _ends(pid: int, number: int) -> bool:
+    """Whether this signal ends the process at once: it neither catches, ignores nor blocks it, and runs.
+
+    faulthandler catches crashes, to write a stack before they end the process.
+    """
+    if number == signal.SIGKILL or number not in _DEADLY:
+        return number == signal.SIGKILL
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            fields = dict(line.split(":", 1) for line in file if ":" in line)
+        masks = [int(fields[name], 16) for name in ("SigCgt", "SigIgn", "SigBlk")]
+    except (OSError, KeyError, ValueError):  # it has ended already
+        return False
+    is_met = any(mask >> (number - 1) & 1 for mask in masks) and number not in _CRASHES
+    return not is_met and "T" not in fields["State"].split()[0]
+
+
+def _check_signal(number: float) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number not in signal.valid_signals():
+        raise ValueError(f"there is no signal {number!r}; give a number, such as signal.SIGKILL")
+
+
+def _check_factor(factor: float) -> None:
+    if isinstance(factor, str) or not 1 <= factor <= 100:
+        raise ValueError(f"a task can be 1 to 100 times slower, not {factor!r} times")
+
+
+def _check_bytes(size_bytes: float) -> None:
+    if isinstance(size_bytes, str) or not 0 <= size_bytes <= _MOST_BYTES:
+        raise ValueError(f"a flood has 0 to {_MOST_BYTES:.0e} bytes, not {size_bytes!r}")

@@ -1,0 +1,149 @@
+"""A function over items, each on one task: `Cluster.map`.
+
+    items ── one for each free task ──→ cells ── the first that ends ──→ its task is free for the next item
+
+The first wave goes to the tasks in their order, so that with as many items as tasks item i runs on task i.
+Nothing is taken from the iterables before a task is free for it: they may be longer than memory. The first
+failure, Ctrl-C or the end of the time stops what runs, and waits for it: nothing runs on unseen.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from tfmagic.clusters import outcomes, waiting
+from tfmagic.clusters.job import Job
+from tfmagic.errors import TaskTimeoutError
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.serialization import exceptions
+
+T = TypeVar("T")
+
+
+class Spread(Generic[T]):
+    """One call of `map`, in the thread that waits for it.
+
+    Args:
+        begin: Starts the call of one item on one task.
+        tasks: Where items run.
+        items: The arguments of each call.
+        timeout_s: For all of them.
+        stacks: Where these tasks are, as text.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[TaskId, Any], Job],
+        tasks: Sequence[TaskId],
+        items: Iterator[Any],
+        timeout_s: float | None,
+        stacks: Callable[..., str],
+    ):
+        self._begin, self._items, self._stacks = begin, enumerate(items), stacks
+        self._free = deque(tasks)
+        self._running: dict[Job, int] = {}
+        self._interrupted: set[Job] = set()
+        self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._results: dict[int, T] = {}
+        self._timeout_s = timeout_s
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._is_taking = self._is_pressed = False
+
+    def run(self) -> list[T]:
+        """The results, in the order of the items. Raises what an item raised, and names it."""
+        __tracebackhide__ = True
+        with waiting.taking_presses(self._press):
+            try:
+                while self._begin_more():
+                    self._settle(self._wait())
+            except BaseException:
+                self._stop()
+                raise
+        return [self._results[index] for index in range(len(self._results))]
+
+    def _begin_more(self) -> bool:
+        """Give each free task an item; False when there is nothing left to wait for."""
+        __tracebackhide__ = True
+        while self._free:
+            found = self._take()
+            if found is None:
+                break
+            index, arguments = found
+            try:
+                job = self._begin(self._free[0], arguments)
+            except Exception as error:
+                exceptions.add_note(error, f"item {index} of map()")
+                raise
+            self._free.popleft()
+            self._running[job] = index
+            job.run.on_done(lambda job=job: self._ended.put(job))  # type: ignore[misc]  # of this round
+            if self._is_pressed:  # before this job was known
+                raise KeyboardInterrupt
+        return bool(self._running)
+
+    def _take(self) -> tuple[int, Any] | None:
+        """The next item. Whatever the user's iterables do meanwhile, Ctrl-C ends it."""
+        self._is_taking = True
+        try:
+            return next(self._items, None)
+        finally:
+            self._is_taking = False
+
+    def _wait(self) -> Job:
+        """The next job that has ended; the others are shown meanwhile."""
+        __tracebackhide__ = True
+        while True:
+            interval_s = min(job.view.interval_s for job in self._running)
+            left_s = interval_s if self._deadline is None else self._deadline - time.monotonic()
+            if left_s <= 0:
+                raise self._timeout_error()
+            try:
+                job = self._ended.get(timeout=min(interval_s, left_s))
+            except queue.Empty:
+                for job in self._running:
+                    waiting.look(job)
+                continue
+            if job in self._running:  # an end may be told twice
+                return job
+
+    def _settle(self, job: Job) -> None:
+        __tracebackhide__ = True
+        index = self._running.pop(job)
+        self._free.append(*job.tasks)
+        job.show_end()
+        try:
+            results = job.settle().results
+            outcomes.require_values(results)
+        except BaseException as error:
+            exceptions.add_note(error, f"item {index} of map()")
+            raise
+        (self._results[index],) = results.values()
+
+    def _press(self) -> None:
+        self._is_pressed = True
+        self._interrupt(list(self._running))
+        if self._is_taking:
+            raise KeyboardInterrupt
+
+    def _interrupt(self, jobs: list[Job]) -> None:
+        self._interrupted.update(jobs)
+        for job in jobs:
+            job.supervisor.interrupt(cell=job.number)
+
+    def _stop(self) -> None:
+        """Interrupt what runs, and wait for it; a press meanwhile interrupts again, and harder."""
+        self._interrupt([job for job in self._running if job not in self._interrupted])
+        for job in self._running:
+            waiting.wait(job)
+
+    def _timeout_error(self) -> TaskTimeoutError:
+        where = ", ".join(f"item {index} on {job.tasks[0]}" for job, index in self._running.items())
+        stacks = self._stacks(*(job.tasks[0].name for job in self._running))
+        return TaskTimeoutError(
+            f"map() was not done within {self._timeout_s:g} s; it was stopped in {where}; "
+            f"{len(self._results)} items had been done.\nWhere they were:\n{stacks}"
+        )

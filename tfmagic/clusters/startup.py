@@ -1,0 +1,66 @@
+"""Waiting for new task processes, and saying why one did not come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from tfmagic.errors import LaunchError
+from tfmagic.failures.deaths import describe_end
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.runs.log_reader import tail_lines
+from tfmagic.supervisor.state import ClusterState, Phase, TaskState
+from tfmagic.supervisor.supervisor import Supervisor
+
+Progress = Callable[[ClusterState], None]
+
+_LOOK_S = 0.1  # how often a start is shown
+_TAIL_LINES = 20
+
+
+def wait_until_ready(
+    supervisor: Supervisor,
+    old: Mapping[TaskId, int],
+    timeout_s: float,
+    progress: Progress | None = None,
+) -> None:
+    """Wait until each task has a later attempt than its one in `old`, and is ready.
+
+    Raises:
+        LaunchError: A process ended on its way, or the time has passed.
+    """
+    __tracebackhide__ = True
+
+    def settled(state: ClusterState) -> bool:
+        seen = [state.tasks.get(t, TaskState()) for t in old]
+        fresh = all(s.attempt > attempt for s, attempt in zip(seen, old.values(), strict=True))
+        phases = {s.phase for s in seen}
+        return fresh and (phases <= {Phase.READY, Phase.RUNNING} or Phase.DEAD in phases)
+
+    deadline = time.monotonic() + timeout_s
+    while not supervisor.wait_for(settled, _LOOK_S):
+        if progress is not None:
+            progress(supervisor.state)
+        if not supervisor.thread.is_alive():
+            raise LaunchError("the cluster was stopped while it was started") from supervisor.crashed
+        if time.monotonic() > deadline:
+            seen = {t: supervisor.state.tasks.get(t, TaskState()).phase for t in old}
+            late = [f"{t} ({phase.value})" for t, phase in seen.items() if phase is not Phase.READY]
+            raise LaunchError(
+                f"{', '.join(late)} did not get ready within {timeout_s:g} s; the cluster was stopped. "
+                "Look at the machine's load, or raise TFCluster.start_timeout_s."
+            )
+    if progress is not None:
+        progress(supervisor.state)
+    _raise_if_dead(supervisor, tuple(old))
+
+
+def _raise_if_dead(supervisor: Supervisor, tasks: tuple[TaskId, ...]) -> None:
+    __tracebackhide__ = True
+    for task in tasks:
+        seen = supervisor.state.tasks[task]
+        if seen.phase is not Phase.DEAD or seen.end is None:
+            continue
+        lines = tail_lines(supervisor.run.log_path(task), _TAIL_LINES)
+        how = describe_end(seen.end)
+        raise LaunchError("\n".join([f"{task} {how} while it was started.", *(f"    {x}" for x in lines)]))

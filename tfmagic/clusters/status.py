@@ -1,0 +1,166 @@
+"""Rows of facts about each task, for people, for programs, and in ``status.json`` of the run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import psutil
+
+from tfmagic.protocol.cluster_spec import Shape, TaskId
+from tfmagic.runs.folder import Run, file_size
+from tfmagic.supervisor import stalls
+from tfmagic.supervisor.state import ClusterState, Phase
+from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import advice
+from tfmagic.system.usage import Usage, weigh_process
+
+_SCHEMA = 1
+_WRITE_S = 2.0  # while a cell runs; the supervisor's own looks are rarer else
+
+
+class Reporter:
+    """Writes ``status.json`` for whoever looks from outside. Called by the supervisor, on its thread.
+
+    Beside and renamed: a reader never sees half a file. A full disk costs the report, nothing else.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        shape: Shape,
+        run: Run,
+        addresses: Callable[[], Mapping[TaskId, str]],
+    ):
+        self._cluster, self._shape, self._run = cluster, str(shape), run
+        self._addresses = addresses
+        self._next_write = 0.0
+        self._phases: list[tuple[int, bool]] = []
+
+    def report(self, supervisor: Supervisor) -> None:
+        """Write what is known, if that is due."""
+        state, now = supervisor.state, time.monotonic()
+        phases = [(seen.attempt, seen.phase is Phase.DEAD) for seen in state.tasks.values()]
+        phases.append((0, all(seen.pid for seen in state.tasks.values())))  # a start is told as a whole
+        if now < self._next_write and phases == self._phases and not supervisor.ended:
+            return
+        self._next_write, self._phases = now + _WRITE_S, phases
+        addresses = self._addresses()
+        content = {
+            "schema": _SCHEMA,
+            "written": time.time(),
+            "cluster": self._cluster,
+            "shape": self._shape,
+            "ended": supervisor.ended,
+            **{row.pop("process"): row for row in own_rows(supervisor)},
+            "tasks": status_rows(supervisor, addresses, self._run, is_live=False),
+            "cells": {
+                "running": sum(cell.sent for cell in state.cells.values()),
+                "queued": sum(not cell.sent for cell in state.cells.values()),
+                "ended": supervisor.cells_ended,
+            },
+        }
+        _write_beside(self._run, json.dumps(content))
+
+
+def status_rows(
+    supervisor: Supervisor, addresses: Mapping[TaskId, str], run: Run, is_live: bool = True
+) -> list[dict[str, Any]]:
+    """What is known of each task.
+
+    Args:
+        is_live: Whether to look at the processes now, which costs some milliseconds each.
+
+    Returns:
+        task, state (a `Phase`), pid, host, uptime_s, cpu_percent (of one core, lately), cpu_s, memory_bytes
+        (unique), shared_bytes, threads, open_files, restarts, stalls, log_bytes, address, doing (running,
+        waiting, stalled, or the state between cells), line (of the cell) and note; None where not known.
+    """
+    state = supervisor.state
+    doing = _what_they_do(supervisor, state)
+    rows = []
+    for task, seen in state.tasks.items():
+        usage = supervisor.usage.get(task, Usage()) if seen.pid else Usage()
+        usage, uptime_s = _look(seen.pid, usage, is_live) if seen.pid else (usage, None)
+        word, line, note = doing.get(task, (seen.phase.value, None, ""))
+        factor = supervisor.slowed.get(task, 1)
+        if factor > 1:
+            note = f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
+        elif usage.paused and word != "stalled":
+            word, note = "paused", advice.here(f"stopped (SIGSTOP); %tfcluster resume {task} lets it go on")
+        rows.append(
+            {
+                "task": task.name,
+                "state": seen.phase.value,
+                "pid": seen.pid or None,
+                "host": seen.host,
+                "uptime_s": uptime_s,
+                "cpu_percent": None if usage.cpu_percent is None else round(usage.cpu_percent, 1),
+                "cpu_s": usage.cpu_s,
+                "memory_bytes": usage.memory_bytes,
+                "shared_bytes": usage.shared_bytes,
+                "threads": usage.threads,
+                "open_files": usage.open_files,
+                "restarts": seen.attempt - 1,
+                "stalls": seen.stalls,
+                "log_bytes": file_size(run.log_path(task)),
+                "address": addresses.get(task, ""),
+                "doing": word,
+                "line": line,
+                "note": note,
+            }
+        )
+    return rows
+
+
+def own_rows(supervisor: Supervisor) -> list[dict[str, Any]]:
+    """What the kernel and its launcher use themselves: process, pid, cpu_percent, memory_bytes."""
+    rows = []
+    for name, pid in supervisor.own_pids().items():
+        usage = supervisor.usage.get(name, Usage())
+        percent = None if usage.cpu_percent is None else round(usage.cpu_percent, 1)
+        rows.append({"process": name, "pid": pid, "cpu_percent": percent, "memory_bytes": usage.memory_bytes})
+    return rows
+
+
+def _look(pid: int, usage: Usage, is_live: bool) -> tuple[Usage, float | None]:
+    """What the process uses, and for how long it has lived; its CPU share is lately, or since its start."""
+    try:
+        process = psutil.Process(pid)
+        uptime_s = max(time.time() - process.create_time(), 1e-3)
+        if is_live:
+            usage = weigh_process(process, usage)
+        if is_live and usage.cpu_percent is None:
+            times = process.cpu_times()
+            used = times.user + times.system
+            usage = replace(usage, cpu_percent=100 * used / uptime_s, cpu_s=used)
+        return usage, round(uptime_s, 1)
+    except (psutil.Error, OSError):
+        return usage, None  # it ended while we looked: the next look says so
+
+
+def _what_they_do(supervisor: Supervisor, state: ClusterState) -> dict[TaskId, tuple[str, int | None, str]]:
+    """A word, the line and a note of each task that runs a cell."""
+    found: dict[TaskId, tuple[str, int | None, str]] = {}
+    for cell in state.cells.values():
+        if not cell.sent:
+            continue
+        for task, standing in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
+            mark = cell.marks.get(task)
+            line = None if mark is None or mark.place is None else mark.place.line
+            found[task] = (standing.word, line, standing.note)
+    return found
+
+
+def _write_beside(run: Run, text: str) -> None:
+    path = run.folder / "status.json"
+    with contextlib.suppress(OSError):
+        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "w") as file:
+            file.write(text)
+        os.replace(f"{path}.new", path)

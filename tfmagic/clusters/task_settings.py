@@ -1,0 +1,102 @@
+"""How the task processes of a cluster are made: what the user asked for beside its shape."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tfmagic.backends.launcher_client import Flavour
+from tfmagic.clusters import environment
+from tfmagic.errors import ClusterSpecError
+from tfmagic.protocol import module_origins
+from tfmagic.protocol.cluster_spec import GivenSpec, Shape, Spec, TaskId
+from tfmagic.protocol.commands import MainScript, TaskBoot
+from tfmagic.runs.folder import Run
+from tfmagic.system import advice
+
+Purpose = Literal["cells", "script", "plain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """See `tfmagic.Cluster` for most fields.
+
+    `purpose`: tasks for ``cells`` get all that we can do for them; those for a ``script`` start their servers
+    themselves, as it does; a ``plain`` one finds TensorFlow as it is, and all GPUs. `task_env` is the further
+    environment of single tasks. `script` is the caller's, where tasks import it.
+
+    Raises:
+        ClusterSpecError: There is no such version of Keras, or `env` is no environment.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpus_per_task: int | None = None
+    keras: int = 3
+    keras_fix: bool = True
+    auto_restart: int = 0
+    isolate: bool = False
+    purpose: Purpose = "cells"
+    task_env: Mapping[TaskId, Mapping[str, str]] = field(default_factory=dict)
+    script: MainScript | None = None
+
+    def __post_init__(self) -> None:
+        if self.keras not in (2, 3):
+            raise ClusterSpecError(f"keras is 2 or 3, not {self.keras!r}")
+        for name, value in self.env.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise ClusterSpecError(f"env is {{text: text}}, not {name!r}: {value!r}")
+            if not name or "=" in name or "\0" in name + value:
+                raise ClusterSpecError(
+                    f"the environment cannot hold {name!r}: {value!r}; a name has no '=', and nothing a NUL"
+                )
+
+    @property
+    def flavour(self) -> Flavour:
+        """The launcher that its tasks are forked from."""
+        return Flavour(self.keras == 2, self.isolate)
+
+    def environ(self, task: TaskId, shape: Shape) -> dict[str, str]:
+        """The task's environment. Raises `ClusterSpecError` where there are too few GPUs."""
+        env = {**self.env, **self.task_env.get(task, {})}
+        if self.purpose == "plain":
+            return environment.plain_environ(os.environ, env)
+        environ = environment.task_environ(task, shape, os.environ, env, self.gpus_per_task, self.keras == 2)
+        if self.purpose == "cells":
+            environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        return environ
+
+    def boot(
+        self, task: TaskId, attempt: int, cluster: str, spec: Spec, run: Run, heartbeat_s: float
+    ) -> TaskBoot:
+        """The first message to this attempt of a task."""
+        shape = spec if isinstance(spec, GivenSpec) else spec.shape
+        return TaskBoot(
+            task=task,
+            attempt=attempt,
+            cluster=cluster,
+            shape_tasks=shape.tasks,
+            tf_config=spec.tf_config(task),
+            environ=self.environ(task, shape),
+            cwd=environment.existing_folder(),
+            sys_path=tuple(module_origins.import_path()),
+            stacks_path=str(run.stacks_path(task)),
+            leader=shape.leader,
+            heartbeat_ms=int(heartbeat_s * 1000),
+            keras_fix=self.keras_fix and self.keras == 3 and self.purpose != "plain",
+            loopback_only=not isinstance(spec, GivenSpec) or spec.is_local,
+            starts_servers=self.purpose == "cells",
+            is_plain=self.purpose == "plain",
+            authkey=_authkey(),
+            origins=module_origins.find_origins(),
+            script=self.script,
+            in_notebook=advice.is_notebook(),
+        )
+
+
+def _authkey() -> bytes:
+    """What lets a task reach the managers (`multiprocessing.Manager`) that this process has made."""
+    processes = sys.modules.get("multiprocessing.process")  # else it has none
+    return bytes(processes.current_process().authkey) if processes is not None else b""

@@ -1,0 +1,133 @@
+"""Python stacks of task processes: their fault handlers write them to a file, we read and group them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterable, Mapping
+
+from tfmagic.failures import ipython_tracebacks
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import SignalAsked, Wait
+from tfmagic.runs.folder import Run, attempt_mark, file_size
+from tfmagic.supervisor.state import SIGUSR1, ClusterState, Phase
+from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system.own_code import OUR_FOLDER
+
+_WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
+_LOOK_S = 0.02
+_LIBRARY = re.compile(r'File ".*(/site-packages/|/lib/python3\.\d+/)')
+
+
+def stack_offsets(run: Run, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+    """Where the next dump of each task will begin."""
+    return {task: file_size(run.stacks_path(task)) for task in tasks}
+
+
+def read_stacks(run: Run, offsets: Mapping[TaskId, int]) -> dict[str, str]:
+    """What the fault handlers have written since, by task name; waits until all have, and are done."""
+    deadline = time.monotonic() + _WAIT_S
+    seen: dict[TaskId, int] = {}
+    while time.monotonic() < deadline:
+        now = stack_offsets(run, offsets)
+        if now == seen and all(now[task] > start for task, start in offsets.items()):
+            break
+        seen = now
+        time.sleep(_LOOK_S)
+    texts = {}
+    for task, start in offsets.items():
+        with contextlib.suppress(FileNotFoundError), open(run.stacks_path(task), "rb") as file:
+            file.seek(start)
+            texts[task.name] = file.read().decode("utf-8", "replace").strip()
+    return {name: text for name, text in texts.items() if text}
+
+
+def can_answer(state: ClusterState, task: TaskId) -> bool:
+    """Whether the task's process has its fault handler: before, the signal would end it."""
+    return state.tasks[task].phase in (Phase.READY, Phase.RUNNING)
+
+
+def take_stacks(supervisor: Supervisor, run: Run, tasks: Iterable[TaskId]) -> dict[str, str]:
+    """Ask the task processes for their stacks, and read them, by task name; not of one that cannot answer."""
+    asked = [task for task in tasks if can_answer(supervisor.state, task)]
+    before = stack_offsets(run, asked)
+    for task in asked:
+        supervisor.ask(SignalAsked(task, SIGUSR1))
+    return read_stacks(run, before)
+
+
+def fatal_stack(run: Run, task: TaskId, attempt: int) -> str:
+    """The stack of the thread in which the task crashed, the innermost call first; "" if it did not."""
+    try:
+        text = run.stacks_path(task).read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    _, found, text = text.rpartition(attempt_mark(attempt))
+    _, fatal, text = text.partition("Fatal Python error:")
+    _, current, text = text.partition("Current thread")
+    return _user_frames(text.split("\n\n")[0]) if found and fatal and current else ""
+
+
+def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = None) -> str:
+    """Stacks by task, equal ones once; of the user's threads, from the innermost call to the cell.
+
+    Args:
+        notes: What stands above a task's stack.
+    """
+    grouped: dict[str, list[str]] = {}
+    for name, text in stacks.items():
+        note = (notes or {}).get(name, "")
+        grouped.setdefault(note + (_by_threads(text) or "  (between cells)"), []).append(name)
+    return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
+
+
+def _by_threads(text: str) -> str:
+    """The frames of the threads that run the user's code, the main one first; headed if they are several."""
+    blocks = sorted(text.split("\n\n"), key=lambda block: not block.startswith("Current thread"))
+    threads = [_without_depths(_user_frames(block).splitlines()) for block in blocks]
+    is_main = [block.startswith("Current thread") for block in blocks]
+    shown = [(main, frames) for main, frames in zip(is_main, threads, strict=True) if frames]
+    if len(shown) < 2:
+        return "\n".join(line for _, frames in shown for line in frames)
+    names = ["  the main thread:" if main else f"  thread {n}:" for n, (main, _) in enumerate(shown, 1)]
+    return "\n".join(line for name, (_, frames) in zip(names, shown, strict=True) for line in (name, *frames))
+
+
+def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
+    """`group_stacks`, under the cells' own names, with what each task waits for, where that is known."""
+    waits = {}
+    for cell in state.cells.values():
+        for task in cell.waiting_for:
+            mark = cell.marks.get(task)
+            place = None if mark is None else mark.place
+            if place is not None and place.wait is not Wait.NONE:
+                inside = f"in {place.inside}" if place.inside else ""
+                waits[task.name] = f"  {f'waits {inside}'.strip()}: {place.wait.value}\n"
+    return ipython_tracebacks.name_cells(group_stacks(stacks, waits))
+
+
+def read_grouped(run: Run, dumps: Mapping[TaskId, int]) -> str:
+    """The stacks that were asked of these tasks, grouped, under the cells' own names."""
+    if not dumps:
+        return ""
+    return ipython_tracebacks.name_cells(group_stacks(read_stacks(run, dict(sorted(dumps.items())))))
+
+
+def _without_depths(frames: list[str]) -> list[str]:
+    """The frames of a thread without most of the libraries'; none of a thread that only serves one."""
+    users = [i for i, line in enumerate(frames) if not _LIBRARY.search(line)]
+    if not users or users[0] <= 2:
+        return frames if users else []
+    hidden = f"  ... {users[0] - 2} more inside libraries"
+    return [frames[0], hidden, *frames[users[0] - 1 :]]
+
+
+def _user_frames(block: str) -> str:
+    """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
+    lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
+    ours = f'"{OUR_FOLDER}'
+    end = len(lines)
+    while end and (ours in lines[end - 1] or '"<string>"' in lines[end - 1]):
+        end -= 1
+    return "\n".join(line for line in lines[:end] if ours not in line)

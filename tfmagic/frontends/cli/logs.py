@@ -1,0 +1,144 @@
+"""``tfmagic logs``: what tasks have printed, from disk."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tfmagic.errors import ClusterSpecError
+from tfmagic.frontends.cli.parsers import program_name
+from tfmagic.frontends.cli.status import look, state_of
+from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId, select
+from tfmagic.runs import folder
+from tfmagic.runs.folder import Run, file_size
+from tfmagic.runs.log_reader import PREFIX_COLUMNS, LogReader, log_lines
+from tfmagic.system.memory import format_bytes
+
+_LOOK_S = 0.1
+_PIECE_BYTES = 1 << 18
+_SELECTOR = re.compile(rf"(all|({'|'.join(TASK_TYPES)})(-\d+(:\d+)?)?)(,|$)")
+
+
+class NotThere(Exception):
+    """There is no such run or task; the argument says what there is."""
+
+
+def main(found: argparse.Namespace) -> int:
+    """Print what is asked for; 1 where it is not there."""
+    base = folder.state_dir()
+    if found.list:
+        _list(base)
+        return 0
+    try:
+        run, words = find_run(base, found.words)
+        if found.path:
+            print(*(run.log_path(task) for task in choose(run, words)), sep="\n")
+        elif found.follow:
+            _follow(run, words, found.tail, found.grep)
+        else:
+            for task in choose(run, words):
+                sys.stdout.writelines(log_lines(run.log_path(task), task, found.tail, found.grep))
+    except (NotThere, ClusterSpecError) as error:
+        sys.stderr.write(f"{program_name()} logs: {error}\n")
+        return 1
+    return 0
+
+
+def find_run(base: Path, words: Sequence[str]) -> tuple[Run, list[str]]:
+    """The run that the words mean, the newest one where they name none, and the words for its tasks.
+
+    Raises:
+        NotThere: There is none.
+    """
+    found = folder.find_runs(base)
+    if words and (Path(words[0]) / "run.json").exists():
+        return Run(Path(words[0])), list(words[1:])
+    if not found:
+        raise NotThere(f"there is no run in {base / 'runs'}")
+    if not words or _SELECTOR.match(words[0]):
+        return found[-1], list(words)
+    name = words[0]
+    exact = [run for run in found if str(run) == name]
+    begins = exact or [run for run in found if str(run).startswith(name)]
+    if len(begins) > 1:
+        raise NotThere(f"{name!r} is the beginning of {len(begins)} runs: {_some(begins)}")
+    matches = begins or [run for run in found if run.cluster == name]
+    if not matches:
+        raise NotThere(
+            f"there is no run or cluster {name!r} in {base / 'runs'}; {program_name()} logs --list lists them"
+        )
+    return matches[-1], list(words[1:])
+
+
+def choose(run: Run, words: Sequence[str]) -> tuple[TaskId, ...]:
+    """The tasks of the run that the words mean.
+
+    Raises:
+        NotThere: It has no log.
+        ClusterSpecError: It has no such task.
+    """
+    tasks = run.tasks
+    if not tasks:
+        raise NotThere(f"run {run} has no log of a task")
+    return select(",".join(words or ("all",)), tasks)
+
+
+def _some(found: Sequence[Run]) -> str:
+    return ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
+
+
+def _list(base: Path) -> None:
+    """A line for each run, the newest last, as it stands beside the prompt."""
+    for run in folder.find_runs(base):
+        snapshot = look(run.folder)
+        if snapshot is not None:
+            size = sum(file_size(run.log_path(task)) for task in run.tasks)
+            shape = snapshot.shape or "of unknown shape"
+            print(f"{run}  {state_of(snapshot)}, {shape}, {format_bytes(size)} of logs")
+
+
+def _follow(run: Run, words: Sequence[str], tail: int | None, pattern: re.Pattern[str] | None) -> None:
+    """Print what there is and what comes, until the run ends. New tasks are found as they come."""
+    readers: dict[TaskId, LogReader] = {}
+    with contextlib.ExitStack() as stack:
+        while True:
+            lives = _lives(run)  # before the look: what was written by then is still read
+            for task in choose(run, words):
+                last = None if task in readers else tail
+                if task not in readers:
+                    readers[task] = LogReader(run.log_path(task), task)
+                    stack.callback(readers[task].close)
+                lines = new_lines(readers[task], pattern)
+                sys.stdout.writelines(lines if last is None else deque(lines, maxlen=last))
+            if not lives:
+                break
+            sys.stdout.flush()
+            time.sleep(_LOOK_S)
+        for reader in readers.values():
+            sys.stdout.writelines(matching(reader.take_partial(), pattern))
+
+
+def new_lines(reader: LogReader, pattern: re.Pattern[str] | None) -> Iterator[str]:
+    """The whole lines that have come since the last call, and match."""
+    offset = -1
+    while reader.offset != offset:
+        offset = reader.offset
+        yield from matching(reader.read_lines(_PIECE_BYTES), pattern)
+
+
+def matching(text: str, pattern: re.Pattern[str] | None) -> Iterator[str]:
+    """The lines, with their ends, that match behind their prefix."""
+    for line in text.split("\n")[:-1]:
+        if pattern is None or pattern.search(line[PREFIX_COLUMNS + 1 :]):
+            yield line + "\n"
+
+
+def _lives(run: Run) -> bool:
+    snapshot = look(run.folder)
+    return snapshot is not None and (snapshot.live or (not snapshot.written and folder.kernel_lives(run)))

@@ -1,0 +1,142 @@
+"""The state folder: whether it can take the tasks' logs, and what earlier kernels have left in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfmagic.errors import LaunchError
+from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
+from tfmagic.runs import folder as runs
+from tfmagic.runs import orphans as reaping
+from tfmagic.runs.cell_records import read_records
+from tfmagic.runs.folder import Run
+from tfmagic.system.memory import format_bytes
+
+_TIGHT_BYTES = 1 << 30
+_FULL_BYTES = 100 << 20
+_NETWORK = re.compile(
+    r"nfs\d*|cifs|smb\w*|9p|afs|ceph|lustre|beegfs|gpfs|glusterfs|fuse\.(sshfs|\w*gluster\w*)"
+)
+_ANOTHER = "%env TFMAGIC_STATE_DIR=/path/on/another/disk"
+_LOCAL = f"%env TFMAGIC_STATE_DIR=/tmp/tfmagic-{os.getuid()}"
+
+
+def state_folder(case: Case, mounts: Path = Path("/proc/self/mounts")) -> Iterator[Finding]:
+    """Whether it can be written, by whom, how much, and over what."""
+    base = runs.state_dir(case.setting("state_dir"))
+    what = f"state folder {base}"
+    try:
+        runs.check_writable(base)
+    except LaunchError as error:
+        yield refused(what, str(error))
+        return
+    found = [*_space(case, base), *_owner(base / "runs"), *_network(base, mounts)]
+    yield from found or [Finding(f"{what}: {format_bytes(_free_bytes(base))} free")]
+
+
+def _free_bytes(base: Path) -> int:
+    system = os.statvfs(base)
+    return system.f_bavail * system.f_frsize
+
+
+def _space(case: Case, base: Path) -> Iterator[Finding]:
+    free, tasks = _free_bytes(base), len(case.shape.tasks)
+    logs = case.setting("max_log_bytes") * tasks
+    what = f"state folder {base}: {format_bytes(free)} free"
+    mend = f"make room, or put it elsewhere:  {_ANOTHER}"
+    if free < _FULL_BYTES:
+        yield trouble(what, f"the tasks' output will soon be lost: {mend}")
+    elif free < max(_TIGHT_BYTES, logs):
+        yield note(
+            what,
+            f"the logs of {tasks} tasks may take {format_bytes(logs)}: {mend}   or keep less:  "
+            f"%config TFCluster.max_log_bytes = {free // 2 // tasks}",
+        )
+
+
+def _owner(folder: Path) -> Iterator[Finding]:
+    """One that is open to others was closed when it was tried just now."""
+    owner = folder.stat().st_uid
+    if owner != os.geteuid():
+        yield note(f"{folder} belongs to user {owner}", f"who can read your logs:  {_LOCAL}")
+
+
+def _network(base: Path, mounts: Path) -> Iterator[Finding]:
+    kind = file_system(base, mounts)
+    if _NETWORK.fullmatch(kind):
+        yield note(
+            f"state folder {base} is on a network file system ({kind})",
+            "it is slow there, and lines that a task and its children append may be torn (open(2), "
+            f"O_APPEND): put it on a local disk:  {_LOCAL}",
+        )
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The type of the file system that holds a path; "" where that cannot be known."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return ""
+    kind, length, resolved = "", -1, path.resolve()
+    for words in map(str.split, lines):
+        place = re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), words[1])  # a space is \040: fstab(5)
+        if resolved.is_relative_to(place) and len(place) >= length:  # the last mount on a place counts
+            kind, length = words[2], len(place)
+    return kind
+
+
+def leftovers(case: Case) -> Iterator[Finding]:
+    """What kernels that are gone have left. Looks at every run: not for before a start."""
+    yield from _processes(case)
+    yield from _kept_runs(case)
+
+
+def _processes(case: Case) -> Iterator[Finding]:
+    """Task processes without a kernel: after a crash of the machine's better half."""
+    found = reaping.find(runs.state_dir(case.setting("state_dir")))
+    if found:
+        pids = ", ".join(str(left.process.pid) for left in found[:5])
+        yield note(
+            f"{_count(len(found), 'process')} of kernels that are gone: pid {pids}",
+            "the next start ends them:  %tfcluster start",
+        )
+
+
+def _kept_runs(case: Case) -> Iterator[Finding]:
+    """The logs of ended kernels, which of them were cut short, and when they go."""
+    gone = [
+        run for run in runs.find_runs(runs.state_dir(case.setting("state_dir"))) if not runs.kernel_lives(run)
+    ]
+    if not gone:
+        return
+    size = sum(_size_bytes(run) for run in gone)
+    what = f"{_count(len(gone), 'earlier run')}, {format_bytes(size)} in {gone[0].folder.parent}"
+    cut_short = [run for run in gone if any(not r.verdict for r in read_records(run))]
+    days, limit = case.setting("keep_runs_days"), case.setting("keep_runs_bytes")
+    kept = (
+        f"runs go after {days:g} days or above {format_bytes(limit)} in all "
+        "(TFCluster.keep_runs_days, keep_runs_bytes)"
+    )
+    if not cut_short:
+        yield Finding(f"{what}; {kept}")
+        return
+    names = ", ".join(map(str, cut_short[-3:]))
+    yield note(
+        f"{what}; in {_count(len(cut_short), 'run')} the kernel ended before the cell: {names}",
+        f"%tfcluster attach {cut_short[-1]}   shows what there is; {kept}",
+    )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + ("s" if number > 1 else "")
+
+
+def _size_bytes(run: Run) -> int:
+    total = 0
+    with contextlib.suppress(OSError):  # pruned while we look
+        total = sum(entry.stat().st_size for entry in os.scandir(run.folder))
+    return total

@@ -1,0 +1,224 @@
+"""Whether this machine, or the part of it that its container or its user may have, is enough for a shape."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import resource
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+
+import psutil
+
+from tfmagic.backends import launcher_client
+from tfmagic.clusters import environment
+from tfmagic.errors import ClusterSpecError, LaunchError
+from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.system import memory
+from tfmagic.system.memory import format_bytes
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_THREADS = 110  # of a task with a TensorFlow server, of which 97 are gRPC's (measured, 2.21 on 2 cores)
+_KERNEL_FILES = 3  # open in the notebook's kernel for each task (measured: 17 for 2 tasks, 29 for 6)
+_SPARE_FILES = 40  # for what else is opened meanwhile: libraries, the page's channels, ports
+_ADDRESS_BYTES = 3_700_000_000  # a task that trains (measured: it dies at 3.0 GB and lives at 4.0)
+
+
+def memory_room(case: Case) -> Iterator[Finding]:
+    """Whether the tasks fit, as a start checks it."""
+    warm, task_bytes = launcher_client.is_warm(case.make.flavour), case.setting("task_bytes")
+    free, total = memory.free_bytes(), memory.limit_bytes()
+    what = f"memory: {format_bytes(free)} of {format_bytes(total)} free"
+    if case.running:
+        yield Finding(what)
+        return
+    try:
+        environment.check_memory(case.shape, task_bytes, warm)
+    except LaunchError as error:
+        yield refused(what, str(error))
+        return
+    needed = environment.needed_bytes(case.shape, task_bytes, warm)
+    fits = len(case.shape.tasks) + (free - needed) // max(task_bytes, 1)
+    yield Finding(
+        f"{what}; {case.shape} take {format_bytes(needed)} to begin with, and up to {fits} tasks fit"
+    )
+
+
+def cores(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:
+    """Whether tasks will share cores, and whether a container gives less of them than it shows."""
+    shown = len(os.sched_getaffinity(0))
+    allowed = min(_cpu_quota(cgroups), shown)
+    computing = sum(1 for task in case.shape.tasks if task.type != "ps")
+    what = (
+        f"cores: {shown}"
+        if allowed == shown
+        else f"cores: {allowed:g} of {shown}, by a limit of the container"
+    )
+    if allowed < shown:
+        each = max(int(allowed // computing), 1)
+        yield note(
+            what,
+            f"TensorFlow starts threads for {shown}, which wait for each other then:  "
+            f"--env TF_NUM_INTRAOP_THREADS={each} --env TF_NUM_INTEROP_THREADS={each}",
+        )
+    elif computing > allowed:
+        yield note(
+            what,
+            f"{computing} tasks share them: right for trying out, slower than fewer tasks for training:  "
+            f"--workers {int(allowed)}",
+        )
+    else:
+        yield Finding(what)
+
+
+def _cpu_quota(cgroups: Path) -> float:
+    """The cores that the control groups allow, or infinity (cgroup-v2.rst, cpu.max; sched-bwc.rst)."""
+    found = [float("inf")]
+    for folder in memory.cgroup_folders(cgroups, "cpu"):
+        words = _read(folder / "cpu.max").split()
+        words = words or [_read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        if len(words) == 2 and all(word.isdigit() for word in words):
+            found.append(int(words[0]) / int(words[1]))
+    return min(found)
+
+
+def gpus(case: Case) -> Iterator[Finding]:
+    """Which GPUs the tasks will see, and whether this TensorFlow can use them."""
+    present, seen = environment.visible_gpus({}), environment.visible_gpus(case.environ)
+    computes = TaskId("worker", 0) if case.shape.workers else TaskId("chief", 0)  # all of them get as many
+    try:
+        environment.assign_gpus(computes, case.shape, seen, case.make.gpus_per_task)
+    except ClusterSpecError as error:
+        yield refused(f"GPUs: {len(seen)}", str(error))
+        return
+    if not present:
+        yield Finding("no GPU: tasks compute on the processor")
+        return
+    what = f"GPUs: {len(seen)} of {len(present)}"
+    found = [*_hidden(case, what, present, seen), *(_unusable(what) if seen else ())]
+    computing = case.shape.workers + (case.shape.chief and not case.shape.ps)
+    if seen and computing > len(seen):
+        found.append(
+            note(what, f"{computing} tasks share them and their memory; one for each:  --workers {len(seen)}")
+        )
+    yield from found or [Finding(what)]
+
+
+def _hidden(case: Case, what: str, present: list[str], seen: list[str]) -> Iterator[Finding]:
+    if len(seen) < len(present):
+        value = case.environ.get("CUDA_VISIBLE_DEVICES", "")
+        yield note(
+            f"{what}: CUDA_VISIBLE_DEVICES is {value!r}",
+            'tasks see no others. For all:  import os; del os.environ["CUDA_VISIBLE_DEVICES"]',
+        )
+
+
+def _unusable(what: str) -> Iterator[Finding]:
+    mend = "tasks compute on the processor:  pip install 'tensorflow[and-cuda]', then restart the kernel"
+    if not built_with_cuda():
+        yield note(f"{what}, and this TensorFlow is built without CUDA", mend)
+    elif not has_cuda_libraries():
+        yield note(f"{what}, and CUDA's libraries are missing", mend)
+
+
+def built_with_cuda() -> bool:
+    """What TensorFlow notes of its own build; True where it does not say."""
+    spec = importlib.util.find_spec("tensorflow")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        text = _read(Path(folder, "python/platform/build_info.py"))
+        if "'is_cuda_build', False" in text:
+            return False
+    return True
+
+
+def has_cuda_libraries(cache: Path = Path("/etc/ld.so.cache")) -> bool:
+    """Whether the CUDA runtime is here: as wheels, in the loader's cache, or on LD_LIBRARY_PATH."""
+    if any((d.metadata["Name"] or "").startswith("nvidia-cuda-runtime") for d in distributions()):
+        return True
+    for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")):
+        if any(Path(folder).glob("libcudart.so*")):
+            return True
+    try:
+        return b"libcudart.so" in cache.read_bytes()
+    except OSError:
+        return False
+
+
+def open_files(case: Case) -> Iterator[Finding]:
+    """The limit of open files. The kernel holds the most: a task itself needs about 15, its leader one
+    more for each task."""
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if case.running or limit == resource.RLIM_INFINITY:
+        return
+    tasks = len(case.shape.tasks)
+    needed = len(os.listdir("/proc/self/fd")) + _KERNEL_FILES * tasks + _SPARE_FILES
+    if needed <= limit:
+        return
+    mend = f"ulimit -n {2 * needed}   before Jupyter is started"
+    if hard == resource.RLIM_INFINITY or needed <= hard:
+        pair = (2 * needed if hard == resource.RLIM_INFINITY else min(2 * needed, hard), hard)
+        mend = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {pair})"
+    yield trouble(f"open files: at most {limit}", f"{tasks} tasks need about {needed}:  {mend}")
+
+
+def threads(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:
+    """The limits of threads: the user's (not for root, see setrlimit(2)) and the container's."""
+    if case.running:
+        return
+    needed = _THREADS * len(case.shape.tasks)
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if os.geteuid() != 0 and limit != resource.RLIM_INFINITY and limit < needed + _all_threads():
+        left = max(limit - _own_threads(), 0)
+        if left < needed:
+            yield _too_few_threads(
+                case, f"threads: {left} of the user's {limit} are left", needed, left, "ulimit -u"
+            )
+    for folder in memory.cgroup_folders(cgroups, "pids"):
+        most, used = (_read(folder / name).strip() for name in ("pids.max", "pids.current"))
+        if most.isdigit() and used.isdigit() and int(most) - int(used) < needed:
+            left = max(int(most) - int(used), 0)
+            what = f"threads: {left} of the container's {most} are left"
+            yield _too_few_threads(case, what, needed, left, "docker run --pids-limit")
+            return
+
+
+def _too_few_threads(case: Case, what: str, needed: int, left: int, option: str) -> Finding:
+    fits = f"Up to {left // _THREADS} tasks fit; or, where Jupyter is started:  {option} {2 * needed}"
+    return trouble(
+        what, f"{len(case.shape.tasks)} tasks with TensorFlow's servers need about {needed}. {fits}"
+    )
+
+
+def _all_threads() -> int:
+    """Every thread of the machine, from proc(5), loadavg: no user has more, and it costs nothing."""
+    words = _read(Path("/proc/loadavg")).split()
+    return int(words[3].partition("/")[2]) if len(words) > 3 else 1 << 30
+
+
+def _own_threads() -> int:
+    uid = os.getuid()
+    return sum(
+        p.info["num_threads"] or 0
+        for p in psutil.process_iter(["uids", "num_threads"])
+        if p.info["uids"] and p.info["uids"].real == uid
+    )
+
+
+def address_space(case: Case) -> Iterator[Finding]:
+    """A limit of virtual memory, as some shared machines set it."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _ADDRESS_BYTES:
+        yield trouble(
+            f"virtual memory: at most {format_bytes(limit)} a process",
+            f"a task takes {format_bytes(_ADDRESS_BYTES)} of addresses, most of it never used, and crashes "
+            "in native code without:  ulimit -v unlimited   before Jupyter is started",
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # not there, or not ours to read
+        return ""

@@ -1,0 +1,280 @@
+"""Python, TensorFlow, Keras, and what the panels need: by their metadata, without an import of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from tfmagic.frontends.doctor.findings import Case, Finding, note, trouble
+from tfmagic.frontends.notebook.awaited_cells import can_await
+from tfmagic.task.tensorflow.keras_repair import BROKEN_BEFORE, BROKEN_FROM
+
+_LEAST_TENSORFLOW = (2, 16)
+_TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "tensorflow-rocm")
+_LIVE_BUTTONS = (7, 4)  # the first ipykernel that handles a page's messages while a cell is awaited
+_PANEL_PACKAGES = (("ipywidgets", (8, 1)), ("anywidget", (0, 9, 13)))
+_PARTNERS = ("protobuf", "keras", "numpy", "ml-dtypes")  # break the import when they do not fit
+_IMPORTED_WHOLE = ("tensorflow", "keras", "tf_keras", "numpy")
+_TRUE = ("1", "true")
+
+
+def python(case: Case) -> Iterator[Finding]:
+    """The interpreter (one that is too old cannot even install tfmagic), and the system below it."""
+    what = f"Python {platform.python_version()}"
+    if not _has_pidfd():
+        yield trouble(
+            f"{what} on Linux {platform.release()}",
+            "the system refuses pidfd_open, by which tasks are watched: it needs Linux 5.3 or newer and, "
+            "in a container, a seccomp profile that allows it:  docker run --security-opt seccomp=unconfined",
+        )
+    else:
+        yield Finding(what)
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def processor(case: Case, cpuinfo: Path = Path("/proc/cpuinfo")) -> Iterator[Finding]:
+    """TensorFlow's wheels for x86 need AVX (tensorflow.org, install/pip), and end by SIGILL without."""
+    if platform.machine() != "x86_64":
+        return
+    try:
+        with cpuinfo.open() as file:
+            text = file.read(8192)  # the first processor; the file has all of them
+    except OSError:
+        return
+    flags = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    if flags and "avx" not in flags[1].split():
+        yield trouble(
+            "the processor has no AVX",
+            "TensorFlow's wheels end with SIGILL on it: use another machine or, in a virtual one, let it "
+            "show its host's processor (QEMU:  -cpu host)",
+        )
+
+
+def tensorflow(case: Case) -> Iterator[Finding]:
+    """Which TensorFlow is installed, and whether it is the one that is imported."""
+    found = [p for name in _TENSORFLOWS if (p := find_package(name))]
+    if not found:
+        if importlib.util.find_spec("tensorflow") is None:
+            yield trouble("TensorFlow is missing", "pip install tensorflow")
+        else:
+            yield Finding("TensorFlow, of a build that does not say its version")
+        return
+    what = " and ".join(f"{p.name} {p.version}" for p in found)
+    if numbers(found[0].version) < _LEAST_TENSORFLOW:
+        yield trouble(what, f"tfmagic needs 2.16 or newer:  pip install -U {found[0].name}")
+    elif len(found) > 1:
+        names = " ".join(p.name for p in found)
+        yield note(
+            what,
+            "they overwrite each other's files; keep one:  "
+            f"pip uninstall -y {names} && pip install {found[0].name}",
+        )
+    else:
+        yield Finding(what)
+    yield from _partners(found[0])
+
+
+def _partners(tensorflow: Package) -> Iterator[Finding]:
+    """Packages that are not of a version that TensorFlow says it works with."""
+    for line in tensorflow.requires:
+        match = re.match(r"([\w.-]+)\s*\(?([^;)]*)", line)
+        if "extra ==" in line or not match or match[1].lower().replace("_", "-") not in _PARTNERS:
+            continue
+        name, wanted = match[1], match[2].replace(" ", "")
+        installed = find_package(name)
+        mend = f"pip install '{name}{wanted}'"
+        if installed is None:
+            yield trouble(f"{name} is missing", f"{tensorflow.name} needs it:  {mend}")
+        elif not satisfies(installed.version, wanted):
+            asks = f"{tensorflow.name} {tensorflow.version} asks for {wanted}"
+            yield trouble(f"{name} {installed.version}", f"{asks}:  {mend}")
+
+
+def satisfies(version: str, wanted: str) -> bool:
+    """Whether a version is within the bounds ``<8,>=6.31``; of what is not a bound nothing is said."""
+    have = numbers(version)
+    for bound in wanted.split(","):
+        if match := re.match(r"(>=|<)([\d.]+)$", bound):
+            limit = numbers(match[2])
+            short = have[: len(limit)] + (0,) * (len(limit) - len(have))
+            if (short < limit) is (match[1] == ">="):
+                return False
+    return True
+
+
+def keras(case: Case) -> Iterator[Finding]:
+    """The Keras that the tasks get, and whether its `fit` works under multi-worker strategies."""
+    legacy = case.environ.get("TF_USE_LEGACY_KERAS", "").lower() in _TRUE
+    if case.make.keras == 2 or legacy:
+        yield _tf_keras(legacy and case.make.keras != 2)
+        return
+    installed = find_package("keras")
+    if installed is None:
+        yield trouble("Keras is missing", "pip install keras")
+        return
+    what = f"keras {installed.version}"
+    if not BROKEN_FROM <= numbers(installed.version)[:2] < BROKEN_BEFORE:
+        yield Finding(what)
+    elif case.make.keras_fix:
+        yield Finding(
+            f"{what}: model.fit under multi-worker strategies, broken upstream (keras#20585), is repaired in "
+            "the tasks (--no-keras-fix switches that off)"
+        )
+    else:
+        yield note(
+            f"{what} with --no-keras-fix",
+            "model.fit under multi-worker strategies fails (keras#20585): leave that out, or use  --keras 2",
+        )
+    yield from _keras_backend(case)
+
+
+def _tf_keras(by_environment: bool) -> Finding:
+    installed, tensorflow = find_package("tf_keras"), find_package("tensorflow")
+    pair = ".".join(map(str, numbers(tensorflow.version)[:2])) if tensorflow else ""
+    mend = f'pip install "tf_keras=={pair}.*"' if pair else "pip install tf_keras"
+    if installed is None:
+        why = "TF_USE_LEGACY_KERAS is set" if by_environment else "--keras 2 uses it"
+        return trouble("tf_keras is missing", f"{why}:  {mend}")
+    what = f"tf_keras {installed.version}"
+    if pair and not installed.version.startswith(f"{pair}."):
+        return note(what, f"is made for another TensorFlow than {pair}:  {mend}")
+    if by_environment:
+        return note(
+            what,
+            "TF_USE_LEGACY_KERAS is set: tf.keras is Keras 2 in the tasks, also without --keras 2. For "
+            'Keras 3:  import os; del os.environ["TF_USE_LEGACY_KERAS"]',
+        )
+    return Finding(what)
+
+
+def _keras_backend(case: Case) -> Iterator[Finding]:
+    """A Keras of another backend cannot be tf.keras: "Keras cannot be imported" (TensorFlow 2.21)."""
+    chosen = case.environ.get("KERAS_BACKEND")
+    if chosen not in (None, "", "tensorflow"):
+        yield trouble(
+            f"KERAS_BACKEND is {chosen}",
+            'TensorFlow cannot load Keras then:  import os; os.environ["KERAS_BACKEND"] = "tensorflow"',
+        )
+    elif not chosen:
+        folder = Path(case.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+        configured = _configured_backend(folder / "keras.json")
+        if configured not in ("", "tensorflow"):
+            yield trouble(
+                f"{folder / 'keras.json'} chooses the backend {configured}",
+                'TensorFlow cannot load Keras then:  import os; os.environ["KERAS_BACKEND"] = "tensorflow"',
+            )
+
+
+def _configured_backend(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text()).get("backend", ""))
+    except (OSError, ValueError, AttributeError):  # Keras does without it, too
+        return ""
+
+
+def hidden_modules(case: Case) -> Iterator[Finding]:
+    """Files of the user's that are imported in place of a package or of a module of Python.
+
+    IPython puts the notebook's folder before the packages, and ``sys.path.insert(0, ...)`` a folder before
+    Python's own modules. What the notebook has loaded by then it keeps; the process that imports TensorFlow
+    loads it anew, by the same path.
+    """
+    for name in _IMPORTED_WHOLE:
+        spec = PathFinder.find_spec(name)  # asks the path also where the notebook has loaded it
+        if spec is not None and spec.origin and not spec.origin.endswith("__init__.py"):
+            yield _hides(Path(spec.origin), f"the package {name}")
+    stdlib = os.path.dirname(os.__file__)
+    before = sys.path[: sys.path.index(stdlib)] if stdlib in sys.path else []
+    for folder in dict.fromkeys(os.path.abspath(entry) for entry in before):
+        for name in sorted(_modules_in(folder) & sys.stdlib_module_names & set(sys.modules)):
+            yield _hides(Path(folder, f"{name}.py"), f"Python's own module {name}")
+
+
+def _hides(path: Path, what: str) -> Finding:
+    free = path.with_stem(f"my_{path.stem}")
+    why = "the process that imports TensorFlow gets this file instead"
+    return trouble(f"{path} hides {what}", f"{why}:  !mv '{path}' '{free}'")
+
+
+def _modules_in(folder: str) -> set[str]:
+    try:
+        return {name[:-3] for name in os.listdir(folder) if name.endswith(".py")}
+    except OSError:  # not there, or an archive
+        return set()
+
+
+def front_end(case: Case) -> Iterator[Finding]:
+    """Whether there are panels, and whether their buttons work while a cell runs."""
+    if not hasattr(case.shell, "kernel"):
+        yield Finding("a terminal: output is prefixed text; panels are for notebooks")
+        return
+    for name, least in _PANEL_PACKAGES:
+        installed = find_package(name)
+        mend = f'pip install -U "{name}>={".".join(map(str, least))}", then restart the kernel'
+        if installed is None:
+            yield trouble(f"{name} is missing", f"there are no panels without it, but  --view text:  {mend}")
+        elif numbers(installed.version) < least:
+            yield note(f"{name} {installed.version}", f"panels may not come up with it:  {mend}")
+    yield _buttons(case)
+
+
+def _buttons(case: Case) -> Finding:
+    installed = find_package("ipykernel")
+    what = f"ipykernel {installed.version if installed else '?'}"
+    if installed is not None and numbers(installed.version) < _LIVE_BUTTONS:
+        return note(
+            what,
+            "the buttons of a panel work only after the cell; everything else is the same:  "
+            'pip install -U "ipykernel>=7.4"',
+        )
+    if not can_await(case.shell):
+        return note(what, "cells are not awaited, so that buttons wait for their end:  %autoawait asyncio")
+    return Finding(f"{what}: buttons work while a cell runs")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: (2, 16) of ``2.16rc1``."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What the metadata of an installed package say."""
+
+    name: str
+    version: str
+    requires: tuple[str, ...] = ()
+
+
+def find_package(name: str) -> Package | None:
+    """The package of that name, or None.
+
+    Only the header is read, and once: the email parser, to which importlib.metadata gives the whole
+    description for each question, takes some milliseconds for TensorFlow's.
+    """
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return None
+    text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
+    lines = [line.partition(": ") for line in text.partition("\n\n")[0].splitlines()]
+    said = {key: value for key, _, value in reversed(lines)}
+    requires = tuple(value for key, _, value in lines if key == "Requires-Dist")
+    return Package(said.get("Name", name), said.get("Version", "0"), requires)

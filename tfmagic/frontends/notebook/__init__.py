@@ -1,0 +1,1 @@
+"""The magics: a line or a cell becomes calls of a cluster."""

@@ -1,0 +1,164 @@
+"""From the text of a notebook cell to a `Cell`: magics translated, syntax checked, names found.
+
+Runs in the notebook before anything is started, so that a cell with a syntax error starts nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import linecache
+import re
+import sys
+import tokenize
+import warnings
+from io import StringIO
+from typing import Any
+
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.inputtransformer2 import TransformerManager
+
+from tfmagic.clusters.running_cell import Cell
+from tfmagic.failures import ipython_tracebacks
+from tfmagic.serialization.free_names import names_read
+
+_numbers = itertools.count(1)
+_names: dict[int, dict[str, str]] = {}  # of cells, by the notebook's number and their text
+_TIMING_MAGICS = ("time", "timeit", "prun")
+_SHELL_VARIABLE = re.compile(r"\$(\w+)|\{([^}]*)\}")
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+
+
+def prepare_cell(body: str, shell: Any = None) -> Cell:
+    """Translate and check a cell's body.
+
+    Args:
+        body: The text below the magic line; a line is put in its place, so that line numbers in
+            tracebacks are those that the notebook shows.
+        shell: The notebook's shell, which then shows the cell's own lines in tracebacks.
+
+    Raises:
+        SyntaxError: With the notebook's line number.
+    """
+    text = "\n" + body
+    names = getattr(getattr(shell, "compile", None), "_filename_map", None)
+    prompt = 0 if names is None else _running_cell_number(names, shell.execution_count)
+    filename = _name_cell(prompt, text)
+    if names is not None:  # private to IPython: gives the header "Cell In[7], line 5"
+        names[filename] = prompt
+    lines = text.splitlines(True)
+    linecache.cache[filename] = (len(text), None, lines, filename)
+    try:
+        source, reads, show = _analyse(text)
+    except SyntaxError as error:
+        error.filename = filename
+        if error.text is None and 0 < (error.lineno or 0) <= len(lines):
+            error.text = lines[(error.lineno or 0) - 1]
+        raise ipython_tracebacks.dress(error.with_traceback(None)) from None
+    return Cell(source, filename, reads, show, prompt)
+
+
+def _name_cell(prompt: int, text: str) -> str:
+    """The file name of a cell: what Python, warnings, `logging` and `inspect` show of it, everywhere.
+
+    Several cells of one number (of a loop in the notebook, say) have several names, since each name has one
+    source.
+    """
+    if not prompt:
+        return f"<tfcluster-{next(_numbers)}>"
+    known = _names.setdefault(prompt, {})
+    return known.setdefault(text, f"Cell In[{prompt}]" + (f" ({len(known) + 1})" if known else ""))
+
+
+def _running_cell_number(names: dict[str, int], default: int) -> int:
+    """The number of the notebook cell that called us (the shell's own count may be one ahead)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename in names:
+            return names[frame.f_code.co_filename]
+        frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
+    return default
+
+
+@functools.lru_cache(maxsize=256)
+def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
+    """The Python source, the names that it reads, and whether its last value is shown."""
+    if not text.strip():
+        return "", frozenset(), True
+    blank = _leading_blank_lines(text)  # which IPython drops
+    try:
+        source = TransformerManager().transform_cell(text)
+    except SyntaxError as error:
+        error.lineno = None if error.lineno is None else error.lineno + blank
+        raise
+    source = "\n" * (blank - _leading_blank_lines(source)) + source
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are the task's to tell, once
+        try:
+            tree = _check(source)
+        except SyntaxError:
+            if (expanded := _with_automagic(source)) == source:
+                raise
+            source, tree = expanded, _check(expanded)
+    reads = names_read(tree, source).union(*map(_names_in_magic, ast.walk(tree)))
+    return source, frozenset(reads), not _ends_in_semicolon(text)
+
+
+def _with_automagic(source: str) -> str:
+    """The source, in which a single line such as ``cd /tmp``, which is no Python, is a call of a magic."""
+    shell, text = ipython_tracebacks.find_shell(), source.strip()
+    if shell is None or "\n" in text or not shell.automagic:
+        return source
+    padding = source[: len(source) - len(source.lstrip("\n"))]
+    return padding + str(shell.prefilter_manager.prefilter_lines(text))
+
+
+def _leading_blank_lines(text: str) -> int:
+    lines = text.splitlines()
+    return next((i for i, line in enumerate(lines) if line.strip()), len(lines))
+
+
+def _check(source: str) -> ast.Module:
+    """Parse and compile as IPython does: each statement by itself.
+
+    Raises:
+        SyntaxError: Of Python's parser, or of its compiler.
+    """
+    compiler = CachingCompiler()
+    tree = compiler.ast_parse(source, "<cell>")
+    assert isinstance(tree, ast.Module)
+    with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+        for statement in tree.body:
+            compiler(ast.Module([statement], []), "<cell>", "exec")
+    return tree
+
+
+def _names_in_magic(node: ast.AST) -> set[str]:
+    """The names in the text of a translated ``%time f(x)`` or ``!echo $x {y}``."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return set()
+    texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    if node.func.attr in ("system", "getoutput") and texts:
+        return {
+            name for pair in _SHELL_VARIABLE.findall(texts[0]) for name in _IDENTIFIER.findall("".join(pair))
+        }
+    if node.func.attr == "run_line_magic" and len(texts) == 2 and texts[0] in _TIMING_MAGICS:
+        code = re.sub(r"^(\s*-\w+\s*\d*\s+)+", "", texts[1])
+        try:
+            return names_read(ast.parse(code), code)
+        except SyntaxError:
+            return set()
+    return set()
+
+
+def _ends_in_semicolon(text: str) -> bool:
+    """Whether the last token is a semicolon, which keeps IPython from showing the value."""
+    last = ""
+    try:
+        for token in tokenize.generate_tokens(StringIO(text).readline):
+            if token.type == tokenize.OP or token.string.strip():
+                last = token.string if token.type != tokenize.COMMENT else last
+    except (tokenize.TokenError, SyntaxError):  # magics are no Python tokens
+        return text.rstrip().endswith(";")
+    return last == ";"

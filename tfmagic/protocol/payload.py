@@ -1,0 +1,112 @@
+"""What carries the user's data and open files within a message: bytes that nobody unpickles on the way.
+
+Made by `tfmagic.serialization.pickling` and `tfmagic.serialization.tracebacks`, opened by the code that asked
+for them alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+class Handle:
+    """A file descriptor that travels with a message: the sender's, which stays the sender's.
+
+    The receiver gets an `OwnedHandle`.
+    """
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int):
+        self.fd = fd
+
+    def take(self) -> int:
+        """Return a descriptor for the same file, which is the caller's to close."""
+        return os.dup(self.fd)
+
+
+_LOST, _TAKEN = -1, -2  # instead of a descriptor
+
+
+class OwnedHandle(Handle):
+    """A descriptor that closes when nothing refers to the handle any more, unless it was taken."""
+
+    __slots__ = ()
+
+    def take(self) -> int:
+        """Return the descriptor itself; works once.
+
+        Raises:
+            HandleLost: It did not arrive.
+            ValueError: It was taken or closed before.
+        """
+        if self.fd == _LOST:
+            raise HandleLost
+        if self.fd == _TAKEN:
+            raise ValueError("this value was read or dropped before")
+        fd, self.fd = self.fd, _TAKEN
+        return fd
+
+    def close(self, close: Callable[[int], None] = os.close) -> None:
+        """Close the descriptor, unless it was taken."""
+        if self.fd >= 0:
+            close(self.fd)  # bound early: at the interpreter's end the module's names are gone
+            self.fd = _TAKEN
+
+    __del__ = close
+
+
+def lost_handle() -> OwnedHandle:
+    """Return what stands for a descriptor that the system dropped."""
+    return OwnedHandle(_LOST)
+
+
+class HandleLost(OSError):
+    """The system dropped a descriptor on its way, since this process has too many open files."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            errno.EMFILE,
+            "could not be received, since this process has too many open files; close some, or raise the "
+            "limit (ulimit -n) before it starts",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A pickled value: small ones in `data`; big ones in the memory file `handle`.
+
+    `sizes` are the bytes of the pickle stream and of each out-of-band buffer (pickle protocol 5),
+    laid one behind the other in the memory file, each at a multiple of 64 bytes.
+    """
+
+    data: bytes = b""
+    handle: Handle | None = None
+    sizes: tuple[int, ...] = ()
+
+
+def release(packs: Iterable[Packed | None]) -> None:
+    """Close the memory files of values that nothing will read any more."""
+    for packed in packs:
+        if packed is not None and isinstance(packed.handle, OwnedHandle):
+            packed.handle.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PackedError:
+    """An exception of a task on its way to the notebook; see `tfmagic.serialization.tracebacks`.
+
+    `chain` holds the type names and messages of the exception and of what led to it, the last one
+    first; `packed` is None where not even the frames could travel; `line` is that of the cell, or 0.
+    """
+
+    type_name: str
+    message: str
+    text: str
+    packed: Packed | None
+    where: str
+    chain: tuple[tuple[str, str], ...] = ()
+    line: int = 0

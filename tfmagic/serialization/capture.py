@@ -1,0 +1,438 @@
+"""Which notebook variables a cell needs, and their bytes, or a refusal that names each culprit.
+
+    cell ── names ──→ read by it ── minus the tasks' own ──→ pickled one by one, for size, digest
+                                                             and the further names that they need
+         ──→ those that a task does not have in this version ──→ pickled together ──→ Packed
+
+The notebook's namespace is never walked as a whole. Sent values are remembered by digest, so a
+variable travels again only after it changed; a task that mutated its copy meanwhile keeps it.
+Everything here runs on the notebook's main thread, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import hashlib
+import linecache
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from tfmagic.errors import CaptureError
+from tfmagic.protocol.payload import Packed
+from tfmagic.serialization import pickling, refusals
+from tfmagic.serialization.classes import virtual_subclasses
+from tfmagic.serialization.free_names import global_names
+from tfmagic.system.memory import format_bytes
+
+_SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
+_SHELL_PATTERN = re.compile(
+    r"_i*|_i?\d+|_(dh|oh|ih|exit_code)"
+    r"|__(annotations|builtins?|cached|doc|file|IPYTHON|loader|name|package|session|spec)__"  # of any module
+)
+_IMMUTABLE = int | float | complex | str | bytes | bool | None
+_IMMUTABLES = frozenset(get_args(_IMMUTABLE))
+_SMALL_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class TaskNames:
+    """What one task process has: its own names, the version of each name we sent, and sources.
+
+    A pushed name is the task's own from then on: only another push replaces it. `coming` are the names
+    that cells which have not ended yet will assign, by the number of the cell.
+    """
+
+    owned: frozenset[str] = frozenset()
+    coming: dict[int, frozenset[str]] = field(default_factory=dict)
+    pushed: set[str] = field(default_factory=set)
+    sent: dict[str, object] = field(default_factory=dict)
+    sources: set[str] = field(default_factory=set)
+
+    def lacks(self, variable: Variable) -> bool:
+        """Whether a captured variable must be sent to it."""
+        return not self.has_own(variable.name) and (
+            variable.version is None or self.sent.get(variable.name) != variable.version
+        )
+
+    def has_own(self, name: str) -> bool:
+        """Whether the name is the task's, so that the notebook's stays at home."""
+        return name in self.owned or name in self.pushed or any(name in c for c in self.coming.values())
+
+
+class _Identity:
+    """Equal only for the same object, which it keeps alive so that no other can get its id."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What travels to a task: variables, and the text of the notebook cells that their code is from.
+
+    `sources` are (file name, text): AutoGraph and tracebacks in the task read functions' sources.
+    """
+
+    names: tuple[Packed, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A notebook variable as examined for the journey; `problem` says why it cannot go."""
+
+    name: str
+    value: Any
+    version: object
+    size_bytes: int
+    needs: frozenset[str] = frozenset()
+    problem: str = ""
+    files: frozenset[str] = frozenset()
+
+
+def capture(
+    wanted: Iterable[str],
+    pushed: Iterable[str],
+    namespace: Mapping[str, Any],
+    main: Mapping[str, Any],
+    tasks: Mapping[Any, TaskNames],
+    limit_bytes: int,
+    *,
+    known: dict[str, Variable] | None = None,
+) -> dict[Any, Captured]:
+    """Pack, for each task, the variables that it needs and does not have.
+
+    Args:
+        wanted: Names that the cell reads. Those that are not in `namespace` are left to the task.
+        pushed: Names that travel whatever the task has, and whatever their size.
+        namespace: Where names are looked up.
+        main: The notebook's ``__main__``, whose functions and classes are linked by name.
+        tasks: What each task has; updated when everything could be packed.
+        limit_bytes: For all captured variables together.
+        known: The functions and classes that were examined before, by name: they are what they were.
+
+    Raises:
+        CaptureError: Names every variable that cannot travel, with its type and size or reason.
+    """
+    pushed = tuple(dict.fromkeys(pushed))
+    missing = [name for name in pushed if name not in namespace]
+    if missing:
+        raise CaptureError(
+            f"--push names {', '.join(missing)}, which the notebook does not have; nothing was run. "
+            "Assign it first, or check the spelling."
+        )
+    known = {} if known is None else known
+    has = tuple(tasks.values())
+    examine = functools.partial(_examine_known, main=main, limit_bytes=limit_bytes, known=known, tasks=has)
+    variables = _examine({*wanted, *pushed}, pushed, namespace, tasks, examine)
+    lacking = [v for v in variables.values() if v.name in pushed or any(t.lacks(v) for t in tasks.values())]
+    if not lacking:
+        return dict.fromkeys(tasks, Captured())
+    _refuse(lacking, pushed, limit_bytes)
+    return _pack_for_tasks(variables, pushed, main, tasks)
+
+
+def _examine(
+    wanted: set[str],
+    pushed: tuple[str, ...],
+    namespace: Mapping[str, Any],
+    tasks: Mapping[Any, TaskNames],
+    examine: Callable[[str, Any, bool], Variable],
+) -> dict[str, Variable]:
+    """Every variable that must go to some task, those that these need included."""
+    found: dict[str, Variable] = {}
+    queue = sorted(wanted)
+    while queue:
+        name = queue.pop()
+        if name in found or name not in namespace or (_is_shell_name(name) and name not in pushed):
+            continue
+        if name not in pushed and all(t.has_own(name) for t in tasks.values()):
+            continue
+        found[name] = examine(name, namespace[name], name in pushed)
+        queue += found[name].needs
+    return found
+
+
+def _is_shell_name(name: str) -> bool:
+    return name in _SHELL_NAMES or bool(_SHELL_PATTERN.fullmatch(name))
+
+
+def _examine_known(
+    name: str,
+    value: Any,
+    is_pushed: bool,
+    *,
+    main: Mapping[str, Any],
+    limit_bytes: int,
+    known: dict[str, Variable],
+    tasks: tuple[TaskNames, ...],
+) -> Variable:
+    """`_examine_one`, but for a definition that every task has: pickling it takes a millisecond.
+
+    One that must be sent may have been changed in place since, and needs other names then.
+    """
+    if not pickling.is_definition(value):
+        return _examine_one(name, value, main, None if is_pushed else limit_bytes)
+    before = known.get(name)
+    is_same = before is not None and before.version == _version_of(value)
+    if before is not None and is_same and not is_pushed and not any(t.lacks(before) for t in tasks):
+        return before
+    found = _examine_one(name, value, main, None if is_pushed else limit_bytes)
+    if found.version is not None:
+        known[name] = found
+    return found
+
+
+def is_known_to(
+    tasks: Iterable[TaskNames], wanted: Iterable[str], main: Mapping[str, Any], known: Mapping[str, Variable]
+) -> bool:
+    """Whether every task has all that is wanted, as far as that is to be seen without pickling anything."""
+    seen = set(wanted)
+    queue = list(seen)
+    while queue:
+        name = queue.pop()
+        if name not in main or _is_shell_name(name):  # left to the task
+            continue
+        value = main[name]
+        if pickling.is_definition(value):
+            variable = known.get(name)
+            if variable is None or variable.version != _version_of(value):
+                return False
+        elif _is_constant(value):
+            variable = _examine_one(name, value, main, None)
+        else:
+            return False
+        if any(names.lacks(variable) for names in tasks):
+            return False
+        queue += variable.needs - seen
+        seen |= variable.needs
+    return True
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether it is a module, or small and immutable."""
+    return isinstance(value, types.ModuleType) or (
+        type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES
+    )
+
+
+def _version_of(definition: Any) -> object:
+    """A function or class is another one when it is defined anew, or when one of its parts is another one."""
+    parts: list[Any] = [definition]
+    if isinstance(definition, type | types.FunctionType):
+        found = vars(definition).items()
+        parts += [value for name, value in found if name != "__slotnames__"]  # noted by pickle itself
+    if isinstance(definition, types.FunctionType):
+        parts += [definition.__code__, definition.__defaults__, definition.__kwdefaults__]
+        parts += getattr(definition, "registry", {}).values()  # of singledispatch
+    elif isinstance(definition, abc.ABCMeta):
+        parts += virtual_subclasses(definition)
+    return tuple(map(_Identity, parts))
+
+
+def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None) -> Variable:
+    if isinstance(value, types.ModuleType):
+        return Variable(name, value, ("module", value.__name__), 0)
+    if _is_constant(value):
+        return Variable(name, value, (type(value), value), sys.getsizeof(value))
+    needs: set[str] = set()
+
+    def link(other: str) -> bool:
+        if other == name:
+            return False
+        needs.add(other)
+        return True
+
+    try:
+        pickled = pickling.dumps(value, main, link, limit_bytes=limit_bytes)
+    except pickling.TooLarge:
+        return Variable(name, value, None, max(_estimate_bytes(value), limit_bytes or 0), problem="size")
+    except Exception as error:  # the user's own __reduce__ may raise anything
+        return Variable(name, value, None, 0, problem=_describe(error))
+    needs |= _names_read(pickled.functions)
+    files = _files_of(pickled.functions)
+    made = functools.partial(Variable, name, value)
+    if limit_bytes is None:  # pushed: it goes whatever the task has
+        return made(None, pickled.size_bytes, frozenset(needs), files=files)
+    if pickling.is_definition(value):
+        return made(_version_of(value), pickled.size_bytes, frozenset(needs), files=files)
+    digest = hashlib.sha256(pickled.stream)
+    for buffer in pickled.buffers:
+        digest.update(buffer)
+    content = (_Identity(type(value)), digest.digest())
+    return made(content, pickled.size_bytes, frozenset(needs), files=files)
+
+
+def _describe(error: Exception) -> str:
+    reason = " ".join(str(error).split())[:300]
+    if isinstance(error, refusals.StaysHere):
+        return reason
+    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+
+
+def _names_read(functions: Iterable[types.FunctionType]) -> set[str]:
+    """The names that functions of the notebook read there."""
+    return {name for function in functions for name in global_names(function.__code__)}
+
+
+def _files_of(functions: Iterable[types.FunctionType]) -> frozenset[str]:
+    return frozenset(function.__code__.co_filename for function in functions)
+
+
+def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
+    """Raise if something cannot travel."""
+    __tracebackhide__ = True
+    broken = [v for v in variables if v.problem and v.problem != "size"]
+    counted = [v for v in variables if v.name not in pushed and (not v.problem or v.problem == "size")]
+    total = sum(v.size_bytes for v in counted)
+    large = sorted((v for v in counted if v.size_bytes), key=lambda v: -v.size_bytes)
+    large = large if total > limit_bytes else []
+    if not broken and not large:
+        return
+    lines = ["these notebook variables cannot travel to the tasks; nothing was run:"]
+    lines += [f"  {v.name} ({_type_name(v.value)}): {v.problem}" for v in broken]
+    if large:
+        sign = "more than " if any(v.problem == "size" for v in large) else ""
+        lines += [f"  {v.name} ({_type_name(v.value)}): {format_bytes(v.size_bytes)}" for v in large[:20]]
+        lines.append(
+            f"  in all {sign}{format_bytes(total)}, above max_capture_bytes ({format_bytes(limit_bytes)})"
+        )
+    if broken:
+        lines.append("Create them inside the cell, so that each task makes its own.")
+    if large:
+        names = ",".join(v.name for v in large[:3])
+        lines.append(
+            f"Load the data inside the cell, or send it on purpose with --push {names}, or raise "
+            "the limit with %config TFCluster.max_capture_bytes."
+        )
+    raise CaptureError("\n".join(lines))
+
+
+def _pack_for_tasks(
+    variables: Mapping[str, Variable],
+    pushed: tuple[str, ...],
+    main: Mapping[str, Any],
+    tasks: Mapping[Any, TaskNames],
+) -> dict[Any, Captured]:
+    """One pickle for each different set of missing names, so that objects they share stay shared."""
+    missing = {}
+    for task, has in tasks.items():
+        missing[task] = frozenset(name for name, v in variables.items() if name in pushed or has.lacks(v))
+    packs = {names: _pack(names, variables, main) for names in set(missing.values())}
+    for task, names in missing.items():
+        tasks[task].sent.update({name: variables[name].version for name in names})
+        tasks[task].pushed.update(pushed)
+    captured = {}
+    for task, names in missing.items():
+        files = {file for name in names for file in variables[name].files} - tasks[task].sources
+        tasks[task].sources |= files
+        captured[task] = Captured(packs[names], sources_of(files))
+    return captured
+
+
+_on_disk: set[str] = set()  # files that have been found there: a module's functions are called often
+
+
+def sources_of(files: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """The text of those files that exist only in this process' memory, as notebook cells do."""
+    if not files:
+        return ()
+    _on_disk.update(file for file in files if file not in _on_disk and os.path.exists(file))
+    texts = ((file, "".join(linecache.getlines(file))) for file in sorted(set(files) - _on_disk))
+    return tuple((file, text) for file, text in texts if text)
+
+
+def _pack(
+    names: frozenset[str], variables: Mapping[str, Variable], main: Mapping[str, Any]
+) -> tuple[Packed, ...]:
+    """Definitions first, then data: unpickling an instance may run its class' code, which finds the
+    modules, functions and constants that it uses in the task by then."""
+    definitions = {name for name in names if _is_definition(variables[name].value)}
+    packs = []
+    for part in (definitions, names - definitions):
+
+        def linkable(name: str, part: Iterable[str] = part) -> bool:  # what the task has by then
+            return name in variables and name not in part
+
+        values = {name: variables[name].value for name in sorted(part)}
+        if values:
+            packs.append(pickling.pack(pickling.dump_names(values, main, linkable)))
+    return tuple(packs)
+
+
+def _is_definition(value: Any) -> bool:
+    return isinstance(value, types.ModuleType | _IMMUTABLE) or pickling.is_definition(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCall:
+    """A call on its way: the names that it needs on the task, and the files that its functions are from."""
+
+    packed: Packed
+    needs: frozenset[str]
+    files: frozenset[str]
+
+
+def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
+    """Pack (function, args, kwargs).
+
+    Raises:
+        CaptureError: Says what in it cannot be pickled.
+    """
+    __tracebackhide__ = True
+    needs: set[str] = set()
+
+    def link(name: str) -> bool:
+        needs.add(name)
+        return True
+
+    try:
+        pickled = pickling.dumps(call, main, link)
+        packed = pickling.pack(pickled)
+    except Exception as error:  # the user's own __reduce__ may raise anything
+        error.__traceback__ = pickling.frames_below(error.__traceback__)
+        function, args, kwargs = call
+        parts = {"the function": function, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
+        for label, part in parts.items():
+            problem = _problem_of(part, main)
+            if problem:
+                raise CaptureError(
+                    f"{label} ({_type_name(part)}) cannot travel to the tasks: {problem}; nothing was "
+                    "run. Create it inside the function, so that each task makes its own."
+                ) from error
+        raise CaptureError(f"the call cannot travel to the tasks: {error}; nothing was run") from error
+    return PackedCall(packed, frozenset(needs | _names_read(pickled.functions)), _files_of(pickled.functions))
+
+
+def _problem_of(value: Any, main: Mapping[str, Any]) -> str:
+    try:
+        pickling.dumps(value, main, lambda name: True)
+    except Exception as error:  # the user's own __reduce__ may raise anything
+        return _describe(error)
+    return ""
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__qualname__
+
+
+def _estimate_bytes(value: Any) -> int:
+    """How large a value is about, without looking inside more than its own attributes."""
+    for attribute in ("nbytes", "memory_usage"):
+        size = getattr(value, attribute, None)
+        if isinstance(size, int):
+            return size
+    return sys.getsizeof(value)

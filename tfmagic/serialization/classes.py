@@ -1,0 +1,280 @@
+"""Classes, enums and type variables by their value: see `tfmagic.serialization.definitions`, which alone uses
+this.
+
+    class ──→ an empty class of the same metaclass, bases and slots + what its namespace holds
+    enum  ──→ its members as they are, without a call of the user's code + what else its namespace holds
+
+Making one runs no code of the user's: no ``__init_subclass__``, no metaclass, no ``__new__`` of an enum; what
+these have done is part of what travels. What is sent again is the same object where it arrives: each class
+and each type variable has an id that travels.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import enum
+import sys
+import types
+import typing
+import uuid
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tfmagic.serialization import test_case_pickling
+
+Reduced = tuple[Any, ...]
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # flags of CPython's types: made by a class statement; frozen
+_OF_ENUMS = {"_member_names_", "_member_map_", "_value2member_map_", "_member_type_", "_value_repr_"} | {
+    "_use_args_", "_new_member_", "_generate_next_value_", "_flag_mask_", "_singles_mask_", "_all_bits_",
+    "_inverted_", "_boundary_", "_order_", "_ignore_", "_hashable_values_", "_unhashable_values_",
+    "_unhashable_values_map_", "__new__",
+}  # fmt: skip
+_OF_MEMBERS = {"_name_", "_value_", "__objclass__", "_sort_order_", "_inverted_"}
+TYPE_VARIABLES = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple, typing.NewType)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counting:
+    """Says whether the functions that follow in a pickle count as used."""
+
+    on: bool
+
+
+def is_made_by_statement(cls: type) -> bool:
+    """Return whether it is a class that Python code has made."""
+    return bool(cls.__flags__ & _HEAP_TYPE)
+
+
+def reduce_class(cls: Any) -> Reduced:
+    """Return how `pickle` makes a class anew."""
+    space = {name: value for name, value in vars(cls).items() if not _is_made_by_python(cls, name, value)}
+    first = {name: space.pop(name) for name in ("__module__", "__qualname__", "__slots__") if name in space}
+    first.setdefault("__qualname__", cls.__qualname__)
+    made = (_id_of(cls), type(cls), cls.__name__, cls.__bases__, first)
+    if issubclass(cls, enum.Enum):
+        return _reduce_enum(cls, made, space)
+    counted, others = _split_members(cls, space)
+    rest = (Counting(False), others, Counting(True)) if others else ()
+    return _make_class, made, (counted, virtual_subclasses(cls), {}, *rest), None, None, fill_class
+
+
+def _reduce_enum(cls: Any, made: Reduced, space: dict[str, Any]) -> Reduced:
+    members = dict(cls.__members__)
+    space = {name: value for name, value in space.items() if name not in _OF_ENUMS and name not in members}
+    raws = [(name, _raw_of(member), member._value_) for name, member in members.items()]
+    own = {
+        name: {key: value for key, value in vars(member).items() if key not in _OF_MEMBERS}
+        for name, member in members.items()
+    }
+    boundary = getattr(cls, "_boundary_", None)
+    return _make_enum, (*made, raws, boundary), (space, virtual_subclasses(cls), own), None, None, fill_class
+
+
+def _split_members(cls: type, space: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The members of which a task needs what they use, and the others: the tests of a test case."""
+    travel = set(map(id, test_case_pickling.members_that_travel(cls)))
+    counted = {name: value for name, value in space.items() if id(value) in travel}
+    return counted, {name: value for name, value in space.items() if name not in counted}
+
+
+def _is_made_by_python(cls: type, name: str, value: object) -> bool:
+    """Whether an entry of a class' namespace is there again in every class that is made as this one."""
+    if name in ("__weakref__", "__dict__", "__slotnames__", "_abc_impl"):
+        return True
+    is_slot = isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType)
+    return is_slot and value.__objclass__ is cls  # type: ignore[attr-defined]  # of both kinds
+
+
+def virtual_subclasses(cls: type) -> list[type]:
+    """Return the classes that were registered with an abstract class; none for another class."""
+    if not isinstance(cls, abc.ABCMeta):
+        return []
+    registry = abc._get_dump(cls)[0]  # type: ignore[attr-defined]  # private, and there since Python 3.7
+    return [found for reference in registry if (found := reference()) is not None]
+
+
+def _raw_of(member: Any) -> tuple[Any, ...]:
+    """What the data type that an enum's member also is, such as int, makes it from."""
+    kind = type(member)._member_type_
+    if kind is object:
+        return ()
+    if hasattr(kind, "__getnewargs__"):
+        return tuple(kind.__getnewargs__(member))
+    reduced: Any = kind.__reduce__(member) if kind.__reduce__ is not object.__reduce__ else ()
+    return tuple(reduced[1]) if len(reduced) > 1 else ()
+
+
+# ---- ids that travel ----------------------------------------------------------------------------
+
+_ids: dict[int, tuple[weakref.ref[Any], str]] = {}  # by the object's own id; a class may not be hashable
+_known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+
+
+def _id_of(obj: Any) -> str:
+    """The id by which a class or type variable is known in every process that has it."""
+    reference, number = _ids.get(id(obj), (lambda: None, ""))
+    if reference() is not obj:
+        number = uuid.uuid4().hex
+        _remember(number, obj)
+    return number
+
+
+def _remember(number: str, obj: Any) -> None:
+    address = id(obj)
+    _ids[address] = (weakref.ref(obj, lambda _: _ids.pop(address, None)), number)
+    _known[number] = obj
+
+
+# ---- how classes are made ------------------------------------------------------------------------
+
+_unfilled: set[int] = set()  # ids of classes that have been made and not filled yet
+
+
+def _make_class(
+    number: str, metaclass: Any, name: str, bases: tuple[type, ...], first: dict[str, Any]
+) -> Any:
+    """An empty class, or the one that has come before."""
+    if (found := _known.get(number)) is not None:
+        return found
+    # a metaclass of the user's has done its work; ABCMeta's and those in C set up what a class needs
+    maker: Any = next(m for m in metaclass.__mro__ if m is abc.ABCMeta or not m.__flags__ & _HEAP_TYPE)
+    with _without_init_subclass(bases):
+        return _made(number, maker.__new__(metaclass, name, bases, dict(first)))
+
+
+def _made(number: str, cls: Any) -> Any:
+    _remember(number, cls)
+    _unfilled.add(id(cls))
+    return cls
+
+
+class _RawMember:
+    """What a member of an enum is made from: arguments of its data type, and its value."""
+
+    def __init__(self, raw: tuple[Any, ...], value: Any):
+        self.raw, self.value = raw, value
+
+
+def _new_member(cls: Any, *found: Any) -> Any:
+    given: Any = found
+    while isinstance(given, tuple):  # enum wraps it once more for enums of tuples
+        (given,) = given
+    kind = cls._member_type_
+    member = kind.__new__(cls, *given.raw) if kind is not object else object.__new__(cls)
+    member._value_ = given.value
+    return member
+
+
+def _make_enum(
+    number: str,
+    metaclass: Any,
+    name: str,
+    bases: tuple[type, ...],
+    first: dict[str, Any],
+    raws: list[tuple[str, tuple[Any, ...], Any]],
+    boundary: Any,
+) -> Any:
+    """An enum that has its members already, or the one that has come before."""
+    if (found := _known.get(number)) is not None:
+        return found
+    space: Any = enum.EnumMeta.__prepare__(name, bases)
+    for key, value in first.items():
+        space[key] = value
+    space["__new__"] = _new_member
+    for member, raw, value in raws:
+        space[member] = _RawMember(raw, value)
+    keywords = {} if boundary is None else {"boundary": boundary}
+    with _without_init_subclass(bases):
+        cls: Any = enum.EnumMeta.__new__(metaclass, name, bases, space, **keywords)
+    if "__new_member__" in vars(cls):
+        type.__delattr__(cls, "__new_member__")
+    return _made(number, cls)
+
+
+def fill_class(cls: Any, state: tuple[Any, ...]) -> None:
+    """Give a class what its namespace holds, whether or not it has been here before."""
+    counted, registered, own, *rest = state
+    _unfilled.discard(id(cls))
+    for space in (counted, *rest):
+        for name, value in (space or {}).items():
+            type.__setattr__(cls, name, value)
+            if type(value) is property:
+                value.__set_name__(cls, name)  # type: ignore[attr-defined]  # for its messages
+    for subclass in registered:
+        cls.register(subclass)
+    for name, attributes in own.items():
+        vars(cls.__members__[name]).update(attributes)
+
+
+def fill_new_class(cls: Any, state: tuple[Any, ...]) -> None:
+    """Give a class what its namespace holds, unless it has been here before."""
+    if id(cls) in _unfilled:
+        fill_class(cls, state)
+
+
+@contextlib.contextmanager
+def _without_init_subclass(bases: Iterable[Any]) -> Iterator[None]:
+    """Let no base's ``__init_subclass__`` run: it has, where the class was defined."""
+    owners = {cls for base in bases for cls in base.__mro__ if "__init_subclass__" in vars(cls)}
+    changed = {
+        cls: vars(cls)["__init_subclass__"]
+        for cls in owners
+        if cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE_TYPE
+    }
+    try:
+        for cls in changed:
+            type.__setattr__(cls, "__init_subclass__", classmethod(lambda cls, **_: None))
+        yield
+    finally:
+        for cls, own in changed.items():
+            type.__setattr__(cls, "__init_subclass__", own)
+
+
+# ---- type variables -----------------------------------------------------------------------------
+
+
+def reduce_type_variable(variable: Any) -> Reduced | None:
+    module, name = variable.__module__, variable.__name__
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is variable:
+        return None
+    args: tuple[Any, ...] = ()
+    options: dict[str, Any] = {}
+    if isinstance(variable, typing.TypeVar):
+        args = variable.__constraints__
+        names = {"bound": "__bound__", "covariant": "__covariant__", "contravariant": "__contravariant__"}
+        options = {option: getattr(variable, name) for option, name in names.items()}
+        if getattr(variable, "__infer_variance__", False):
+            options["infer_variance"] = True
+    elif isinstance(variable, typing.NewType):
+        args = (variable.__supertype__,)
+    if getattr(variable, "has_default", bool)():  # from Python 3.13 on
+        options["default"] = variable.__default__
+    return _make_type_variable, (_id_of(variable), type(variable), name, args, options, module)
+
+
+def _make_type_variable(
+    number: str, kind: Any, name: str, args: tuple[Any, ...], options: dict[str, Any], module: str
+) -> Any:
+    if (found := _known.get(number)) is not None:
+        return found
+    made = kind(name, *args, **options)
+    made.__module__ = module
+    _remember(number, made)
+    return made
+
+
+# ---- what dataclasses knows by identity ---------------------------------------------------------
+
+_SENTINELS = {
+    id(getattr(dataclasses, name)): name
+    for name in ("_FIELD", "_FIELD_CLASSVAR", "_FIELD_INITVAR", "MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")
+}
+SENTINEL_TYPES = tuple(type(getattr(dataclasses, name)) for name in _SENTINELS.values())
+
+
+def reduce_sentinel(sentinel: Any) -> Reduced:
+    """Return how `pickle` finds one of the markers of `dataclasses`."""
+    return getattr, (dataclasses, _SENTINELS[id(sentinel)])

@@ -1,0 +1,262 @@
+"""Functions, classes and type variables by their value, for a process that cannot import them.
+
+    function ──→ its code + where it finds its globals + what it closes over, its defaults, its attributes
+    class    ──→ see `tfmagic.serialization.classes`
+    what a decorator of `functools` makes ──→ the function in it, decorated anew
+
+Each is made in two steps, so that what refers to itself can be made at all: first the empty thing, which
+pickle remembers, then what it holds.
+
+A function of the notebook finds its globals by name in the ``__main__`` where it lands, one of a module in
+that module. A function of any other namespace takes along those globals that it reads. `ByValue.functions`
+are the functions of the notebook that one pickle has met: what they read must be sent, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import marshal
+import sys
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfmagic.serialization import classes
+from tfmagic.serialization.classes import TYPE_VARIABLES, Counting
+from tfmagic.serialization.free_names import global_names
+
+Reduced = tuple[Any, ...]
+_FUNCTION_ATTRIBUTES = (
+    "__module__", "__qualname__", "__doc__", "__defaults__", "__kwdefaults__", "__annotations__",
+    "__type_params__",  # from Python 3.12 on
+)  # fmt: skip
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+_SINGLE_DISPATCH = frozenset({"registry", "dispatch", "register", "_clear_cache"})
+
+
+def is_importable(obj: Any) -> bool:
+    """Return whether a function or class is what its module has under its name."""
+    return is_found(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", ""))
+
+
+def is_found(obj: Any, module: str | None, path: str) -> bool:
+    """Return whether `obj` is what a loaded module, that can be imported, has under a dotted name."""
+    return module not in (None, "__main__") and _under(sys.modules.get(str(module)), path) is obj
+
+
+def find(module: str, path: str) -> Any:
+    """Return what a module, which is imported, has under a dotted name; None where it has nothing."""
+    return _under(import_module(module), path)
+
+
+def _under(found: Any, path: str) -> Any:
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def is_definition(value: object) -> bool:
+    """Return whether it is what a ``def``, a ``class`` or a decorator makes, and stays what it is."""
+    return isinstance(value, type | types.FunctionType | _LRU_CACHE) or type(value) in TYPE_VARIABLES
+
+
+class ByValue:
+    """Reduces the definitions that one pickle meets.
+
+    Attributes:
+        functions: The functions of `main` that it has met.
+    """
+
+    def __init__(self, main: Mapping[str, Any]):
+        self.functions: list[types.FunctionType] = []
+        self._main = main
+        self._cells: set[int] = set()
+        self._globals: dict[int, tuple[object, dict[str, Any]]] = {}
+        self._counts = True
+
+    def reduce(self, obj: Any) -> Reduced | None:
+        """Return how `pickle` makes `obj` anew; None where this module has no way of its own for it."""
+        if isinstance(obj, type):
+            return classes.reduce_class(obj) if classes.is_made_by_statement(obj) else None
+        if isinstance(obj, types.FunctionType):
+            return self._reduce_function(obj)
+        if isinstance(obj, types.CellType):
+            return self._reduce_cell(obj)
+        if isinstance(obj, Counting):
+            self._counts = obj.on
+            return same, (None,)
+        if isinstance(obj, BaseException):
+            return _reduce_exception(obj)
+        reducer = _REDUCERS.get(type(obj))
+        return None if reducer is None else reducer(obj)
+
+    # -- functions --
+
+    def _reduce_function(self, function: types.FunctionType) -> Reduced:
+        own = vars(function)
+        if own.keys() >= _SINGLE_DISPATCH:
+            return _reduce_single_dispatch(function)
+        names = function.__globals__
+        home: Any = MAIN
+        taken: dict[str, Any] = {}
+        if names is self._main:
+            if self._counts:
+                self.functions.append(function)
+        elif _is_of_module(names):
+            home = names["__name__"]
+        else:
+            home = self._globals.setdefault(id(names), (names, {}))[1]
+            taken = {name: names[name] for name in sorted(global_names(function.__code__)) if name in names}
+            taken["__name__"] = names.get("__name__", "__main__")
+        cells = function.__closure__ or ()
+        self._cells.update(map(id, cells))  # which the function fills
+        attributes = {
+            name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES if hasattr(function, name)
+        }
+        state = ([_contents(cell) for cell in cells], attributes, own, taken)
+        code = marshal.dumps(function.__code__)
+        return _make_function, (code, home, function.__name__, cells), state, None, None, _fill_function
+
+    def _reduce_cell(self, cell: types.CellType) -> Reduced:
+        if id(cell) in self._cells:
+            return (_make_cell, ())
+        return _make_cell, (), _contents(cell), None, None, _fill_cell
+
+
+class _Main:
+    """Stands for the ``__main__`` namespace of the process that unpickles."""
+
+
+MAIN = _Main()
+
+
+def _is_of_module(names: dict[str, Any]) -> bool:
+    """Whether these are the globals of a module that another process can import."""
+    name = names.get("__name__", "__main__")
+    return name != "__main__" and getattr(sys.modules.get(name), "__dict__", None) is names
+
+
+def _contents(cell: types.CellType) -> tuple[Any, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:  # nothing has been assigned yet
+        return ()
+
+
+# ---- how they are made --------------------------------------------------------------------------
+
+
+def import_module(name: str) -> types.ModuleType:
+    """Import a module that travels by its name."""
+    return importlib.import_module(name)
+
+
+def same(value: Any) -> Any:
+    """Return what it is given: what travels in place of something else is made so."""
+    return value
+
+
+def _make_cell() -> types.CellType:
+    return types.CellType()
+
+
+def _fill_cell(cell: types.CellType, contents: tuple[Any, ...]) -> None:
+    if contents:
+        (cell.cell_contents,) = contents
+
+
+def _make_function(code: bytes, home: Any, name: str, cells: tuple[types.CellType, ...]) -> Any:
+    names = vars(import_module(home)) if isinstance(home, str) else home
+    return types.FunctionType(marshal.loads(code), names, name, None, cells or None)
+
+
+def _fill_function(function: Any, state: tuple[Any, ...]) -> None:
+    contents, attributes, own, taken = state
+    for cell, content in zip(function.__closure__ or (), contents, strict=True):
+        _fill_cell(cell, content)
+    for name, value in attributes.items():
+        setattr(function, name, value)
+    function.__dict__.update(own)
+    function.__globals__.update(taken)
+
+
+# ---- what decorators make -----------------------------------------------------------------------
+
+
+def _reduce_single_dispatch(function: Any) -> Reduced:
+    others = [(cls, found) for cls, found in function.registry.items() if cls is not object]
+    return _make_single_dispatch, (function.registry[object], others)
+
+
+def _make_single_dispatch(default: Any, others: list[tuple[type, Any]]) -> Any:
+    made = functools.singledispatch(default)
+    for cls, function in others:
+        made.register(cls, function)
+    return made
+
+
+def _reduce_lru_cache(cache: Any) -> Reduced:
+    if is_importable(cache):
+        return find, (cache.__module__, cache.__qualname__)
+    made = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters"}
+    own = {name: value for name, value in vars(cache).items() if name not in made}
+    return _make_lru_cache, (cache.__wrapped__, cache.cache_parameters()), own or None
+
+
+def _make_lru_cache(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _reduce_cached_property(found: Any) -> Reduced:
+    return _make_cached_property, (found.func, found.attrname)
+
+
+def _make_cached_property(function: Any, name: str | None) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _reduce_method(method: Any) -> Reduced:
+    whose, name = method.__self__, method.__name__
+    if getattr(whose, name, None) == method:
+        return getattr, (whose, name)
+    return types.MethodType, (method.__func__, whose)
+
+
+def _reduce_exception(error: BaseException) -> Reduced | None:
+    """By its parts: a constructor of the user's need not take what `args` holds, as its message shows."""
+    cls: Any = type(error)
+    inherits = cls.__reduce__ is BaseException.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
+    if (
+        not inherits
+        or isinstance(cls.__new__, types.FunctionType)
+        or type(cls.__init__) is not types.FunctionType
+    ):
+        return None
+    return _make_exception, (cls, error.args), vars(error) or None
+
+
+def _make_exception(cls: Any, args: tuple[Any, ...]) -> BaseException:
+    made: BaseException = cls.__new__(cls, *args)
+    made.args = args
+    return made
+
+
+_Reducer = Callable[[Any], Reduced | None]
+_REDUCERS: dict[type, _Reducer] = {
+    _LRU_CACHE: _reduce_lru_cache,
+    functools.cached_property: _reduce_cached_property,
+    property: lambda p: (property, (p.fget, p.fset, p.fdel, p.__doc__)),
+    classmethod: lambda m: (classmethod, (m.__func__,)),
+    staticmethod: lambda m: (staticmethod, (m.__func__,)),
+    types.MethodType: _reduce_method,
+    types.MappingProxyType: lambda proxy: (types.MappingProxyType, (dict(proxy),)),
+    weakref.WeakKeyDictionary: lambda found: (weakref.WeakKeyDictionary, (dict(found),)),
+    weakref.WeakValueDictionary: lambda found: (weakref.WeakValueDictionary, (dict(found),)),
+    weakref.WeakSet: lambda found: (weakref.WeakSet, (list(found),)),
+    **dict.fromkeys(TYPE_VARIABLES, classes.reduce_type_variable),
+    **dict.fromkeys(classes.SENTINEL_TYPES, classes.reduce_sentinel),
+}

@@ -1,0 +1,242 @@
+"""An exception object on its way to the notebook: whole, made of its parts, or what of it can travel.
+
+An object travels if it survives the whole round trip on its task, within a time limit: the same class, the
+same message. A class whose constructor does not take what `args` hold is rebuilt from its parts. An argument
+or attribute that cannot travel is replaced by its text (`RemoteLocal`), and a note names it.
+
+Attributes of an exception are read and set past its class (`own`, `of_python`, `put`): the class may raise
+whatever it likes for each of them. Used by `tfmagic.serialization.tracebacks`, on both sides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfmagic.protocol.payload import Packed
+from tfmagic.serialization import frame_variables, pickling, time_limits
+
+MAX_SHOWN = 100_000  # characters of a message that the notebook shows: half of what a saved cell may have
+_MAX_OBJECT_BYTES = 1 << 24  # a pickled exception: what is larger is data, and stays on its task
+_TEXT_S, _OBJECT_S = 0.5, 1.0  # for a value, and for a whole exception, to be pickled and unpickled
+_STAYS = (io.IOBase, type(threading.Lock()), type(threading.RLock()))  # dill would make new ones
+_LEFT_BEHIND = (  # notes travel by themselves; what AutoGraph notes holds graphs and frames
+    "__notes__",
+    "ag_error_metadata",
+    "ag_pass_through",
+    "_pre_traceback_",
+)
+_READ_BY_ALL = ("__traceback__", "__cause__", "__context__", "__suppress_context__", "__notes__")
+
+Linkable = Callable[[str], bool]
+
+
+# ---- attributes, whatever the class does with them ------------------------------------------------
+
+
+def of_python(error: BaseException, name: str) -> Any:
+    """An attribute of Python's own, whatever the class has made of the name."""
+    return getattr(BaseException, name).__get__(error)
+
+
+def own(error: BaseException) -> dict[str, Any]:
+    """Return the attributes that an exception has itself, whatever its class does with attributes."""
+    found = BaseException.__dict__["__dict__"].__get__(error)
+    return found if isinstance(found, dict) else {}
+
+
+def put(error: BaseException, name: str, value: Any) -> None:
+    """Set an attribute of Python's own, also where the class forbids it."""
+    BaseException.__setattr__(error, name, value)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note, also where the class forbids attributes."""
+    with contextlib.suppress(Exception):  # a class that makes even this raise
+        notes = notes_of(error)
+        put(error, "__notes__", [*notes, note])
+
+
+def notes_of(error: BaseException) -> list[Any]:
+    """Return the notes of an exception, whatever its class does with attributes."""
+    notes = own(error).get("__notes__")
+    return notes if isinstance(notes, list) else []
+
+
+def can_be_shown(error: Any) -> bool:
+    """Whether Python and IPython can read what they need of it; IPython would show nothing at all."""
+    if not issubclass(type(error), BaseException):
+        return False
+    try:
+        put(error, "__notes__", notes_of(error))  # it will have some
+        isinstance(error, BaseExceptionGroup)  # reads `__class__`
+        for name in _READ_BY_ALL:
+            getattr(error, name)
+    except Exception:  # of its `__getattribute__`, or of a property
+        return False
+    return True
+
+
+# ---- on the task --------------------------------------------------------------------------------
+
+
+def clip(text: str, limit: int) -> str:
+    """The beginning and the end of a long text."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}\n... {len(text) - limit} characters left out ...\n{text[-limit // 2 :]}"
+
+
+def pack_object(
+    error: BaseException, message: str, main: Mapping[str, Any], linkable: Linkable
+) -> tuple[bytes | None, list[str]]:
+    """The exception object, if it survives the round trip here, and notes on what of it does not."""
+    attributes = own(error)
+    noted = {name: attributes.pop(name) for name in _LEFT_BEHIND if name in attributes}
+    try:
+        for make in (_whole, _from_parts, _reduced):
+            try:
+                value, stayed = make(error, main, linkable)
+                if value is not None:
+                    trip = functools.partial(_round_trip, value, error, message, main, linkable)
+                    return time_limits.call(trip, _OBJECT_S), stayed
+            except time_limits.TookTooLong:
+                return None, []
+            except Exception:  # the class' own pickling may raise anything; the parts may do
+                continue
+        return None, []
+    finally:
+        attributes.update(noted)
+
+
+def _round_trip(
+    value: Any, error: BaseException, message: str, main: Mapping[str, Any], linkable: Linkable
+) -> bytes:
+    again, stream = _there_and_back(value, main, linkable)
+    again = unwrap(again)
+    if type(again).__qualname__ != type(error).__qualname__:
+        raise TypeError("it came back as something else")
+    text = str(again)
+    is_same = text == message if len(message) <= MAX_SHOWN else len(text) <= 2 * MAX_SHOWN
+    if not is_same:
+        raise TypeError("it came back with another message")
+    return stream
+
+
+def _there_and_back(value: Any, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, bytes]:
+    """Pickle and unpickle a value as on its way to the notebook; the copy and the pickle."""
+    stream, buffers, _ = pickling.dumps(
+        value, main, linkable, for_notebook=True, limit_bytes=_MAX_OBJECT_BYTES, refuse=_STAYS
+    )
+    if buffers:  # an exception that carries big arrays travels without them
+        raise ValueError("it carries large arrays")
+    return pickling.loads(Packed(data=stream), main), stream
+
+
+def _whole(error: BaseException, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, list[str]]:
+    """The exception as its class pickles it."""
+    return error, []
+
+
+def _from_parts(error: BaseException, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, list[str]]:
+    """Class, arguments and attributes, for a class that only has an odd constructor."""
+    return _parts_of(error), []
+
+
+def _parts_of(error: BaseException) -> tuple[type, tuple[Any, ...], dict[str, Any]] | None:
+    cls = type(error)
+    builtin = _nearest_builtin(cls)
+    if cls.__reduce__ is not builtin.__reduce__ or cls.__reduce_ex__ is not object.__reduce_ex__:
+        return None  # a class that pickles itself, and does it wrong
+    reduced = builtin.__reduce__(error)
+    attributes: Any = reduced[2] if len(reduced) > 2 else None
+    return (cls, tuple(reduced[1]), dict(attributes or {}))
+
+
+def _reduced(error: BaseException, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, list[str]]:
+    """The parts of an exception, with the texts of those that cannot travel, and a note that names these."""
+    parts = _parts_of(error)
+    if parts is None:
+        return None, []
+    cls, args, attributes = parts
+    places = [*range(len(args)), *attributes]
+    kept, stayed = _those_that_travel(
+        dict(zip(places, [*args, *attributes.values()], strict=True)), main, linkable
+    )
+    for place, value in stayed.items():
+        kept[place] = frame_variables.stand_in(value)
+    made = (cls, tuple(kept[i] for i in range(len(args))), {name: kept[name] for name in attributes})
+    return made, _note_of_stayed(stayed)
+
+
+def pack_attributes(
+    error: BaseException, main: Mapping[str, Any], linkable: Linkable
+) -> tuple[bytes | None, list[str]]:
+    """The attributes of an exception that does not travel itself, and a note on those that do not either."""
+    attributes = {name: value for name, value in own(error).items() if name not in _LEFT_BEHIND}
+    kept, stayed = _those_that_travel(attributes, main, linkable)
+    try:
+        return time_limits.call(lambda: _there_and_back(kept, main, linkable)[1], _OBJECT_S), _note_of_stayed(
+            stayed
+        )
+    except BaseException:  # together they are too large, or the user's own pickling did something odd
+        return None, []
+
+
+def _those_that_travel(
+    values: Mapping[Any, Any], main: Mapping[str, Any], linkable: Linkable
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Part values into those that survive the round trip, long texts clipped, and the others."""
+    trials = [functools.partial(_there_and_back, value, main, linkable) for value in values.values()]
+    results = time_limits.call_each(trials, _TEXT_S, _OBJECT_S)
+    kept: dict[Any, Any] = {}
+    stayed: dict[Any, Any] = {}
+    for (name, value), result in zip(values.items(), results, strict=True):
+        if type(value) is str:
+            kept[name] = clip(value, MAX_SHOWN)
+        elif result.error is None:
+            kept[name] = value
+        else:
+            stayed[name] = value
+    return kept, stayed
+
+
+def _note_of_stayed(stayed: Mapping[Any, Any]) -> list[str]:
+    """Name what is not there: attributes by name, arguments by place."""
+    names = [
+        f"{f'args[{name}]' if isinstance(name, int) else f'.{name}'} ({type(value).__qualname__})"
+        for name, value in stayed.items()
+    ]
+    return [f"stayed on the task, since it cannot travel: {', '.join(names)}"] if names else []
+
+
+def _nearest_builtin(cls: type) -> Any:
+    return next(c for c in cls.__mro__ if c.__module__ == "builtins")
+
+
+# ---- in the notebook ----------------------------------------------------------------------------
+
+
+def unwrap(value: Any) -> Any:
+    """The exception itself, or what its parts make."""
+    if not isinstance(value, tuple):
+        return value
+    cls, args, attributes = value
+    builtin = _nearest_builtin(cls)
+    error = builtin.__new__(cls, *args)
+    builtin.__init__(error, *args)
+    own(error).update(attributes)
+    return error
+
+
+def give_attributes(error: BaseException, data: bytes | None, main: Mapping[str, Any]) -> BaseException:
+    """Give a stand-in the attributes that have travelled, but for those that it has."""
+    if data is not None:
+        with contextlib.suppress(Exception):  # a foreign class did something odd, or needs TensorFlow
+            for name, value in pickling.loads(Packed(data=data), main, import_tensorflow=False).items():
+                own(error).setdefault(name, value)
+    return error

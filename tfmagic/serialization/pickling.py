@@ -1,0 +1,453 @@
+"""User values to bytes and back, on both sides of the wire.
+
+    value ── dill ──→ pickle stream + raw buffers (protocol 5) ──→ Packed
+             │ names that the other side has are linked, not copied
+             │ TensorFlow tensors become numpy arrays on their way to the notebook
+
+Plain data, arrays and functions go through Python's own pickler, which is ten times as fast as dill's, which
+is written in Python. Whatever it meets beside those, dill takes over.
+
+Small values travel in the message. From 64 KiB on stream and buffers lie in a memory file whose
+descriptor travels instead: one copy on the way in, none on the way out, and nothing to clean up if
+either side dies.
+
+A notebook's functions find their globals by name in whatever ``__main__`` they land in, and a class
+that both sides have is linked by its name, so that ``isinstance`` and ``except`` hold across.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import functools
+import io
+import mmap
+import os
+import pickle
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from typing import Any, NamedTuple
+
+import dill
+
+from tfmagic.errors import CaptureError
+from tfmagic.protocol.payload import OwnedHandle, Packed
+from tfmagic.serialization import (
+    absl_flags,
+    classes,
+    definitions,
+    refusals,
+    tensorflow_values,
+    test_case_pickling,
+)
+from tfmagic.serialization.definitions import ByValue
+
+_IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
+_MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+_ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
+HEAVY_ROOTS = tensorflow_values.ROOTS
+
+
+class TooLarge(Exception):
+    """The pickle grew over its limit."""
+
+
+class NeedsTensorFlow(Exception):
+    """Unpickling would import TensorFlow into a process that has not imported it."""
+
+
+class _Sink(io.RawIOBase):
+    """Collects a pickle stream and stops it at a limit, before anything is copied."""
+
+    def __init__(self, limit_bytes: int | None):
+        self.chunks: list[bytes] = []
+        self.size_bytes = 0
+        self.limit_bytes = limit_bytes
+
+    def add(self, size_bytes: int) -> None:
+        self.check(size_bytes)
+        self.size_bytes += size_bytes
+
+    def check(self, size_bytes: int) -> None:
+        """Raise `TooLarge` if that much more would be over the limit."""
+        if self.limit_bytes is not None and self.size_bytes + size_bytes > self.limit_bytes:
+            raise TooLarge
+
+    def write(self, data: Any) -> int:
+        self.add(len(data))
+        self.chunks.append(data)
+        return len(data)
+
+
+class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
+    """dill, with the notebook's namespace linked by name.
+
+    Args:
+        main: The ``__main__`` namespace that is linked instead of copied.
+        linkable: Whether the other side has the class or function bound to this name in `main`.
+        for_notebook: Turn tensors and variables into numpy arrays.
+        refuse: Classes whose instances are not to travel.
+        tried: Ids of objects whose attributes are tried one by one: they are left out of that.
+    """
+
+    def __init__(
+        self,
+        sink: _Sink,
+        main: Mapping[str, Any],
+        linkable: Callable[[str], bool],
+        for_notebook: bool = False,
+        refuse: tuple[type, ...] = (),
+        tried: frozenset[int] = frozenset(),
+    ):
+        self.buffers: list[memoryview] = []
+        self.by_value = ByValue(main)
+        self._sink, self._namespace, self._linkable = sink, main, linkable
+        self._for_notebook, self._refuse, self._tried = for_notebook, refuse, tried
+        keep = functools.partial(_keep, sink=sink, buffers=self.buffers)
+        super().__init__(sink, protocol=5, byref=False, recurse=False, buffer_callback=keep)
+
+    def persistent_id(self, obj: Any) -> Any:
+        if self._tried and id(obj) in self._tried:
+            return ("tried",)
+        return _link(obj, self._namespace, self._linkable)
+
+    def memoize(self, obj: Any) -> None:
+        """Remember `obj`, once: empty arrays share one bytes object, and Python's own way forbids that."""
+        if not isinstance(obj, bytes) or id(obj) not in self.memo:
+            super().memoize(obj)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if self._refuse and isinstance(obj, self._refuse):
+            raise TypeError(f"cannot pickle {type(obj).__qualname__!r} object")
+        if isinstance(obj, BaseException) and _takes_frames_along(type(obj)):
+            return obj.__reduce_ex__(5)
+        if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
+            return (definitions.import_module, (obj.__name__,))
+        if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
+            self._sink.check(obj.nbytes)  # before a strided one is copied
+            return obj.__reduce_ex__(5)  # out of band; dill's own way copies
+        if self._for_notebook and tensorflow_values.is_tensor(obj):
+            return (definitions.same, (obj.numpy(),))
+        if absl_flags.is_flags(obj):
+            return absl_flags.reduce_flags(obj)
+        if (reduced := _reduce(obj, self.by_value)) is not None:
+            return reduced
+        if stream := refusals.stream_name(obj):
+            return getattr, (sys, stream)
+        refusals.refuse_what_stays(obj, self._for_notebook)
+        test_case_pickling.refuse_what_stays(obj)
+        if test_case_pickling.is_test_case(obj):
+            return test_case_pickling.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))
+        return NotImplemented
+
+    def _problem_of_part(self, whole: object, part: object) -> str:
+        """Why an attribute of `whole` cannot be pickled; "" if it can."""
+        tried = self._tried | {id(whole)}
+        sink = _Sink(self._sink.limit_bytes)
+        trial = Pickler(sink, self._namespace, self._linkable, self._for_notebook, self._refuse, tried)
+        try:
+            trial.dump(part)
+        except TooLarge:
+            return ""  # a limit is told as what it is
+        except Exception as error:  # the user's own __reduce__ may raise anything
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+
+class _NeedsDill(Exception):
+    """A value holds something that Python's own pickler is not trusted with."""
+
+
+class _QuickPickler(pickle.Pickler):
+    """Writes what `Pickler` would, in C: plain data is never looked at from here, whatever its size."""
+
+    def __init__(self, sink: _Sink, main: Mapping[str, Any], linkable: Callable[[str], bool]):
+        self.buffers: list[memoryview] = []
+        self.by_value = ByValue(main)
+        self._sink, self._namespace, self._linkable = sink, main, linkable
+        keep = functools.partial(_keep, sink=sink, buffers=self.buffers)  # a method of ours would be a cycle
+        super().__init__(sink, protocol=5, buffer_callback=keep)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if link := _link(obj, self._namespace, self._linkable):
+            return _linked, link
+        if (reduced := _reduce(obj, self.by_value)) is not None:
+            return reduced
+        if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
+            is_plain = definitions.is_importable(obj)
+        elif (numpy := sys.modules.get("numpy")) is not None and type(obj).__module__.startswith("numpy"):
+            is_plain = type(obj) is numpy.ndarray or isinstance(obj, numpy.generic | numpy.dtype)
+            self._sink.check(getattr(obj, "nbytes", 0))  # before a strided array is copied
+        else:
+            is_plain = type(obj) is functools.partial
+        if not is_plain:
+            raise _NeedsDill
+        return NotImplemented
+
+
+def _reduce(obj: Any, by_value: ByValue) -> tuple[Any, ...] | None:
+    """How both picklers write what is made anew from its parts; None for what they know by themselves."""
+    if obj is definitions.MAIN:
+        return _linked, ("namespace",)
+    if isinstance(obj, _Beginning):
+        return _linked, ("begin", obj.name, obj.type_name)
+    if isinstance(obj, type | types.FunctionType) and definitions.is_importable(obj):
+        return None
+    return by_value.reduce(obj) or tensorflow_values.reduce(obj)
+
+
+def _keep(buffer: pickle.PickleBuffer, sink: _Sink, buffers: list[memoryview]) -> bool:
+    """Whether this array's bytes belong into the stream: large ones are kept beside it."""
+    raw = buffer.raw()
+    if raw.nbytes < _IN_BAND_BYTES:
+        return True
+    sink.add(raw.nbytes)
+    buffers.append(raw)
+    return False
+
+
+def _link(obj: Any, namespace: Mapping[str, Any], linkable: Callable[[str], bool]) -> Any:
+    """What stands for `obj` where the other side has it; else None."""
+    if obj is namespace:
+        return ("namespace",)
+    if is_definition(obj) and obj.__module__ == "__main__":
+        name = getattr(obj, "__qualname__", obj.__name__)
+        if namespace.get(name) is obj and linkable(name):
+            return ("main", name)
+    return None
+
+
+def is_definition(value: object) -> bool:
+    """Return whether it is what a ``def``, a ``class`` or a decorator makes, and stays what it is."""
+    return definitions.is_definition(value) or tensorflow_values.is_traceable(value)
+
+
+def _linked(*link: str) -> Any:
+    """What a link stands for; `Unpickler` knows."""
+    raise pickle.UnpicklingError(f"a link to {link} outside of tfmagic")
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """Stands in front of a variable in a pickle, so that its reader can say which one it could not read."""
+
+    name: str
+    type_name: str
+
+
+class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
+    """The other side of `Pickler`.
+
+    Args:
+        main: The ``__main__`` namespace to which links lead.
+        updates_classes: Let a class that has come before become what it is now, instead of leaving it alone.
+    """
+
+    def __init__(self, *args: Any, main: Mapping[str, Any], updates_classes: bool = False, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._namespace, self._updates_classes = main, updates_classes
+        self.at: tuple[str, str] | None = None  # name and type of the variable that is being read
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._follow(*pid)
+
+    def _follow(self, kind: str, name: str = "", type_name: str = "") -> Any:
+        if kind == "namespace":
+            return self._namespace
+        if kind == "begin":
+            self.at = (name, type_name)
+            return None
+        if name not in self._namespace:
+            raise NameError(
+                f"there is no {name!r} here: the process is another one than when this was packed, or has "
+                "deleted it; run it again"
+            )
+        return self._namespace[name]
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name == "_linked" and module == __name__:
+            return self._follow
+        if name == "fill_class" and module == classes.__name__ and not self._updates_classes:
+            return classes.fill_new_class
+        return super().find_class(module, name)
+
+
+class Pickled(NamedTuple):
+    """A pickle: its stream, its out-of-band buffers (views, not copies), the functions of `main` in it."""
+
+    stream: bytes
+    buffers: list[memoryview]
+    functions: list[types.FunctionType]
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
+
+
+def dumps(
+    value: Any,
+    main: Mapping[str, Any],
+    linkable: Callable[[str], bool] = lambda name: False,
+    for_notebook: bool = False,
+    limit_bytes: int | None = None,
+    refuse: tuple[type, ...] = (),
+) -> Pickled:
+    """Pickle `value`.
+
+    Raises:
+        TooLarge: Stream and buffers together are over `limit_bytes`.
+        Exception: Whatever pickling the value raises.
+    """
+    pickler: Any
+    if not refuse:
+        sink = _Sink(limit_bytes)
+        pickler = _QuickPickler(sink, main, linkable)
+        with contextlib.suppress(_NeedsDill):
+            pickler.dump(value)
+            return Pickled(b"".join(sink.chunks), pickler.buffers, pickler.by_value.functions)
+    sink = _Sink(limit_bytes)
+    pickler = Pickler(sink, main, linkable, for_notebook, refuse)
+    pickler.dump(value)
+    return Pickled(b"".join(sink.chunks), pickler.buffers, pickler.by_value.functions)
+
+
+def dump_names(
+    values: Mapping[str, Any], main: Mapping[str, Any], linkable: Callable[[str], bool]
+) -> Pickled:
+    """Pickle variables by name, for `load_names`. Raises as `dumps`."""
+    marked = [(_Beginning(name, type(value).__qualname__), name, value) for name, value in values.items()]
+    return dumps(marked, main, linkable)
+
+
+def pack(pickled: Pickled) -> Packed:
+    """Put a pickle on its way. Raises OSError when memory for it runs out."""
+    stream, buffers, _ = pickled
+    sizes = (len(stream), *(b.nbytes for b in buffers))
+    if sum(sizes) < _IN_BAND_BYTES:
+        return Packed(data=stream)
+    fd = os.memfd_create("tfmagic", os.MFD_CLOEXEC)
+    offset = 0
+    for part in (memoryview(stream), *buffers):
+        _write_at(fd, part, offset)
+        offset += -(-part.nbytes // _ALIGN) * _ALIGN
+    os.ftruncate(fd, max(offset, 1))
+    return Packed(handle=OwnedHandle(fd), sizes=sizes)
+
+
+def _write_at(fd: int, part: memoryview, offset: int) -> None:
+    flat = part.cast("B") if part.nbytes else memoryview(b"")
+    while flat:
+        written = os.pwrite(fd, flat, offset)
+        flat, offset = flat[written:], offset + written
+
+
+def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = True) -> Any:
+    """The value of `packed`. Big arrays are private, writable views of the memory file.
+
+    May be called once: it takes over the file descriptor.
+
+    Args:
+        packed: What `pack` made.
+        main: The ``__main__`` namespace of this process.
+        import_tensorflow: Whether unpickling may import TensorFlow, where this process has not.
+
+    Raises:
+        NeedsTensorFlow: It would have imported TensorFlow.
+        HandleLost: The value did not arrive.
+        Exception: Whatever unpickling the value raises.
+    """
+    stream, buffers = _parts(packed)
+    unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main)
+    with contextlib.nullcontext() if import_tensorflow else _without_tensorflow():
+        return unpickler.load()
+
+
+def load_names(packed: Packed, main: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables of a pickle that `dump_names` made.
+
+    Raises:
+        CaptureError: One cannot be read; names it.
+    """
+    __tracebackhide__ = True
+    stream, buffers = _parts(packed)
+    unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main, updates_classes=True)
+    try:
+        return {name: value for _, name, value in unpickler.load()}
+    except Exception as error:  # the user's own __setstate__ may raise anything
+        error.__traceback__ = frames_below(error.__traceback__)
+        name, type_name = unpickler.at or ("", "")
+        raise CaptureError(
+            "these notebook variables cannot travel to the tasks; the cell was not run:\n"
+            f"  {name} ({type_name}): it cannot be unpickled there: {type(error).__name__}: {error}\n"
+            "Create it inside the cell, so that each task makes its own."
+        ) from error
+
+
+def _parts(packed: Packed) -> tuple[Any, list[memoryview]]:
+    return (packed.data, []) if packed.handle is None else _read(packed.handle.take(), packed.sizes)
+
+
+class _Refusing(MetaPathFinder):
+    """Refuses to import TensorFlow in one thread, whatever module asks for it."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name in HEAVY_ROOTS and threading.get_ident() == self._thread:
+            raise NeedsTensorFlow(name)
+
+
+@contextlib.contextmanager
+def _without_tensorflow() -> Iterator[None]:
+    finder = _Refusing()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _read(fd: int, sizes: tuple[int, ...]) -> tuple[memoryview, list[memoryview]]:
+    """The parts of a memory file, whose descriptor is closed.
+
+    A mapping keeps a descriptor of its own until Python 3.13: values of less than a MiB, of which a notebook
+    may hold many, are copied.
+    """
+    length = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
+    try:
+        if length < _MAPPED_BYTES:
+            whole = memoryview(bytearray(length))
+            os.preadv(fd, [whole], 0)
+        else:
+            whole = memoryview(mmap.mmap(fd, length, mmap.MAP_PRIVATE, **_UNTRACKED))
+    finally:
+        os.close(fd)
+    parts, offset = [], 0
+    for size in sizes:
+        parts.append(whole[offset : offset + size])
+        offset += -(-size // _ALIGN) * _ALIGN
+    return parts[0], parts[1:]
+
+
+def frames_below(frames: types.TracebackType | None) -> types.TracebackType | None:
+    """The frames that pickling has called, without the hundreds of its own: what the user's classes did."""
+    ours = {module.__file__ for module in (classes, definitions, tensorflow_values)}
+    own = ours | {__file__, pickle.__file__, dill._dill.__file__}
+    below = frames
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename in own:
+            below = frames.tb_next
+        frames = frames.tb_next
+    return below
+
+
+def _takes_frames_along(cls: type) -> bool:
+    """Whether somebody has registered tblib for the class: it would pickle frames, causes and all."""
+    reducer = copyreg.dispatch_table.get(cls)
+    return getattr(reducer, "__module__", "") == "tblib.pickling_support"

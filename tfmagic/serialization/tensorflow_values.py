@@ -1,0 +1,178 @@
+"""What TensorFlow's objects become on their way to a task: data sets, and what ``@tf.function`` makes.
+
+A data set travels as its graph, which holds its data and options; a tf.function as its Python function, which
+is traced anew where it arrives. Nothing here imports TensorFlow into a process that has not imported it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+from typing import Any
+
+from tfmagic.serialization import definitions
+from tfmagic.serialization.refusals import StaysHere
+
+ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
+_FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
+_DATASETS = "tensorflow.python.data.ops.dataset_ops"
+_ITERATORS = "tensorflow.python.data.ops.iterator_ops"
+_TABLES = "tensorflow.python.ops.lookup_ops"
+_FIELDS = "tensorflow.python.framework.extension_type_field"
+_KERAS_SAVING = "keras.src.saving.keras_saveable"
+_PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
+
+Reduced = tuple[Any, ...]
+
+
+def is_of_tensorflow(obj: object) -> bool:
+    """Return whether the class of `obj` is TensorFlow's or Keras', and TensorFlow is imported."""
+    return "tensorflow" in sys.modules and type(obj).__module__.partition(".")[0] in ROOTS
+
+
+def is_traceable(obj: object) -> bool:
+    """Return whether it is what ``@tf.function`` makes."""
+    module = sys.modules.get(_FUNCTION)
+    return module is not None and isinstance(obj, module.Function)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Return whether `obj` is an eager tensor or a variable."""
+    if not is_of_tensorflow(obj):
+        return False
+    tensorflow = sys.modules["tensorflow"]
+    return isinstance(obj, tensorflow.Tensor | tensorflow.Variable) and hasattr(obj, "numpy")
+
+
+def reduce(obj: Any) -> Reduced | None:
+    """Return how `pickle` makes one of TensorFlow's objects anew; None where it knows by itself.
+
+    Raises:
+        StaysHere: It is part of this process, such as a lookup table.
+    """
+    saving = sys.modules.get(_KERAS_SAVING)
+    if saving is not None and isinstance(obj, saving.KerasSaveable):
+        return _reduce_keras(obj)
+    if not is_of_tensorflow(obj):
+        return None
+    if is_traceable(obj):
+        return _reduce_traceable(obj)
+    fields = sys.modules.get(_FIELDS)
+    if fields is not None and obj is fields.ExtensionTypeField.NO_DEFAULT:
+        return definitions.find, (_FIELDS, "ExtensionTypeField.NO_DEFAULT")  # TensorFlow knows it by identity
+    datasets, tables = sys.modules.get(_DATASETS), sys.modules.get(_TABLES)
+    if datasets is not None and isinstance(obj, datasets.DatasetV2):
+        return _reduce_dataset(obj)
+    if tables is not None and isinstance(obj, tables.LookupInterface):
+        raise StaysHere("a lookup table lives in the TensorFlow of this process; make it in the cell")
+    iterators = sys.modules.get(_ITERATORS)
+    if iterators is not None and isinstance(obj, iterators.OwnedIterator):
+        raise StaysHere("an iterator over a tf.data.Dataset stays in its process; call iter() in the cell")
+    tensorflow = sys.modules["tensorflow"]
+    if isinstance(obj, tensorflow.RaggedTensor | tensorflow.SparseTensor | tensorflow.IndexedSlices):
+        parts = tensorflow.nest.flatten(obj, expand_composites=True)
+        return _make_composite, (obj._type_spec, [part.numpy() for part in parts])
+    return None
+
+
+def _make_composite(spec: Any, parts: list[Any]) -> Any:
+    import tensorflow as tf
+
+    return tf.nest.pack_sequence_as(spec, [tf.constant(part) for part in parts], expand_composites=True)
+
+
+# ---- tf.function --------------------------------------------------------------------------------
+
+
+def _reduce_traceable(function: Any) -> Reduced:
+    python_function = function.python_function
+    module, path = python_function.__module__, getattr(python_function, "__qualname__", "")
+    if definitions.is_found(function, module, path):
+        return definitions.find, (module, path)
+    options = {
+        "name": function._name,
+        "input_signature": function.input_signature,
+        "autograph": function._autograph,
+        "jit_compile": function._jit_compile,
+        "reduce_retracing": function._reduce_retracing,
+        "experimental_attributes": function._attributes,
+        "experimental_autograph_options": function._experimental_autograph_options,
+    }
+    return _make_traceable, (python_function, options)
+
+
+def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
+    return importlib.import_module(_FUNCTION).Function(python_function, **options)
+
+
+# ---- Keras ---------------------------------------------------------------------------------------
+
+
+def _reduce_keras(obj: Any) -> Reduced | None:
+    """As Keras' own way, which loads what was saved, but with the user's classes beside it."""
+    keras = sys.modules["keras"]
+    parts = obj._flatten_layers() if hasattr(obj, "_flatten_layers") else [obj]
+    own = {type(part) for part in parts if type(part).__module__.partition(".")[0] not in ROOTS}
+    if not own:
+        return None
+    buffer = io.BytesIO()
+    importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj(obj, buffer, "h5")
+    classes = {name: cls for cls in own for name in (cls.__name__, keras.saving.get_registered_name(cls))}
+    return _load_keras, (buffer.getvalue(), classes)
+
+
+def _load_keras(saved: bytes, classes: dict[str, Any]) -> Any:
+    keras = importlib.import_module("keras")
+    load = importlib.import_module("keras.src.saving.saving_lib")._load_model_from_fileobj
+    with keras.saving.custom_object_scope(classes):
+        return load(io.BytesIO(saved), custom_objects=None, compile=True, safe_mode=False)
+
+
+# ---- data sets ----------------------------------------------------------------------------------
+
+
+def _reduce_dataset(dataset: Any) -> Reduced:
+    graph = _graph_of(dataset)
+    ops = _ops_of(graph)
+    if ops & set(_PYTHON_OPS):
+        raise StaysHere(
+            "a tf.data.Dataset that calls Python, as from_generator, py_function and numpy_function do, "
+            "stays in its process; make it in a function and call that in the cell"
+        )
+    if any("HashTable" in op or "LookupTable" in op for op in ops):
+        raise StaysHere(
+            "a tf.data.Dataset that uses a lookup table stays in its process; make both in the cell"
+        )
+    return _make_dataset, (graph, dataset.element_spec)
+
+
+def _graph_of(dataset: Any) -> bytes:
+    import tensorflow as tf
+
+    policy = importlib.import_module("tensorflow.python.data.ops.options").ExternalStatePolicy.IGNORE
+    try:
+        with tf.device("/cpu:0"):
+            return bytes(dataset._as_serialized_graph(external_state_policy=policy).numpy())
+    except Exception as error:  # what TensorFlow raises for it depends on what the data set uses
+        reason = str(error).partition("\n")[0][:200]
+        raise StaysHere(
+            f"this tf.data.Dataset has no graph that can travel ({reason}); make it in the cell"
+        ) from error
+
+
+def _ops_of(graph: bytes) -> set[str]:
+    from tensorflow.core.framework import graph_pb2
+
+    found = graph_pb2.GraphDef.FromString(graph)
+    inner = (node.op for function in found.library.function for node in function.node_def)
+    return {node.op for node in found.node}.union(inner)
+
+
+def _make_dataset(graph: bytes, element_spec: Any) -> Any:
+    import tensorflow as tf
+
+    ops = importlib.import_module("tensorflow.python.ops.gen_experimental_dataset_ops")
+    with tf.device("/cpu:0"):
+        variant = ops.dataset_from_graph(graph)
+    return importlib.import_module(_DATASETS).from_variant(variant, element_spec)

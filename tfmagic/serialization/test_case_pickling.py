@@ -1,0 +1,104 @@
+"""What belongs to a test run and stays behind when a test's function travels to the tasks.
+
+    def test_a(self):
+        def fn():
+            self.assertEqual(...)       # fn closes over the test case, and that over the whole of pytest
+        cluster.run(fn)
+
+A `unittest.TestCase` (absl's and TensorFlow's too) arrives with those attributes that can be pickled; to
+read another one there is an `AttributeError` that says why. What pytest, or a cluster, has in this
+process never travels, also where it could be pickled: it would be a copy that nobody asks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_AS_NEW: dict[str, Callable[[], Any]] = {  # as __init__ makes them
+    "_outcome": lambda: None,
+    "_cleanups": list,
+    "_subtest": lambda: None,
+    "_threads": list,  # these two are TensorFlow's
+    "_cached_session": lambda: None,
+}
+_OF_THE_RUN = frozenset({*_AS_NEW, "_exit_stack", "_cls_exit_stack"})  # and these absl's
+_ONLY_HERE = ("test", "setUp", "tearDown")
+_LEFT = "_tfmagic_left"  # {attribute: why it did not travel}, in the task
+_OF_PYTEST = frozenset(
+    f"_pytest.{name}"
+    for name in (
+        "cacheprovider", "capture", "config", "doctest", "fixtures", "legacypath", "logging", "main",
+        "monkeypatch", "nodes", "pytester", "python", "recwarn", "subtests", "terminal", "tmpdir", "unittest",
+    )
+)  # fmt: skip
+
+
+def is_test_case(value: object) -> bool:
+    """Whether it is a `unittest.TestCase` that does not know itself how to be pickled."""
+    unittest = sys.modules.get("unittest.case")
+    if unittest is None or not isinstance(value, unittest.TestCase):
+        return False
+    own = ("__reduce__", "__reduce_ex__", "__getstate__")
+    dill = sys.modules.get("dill")
+    if dill is not None and type(value) in dill.Pickler.dispatch:  # by `dill.register`
+        return False
+    return all(getattr(type(value), name) is getattr(object, name) for name in own)
+
+
+def members_that_travel(cls: type) -> list[Any]:
+    """The members of a class of which a task needs what they use: no test of a test case is run there."""
+    unittest = sys.modules.get("unittest.case")
+    if unittest is None or not issubclass(cls, unittest.TestCase):
+        return list(vars(cls).values())
+    return [value for name, value in vars(cls).items() if not name.startswith(_ONLY_HERE)]
+
+
+def refuse_what_stays(value: object) -> None:
+    """Raise TypeError if it is part of the test run, or a cluster."""
+    module = type(value).__module__
+    if module in _OF_PYTEST or module.startswith("_pytest.config."):
+        raise TypeError(f"pytest's {type(value).__qualname__} belongs to the test run and stays there")
+    if module in ("tfmagic.clusters.cluster", "tfmagic.clusters.running_cluster"):
+        raise TypeError("a cluster belongs to the process that started it and stays there")
+
+
+def reduce_test_case(test: Any, problem_of: Callable[[object], str]) -> tuple[Any, ...]:
+    """How `pickle` makes a test case anew, without what cannot travel.
+
+    Args:
+        problem_of: Says why a value cannot be pickled; "" if it can.
+    """
+    kept, left = {}, {}
+    for name, value in vars(test).items():
+        if name in _OF_THE_RUN or name == getattr(test, "_testMethodName", None):
+            left[name] = "it belongs to the test run"
+        elif problem := problem_of(value):
+            left[name] = problem
+        else:
+            kept[name] = value
+    return _make, (type(test),), (kept, left), None, None, _restore
+
+
+def _make(cls: Any) -> Any:
+    return cls.__new__(cls)
+
+
+def _restore(test: Any, state: tuple[dict[str, Any], dict[str, str]]) -> None:
+    from unittest import TestCase
+
+    kept, left = state
+    TestCase.__getattr__ = _explain_missing  # type: ignore[attr-defined]  # of this task process
+    vars(test).update(kept)
+    vars(test).update({name: make() for name, make in _AS_NEW.items() if name in left})
+    vars(test)[_LEFT] = left
+
+
+def _explain_missing(test: Any, name: str) -> Any:
+    """What a `unittest.TestCase` says here of an attribute that it does not have."""
+    said = f"{type(test).__name__!r} object has no attribute {name!r}"
+    why = vars(test).get(_LEFT, {}).get(name)
+    if why:
+        said += f" on a task: it did not travel there ({why}). Make it inside the function"
+    raise AttributeError(said, name=name, obj=test)

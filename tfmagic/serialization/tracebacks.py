@@ -1,0 +1,403 @@
+"""A task's exception on its way to the notebook, and there again as what it was.
+
+    task                                                 notebook
+    exception ─ chain of causes ─ each: object (dill) + frames (tblib) with copies of their variables
+                                             └──→ PackedError ──→ exception, its own class, its frames,
+                                                                  notes, cause and context
+
+What does not survive the way becomes a `RemoteError` that is also the nearest class which the notebook has;
+so does one whose class would pull TensorFlow into the notebook's process, and one whose class makes the
+attributes raise that Python and IPython read. `tfmagic.serialization.exceptions` has the object itself.
+Frames, text and notes travel in any case.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+import tblib
+
+from tfmagic.errors import remote_error
+from tfmagic.protocol.payload import Packed, PackedError
+from tfmagic.serialization import exceptions, frame_variables, pickling, time_limits
+from tfmagic.serialization.exceptions import MAX_SHOWN, Linkable, clip, of_python, put
+from tfmagic.serialization.frame_variables import FrameCopy
+from tfmagic.system.own_code import OUR_FOLDER
+
+_LOOP = os.path.join("asyncio", "base_events.py")
+_MAX_CHAIN = 20  # a chain of causes longer than this is a loop or a recursion
+_MAX_FRAMES = 200  # of one exception: a recursion's inner and outer ends tell enough
+_MAX_MESSAGE, _MAX_TEXT = 20_000, 1_000_000  # characters that are searched and folded; that are kept
+_MAX_NOTES = 100
+_TEXT_S = 0.5  # for a str()
+
+Rename = Callable[[str], str]
+Keep = Callable[[str], str]
+
+
+def pack_error(
+    error: BaseException,
+    main: Mapping[str, Any],
+    linkable: Linkable,
+    where: str,
+    cell_file: str = "",
+    keep: Keep | None = None,
+) -> PackedError:
+    """Pack an exception with its chain. Runs in the task; never raises, and ends within seconds.
+
+    Args:
+        error: The exception, with its traceback.
+        main: The task's namespace.
+        linkable: Whether the notebook has the class bound to this name.
+        where: Who raised it, for the note: ``worker-1 (pid 4242, host)``.
+        cell_file: The file name of the cell, of which the line is then told.
+        keep: Stores the whole text of an exception that is too long to be shown; returns where it is.
+    """
+    try:
+        return _pack(error, main, linkable, where, cell_file, keep)
+    except BaseException as broken:  # a class that makes even its dunders raise
+        name = type(error).__qualname__
+        message = f"<{name}, which could not be packed: {type(broken).__qualname__}>"
+        text = "".join(traceback.format_tb(of_python(error, "__traceback__"))) + f"{name}: {message}\n"
+        return PackedError(name, message, text, None, where, ((name, message),))
+
+
+def _pack(
+    error: BaseException,
+    main: Mapping[str, Any],
+    linkable: Linkable,
+    where: str,
+    cell_file: str,
+    keep: Keep | None,
+) -> PackedError:
+    if issubclass(type(error), KeyboardInterrupt):  # the notebook makes its own
+        text = _format(error, _without_our_handler(without_our_frames(error.__traceback__)))
+        line = _line_in(error, cell_file)
+        return PackedError(
+            "KeyboardInterrupt", clip(_message(error), _MAX_MESSAGE), text, None, where, (), line
+        )
+    chain = list(_chain(error))
+    messages = [_message(item) for item in chain]
+    variables = frame_variables.copy_frames(f for item in chain for f in _frames_of(item))
+    parts: dict[int, dict[str, Any]] = {}
+    for item, message in zip(reversed(chain), reversed(messages), strict=True):
+        parts[id(item)] = _part(item, message, parts, variables, main, linkable)
+    if max(map(len, messages)) > MAX_SHOWN:
+        parts[id(error)]["notes"].append(_note_of_length(error, max(map(len, messages)), keep))
+    try:
+        packed = pickling.pack(pickling.dumps(parts[id(error)], main, linkable, for_notebook=True))
+    except Exception:  # the text is there whatever the objects do
+        packed = None
+    line = _line_in(error, cell_file)
+    names = tuple(
+        (type(item).__qualname__, clip(text, _MAX_MESSAGE))
+        for item, text in zip(chain, messages, strict=True)
+    )
+    text = parts[id(error)]["text"]
+    return PackedError(
+        type(error).__qualname__, clip(messages[0], _MAX_MESSAGE), text, packed, where, names, line
+    )
+
+
+def unpack_error(
+    packed: PackedError, main: Mapping[str, Any], rename: Rename = lambda name: name
+) -> BaseException:
+    """The exception, ready to be raised, with a note that says where it was raised. Never fails.
+
+    Args:
+        packed: What `pack_error` made.
+        main: The notebook's namespace, where its own classes are found.
+        rename: Gives the name under which a source file is shown here.
+    """
+    try:
+        if packed.packed is None:
+            raise ValueError("the exception did not travel")
+        chain = pickling.loads(packed.packed, main, import_tensorflow=False)
+        error = _rebuild(chain, main, rename)
+    except Exception:  # a foreign class did something odd: the text is there
+        error = remote_error(packed.message, packed.type_name, packed.text)
+    exceptions.add_note(error, f"raised on {packed.where}")
+    return error
+
+
+# ---- on the task --------------------------------------------------------------------------------
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, what led to it and what it groups, each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(seen) < _MAX_CHAIN:
+        item = waiting.pop(0)
+        if item is None or id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        context = None if of_python(item, "__suppress_context__") else of_python(item, "__context__")
+        waiting += [of_python(item, "__cause__"), context, *_members_of(item)]
+
+
+def _members_of(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions of an exception group, whatever its class has made of the name."""
+    is_group = issubclass(type(error), BaseExceptionGroup)
+    return tuple(BaseExceptionGroup.exceptions.__get__(error)) if is_group else ()
+
+
+def _message_of_group(error: BaseException) -> str | None:
+    """The message of one of Python's own exception groups, which can be made anew of its parts."""
+    is_plain = type(error) in (ExceptionGroup, BaseExceptionGroup)
+    return error.message if is_plain and isinstance(error, BaseExceptionGroup) else None
+
+
+def _note_of_length(error: BaseException, length: int, keep: Keep | None) -> str:
+    """Say that the message is shown in part, and where the whole text is."""
+    place = ""
+    if keep is not None:
+        with contextlib.suppress(Exception):  # a full disk, or a class whose text takes too long
+            lines = traceback.format_exception(type(error), error, of_python(error, "__traceback__"))
+            place = f"; the whole text is in {keep(''.join(lines))}"
+    return f"the message has {length:,} characters, of which the beginning and the end are shown{place}"
+
+
+def _part(
+    error: BaseException,
+    message: str,
+    parts: Mapping[int, dict[str, Any]],
+    variables: Mapping[int, FrameCopy],
+    main: Mapping[str, Any],
+    linkable: Linkable,
+) -> dict[str, Any]:
+    """One exception as plain data; the exception object is pickled by itself."""
+    frames = _shortened(without_our_frames(of_python(error, "__traceback__")))
+    suppress = of_python(error, "__suppress_context__")
+    data, stayed = exceptions.pack_object(error, message, main, linkable)
+    attributes, lost = exceptions.pack_attributes(error, main, linkable) if data is None else (None, [])
+    return {
+        "object": data,
+        "attributes": attributes,
+        "type_name": type(error).__qualname__,
+        "message": clip(message, MAX_SHOWN),
+        "text": _format(error, frames, message),
+        "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
+        "frames": _plain_frames(frames, variables),
+        "notes": _notes(error) + stayed + lost,
+        "cause": parts.get(id(of_python(error, "__cause__"))),
+        "context": None if suppress else parts.get(id(of_python(error, "__context__"))),
+        "suppress": suppress,
+        "members": [parts.get(id(member)) for member in _members_of(error)],
+        "group": _message_of_group(error),
+    }
+
+
+def _plain_frames(
+    frames: TracebackType | None, variables: Mapping[int, FrameCopy]
+) -> list[tuple[str, str, int, dict[str, Any], Mapping[str, Any]]]:
+    """File, function, line, globals and locals of each frame: flat, since a pickle has little depth."""
+    if frames is None:
+        return []
+    entry = tblib.Traceback(frames, get_locals=lambda frame: variables.get(id(frame), FrameCopy()).own)
+    plain = []
+    original: TracebackType | None = frames
+    while entry is not None and original is not None:
+        frame = entry.tb_frame
+        code = frame.f_code
+        of_module = variables.get(id(original.tb_frame), FrameCopy()).of_module
+        known = {**of_module, **frame.f_globals}
+        plain.append((code.co_filename, code.co_name, entry.tb_lineno, known, frame.f_locals))
+        entry, original = entry.tb_next, original.tb_next
+    return plain
+
+
+def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Drop the frames of tfmagic above the user's code, and of the event loop on which a cell is awaited."""
+    while frames is not None and _leads_to_user(frames.tb_frame.f_code):
+        if frames.tb_next is None:
+            break
+        frames = frames.tb_next
+    return frames
+
+
+def _leads_to_user(code: CodeType) -> bool:
+    return code.co_filename.startswith(OUR_FOLDER) or (
+        code.co_name == "run_until_complete" and code.co_filename.endswith(_LOOP)
+    )
+
+
+def _without_our_handler(frames: TracebackType | None) -> TracebackType | None:
+    """Drop our frames below the user's code: the handler of the signal that raised there."""
+    entries = []
+    while frames is not None:
+        entries.append(frames)
+        frames = frames.tb_next
+    while entries and entries[-1].tb_frame.f_code.co_filename.startswith(OUR_FOLDER):
+        entries.pop()
+    return _linked(entries)
+
+
+def _shortened(frames: TracebackType | None) -> TracebackType | None:
+    """At most `_MAX_FRAMES` frames: of a deep recursion the first and the last."""
+    entries = []
+    while frames is not None:
+        entries.append(frames)
+        frames = frames.tb_next
+    if len(entries) > _MAX_FRAMES:
+        entries = entries[: _MAX_FRAMES // 2] + entries[-_MAX_FRAMES // 2 :]
+    return _linked(entries)
+
+
+def _linked(entries: list[TracebackType]) -> TracebackType | None:
+    made = None
+    for entry in reversed(entries):
+        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return made
+
+
+def _frames_of(error: BaseException) -> list[FrameType]:
+    """The frames of the user's code, the innermost first."""
+    frames, found = _shortened(without_our_frames(of_python(error, "__traceback__"))), []
+    while frames is not None:
+        found.append(frames.tb_frame)
+        frames = frames.tb_next
+    return found[::-1]
+
+
+def _line_in(error: BaseException, file: str) -> int:
+    """The line of the innermost frame in `file`; 0 where there is none."""
+    line, frames = 0, of_python(error, "__traceback__")
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename == file:
+            line = frames.tb_lineno
+        frames = frames.tb_next
+    return line
+
+
+def _notes(error: BaseException) -> list[str]:
+    """Its notes as text; what is no text in them is shown as Python shows it."""
+    try:
+        given = exceptions.own(error)["__notes__"]
+        more = [f"... {len(given) - _MAX_NOTES} more notes"] if len(given) > _MAX_NOTES else []
+        notes = time_limits.call(lambda: [*map(str, given[:_MAX_NOTES]), *more], _TEXT_S)
+    except BaseException:  # none, or of a kind that has no text
+        return []
+    return [clip(note, _MAX_MESSAGE) for note in notes]
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(time_limits.call(lambda: str(error), _TEXT_S))
+    except BaseException as broken:  # the user's own __str__
+        late = isinstance(broken, time_limits.TookTooLong)
+        how = "took too long" if late else f"raised {type(broken).__name__}"
+        return f"<{type(error).__qualname__} whose str() {how}>"
+
+
+def _format(error: BaseException, frames: TracebackType | None, message: str = "") -> str:
+    try:
+        made = time_limits.call(lambda: traceback.format_exception(type(error), error, frames), 2 * _TEXT_S)
+        return clip("".join(made), _MAX_TEXT)
+    except BaseException:  # the user's own __str__, or what the class makes of its attributes
+        lines = "".join(traceback.format_tb(frames))
+        return f"{lines}{type(error).__qualname__}: {clip(message, MAX_SHOWN)}\n"
+
+
+# ---- in the notebook ----------------------------------------------------------------------------
+
+
+def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> BaseException:
+    try:
+        if part["object"] is None:
+            raise ValueError("the exception did not survive pickling")
+        error = exceptions.unwrap(pickling.loads(Packed(data=part["object"]), main, import_tensorflow=False))
+        if not exceptions.can_be_shown(error):
+            raise TypeError("not an exception any more, or one whose attributes raise")
+    except Exception:  # a foreign class did something odd: the text is there
+        error = _group_of(part, main, rename) or _stand_in(part, main)
+    _complete(error, part, main, rename)
+    return error
+
+
+def _complete(error: BaseException, part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> None:
+    """Give an exception, and those that it groups, what does not travel with the object."""
+    if part["frames"]:
+        put(error, "__traceback__", _as_traceback(part["frames"], rename))
+    if part["notes"]:
+        put(error, "__notes__", list(part["notes"]))
+    if part["cause"]:
+        put(error, "__cause__", _rebuild(part["cause"], main, rename))
+    if part["context"]:
+        put(error, "__context__", _rebuild(part["context"], main, rename))
+    put(error, "__suppress_context__", part["suppress"])
+    for member, its_part in zip(_members_of(error), part["members"], strict=False):
+        if its_part:
+            _complete(member, its_part, main, rename)
+
+
+def _group_of(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> BaseException | None:
+    """Python's own exception group, made of what has travelled of its parts."""
+    if part["group"] is None or None in part["members"]:
+        return None
+    return BaseExceptionGroup(part["group"], [_rebuild(member, main, rename) for member in part["members"]])
+
+
+def _stand_in(part: dict[str, Any], main: Mapping[str, Any]) -> BaseException:
+    """A `RemoteError` that is also the nearest base class which can be had here."""
+    for module, name in part["bases"]:
+        base = _find_class(module, name, main)
+        if base is None:
+            continue
+        error = remote_error(part["message"], part["type_name"], part["text"], base)
+        if exceptions.can_be_shown(error):
+            return exceptions.give_attributes(error, part["attributes"], main)
+    error = remote_error(part["message"], part["type_name"], part["text"])
+    return exceptions.give_attributes(error, part["attributes"], main)
+
+
+def _find_class(module: str, name: str, main: Mapping[str, Any]) -> type[BaseException] | None:
+    heavy = module.partition(".")[0] in pickling.HEAVY_ROOTS
+    if heavy and module not in sys.modules:
+        return None
+    try:
+        found = main.get(name) if module == "__main__" else getattr(importlib.import_module(module), name)
+    except Exception:  # an import may raise anything
+        return None
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _make_stub() -> CodeType:
+    """Code that raises, with a line and no columns: those of a stub would mark the wrong characters."""
+    tree = ast.parse("raise __a_name_that_nobody_has")
+    for node in ast.walk(tree):
+        if hasattr(node, "col_offset"):
+            node.col_offset = node.end_col_offset = -1  # type: ignore[attr-defined]  # checked above
+    return compile(tree, "<stub>", "exec")
+
+
+_STUB = _make_stub()
+
+
+def _as_traceback(
+    frames: list[tuple[str, str, int, dict[str, Any], dict[str, Any]]], rename: Rename
+) -> TracebackType | None:
+    """A traceback that Python can raise and show, from what tblib made of the task's.
+
+    As `tblib.Traceback.as_traceback`, but for the columns: each frame is made by running a stub that
+    has the name, file and line of the real one, and its variables.
+    """
+    made = None
+    for file, name, line, variables_of_module, variables in reversed(frames):
+        code = _STUB.replace(co_firstlineno=line, co_filename=rename(file), co_name=name, co_qualname=name)
+        try:
+            exec(code, dict(variables_of_module), dict(variables))
+        except NameError as error:
+            assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            raised = error.__traceback__.tb_next
+            made = TracebackType(made, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
+    return made

@@ -1,0 +1,134 @@
+"""Which barriers open, and which break because somebody will never come. Pure, as the lifecycle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
+from tfmagic.supervisor.state import Action, AnswerBarrier, ClusterState, WaitingAt, replace
+
+_NAMED = 3  # tasks that are named of those that are waited for
+_MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
+
+
+def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> ClusterState:
+    """Open each barrier that everybody reached; break each that somebody will never reach."""
+    if not state.barriers:
+        return state
+    left = {}
+    for (number, name), waiting in state.barriers.items():
+        missing = _missing(waiting)
+        gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(state, number, m)))
+        late = _why_late(waiting, missing, now)
+        if gone or late:
+            actions += [AnswerBarrier(task, name, gone or late) for task in waiting]
+        elif not missing:
+            actions += [AnswerBarrier(task, name, place=place) for place, task in enumerate(waiting)]
+        else:
+            left[number, name] = waiting
+    return replace(state, barriers=_break_deadlocks(state, left, actions))
+
+
+def next_deadline(state: ClusterState) -> float | None:
+    """When the first barrier's time is up."""
+    if not state.barriers:
+        return None
+    ends = [at.until for waiting in state.barriers.values() for at in waiting.values()]
+    return min((end for end in ends if end is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where a task waits, and for whom, for people."""
+
+    barrier: str
+    note: str
+
+
+def describe_waits(state: ClusterState) -> dict[TaskId, Meeting]:
+    """The tasks that wait at a barrier."""
+    found: dict[TaskId, Meeting] = {}
+    for (_, name), waiting in state.barriers.items():
+        missing = _missing(waiting)
+        whom = ", ".join(t.name for t in missing[:_NAMED]) or "the others"
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        found |= dict.fromkeys(waiting, Meeting(name, f"for {whom}{more} at {name}"))
+    return found
+
+
+def forget_task(state: ClusterState, task: TaskId) -> ClusterState:
+    """The task waits nowhere any more."""
+    if not state.barriers:
+        return state
+    waiting = {
+        key: {t: reached for t, reached in tasks.items() if t != task}
+        for key, tasks in state.barriers.items()
+    }
+    return replace(state, barriers={key: tasks for key, tasks in waiting.items() if tasks})
+
+
+def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterState:
+    """The task waits there from now on, and nowhere else."""
+    state = forget_task(state, event.task)
+    limit = event.timeout_s
+    until = now + limit if isinstance(limit, int | float) and limit >= 0 else None
+    key = (event.cell, event.barrier)
+    there = state.barriers.get(key, {})
+    first = next(iter(there.values()), None)
+    if first is not None and first.reached.members == event.members:
+        event = replace(event, members=first.reached.members)  # one object: see `_missing`
+    return replace(state, barriers={**state.barriers, key: {**there, event.task: WaitingAt(event, until)}})
+
+
+def _missing(waiting: Mapping[TaskId, WaitingAt]) -> list[TaskId]:
+    """Who is expected and has not come. A thousand tasks share one tuple of a thousand members."""
+    shared = {id(at.reached.members): at.reached.members for at in waiting.values()}
+    return sorted({member for members in shared.values() for member in members} - set(waiting))
+
+
+def _why_late(waiting: Mapping[TaskId, WaitingAt], missing: list[TaskId], now: float) -> str:
+    for at in waiting.values() if missing else ():
+        if at.until is not None and now >= at.until:
+            names = ", ".join(task.name for task in missing)
+            return f"{names} did not come within {at.reached.timeout_s:g} s"
+    return ""
+
+
+def _break_deadlocks(
+    state: ClusterState,
+    barriers: Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]],
+    actions: list[Action],
+) -> Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]]:
+    """Break every barrier of a cell when all its tasks that still run wait, each at another one."""
+    for number, cell in state.cells.items():
+        names = {name: waiting for (owner, name), waiting in barriers.items() if owner == number}
+        at = {task: name for name, waiting in names.items() for task in waiting}
+        if len(names) < 2 or not set(cell.waiting_for) <= set(at):
+            continue
+        where = ", ".join(f"{task} at {name}" for task, name in sorted(at.items()))
+        reason = f"the tasks wait for each other at different places: {where}"
+        actions += [AnswerBarrier(task, name, reason) for task, name in at.items()]
+        barriers = {key: waiting for key, waiting in barriers.items() if key[0] != number}
+    return barriers
+
+
+def _why_gone(state: ClusterState, number: int, task: TaskId) -> str:
+    """Why `task` will not reach a barrier of this cell or group; "" if it still may."""
+    if number in state.groups:
+        return state.groups[number].get(task, "")
+    cell = state.cells.get(number)
+    if cell is None:  # it has finished: a thread that it left behind waits
+        return "has ended the cell without coming here"
+    if task not in cell.request.commands:
+        return "does not run this cell (see --on)"
+    match cell.outcomes.get(task):
+        case None:
+            return ""
+        case CellReturned():
+            return "has ended the cell without coming here"
+        case CellRaised(error=error):
+            return f"raised {error.type_name}: {error.message[:_MESSAGE_CHARACTERS]}"
+        case TaskExited() | TaskLost():
+            return "died"

@@ -1,0 +1,391 @@
+"""What a cluster is and what to do next, as two pure functions over `tfmagic.supervisor.state`.
+
+    apply(state, event, now) → state        folds what happened
+    decide(state, policy, now) → actions    what must be done about it, and when to look again
+
+No process, no clock, no thread: the supervisor brings events and the time and carries out actions.
+An action that was decided is folded in by the event that follows from it.
+
+Several cells may be under way, each by itself; a task serves them in the order of request, and a cell is
+sent when all of its tasks are free for it. It ends when each of them has an outcome. As soon as one
+failed, the others are released from the collectives in which they wait for it. Those that still have no
+outcome after their grace, or when the time is up or the user pressed Ctrl-C, are brought there by the
+ladder: KeyboardInterrupt, a cancellation of what runs inside TensorFlow, an abort of its collectives, a
+look at the stacks, SIGKILL and a new process. Each rung reaches what the one before it cannot, and costs
+the task more of its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import (
+    BarrierReached,
+    CellRaised,
+    CellRequested,
+    CellReturned,
+    Displayed,
+    Event,
+    FloodAsked,
+    GroupChanged,
+    InputAnswered,
+    InputWanted,
+    InterruptPressed,
+    LaunchRequested,
+    LineReached,
+    SignalAsked,
+    StopRequested,
+    TaskExited,
+    TaskLost,
+    TaskReady,
+    TasksObserved,
+    TaskStarted,
+    WriterWanted,
+)
+from tfmagic.supervisor import barriers, restarts, stalls
+from tfmagic.supervisor.state import (
+    ALIVE,
+    COMING,
+    SIGCONT,
+    SIGKILL,
+    SIGUSR1,
+    Abort,
+    Action,
+    Cancel,
+    CellState,
+    ClusterState,
+    Decision,
+    FinishCell,
+    Interrupt,
+    Ladder,
+    Outcome,
+    Phase,
+    Policy,
+    Send,
+    Signal,
+    TaskState,
+    are_needed,
+    replace,
+    with_cell,
+    with_task,
+)
+
+_DUMP_S = 0.2  # from asking a task for its stacks to moving it; a busy machine takes some milliseconds
+_LAST_RUNG = 5
+
+
+def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
+    """A cluster of which no process runs yet."""
+    return ClusterState({task: TaskState() for task in tasks})
+
+
+# ---- folding events -----------------------------------------------------------------------------
+
+
+def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
+    """The state after `event`. Events of an earlier attempt of a task change nothing."""
+    match event:
+        case LaunchRequested(tasks):
+            return _apply_launch(state, tasks)
+        case CellRequested():
+            return _apply_request(state, event, now)
+        case GroupChanged(group, gone):
+            return replace(state, groups={**state.groups, group: gone})
+        case InterruptPressed(tasks, number):
+            return _apply_press(state, tasks, number)
+        case StopRequested():
+            stop_at = state.stop_at if state.stopping else now + restarts.GOODBYE_S
+            return replace(state, stopping=True, stop_at=stop_at)
+        case TaskStarted(task, attempt, pid, fresh):
+            if state.tasks[task].attempt != attempt:
+                return state
+            # says nothing about the phase: on another channel, it may come after the task is ready
+            return with_task(state, task, pid=pid, fresh=fresh)
+        case TaskReady(task, attempt, _, host):
+            if state.tasks[task].attempt != attempt:
+                return state
+            return with_task(state, task, phase=Phase.READY, host=host)
+        case BarrierReached(task, attempt):
+            if task in state.tasks and state.tasks[task].attempt != attempt:
+                return state
+            return barriers.arrive(restarts.note_strategy(state, event), event, now)
+        case CellReturned(task) | CellRaised(task):
+            return _apply_outcome(state, event, now)
+        case TaskExited(task) | TaskLost(task):
+            return _apply_end(state, event, now)
+        case TasksObserved():
+            return stalls.observe(state, event, now)
+        case Displayed() | LineReached() | InputWanted() | InputAnswered():
+            return stalls.hear(state, event, now)
+        case SignalAsked() | FloodAsked() | WriterWanted():
+            return state
+        case _:
+            assert_never(event)
+
+
+def _apply_request(state: ClusterState, request: CellRequested, now: float) -> ClusterState:
+    cell = CellState(request, now)
+    return with_cell(state, replace(cell, queued=are_needed(state, request.commands)))
+
+
+def _apply_press(state: ClusterState, tasks: tuple[TaskId, ...], number: int) -> ClusterState:
+    for cell in state.cells.values():
+        if number in (0, cell.number):
+            state = _press_cell(state, cell, tasks)
+    return state
+
+
+def _press_cell(state: ClusterState, cell: CellState, tasks: tuple[TaskId, ...]) -> ClusterState:
+    # a task that has ended its part may run another cell by now: a press that names it means that one
+    tasks = tuple(t for t in tasks if t in cell.waiting_for) if tasks else tuple(cell.request.commands)
+    if not tasks:
+        return state
+    again = set(tasks) & set(cell.pressed_tasks)
+    pressed = tuple(dict.fromkeys((*cell.pressed_tasks, *tasks)))
+    presses = cell.presses + 1 if again else max(cell.presses, 1)
+    return with_cell(state, replace(cell, presses=presses, pressed_tasks=pressed))
+
+
+def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterState:
+    for task in tasks:
+        if task not in state.tasks:
+            state = replace(state, tasks={**state.tasks, task: TaskState()})
+        elif state.tasks[task].phase in ALIVE:
+            state = with_task(state, task, replace=True, restarts=0)
+        else:
+            state = with_task(state, task, phase=Phase.PLANNED, since=0.0, restarts=0)
+    return state
+
+
+def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: float) -> ClusterState:
+    task = event.task
+    if state.tasks[task].attempt != event.attempt:
+        return state
+    state = barriers.forget_task(state, task)
+    cell = state.cells.get(event.cell)
+    if cell is None or task in cell.outcomes:
+        return with_task(state, task, phase=Phase.READY)
+    seen = replace(state.tasks[task], phase=Phase.READY)
+    if isinstance(event, CellReturned) and cell.request.commands[task].tf_config:
+        seen = replace(seen, joined={})  # it has forgotten its peers
+    cells = {**state.cells, cell.number: _with_outcome(cell, task, event, now)}
+    return replace(state, tasks={**state.tasks, task: seen}, cells=cells)
+
+
+def _with_outcome(cell: CellState, task: TaskId, outcome: Outcome, now: float) -> CellState:
+    failed_at = cell.failed_at
+    if failed_at is None and not isinstance(outcome, CellReturned):
+        failed_at = min(getattr(outcome, "raised_at", 0.0) or now, now)
+    return replace(
+        cell,
+        outcomes={**cell.outcomes, task: outcome},
+        ended_at={**cell.ended_at, task: now},
+        failed_at=failed_at,
+    )
+
+
+def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) -> ClusterState:
+    task = event.task
+    old = state.tasks[task]
+    if old.attempt != event.attempt:
+        return state
+    phase = Phase.STOPPED if state.stopping else Phase.PLANNED if old.replace else Phase.DEAD
+    state = with_task(state, task, phase=phase, pid=0, end=event, since=now, replace=False, kill_at=None)
+    state = barriers.forget_task(state, task)
+    for cell in state.cells.values():
+        if cell.sent and task in cell.waiting_for:
+            state = with_cell(state, _with_outcome(cell, task, event, now))
+    return state
+
+
+def still_waits(state: ClusterState, events: Sequence[Event]) -> bool:
+    """Whether `events`, folded into `state`, leave nothing to decide: others of the only cell run on."""
+    if not events or len(state.cells) != 1 or state.barriers or state.stopping:
+        return False
+    (cell,) = state.cells.values()
+    is_well = cell.sent and cell.failed_at is None and cell.ladder is None and not cell.presses
+    return is_well and bool(cell.waiting_for) and all(type(event) is CellReturned for event in events)
+
+
+# ---- deciding -----------------------------------------------------------------------------------
+
+
+def is_over(state: ClusterState, now: float) -> bool:
+    """Whether the cluster has been stopped, and its processes have ended or had the time for it."""
+    return state.stopping and (
+        now >= state.stop_at or not any(seen.phase in ALIVE for seen in state.tasks.values())
+    )
+
+
+def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
+    """What must be done in `state` at the time `now`."""
+    actions: list[Action] = []
+    if state.stopping:
+        for task, seen in state.tasks.items():
+            if seen.phase in ALIVE and seen.phase is not Phase.ENDING:
+                state = restarts.end_task(state, task, now, actions)
+        return Decision(tuple(actions), state, state.stop_at)
+    state, due = restarts.decide_processes(state, policy, now, actions)
+    times = [due]
+    needed: set[TaskId] = set()  # by the cells so far: one that finishes now frees its tasks for later ones
+    for cell in state.cells.values():
+        is_waiting = cell.queued and not cell.sent and not cell.presses
+        if is_waiting and not needed.isdisjoint(cell.request.commands):
+            needed.update(cell.request.commands)
+            continue
+        state, wake_at = _decide_cell(state, cell, policy, now, actions)
+        times.append(wake_at)
+        if cell.number in state.cells:
+            needed.update(state.cells[cell.number].waiting_for)
+    if state.observed_at == now:
+        state = stalls.count_stalls(state, policy, now)
+    state = barriers.decide_barriers(state, now, actions)
+    times.append(barriers.next_deadline(state))
+    return Decision(tuple(actions), state, min((t for t in times if t is not None), default=None))
+
+
+def _decide_cell(
+    state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
+) -> tuple[ClusterState, float | None]:
+    if not cell.sent:
+        if cell.presses:  # it waited for its tasks: they were starting, or another cell needs them
+            return _finish_cell(state, cell, actions), None
+        if any(state.tasks[task].phase in COMING for task in cell.request.commands):
+            limit = None if cell.request.timeout_s is None else cell.started + cell.request.timeout_s
+            if limit is None or now < limit:
+                return state, limit
+            return _finish_cell(state, replace(cell, timed_out=True), actions), None
+        state, cell = _send_cell(state, cell, actions, now)
+    if not cell.waiting_for:
+        return _finish_cell(state, cell, actions), None
+    if cell.failed_at is None and cell.request.timeout_s is None and not cell.presses:  # mostly
+        return with_cell(state, cell), None
+    cell = _release_waiting(cell, actions)
+    cell = _start_ladder(cell, policy, now, actions)
+    return _climb_ladder(state, cell, policy, now, actions)
+
+
+def _finish_cell(state: ClusterState, cell: CellState, actions: list[Action]) -> ClusterState:
+    actions.append(FinishCell(cell))
+    return replace(state, cells={n: other for n, other in state.cells.items() if n != cell.number})
+
+
+def _send_cell(
+    state: ClusterState, cell: CellState, actions: list[Action], now: float
+) -> tuple[ClusterState, CellState]:
+    """Send the cell; a task that is not there is an outcome at once."""
+    tasks = dict(state.tasks)
+    for task, command in cell.request.commands.items():
+        seen = tasks[task]
+        if seen.phase is Phase.READY:
+            actions.append(Send(task, command))
+            tasks[task] = replace(seen, phase=Phase.RUNNING)
+        else:
+            end = seen.end or TaskLost(task, seen.attempt, "it has no process")
+            cell = _with_outcome(cell, task, end, now)
+    cell = replace(cell, sent=True, started=now if cell.queued else cell.started)
+    return replace(state, tasks=tasks), cell
+
+
+def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:
+    """Free the others from collectives in which they wait for a failed task.
+
+    A dead task breaks every collective for good. One that raised breaks only those that somebody
+    waits in: a task that needs none any more keeps its strategy whole.
+    """
+    if cell.request.keep_going or cell.failed_at is None:
+        return cell
+    dead = [t.name for t, o in cell.outcomes.items() if isinstance(o, TaskExited | TaskLost)]
+    raised = [
+        f"{t} raised {o.error.type_name}" for t, o in cell.outcomes.items() if isinstance(o, CellRaised)
+    ]
+    if dead and not cell.aborted:
+        message = f"{', '.join(dead)} died"
+        actions += [Abort(t, message, cell.number) for t in cell.waiting_for]
+        return replace(cell, aborted=True, released=True)
+    if raised and not cell.released:
+        actions += [Abort(t, raised[0], cell.number, when_stuck=True) for t in cell.waiting_for]
+        return replace(cell, released=True)
+    return cell
+
+
+def _start_ladder(cell: CellState, policy: Policy, now: float, actions: list[Action]) -> CellState:
+    """Put tasks on the ladder when there is a reason to."""
+    ladder = cell.ladder
+    if cell.presses and (ladder is None or not set(cell.pressed_tasks) <= set(ladder.tasks)):
+        tasks = cell.pressed_tasks if ladder is None else (*ladder.tasks, *cell.pressed_tasks)
+        return replace(cell, ladder=Ladder("interrupted", now, tasks))
+    if ladder is not None and set(ladder.tasks) & set(cell.waiting_for):
+        if cell.presses > 1 and ladder.rung < _LAST_RUNG - 1:
+            since = now - _rung_times(policy)[-2]
+            return replace(cell, ladder=replace(ladder, since=since, rung=_LAST_RUNG - 2))
+        return cell
+    timeout = cell.request.timeout_s
+    if timeout is not None and now >= cell.started + timeout and not cell.timed_out:
+        actions += [Signal(t, SIGUSR1, cell.number) for t in cell.waiting_for]
+        ladder = Ladder("the time limit has passed", now + _DUMP_S, cell.waiting_for)
+        return replace(cell, timed_out=True, ladder=ladder)
+    release_at = _release_at(cell, policy)
+    if release_at is not None and now >= release_at:
+        failed = [t.name for t, o in cell.outcomes.items() if not isinstance(o, CellReturned)]
+        return replace(cell, ladder=Ladder(f"{', '.join(failed)} failed", now, cell.waiting_for))
+    return cell
+
+
+def _release_at(cell: CellState, policy: Policy) -> float | None:
+    """When the others have had their grace after a failure."""
+    if cell.failed_at is None or cell.request.keep_going:
+        return None
+    return cell.failed_at + policy.failure_grace_s
+
+
+def _rung_times(policy: Policy) -> tuple[float, ...]:
+    """Seconds on the ladder at which interrupt, cancel, abort, a look at the stacks and SIGKILL are due."""
+    cancel = policy.interrupt_grace_s
+    abort = cancel + policy.cancel_grace_s
+    kill = abort + policy.abort_grace_s
+    return (0.0, cancel, abort, max(kill - _DUMP_S, abort), kill)
+
+
+def _climb_ladder(
+    state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
+) -> tuple[ClusterState, float | None]:
+    """Take the rungs that are due, and say when the next one is."""
+    ladder, waiting = cell.ladder, cell.waiting_for
+    if ladder is None or not set(ladder.tasks) & set(waiting):
+        timeout = cell.request.timeout_s
+        limit = None if timeout is None or cell.timed_out else cell.started + timeout
+        times = [t for t in (limit, _release_at(cell, policy)) if t is not None]
+        return with_cell(state, cell), min(times, default=None)
+    due = _rung_times(policy)
+    while ladder.rung < _LAST_RUNG and now >= ladder.since + due[ladder.rung]:
+        for task in (t for t in waiting if t in ladder.tasks):
+            state, cell = _take_rung(state, cell, task, ladder, actions)
+        ladder = replace(ladder, rung=ladder.rung + 1)
+    state = with_cell(state, replace(cell, ladder=ladder))
+    return state, ladder.since + due[ladder.rung] if ladder.rung < _LAST_RUNG else None
+
+
+def _take_rung(
+    state: ClusterState, cell: CellState, task: TaskId, ladder: Ladder, actions: list[Action]
+) -> tuple[ClusterState, CellState]:
+    match ladder.rung:
+        case 0:
+            mark = cell.marks.get(task)
+            if mark is not None and mark.stopped:  # else nothing but SIGKILL would reach it
+                actions.append(Signal(task, SIGCONT))
+            actions.append(Interrupt(task, cell.number))
+        case 1:
+            actions.append(Cancel(task, cell.number))
+        case 2:
+            actions.append(Abort(task, f"tfmagic released this task: {ladder.reason}", cell.number))
+        case 3:
+            if not cell.timed_out:  # else its stacks have been taken
+                actions.append(Signal(task, SIGUSR1, cell.number))
+        case _:
+            actions.append(Signal(task, SIGKILL))
+            cell = replace(cell, replaced=(*cell.replaced, task))
+            state = with_task(state, task, replace=True, phase=Phase.ENDING)
+    return state, cell

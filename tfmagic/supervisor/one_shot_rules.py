@@ -1,0 +1,139 @@
+"""When an errand's process is ended, and when it gets another one. Pure, as the lifecycle.
+
+    what is known of each errand + rules + the time → whom to restart, whom to dismiss, when to look again
+
+An errand is a call for which a task process is made, and which ends with it: see
+`tfmagic.clusters.one_shot_tasks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import TaskExited, TaskLost
+
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 5.0
+_CHIEF = TaskId("chief", 0)
+_LOST = -9  # what a process that nobody could ask has ended of, most likely
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What is known of one.
+
+    `reported`: what the call came to is known; `raised_at` is when it raised, `end` and `ended_at` how and
+    when the process ended. One that was `terminated` has ended as somebody wished, so that it has not failed;
+    one that was `dismissed` gets no other process either.
+    """
+
+    attempt: int
+    pid: int = 0
+    reported: bool = False
+    raised_at: float | None = None
+    end: TaskExited | TaskLost | None = None
+    ended_at: float = 0.0
+    terminated: bool = False
+    dismissed: bool = False
+    restarts: int = 0
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while the process lives; negative for the number of a signal."""
+        if self.end is None:
+            return None
+        return self.end.exit_code if isinstance(self.end, TaskExited) else _LOST
+
+    @property
+    def failed_at(self) -> float | None:
+        """When it failed, if it has."""
+        if self.raised_at is not None:
+            return self.raised_at
+        return self.ended_at if self.exit_code and not self.terminated else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What follows from an end.
+
+    `auto_restart` is how often an errand that did not end with code 0 is sent again, `together` whether all
+    others are then sent again, too. With `dependence_on_chief` the others have `chief_grace_s` once the chief
+    has ended for good. `watched_since`: from then on a failure leaves the others `failure_grace_s`; None
+    leaves them alone. With `waits_for_peers` an end without an exception does so too: the others may raise
+    what it means for them. At `until` all end. Times in seconds of the monotonic clock.
+    """
+
+    auto_restart: float = 0
+    together: bool = False
+    dependence_on_chief: bool = False
+    chief_grace_s: float = 3.0
+    watched_since: float | None = None
+    failure_grace_s: float = 1.0
+    waits_for_peers: bool = False
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do now, and when time alone will change something; `why` they are dismissed."""
+
+    restart: tuple[TaskId, ...] = ()
+    recall: tuple[TaskId, ...] = ()  # end them, to send them again with the others
+    dismiss: tuple[TaskId, ...] = ()
+    why: str = ""
+    wake_at: float | None = None
+
+
+def decide(errands: Mapping[TaskId, Errand], rules: Rules, now: float) -> Verdict:
+    """What must be done at the time `now`."""
+    running = tuple(task for task, errand in errands.items() if errand.end is None)
+    for due, why in _last_calls(errands, rules):
+        if now >= due:
+            return Verdict(dismiss=running, why=why)
+    waits = [due for due, _ in _last_calls(errands, rules)] if running else []
+    if _chief_is_over(errands, rules):
+        return Verdict(wake_at=min(waits, default=None))
+    again = {task: _restart_at(errand) for task, errand in errands.items() if _may_restart(errand, rules)}
+    if again and rules.together:
+        if running:
+            return Verdict(recall=running, wake_at=min(waits, default=None))
+        again = dict.fromkeys(errands, max(again.values()))
+    due_now = tuple(task for task, at in again.items() if now >= at)
+    return Verdict(restart=due_now, wake_at=min([*waits, *again.values()], default=None))
+
+
+def _last_calls(errands: Mapping[TaskId, Errand], rules: Rules) -> list[tuple[float, str]]:
+    """When those that run have to end, and why."""
+    found = []
+    if rules.until is not None:
+        found.append((rules.until, "the time is up"))
+    if _chief_is_over(errands, rules):
+        found.append((errands[_CHIEF].ended_at + rules.chief_grace_s, "the chief has ended"))
+    failed = {
+        task: errand.failed_at
+        for task, errand in errands.items()
+        if errand.failed_at is not None
+        and not _may_restart(errand, rules)
+        and (errand.raised_at is not None or not rules.waits_for_peers)
+    }
+    if failed and rules.watched_since is not None:
+        task = min(failed, key=lambda t: failed[t] or 0.0)
+        since = max(failed[task] or 0.0, rules.watched_since)
+        found.append((since + rules.failure_grace_s, f"{task} failed"))
+    return found
+
+
+def _chief_is_over(errands: Mapping[TaskId, Errand], rules: Rules) -> bool:
+    chief = errands.get(_CHIEF)
+    has_ended = chief is not None and chief.end is not None and not _may_restart(chief, rules)
+    return rules.dependence_on_chief and has_ended
+
+
+def _may_restart(errand: Errand, rules: Rules) -> bool:
+    return bool(errand.exit_code) and not errand.dismissed and errand.restarts < rules.auto_restart
+
+
+def _restart_at(errand: Errand) -> float:
+    return errand.ended_at + min(_FIRST_DELAY_S * 2**errand.restarts, _LONGEST_DELAY_S)

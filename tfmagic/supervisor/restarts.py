@@ -1,0 +1,127 @@
+"""Which tasks get a new process, and when; and which ones end with their chief. Pure, as the lifecycle.
+
+A task is given a new process when somebody asks for it, when nothing but SIGKILL reached it, and, as often
+as the policy allows, when it died by itself: after a delay that doubles each time, since what killed it at
+once will do so again.
+"""
+
+from __future__ import annotations
+
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import FIRST_STRATEGY, BarrierReached
+from tfmagic.supervisor.state import (
+    ALIVE,
+    SIGKILL,
+    Action,
+    ClusterState,
+    End,
+    Launch,
+    Phase,
+    Policy,
+    Signal,
+    TaskState,
+    replace,
+    with_task,
+)
+
+_SETTLED = (Phase.READY, Phase.RUNNING)
+_LONGEST_DELAY_S = 30.0
+_LATER_S = 5.0
+GOODBYE_S = 1.0  # for a process that runs nothing to flush its files; mostly it takes some milliseconds
+
+
+def decide_processes(
+    state: ClusterState, policy: Policy, now: float, actions: list[Action]
+) -> tuple[ClusterState, float | None]:
+    """Start and end processes; says when the next one is due."""
+    times: list[float | None] = []
+    for task, seen in state.tasks.items():
+        if seen.phase in _SETTLED and not seen.replace:  # nearly all, nearly always
+            continue
+        if _may_restart(state, seen, policy):  # from here on cells wait for it
+            due = seen.since + restart_delay(seen, policy)
+            seen = replace(seen, phase=Phase.PLANNED, since=due, restarts=seen.restarts + 1)
+            state = replace(state, tasks={**state.tasks, task: seen})
+        if seen.phase is Phase.PLANNED and now < seen.since:
+            times.append(seen.since)
+        elif seen.phase is Phase.PLANNED:
+            state = _launch(state, task, now, actions)
+            times.append(_late_at(state.tasks[task], policy))
+        elif seen.kill_at is not None and now < seen.kill_at:
+            times.append(seen.kill_at)
+        elif seen.kill_at is not None or _must_end(seen, policy, now):
+            state = end_task(state, task, now, actions)
+            times.append(state.tasks[task].kill_at)
+        elif seen.phase is Phase.STARTING:
+            times.append(_late_at(seen, policy))
+    if policy.dependence_on_chief and _is_chief_dead(state):
+        state = _end_with_chief(state, actions)
+    return state, min((t for t in times if t is not None), default=None)
+
+
+def end_task(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
+    """End its process: one that runs nothing by itself, as a program does; any other at once."""
+    if state.tasks[task].phase is Phase.READY:
+        actions.append(End(task))
+        return with_task(state, task, phase=Phase.ENDING, kill_at=now + GOODBYE_S)
+    actions.append(Signal(task, SIGKILL))
+    return with_task(state, task, phase=Phase.ENDING, kill_at=None)
+
+
+def restart_delay(seen: TaskState, policy: Policy) -> float:
+    """Seconds between the end of the process and its next one."""
+    return min(policy.restart_delay_s * 2**seen.restarts, _LONGEST_DELAY_S)
+
+
+def note_strategy(state: ClusterState, event: BarrierReached) -> ClusterState:
+    """The task makes its first collective strategy, with the present processes of the members."""
+    if not event.barrier.startswith(FIRST_STRATEGY):
+        return state
+    return with_task(state, event.task, joined={m: state.tasks[m].attempt for m in event.members})
+
+
+def must_rejoin(state: ClusterState) -> bool:
+    """Whether a task's TensorFlow knows a process of a peer that is not the present one.
+
+    TensorFlow never lets the new process in, nor forgets the old one: all of them need new addresses.
+    """
+    return any(
+        seen.phase in ALIVE and any(state.tasks[m].attempt != attempt for m, attempt in seen.joined.items())
+        for seen in state.tasks.values()
+    )
+
+
+def _may_restart(state: ClusterState, seen: TaskState, policy: Policy) -> bool:
+    """Whether it died by itself, after it had been ready, and the policy gives it another process."""
+    if seen.phase is not Phase.DEAD or not seen.host or seen.restarts >= policy.auto_restart:
+        return False
+    is_over = policy.dependence_on_chief and _is_chief_dead(state)
+    return not is_over or any(s is seen for t, s in state.tasks.items() if t.type == "chief")
+
+
+def _must_end(seen: TaskState, policy: Policy, now: float) -> bool:
+    return seen.phase is not Phase.ENDING and (seen.replace or now >= _late_at(seen, policy))
+
+
+def _late_at(seen: TaskState, policy: Policy) -> float:
+    """When a process that starts is given up: a little after whoever waits for it has said so."""
+    return seen.since + policy.start_timeout_s + _LATER_S if seen.phase is Phase.STARTING else float("inf")
+
+
+def _launch(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
+    attempt = state.tasks[task].attempt + 1
+    actions.append(Launch(task, attempt))
+    return with_task(state, task, phase=Phase.STARTING, since=now, attempt=attempt, host="", joined={})
+
+
+def _is_chief_dead(state: ClusterState) -> bool:
+    return any(task.type == "chief" and seen.phase is Phase.DEAD for task, seen in state.tasks.items())
+
+
+def _end_with_chief(state: ClusterState, actions: list[Action]) -> ClusterState:
+    """A chief that died for good takes the others along, as in TensorFlow's own runner."""
+    for task, seen in state.tasks.items():
+        if seen.phase in (Phase.STARTING, Phase.READY, Phase.RUNNING):
+            actions.append(Signal(task, SIGKILL))
+            state = replace(state, tasks={**state.tasks, task: replace(seen, phase=Phase.ENDING)})
+    return state

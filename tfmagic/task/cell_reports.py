@@ -1,0 +1,192 @@
+"""What a cell has brought, and what it leaves: the names that travel, and the report when it has ended.
+
+A name that came from the notebook stays the notebook's until a cell assigns it; what cells have assigned is
+the task's own, and is reported, so that the next cell does not send it again. Used by `tfmagic.task.program`,
+on the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tfmagic.protocol.channel import Channel
+from tfmagic.protocol.commands import RunCell, TaskBoot
+from tfmagic.protocol.events import CellRaised, CellReturned
+from tfmagic.protocol.payload import Packed
+from tfmagic.serialization import exceptions, pickling, tracebacks
+from tfmagic.task import exits, streams
+from tfmagic.task.shell import CellRunner
+from tfmagic.task.tensorflow import collectives, interrupts
+
+_OF_HISTORY = re.compile(r"_i?\d+|_i{1,3}|_{1,3}")  # inputs and values of earlier cells
+HOST = socket.gethostname()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How the user's code of a cell ended.
+
+    Attributes:
+        value: What it returned.
+        error: What it raised, or None.
+        raised_at: When, on the system's monotonic clock, in seconds; 0.0 where it raised nothing.
+        bound: Whether it had all names that travel with the cell.
+    """
+
+    value: Any
+    error: BaseException | None
+    raised_at: float
+    bound: bool
+
+
+class Reports:
+    """The names of a task's cells, and the events that end each of them."""
+
+    def __init__(self, boot: TaskBoot, channel: Channel, runner: CellRunner):
+        self._boot, self._channel, self._runner = boot, channel, runner
+        self._received: dict[str, Any] = {}
+        self._kept_text = ""
+        self._reported: frozenset[str] = frozenset()
+
+    def bind(self, packed: Packed) -> None:
+        """Give the task names that travel with a cell."""
+        names = pickling.load_names(packed, self._runner.namespace)
+        self._runner.namespace.update(names)
+        self._received.update(names)
+
+    def report_return(self, cell: RunCell, value: Any, seconds: float) -> None:
+        """The cell returned this value. Variables that the notebook pulls go along."""
+        packed, problem = self._pack(value) if cell.want_value and value is not None else (None, "")
+        pulled: dict[str, Packed] = {}
+        failed: dict[str, str] = {}
+        for name in cell.pull:
+            item, reason = self._pull(name)
+            if item is not None:
+                pulled[name] = item
+            else:
+                failed[name] = reason
+        self._channel.send(
+            CellReturned(
+                self._boot.task,
+                self._boot.attempt,
+                cell.cell,
+                seconds,
+                streams.log_offset(),
+                packed,
+                problem,
+                pulled,
+                failed,
+                self._owned_names(),
+                streams.take_lost_bytes(),
+            )
+        )
+
+    def _pull(self, name: str) -> tuple[Packed | None, str]:
+        if name not in self._runner.namespace:
+            return None, "there is no such variable on the task"
+        return self._pack(self._runner.namespace[name])
+
+    def _pack(self, value: Any) -> tuple[Packed | None, str]:
+        """The value for the notebook, or why it cannot travel."""
+        try:
+            pickled = pickling.dumps(value, self._runner.namespace, self._notebook_has, for_notebook=True)
+            return pickling.pack(pickled), ""
+        except Exception as error:  # the user's own __reduce__ may raise anything
+            return None, f"{type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
+
+    def _notebook_has(self, name: str) -> bool:
+        return name in self._received and self._runner.namespace.get(name) is self._received[name]
+
+    def report_error(self, cell: RunCell, attempt: Attempt, seconds: float) -> None:
+        """The cell raised. What cannot travel goes as text."""
+        error = attempt.error
+        assert error is not None
+        where = f"{self._boot.task} (pid {os.getpid()}, {HOST})"
+        interrupted = interrupts.is_interrupt(error)
+        if interrupted:
+            collectives.note_interrupt(error.__traceback__)
+        if type(error).__name__ == "DataLossError":
+            _explain_data_loss(error, seconds)
+        if issubclass(type(error), SystemExit):  # isinstance() would ask the user's classes
+            packed = exits.exit_error(error, where)
+        else:
+            main, has = self._runner.namespace, self._notebook_has
+            packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
+        if cell.exits:
+            _print_end(error, packed.text, is_told=interrupted or issubclass(type(error), SystemExit))
+        event = CellRaised(
+            self._boot.task,
+            self._boot.attempt,
+            cell.cell,
+            seconds,
+            streams.log_offset(),
+            packed,
+            interrupted,
+            self._owned_names(),
+            streams.take_lost_bytes(),
+            attempt.bound,
+            attempt.raised_at,
+        )
+        self._channel.send(event)
+
+    def _keep_text(self, text: str) -> str:
+        """Write the text of a failure that is too long for the notebook beside the log; return where it is.
+
+        There is one at a time, since each may be as long as memory allows.
+        """
+        if self._kept_text:
+            with contextlib.suppress(OSError):
+                os.unlink(self._kept_text)
+        folder = os.path.dirname(self._boot.stacks_path)
+        name = f"{self._boot.task}-{self._boot.attempt}-{time.time_ns()}.error.txt"
+        self._kept_text = os.path.join(folder, name)
+        fd = os.open(self._kept_text, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return self._kept_text
+
+    def _owned_names(self) -> tuple[str, ...] | None:
+        """The names that cells assigned, or None where they are those reported last."""
+        received, builtin = self._received, self._runner.builtin_names
+        owned = frozenset(
+            name
+            for name, value in self._runner.namespace.items()
+            if name not in builtin
+            and (name not in received or value is not received[name])
+            and not _OF_HISTORY.fullmatch(name)
+        )
+        if owned == self._reported:
+            return None
+        self._reported = owned
+        return tuple(owned)
+
+
+def _print_end(error: BaseException, text: str, is_told: bool) -> None:
+    """Print what ended the process, as Python does: by `sys.excepthook`, which may be the script's own.
+
+    `text` is printed where the hook fails, and where `is_told` says that it is all there is to tell.
+    """
+    if not is_told:
+        try:
+            frames = tracebacks.without_our_frames(error.__traceback__)
+            BaseException.with_traceback(error, frames)
+            sys.excepthook(type(error), error, frames)
+            return
+        except BaseException:  # of the script's hook
+            sys.stderr.write("Error in sys.excepthook:\n")
+    sys.stderr.write(text)
+
+
+def _explain_data_loss(error: BaseException, seconds: float) -> None:
+    """Say which file it is, which only this process can know: a note, as of the hints in the notebook."""
+    from tfmagic.tfrecord import explaining
+
+    if told := explaining.explain(error, seconds):
+        exceptions.add_note(error, f"hint: {told}")

@@ -1,0 +1,224 @@
+"""What a task does for TensorFlow's multi-worker strategies, around four methods of its Context.
+
+Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
+
+- A strategy that is made after any op ran raises "Collective ops must be configured at program
+  startup". Replacing the context cures it, and what was made there can be carried over (`new_context`),
+  but for look-up tables and queues. So: replace it, unless one lives.
+- A peer that dials before the leader listens loses exactly 1.0 s to gRPC's back-off, and a task
+  that waits for its peers inside C++ cannot be interrupted. So: all tasks meet on our own channel
+  first (Ctrl-C works, a dead peer breaks it), then the leader goes ahead and the others follow when
+  its port answers.
+- A further strategy in the same process makes each task forget the collectives that it knows. A task
+  that starts a new one before the leader has forgotten loses it: "group 1 not found", or a hang (one
+  in ten cells of three workers under load). So: all meet before and after that.
+- A task with a new process beside others whose TensorFlow knows its former one is never let in, and says
+  nothing. So: a first strategy and a further one meet at different places, which is told at once.
+- The coordination service notices a dead peer after 10 s. So: 3 s, unless the user said otherwise.
+- A process that is told a new cluster with new ports, and resets its context, makes strategies there:
+  its variables stay. The old server cannot be stopped: 97 idle threads, 41 MiB and 3 descriptors each.
+- Once a collective was aborted or cancelled, every later one of this process fails, and an interrupt
+  between two of them may leave the tasks one apart. A new strategy on all of them mends both. So: the
+  next cell is told, unless it makes one.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import TaskBoot
+from tfmagic.protocol.events import FIRST_STRATEGY
+from tfmagic.system import advice
+from tfmagic.task.tensorflow import new_context
+
+_UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
+_LEADER_WAIT_S = 60.0  # the leader has met us: it only has to open its port
+_DISTRIBUTE = "/tensorflow/python/distribute/"
+
+Meet = Callable[[str, tuple[TaskId, ...]], object]
+
+_stopped = ""  # why the collectives of this process cannot go on
+_told = False  # whether a cell was told so, and nothing has cured it since
+_resets = 0  # how often this process has left a cluster
+
+
+def install(boot: TaskBoot, meet: Meet) -> None:
+    """Wrap the Context's methods for this process.
+
+    Args:
+        boot: Who this task is.
+        meet: Waits at a named barrier for these tasks; raises when one of them will not come.
+    """
+    from tensorflow.python.eager import context
+
+    configure_collectives = context.Context.configure_collective_ops
+    configure_service = context.Context.configure_coordination_service
+    enable_collectives = context.Context.enable_collective_ops
+
+    def configure_collective_ops(self: Any, *args: Any, **kwargs: Any) -> None:
+        is_torn = not self._initialized  # its start failed half-way
+        if self._context_handle is not None and (is_torn or self._collective_leader is None):
+            self = _reset_context("Collective ops must be configured at program startup: ")
+        configure_collectives(self, *args, **kwargs)
+
+    def configure_coordination_service(self: Any, *args: Any, **kwargs: Any) -> None:
+        if len(args) < 5:
+            kwargs.setdefault("heartbeat_timeout_in_ms", boot.heartbeat_ms)
+        configure_service(self, *args, **kwargs)
+
+    def enable_collective_ops(self: Any, server_def: Any) -> None:
+        global _stopped, _told
+        members = _members(boot, server_def)
+        if len(members) < 2 or boot.task not in members:
+            enable_collectives(self, server_def)
+        elif self._context_handle is None:
+            meet(FIRST_STRATEGY, members)
+            if boot.task != boot.leader:
+                _wait_for_port(_address(server_def, boot.leader), boot.leader.name)
+            enable_collectives(self, server_def)
+        else:
+            meet("further strategy", members)
+            enable_collectives(self, server_def)
+            meet("further strategy", members)
+        _stopped, _told = "", False
+
+    context.Context.configure_collective_ops = configure_collective_ops
+    context.Context.configure_coordination_service = configure_coordination_service
+    context.Context.enable_collective_ops = enable_collective_ops
+
+
+def abort_collectives(message: str) -> None:
+    """Make waiting collectives of this process raise. For the side thread; never blocks.
+
+    A context that is still starting is left alone: asking it would wait on its lock.
+    """
+    global _stopped
+    current = _context_with_collectives()
+    if current is not None:
+        current.abort_collective_ops(_UNAVAILABLE, message)
+        _stopped = message
+
+
+def leave_cluster() -> int:
+    """Forget the peers of this process' strategies; how often it has done so.
+
+    Variables, tensors and whatever else is Python's stays.
+
+    Raises:
+        RuntimeError: Something lives that would not survive it.
+    """
+    global _stopped, _resets
+    if _context_with_collectives() is not None:
+        _reset_context("it cannot meet new processes of its peers: ")
+        _resets += 1
+        _stopped = "the tasks have new addresses"
+    return _resets
+
+
+def note_cancel() -> None:
+    """What ran in this process was cancelled, its collectives with it."""
+    global _stopped
+    if _context_with_collectives() is not None:
+        _stopped = "the cell was interrupted"
+
+
+def note_interrupt(frames: TracebackType | None) -> None:
+    """KeyboardInterrupt was raised in these frames: inside a strategy it may leave the tasks one apart."""
+    global _stopped
+    while frames is not None and _context_with_collectives() is not None:
+        if _DISTRIBUTE in frames.tb_frame.f_code.co_filename:
+            _stopped = "the cell was interrupted"
+        frames = frames.tb_next
+
+
+def are_stopped() -> bool:
+    """Whether the strategies of this process cannot go on."""
+    return _told or bool(_stopped)
+
+
+def take_notice() -> str:
+    """What the next cell must know of this process' strategies; said once, "" where all is well."""
+    global _stopped, _told
+    why, _stopped = _stopped, ""
+    if not why:
+        return ""
+    _told = True
+    return advice.here(
+        f"tfmagic: TensorFlow's collectives were stopped on this task ({why}). A strategy made before "
+        "cannot go on: create it again on every task, or give them new processes with "
+        "%tfcluster restart"
+    )
+
+
+def _context_with_collectives() -> Any:
+    """TensorFlow's context, where a multi-worker strategy has set up its collectives; else None."""
+    module = sys.modules.get("tensorflow.python.eager.context")
+    current = module and module._context
+    return current if current is not None and current._initialized and current._collective_leader else None
+
+
+def start_server(boot: TaskBoot) -> Any:
+    """Start this task's tf.distribute.Server, which serves from threads of its own, and return it."""
+    import json
+
+    import tensorflow as tf
+
+    cluster = json.loads(boot.tf_config)["cluster"]
+    return tf.distribute.Server(
+        tf.train.ClusterSpec(cluster),
+        job_name=boot.task.type,
+        task_index=boot.task.index,
+        protocol="grpc",
+        start=True,
+    )
+
+
+def _reset_context(why: str) -> Any:
+    """Replace TensorFlow's context, with what the program made there, and return the new one.
+
+    Raises:
+        RuntimeError: Something lives that would not survive it.
+    """
+    try:
+        return new_context.replace_context()
+    except new_context.NotMovable as error:
+        told = (
+            f"{why}this task has already run TensorFlow ops, and its {', '.join(error.kinds)} would be lost "
+            "if tfmagic started the context anew. Create the strategy in the first cell, after:  "
+            "%tfcluster restart"
+        )
+        raise RuntimeError(advice.here(told)) from None
+
+
+def _members(boot: TaskBoot, server_def: Any) -> tuple[TaskId, ...]:
+    """The tasks of the server definition, if it is that of our own cluster; else none."""
+    if not server_def:
+        return ()
+    named = tuple(
+        TaskId(job.name, index) for job in server_def.cluster.job for index in sorted(job.tasks.keys())
+    )
+    members = tuple(t for t in named if t.type in ("chief", "worker"))
+    return members if all(t in boot.shape_tasks for t in members) else ()
+
+
+def _address(server_def: Any, task: TaskId) -> str:
+    return str(next(j.tasks[task.index] for j in server_def.cluster.job if j.name == task.type))
+
+
+def _wait_for_port(address: str, name: str) -> None:
+    """Poll until something listens at `address`. Ctrl-C works here, unlike in gRPC's own wait."""
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + _LEADER_WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection((host, int(port)), timeout=1):
+                return
+        except OSError:
+            time.sleep(0.002)
+    raise RuntimeError(f"{name} did not open its port {address} within {_LEADER_WAIT_S:.0f} s")

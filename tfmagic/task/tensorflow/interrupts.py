@@ -1,0 +1,154 @@
+"""Reaching a thread that waits inside TensorFlow, where no KeyboardInterrupt arrives.
+
+Measured on TensorFlow 2.21: SIGINT ends Python code, eager loops and a coordinator's join at once. A
+tf.function that waits (a queue, an iterator, a while loop, a collective) does not see it; a
+cancellation reaches it within 10 ms. An eager `for x in dataset` or `q.dequeue()` is reached by
+nothing but SIGKILL.
+"""
+
+from __future__ import annotations
+
+import abc
+import concurrent.futures
+import multiprocessing.pool
+import threading
+import time
+import weakref
+from types import FrameType
+from typing import Any
+
+from tfmagic.protocol import channel
+from tfmagic.task import cell_frames
+from tfmagic.task.tensorflow import loopback_only
+
+_TENSORFLOW = "/tensorflow/python/"
+_WAITING_ROOMS = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
+_ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
+_NO_INTERRUPT = (_ABC, loopback_only.__file__, channel.__file__, __file__)
+_STILL_S = 0.04  # inside one call, without computing, and a peer has failed: it waits
+_BUSY = 0.5  # share of one core above which a process computes
+
+_lock = threading.RLock()  # of the two below; again, where a finalizer runs a function in the midst of it
+_calls_under_way: weakref.WeakSet[Any] = weakref.WeakSet()
+_is_cancelled = False
+
+
+def install() -> None:
+    """Run each call of a tf.function in this process under a cancellation manager of its own.
+
+    Patches ``cancellation.context``, which `Context.call_function` alone calls, once a call. TensorFlow's own
+    context manager would not do: it sets a process-wide variable, which `ClusterCoordinator` replaces. One
+    manager for several calls would not do either: a function that fails cancels its manager, and every later
+    function under it raises CancelledError before it starts.
+
+    `call_function` alone refers to the manager, so that those that are alive are of the calls under way.
+    """
+    from tensorflow.python.eager import cancellation
+
+    own_context = cancellation.context
+
+    class CallManager(cancellation.CancellationManager):  # type: ignore[misc]  # TensorFlow is untyped
+        __slots__ = ("__weakref__",)
+
+    def context() -> Any:
+        given = own_context()
+        if given is not None:
+            return given
+        manager = CallManager()
+        with _lock:
+            _calls_under_way.add(manager)
+            is_cancelled = _is_cancelled
+        if is_cancelled:
+            manager.start_cancel()
+        return manager
+
+    cancellation.context = context
+
+
+def begin_cell() -> None:
+    """Forget that the last cell was cancelled."""
+    global _is_cancelled
+    _is_cancelled = False
+
+
+def cancel_ops() -> None:
+    """Cancel the tf.functions that the cell runs, and will run. For the side thread."""
+    global _is_cancelled
+    with _lock:
+        _is_cancelled = True
+        managers = list(_calls_under_way)
+    for manager in managers:
+        manager.start_cancel()
+
+
+def bears_interrupt(frame: FrameType | None) -> bool:
+    """Whether an exception may be raised here.
+
+    Not inside an isinstance(): TensorFlow's C++ takes it for "yes" and remembers that for the type; a
+    list was a composite tensor from then on (one in twenty interrupts while a function was traced). Not
+    in the machinery of imports, which C++ leaves half done. Not while a message is sent, which would be torn.
+    Not where C++ called us to start a server. Not while TensorFlow's context starts: half started, with its
+    port taken, it would serve no strategy any more.
+    """
+    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        return False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename in _NO_INTERRUPT or (
+            code.co_name == "ensure_initialized" and _TENSORFLOW in code.co_filename
+        ):
+            return False
+        frame = frame.f_back
+    return True
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is a KeyboardInterrupt, also as TensorFlow's bindings garble it."""
+    if issubclass(type(error), KeyboardInterrupt):
+        return True
+    if type(error) not in (RuntimeError, SystemError) or not error.args or not isinstance(error.args[0], str):
+        return False
+    text = error.args[0]
+    return ("MISMATCH" in text and "KeyboardInterrupt" in text) or (
+        "with an exception set" in text and isinstance(error.__cause__, KeyboardInterrupt)
+    )
+
+
+class StuckWatch:
+    """Whether the main thread waits inside TensorFlow: one call goes on, and the process computes nothing.
+
+    Looked at again and again by the side thread. It holds the frame of the call, so that no other
+    frame can take its place in memory.
+    """
+
+    def __init__(self) -> None:
+        self._call: FrameType | None = None
+        self._since = self._cpu_s = 0.0
+
+    def is_stuck(self) -> bool:
+        """Look again."""
+        with cell_frames.looking():
+            call = call_in_tensorflow()
+        now, cpu_s = time.monotonic(), time.process_time()
+        if call is None or call is not self._call:
+            self._call, self._since, self._cpu_s = call, now, cpu_s
+            return False
+        still_s = now - self._since
+        if still_s < _STILL_S:
+            return False
+        if cpu_s - self._cpu_s > _BUSY * still_s:
+            self._since, self._cpu_s = now, cpu_s
+            return False
+        return True
+
+
+def call_in_tensorflow() -> FrameType | None:
+    """The frame in which the main thread has called into TensorFlow, and still is; else None.
+
+    A strategy's eager `run` makes its collectives in threads of its own, for which the main thread
+    waits in Python's library.
+    """
+    frame = cell_frames.main_frame()
+    while frame is not None and frame.f_code.co_filename in _WAITING_ROOMS:
+        frame = frame.f_back
+    return frame if frame is not None and _TENSORFLOW in frame.f_code.co_filename else None

@@ -1,0 +1,246 @@
+"""Saves of Keras 3 that several tasks make at the same moment: each file whole, one backup for all.
+
+Read and measured on Keras 3.15.1; both hold in tasks alone, and ``--no-keras-fix`` leaves Keras as it is.
+
+1. `model.save`, `save_weights` and `ModelCheckpoint` open the final path for writing. Two tasks that save to
+   one path break a ``.keras`` file in silence (7 to 14 of 20), and fail on an ``.h5`` file.
+   Here: a task writes a file beside it, and renames that when it is whole. The last one stays; replicas of a
+   multi-worker strategy are equal, and for others a line says so when it happens.
+2. `BackupAndRestore` writes and deletes one folder from every worker; in Keras 2 the others had a temporary
+   one. Here: under a multi-worker strategy the chief writes the folder, the others save to a place that
+   vanishes, and all restore from the folder. Where each task trains a model of its own, a second writer of
+   the folder gets an error before it trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import socket
+import stat
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tfmagic.logdir import owners, places
+from tfmagic.logdir.errors import LogdirError
+from tfmagic.protocol import task_context
+
+_FILE = re.compile(r"\.(keras|h5|hdf5)$")
+_NAME_BYTES = 255  # of a file name on Linux
+_BACKUP_NOTICE = (
+    "\x1b[2mtfmagic: BackupAndRestore under a multi-worker strategy: the chief writes {folder}, all restore "
+    "from it; --no-keras-fix switches it off\x1b[0m"
+)
+_SHARED_NOTICE = (
+    "\x1b[2mtfmagic: several tasks save {name} at the same moment: the last one stays, whole. For a file of "
+    "each task put tfmagic.current_task().name into its name; for that of the chief alone save to "
+    "tfmagic.logdir.task_logdir(folder)\x1b[0m"
+)
+
+IsMultiWorker = Callable[[Any], bool]  # whether a model trains under a multi-worker strategy
+
+
+def install() -> None:
+    """Repair the saves of Keras 3 in this process; its version was looked at."""
+    from keras.src.backend.tensorflow import trainer
+    from keras.src.callbacks.backup_and_restore import BackupAndRestore
+    from keras.src.legacy.saving import legacy_h5_format
+    from keras.src.saving import saving_lib
+    from keras.src.utils import file_utils
+
+    def is_multi_worker(model: Any) -> bool:
+        return bool(trainer._collective_all_reduce_multi_worker(getattr(model, "_distribute_strategy", None)))
+
+    for module, name in (
+        (saving_lib, "save_model"),
+        (saving_lib, "save_weights_only"),
+        (legacy_h5_format, "save_model_to_hdf5"),
+    ):
+        setattr(module, name, _saving_whole(getattr(module, name), is_multi_worker))
+    file_utils.makedirs = _making_folders(file_utils.makedirs)
+    _repair_backup(BackupAndRestore, is_multi_worker)
+
+
+# -- files --
+
+
+def _saving_whole(original: Callable[..., Any], is_multi_worker: IsMultiWorker) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def save(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        target = _plain_file(filepath)
+        if target is None or _is_sharded(original, args, kwargs):
+            return original(model, filepath, *args, **kwargs)
+        with _beside(target) as (path, was_shared):
+            result = original(model, path, *args, **kwargs)
+        if was_shared and not is_multi_worker(model):
+            _say_once(_SHARED_NOTICE, name=os.path.basename(target))
+        return result
+
+    return save
+
+
+def _is_sharded(save: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Check whether a call of `save_weights_only` writes several files."""
+    size = args[0] if args else kwargs.get("max_shard_size")
+    return save.__name__ == "save_weights_only" and size is not None
+
+
+def _plain_file(filepath: Any) -> str | None:
+    """Return the real path of a file that can be replaced by a rename; None where that is not so."""
+    if not isinstance(filepath, str | os.PathLike) or "://" in str(filepath):
+        return None
+    path = os.path.realpath(str(filepath))
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+    fits = len(_beside_name(path).encode()) <= _NAME_BYTES
+    return (
+        path if fits and _FILE.search(path) and os.access(os.path.dirname(path), os.W_OK | os.X_OK) else None
+    )
+
+
+def _beside_name(path: str) -> str:
+    return f".{_mark()}{os.getpid()}-{os.path.basename(path)}"
+
+
+def _mark() -> str:
+    return f"{socket.gethostname()}-{task_context.current_task().name if task_context.is_task() else 'task'}-"
+
+
+@contextlib.contextmanager
+def _beside(target: str) -> Iterator[tuple[str, list[bool]]]:
+    """Give a path beside `target` that takes its place at the end, and a list that is not empty then if
+    another process has written `target` meanwhile."""
+    _clear_leftovers(target)
+    path = os.path.join(os.path.dirname(target), _beside_name(target))
+    shared: list[bool] = []
+    before = _version(target)
+    try:
+        yield path, shared
+        now = _version(target)
+        if now is not None:
+            with contextlib.suppress(OSError):  # another user's
+                os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
+        os.replace(path, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        raise
+    if now != before:
+        shared.append(True)
+
+
+def _version(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _clear_leftovers(target: str) -> None:
+    """Delete what a process of this task that was killed in a save of `target` has left."""
+    folder, name = os.path.split(target)
+    known = re.compile(rf"\.{re.escape(_mark())}(\d+)-{re.escape(name)}")
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder):
+            found = known.fullmatch(entry)
+            if found and not os.path.exists(f"/proc/{found[1]}"):
+                os.unlink(os.path.join(folder, entry))
+
+
+def _making_folders(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def makedirs(path: Any) -> Any:
+        try:
+            return original(path)
+        except FileExistsError:  # its callers have looked: another task has made it since
+            if not os.path.isdir(path):
+                raise
+            return None
+
+    return makedirs
+
+
+# -- BackupAndRestore --
+
+
+def _repair_backup(callback: Any, is_multi_worker: IsMultiWorker) -> None:
+    begin, save, end = callback.on_train_begin, callback._save_model, callback.on_train_end
+
+    def follows(self: Any) -> bool:
+        return (
+            is_multi_worker(self.model)
+            and task_context.is_task()
+            and not task_context.current_task().is_chief
+        )
+
+    @functools.wraps(begin)
+    def on_train_begin(self: Any, logs: Any = None) -> None:
+        if is_multi_worker(self.model):
+            _say_once(_BACKUP_NOTICE, folder=self.backup_dir)
+        if not follows(self):
+            _hold(self, is_multi_worker(self.model))
+        begin(self, logs)
+
+    @functools.wraps(save)
+    def _save_model(self: Any) -> None:
+        if not follows(self):
+            save(self)
+            return
+        folder = places.scratch(places.name_for(self.backup_dir, "backup"))
+        self.model.save_weights(os.path.join(folder, "latest.weights.h5"), overwrite=True)
+
+    @functools.wraps(end)
+    def on_train_end(self: Any, logs: Any = None) -> None:
+        if not follows(self):
+            end(self, logs)
+            _release(self)
+
+    callback.on_train_begin, callback._save_model, callback.on_train_end = (
+        on_train_begin,
+        _save_model,
+        on_train_end,
+    )
+
+
+def _hold(callback: Any, is_multi_worker: bool) -> None:
+    """Be the only writer of its folder.
+
+    Raises:
+        LogdirError: Another process is.
+    """
+    if "://" in str(callback.backup_dir) or getattr(callback, "_tfmagic_held", None) is not None:
+        return
+    folder = places.prepare(callback.backup_dir)
+    try:
+        owners.hold(folder)
+    except LogdirError as error:
+        if not is_multi_worker:
+            error.add_note(
+                "hint: each task trains a model of its own here, and needs a folder of its own: "
+                f'BackupAndRestore(f"{callback.backup_dir}/{{tfmagic.current_task().name}}"). Under a '
+                "MultiWorkerMirroredStrategy one folder serves all."
+            )
+        raise
+    callback._tfmagic_held = weakref.finalize(callback, owners.abandon, folder)
+    callback._tfmagic_folder = folder
+
+
+def _release(callback: Any) -> None:
+    held = getattr(callback, "_tfmagic_held", None)
+    if held is not None and held.detach():
+        owners.release(callback._tfmagic_folder)
+    callback._tfmagic_held = None
+
+
+_said: set[str] = set()
+
+
+def _say_once(notice: str, **names: str) -> None:
+    if notice not in _said:
+        _said.add(notice)
+        print(notice.format(**names), flush=True)

@@ -1,0 +1,76 @@
+"""Between two tests on the same task processes: what the one has left there is gone before the other begins.
+
+Called on the tasks by `tfmagic.frontends.testing.cluster_pool`. What a test has set in modules, and what
+TensorFlow has built, stays: whoever needs more gets new processes, in a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    names: frozenset[str]
+    environ: dict[str, str]
+    folder: str
+    path: tuple[str, ...]
+    threads: frozenset[int | None]
+
+
+_before: _Before | None = None
+
+
+def remember() -> None:
+    """Note how this process is before the first test."""
+    global _before
+    _before = _Before(
+        frozenset(vars(sys.modules["__main__"])),
+        dict(os.environ),
+        os.getcwd(),
+        tuple(sys.path),
+        frozenset(t.ident for t in threading.enumerate()),
+    )
+
+
+def tidy() -> str:
+    """Make it so again, as far as that goes: why it must not serve another test, "" if it may."""
+    from tfmagic.task.tensorflow import collectives
+
+    if _before is None:
+        return "its process is not the one that was started"
+    if collectives.are_stopped():
+        return "its collectives were stopped"
+    threads = [t.name for t in threading.enumerate() if t.ident not in _before.threads and not t.daemon]
+    if threads:
+        return f"a thread is left: {threads[0]}"
+    _restore(_before)
+    _forget_in_tensorflow()
+    return ""
+
+
+def _restore(before: _Before) -> None:
+    namespace = vars(sys.modules["__main__"])
+    for name in set(namespace) - before.names:
+        del namespace[name]
+    os.environ.clear()
+    os.environ.update(before.environ)
+    os.chdir(before.folder)
+    sys.path[:] = before.path
+
+
+def _forget_in_tensorflow() -> None:
+    """Seeds, Keras' names and eager functions: what a test sets for itself and the next stumbles over."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    random.seed()
+    sys.modules["numpy"].random.seed()
+    if context._context is not None and context._context._initialized:
+        context._context._set_global_seed(None)
+    tf.config.run_functions_eagerly(False)
+    tf.keras.backend.clear_session()

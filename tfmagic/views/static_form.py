@@ -1,0 +1,278 @@
+"""A cell's display for ever: html that reads without script, style sheet, kernel or trust, and plain text.
+
+CellRecord + logs + displays on disk ──→ Part for each task ──→ fit into the limit ──→ html, text
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfmagic.protocol.cluster_spec import parse_task
+from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_displays
+from tfmagic.runs.folder import Run, file_size
+from tfmagic.runs.log_reader import prefix
+from tfmagic.runs.terminal.screen import plain_text
+from tfmagic.system.memory import format_bytes
+from tfmagic.views import embedding, static_html
+from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem, read_items
+from tfmagic.views.values import ValueRow, fold_values
+
+LIMIT_BYTES = 200_000
+_TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its marks
+_DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at the most
+_MARKS_BYTES = 1000  # what the html of a task costs beside its lines
+_DISPLAY_MARKS_BYTES = 300  # and of a display, with the beginning of the text behind it
+_ERRORS_SHARE = 0.4  # of the html is for failures with their tracebacks; else without
+_OPEN_TASKS = 4  # so many and fewer are open
+
+
+@dataclass(frozen=True, slots=True)
+class StaticForm:
+    """What stays in the notebook.
+
+    Attributes:
+        html: With the rich displays that html can hold.
+        text: The prefixed lines.
+        apart: Rich displays that html cannot hold (plots made by scripts, for example).
+    """
+
+    html: str
+    text: str
+    apart: tuple[DisplayItem, ...] = ()
+
+
+@dataclass(slots=True)
+class _Part:
+    """One task's record with its items."""
+
+    record: TaskRecord
+    items: list[Item]
+    values: list[tuple[dict[str, Any], dict[str, Any]]]
+
+    @property
+    def rows(self) -> int:
+        return sum(isinstance(item, RowItem) for item in self.items)
+
+
+def render(
+    record: CellRecord, run: Run, *, limit_bytes: int = LIMIT_BYTES, fold_noise: bool = True
+) -> StaticForm:
+    """The static form of a cell, from what is on disk.
+
+    Args:
+        limit_bytes: How long html and text may be together.
+        fold_noise: Put TensorFlow's start-up lines behind one that opens.
+    """
+    parts = [_load(record, part, run) for part in record.tasks]
+    values = fold_values({part.record.task: part.values for part in parts})
+    text = _text(parts, values, int(limit_bytes * _TEXT_SHARE), run)
+    text = "\n".join([text, *(f"tfmagic: {note}" for note in record.notes)]).lstrip("\n")
+    apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE))
+    page = _html(record, parts, values, limit_bytes - len(text.encode()), fold_noise, run)
+    return StaticForm(page, text, tuple(apart))
+
+
+def _load(record: CellRecord, part: TaskRecord, run: Run) -> _Part:
+    task = parse_task(part.task)
+    end = part.end if part.end is not None else file_size(run.log_path(task))
+    shown = deque(read_displays(run, task, record.cell))
+    items, values = read_items(run.log_path(task), part.start, end, shown)
+    return _Part(part, items, values)
+
+
+# ---- fitting ------------------------------------------------------------------------------------
+
+
+def _fit_displays(parts: Sequence[_Part], room_bytes: int) -> list[DisplayItem]:
+    """Make each display html, or take it out: those that html cannot hold are returned.
+
+    An equal display of several tasks (all draw the same curve) is kept once.
+    """
+    apart: list[DisplayItem] = []
+    seen: dict[str, str] = {}
+    for part in parts:
+        for place, item in enumerate(part.items):
+            if not isinstance(item, DisplayItem):
+                continue
+            made = embedding.as_html(item.data, item.metadata)
+            if made is None:
+                apart.append(item)
+                part.items[place] = RemarkItem(f"[{embedding.name_of(item.data)}: shown below]")
+            elif first := seen.get(made):
+                part.items[place] = RemarkItem(f"[{embedding.name_of(item.data)}: equal to that of {first}]")
+            elif len(made.encode()) > room_bytes:
+                size = format_bytes(len(made.encode()))
+                part.items[place] = RemarkItem(
+                    f"[{embedding.name_of(item.data)} of {size}: too large for a saved cell; "
+                    "%tfcluster attach --full shows it]"
+                )
+            else:
+                room_bytes -= len(made.encode()) + _DISPLAY_MARKS_BYTES
+                seen[made] = part.record.task
+    return apart
+
+
+def _shares(sizes: Sequence[int], room: int) -> list[int]:
+    """Divide `room` so that who needs less than an equal share leaves the rest to the others."""
+    shares = [0] * len(sizes)
+    left = sorted(range(len(sizes)), key=lambda i: sizes[i])
+    while left:
+        equal = max(room, 0) // len(left)
+        smallest = left.pop(0)
+        shares[smallest] = min(sizes[smallest], equal)
+        room -= shares[smallest]
+    return shares
+
+
+def _cut(items: Sequence[Item], room: int, size_of: Any) -> list[Item]:
+    """The items that fit: a fifth of the room for the beginning, the rest for the end, a gap between."""
+    sizes = [size_of(item) for item in items]
+    if sum(sizes) <= room:
+        return list(items)
+    head, used = 0, 0
+    while head < len(items) and used + sizes[head] <= room // 5:
+        used += sizes[head]
+        head += 1
+    tail = len(items)
+    while tail > head and used + sizes[tail - 1] <= room:
+        tail -= 1
+        used += sizes[tail]
+    middle = items[head:tail]
+    lost = sum(_bytes_of(item) for item in middle)
+    kept: list[Item] = [item for item in middle if isinstance(item, DisplayItem)]
+    return [*items[:head], GapItem(lost), *kept, *items[tail:]]
+
+
+def _bytes_of(item: Item) -> int:
+    match item:
+        case RowItem(row):
+            return len(plain_text(row).encode("utf-8", "replace")) + 1
+        case GapItem(size):
+            return size
+        case _:
+            return 0
+
+
+# ---- text ---------------------------------------------------------------------------------------
+
+
+def _text(parts: Sequence[_Part], values: Sequence[ValueRow], room: int, run: Run) -> str:
+    heads = [len(prefix(part.record.task)) for part in parts]
+    sizes = [sum(_text_size(i, head) for i in part.items) for part, head in zip(parts, heads, strict=True)]
+    lines: list[str] = []
+    for part, head, share in zip(parts, heads, _shares(sizes, room), strict=True):
+        name = part.record.task
+        kept = _cut(part.items, share, lambda item, head=head: _text_size(item, head))
+        for item in kept:
+            texts = _line_of(item, name, run).split("\n")
+            lines += [f"{prefix(name)}{text}".rstrip() for text in texts]
+    for row in values:
+        for name in row.tasks:
+            lines += [f"{prefix(name)}{line}" for line in row.text[:_MARKS_BYTES].splitlines()]
+    return _shorten("\n".join(lines), room)
+
+
+def _shorten(text: str, room: int) -> str:
+    """Whole lines up to `room` bytes: a thousand tasks with a line each are too many."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= room + _MARKS_BYTES:
+        return text
+    kept = data[:room].rpartition(b"\n")[0].decode("utf-8", "replace")
+    return f"{kept}\n[{format_bytes(len(data) - len(kept))} of text left out here]"
+
+
+def _text_size(item: Item, head: int) -> int:
+    match item:
+        case RowItem():
+            return head + _bytes_of(item)
+        case DisplayItem(data):
+            return len(str(data.get("text/plain", ""))) + 2 * head
+        case _:
+            return 150
+
+
+def _line_of(item: Item, task: str, run: Run) -> str:
+    match item:
+        case RowItem(row):
+            return plain_text(row)
+        case GapItem(size):
+            return _gap_words(size, task, run)
+        case DisplayItem(data):
+            return str(data.get("text/plain") or f"[{embedding.name_of(data)}]")
+        case RemarkItem(text):
+            return text
+
+
+def _gap_words(size: int, task: str, run: Run) -> str:
+    return f"[{format_bytes(size)} left out here; the whole: {run.log_path(parse_task(task))}]"
+
+
+# ---- html ---------------------------------------------------------------------------------------
+
+
+def _html(
+    record: CellRecord,
+    parts: Sequence[_Part],
+    values: Sequence[ValueRow],
+    limit: int,
+    fold_noise: bool,
+    run: Run,
+) -> str:
+    room = limit - _MARKS_BYTES
+    table = static_html.values_html(values, room // 4)
+    parts, left_out = _most_telling(parts, limit // 3 // _MARKS_BYTES)
+    room -= (
+        _MARKS_BYTES * len(parts) + len(table.encode()) + _shorten_errors(parts, int(room * _ERRORS_SHARE))
+    )
+    room -= sum(static_html.item_size(i) for part in parts for i in part.items if isinstance(i, DisplayItem))
+    sizes = [sum(map(_row_size, part.items)) for part in parts]
+    body = static_html.head_html(record, run)
+    for part, share in zip(parts, _shares(sizes, room), strict=True):
+        name = part.record.task
+        is_short = len(record.tasks) <= _OPEN_TASKS and bool(part.items)
+        is_open = part.record.error is not None or name in record.open or is_short
+        kept = [_in_words(item, name, run) for item in _cut(part.items, share, _row_size)]
+        body += static_html.task_html(part.record, kept, part.rows, is_open=is_open, fold_noise=fold_noise)
+    return static_html.page_html(body + (static_html.more_html(left_out) if left_out else "") + table)
+
+
+def _most_telling(parts: Sequence[_Part], count: int) -> tuple[list[_Part], int]:
+    """The tasks that get a panel, failures first in choosing; and how many more said something.
+
+    A task that said nothing and did nothing special needs none: the header counts it.
+    """
+    telling = [part for part in parts if part.items or part.record.error or not _is_plain(part.record)]
+    chosen = sorted(telling, key=lambda part: part.record.error is None)[: max(count, 1)]
+    return [part for part in telling if part in chosen], len(telling) - len(chosen)
+
+
+def _shorten_errors(parts: Sequence[_Part], room: int) -> int:
+    """Leave out tracebacks where they do not fit; how many bytes the failures take then."""
+    for part in parts:
+        error = part.record.error
+        size = len(static_html.error_html(error).encode("utf-8", "replace"))
+        if error is not None and size > max(room, 0):
+            part.record = replace(part.record, error=replace(error, text="", message=error.message[:200]))
+        room -= size
+    return sum(len(static_html.error_html(p.record.error).encode("utf-8", "replace")) for p in parts)
+
+
+def _row_size(item: Item) -> int:
+    """What the html of an item takes of the room for text."""
+    return 0 if isinstance(item, DisplayItem) else static_html.item_size(item)
+
+
+def _in_words(item: Item, task: str, run: Run) -> Item:
+    return RemarkItem(_gap_words(item.size_bytes, task, run)) if isinstance(item, GapItem) else item
+
+
+def _is_plain(task: TaskRecord) -> bool:
+    return task.state in ("done", "ready") and not task.note
+
+
+def with_open(record: CellRecord, names: Sequence[str]) -> CellRecord:
+    """The record with these tasks' panels open."""
+    return replace(record, open=tuple(names))

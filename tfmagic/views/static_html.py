@@ -1,0 +1,272 @@
+"""The html of a cell that stays in the notebook: inline styles with literal colours, no script.
+
+JupyterLab's sanitizer for untrusted notebooks keeps <details>, <pre>, <table>, <img> and inline styles
+with literal colours, and drops scripts, style sheets, SVG and variables (measured, JupyterLab 4.6). So the
+colours are of a middle tone that reads on white and on black, and text has the page's own colour. A log
+starts at its end by an outer box that is laid out in reverse.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Mapping, Sequence
+
+from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
+from tfmagic.runs.folder import Run
+from tfmagic.runs.terminal.screen import Row, plain_text
+from tfmagic.views import embedding
+from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem
+from tfmagic.views.values import ValueRow
+
+_GREEN, _RED, _AMBER, _BLUE, _GREY, _PURPLE = "#2e9e5b", "#d9485f", "#c98a00", "#2f81d7", "#848d97", "#9166cc"
+_STATE_COLOURS = {
+    "done": _GREEN,
+    "running": _BLUE,
+    "ready": _GREY,
+    "starting": _AMBER,
+    "waiting": _AMBER,
+    "stalled": _PURPLE,
+    "failed": _RED,
+    "died": _RED,
+    "stopped": _GREY,
+}
+_VERDICTS = {
+    "done": ("✓", _GREEN),
+    "failed": ("✕", _RED),
+    "interrupted": ("■", _AMBER),
+    "timed out": ("■", _RED),
+    "stopped": ("■", _GREY),
+    "": ("●", _BLUE),
+}
+_ANSI = (
+    *("#6e7781", "#d9485f", "#2e9e5b", "#b8860b", "#2f81d7", "#9166cc", "#1b8a9c", "#8c959f"),
+    *("#848d97", "#e5677a", "#3fae6c", "#c99a1e", "#4b95e6", "#a97fe0", "#2fa0b3", "#a8b0b8"),
+)
+_LINE = "border:1px solid rgba(128,128,128,.28)"
+_MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px;line-height:1.45"
+_FAINT = "opacity:.65"
+
+
+def page_html(body: str) -> str:
+    """The frame around it all."""
+    style = f"{_LINE};border-radius:6px;overflow:hidden;margin:2px 0"
+    return f'<div style="{style}">{body}</div>'
+
+
+def head_html(record: CellRecord, run: Run) -> str:
+    """The line on top: name, shape, time, how many are done."""
+    sign, colour = _VERDICTS.get(record.verdict, _VERDICTS[""])
+    done = sum(task.state == "done" for task in record.tasks)
+    counts: dict[str, int] = {}
+    for task in record.tasks:
+        counts[task.state] = counts.get(task.state, 0) + 1
+    badges = "".join(
+        f" {_badge(f'{n} {state}', _STATE_COLOURS.get(state, _GREY))}"
+        for state, n in counts.items()
+        if state != "done"
+    )
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started)) if record.started else ""
+    style = "padding:4px 10px;background:rgba(128,128,128,.09)"
+    return (
+        f'<div style="{style}" title="{_esc(f"{when}, run {run}, cell {record.cell}")}">'
+        f'<b style="color:{colour}">{sign}</b> <b>{_esc(record.cluster)}</b> '
+        f'<span style="{_FAINT}">· {_esc(record.shape)} · {duration(record.elapsed_s)} · '
+        f"{done} of {len(record.tasks)} done</span>{badges}</div>"
+        + "".join(f'<div style="padding:2px 10px;color:{_RED}">{_esc(note)}</div>' for note in record.notes)
+    )
+
+
+def _badge(text: str, colour: str) -> str:
+    style = (
+        f"display:inline-block;padding:0 7px;border-radius:9px;font-size:11px;line-height:17px;"
+        f"color:{colour};border:1px solid {colour}"
+    )
+    return f'<span style="{style}">{_esc(text)}</span>'
+
+
+def values_html(values: Sequence[ValueRow], room: int) -> str:
+    """The small table task → value."""
+    if not values:
+        return ""
+    rows = ""
+    share = room // len(values)
+    for value in values:
+        shown = embedding.as_html(value.data, value.metadata)
+        if shown is None or len(shown) > share:
+            shown = (
+                f'<pre style="margin:0;white-space:pre-wrap;{_MONO}">{_esc(_short(value.text, share))}</pre>'
+            )
+        names = ", ".join(value.tasks)
+        rows += (
+            f'<tr><td style="text-align:left;vertical-align:top;{_MONO};{_FAINT}">{_esc(names)}</td>'
+            f'<td style="text-align:left">{shown}</td></tr>'
+        )
+    style = "border-top:1px solid rgba(128,128,128,.2);padding:2px 6px;overflow:auto"
+    return f'<div style="{style}"><table style="margin:2px 0"><tbody>{rows}</tbody></table></div>'
+
+
+def task_html(task: TaskRecord, items: Sequence[Item], rows: int, *, is_open: bool, fold_noise: bool) -> str:
+    """A task's panel, with its failure and its log; `rows` is how many lines it wrote."""
+    facts = [] if task.seconds is None else [duration(task.seconds)]
+    facts += [task.note] if task.note else []
+    facts += [f"{rows} lines"] if rows > 1 else []
+    head = (
+        f'<summary style="padding:3px 10px;cursor:pointer"><b style="{_MONO}">{_esc(task.task)}</b> '
+        f"{_badge(task.state, _STATE_COLOURS.get(task.state, _GREY))} "
+        f'<span style="{_FAINT}">{_esc(" · ".join(facts))}</span></summary>'
+    )
+    log = _log_html(items, fold_noise)
+    style = "border-top:1px solid rgba(128,128,128,.2)"
+    return (
+        f'<details{" open" if is_open else ""} style="{style}">{head}{error_html(task.error)}{log}</details>'
+    )
+
+
+def _log_html(items: Sequence[Item], fold_noise: bool) -> str:
+    blocks: list[str] = []
+    lines: list[str] = []
+
+    def flush() -> None:
+        if lines:
+            style = f"margin:0;padding:0;background:none;white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
+            blocks.append(f'<pre style="{style}">' + "\n".join(lines) + "</pre>")
+            lines.clear()
+
+    for is_noise, group in _runs_of_noise(items, fold_noise):
+        if is_noise:
+            flush()
+            blocks.append(_noise_html(group))
+            continue
+        for item in group:
+            if isinstance(item, DisplayItem):
+                flush()
+                blocks.append(
+                    f'<div style="margin:4px 0">{embedding.as_html(item.data, item.metadata)}</div>'
+                )
+            else:
+                lines.append(_row_html(item))
+    flush()
+    if not blocks:
+        return ""
+    height = "60em" if any(isinstance(item, DisplayItem) for item in items) else "24em"
+    outer = f"display:flex;flex-direction:column-reverse;overflow:auto;max-height:{height}"
+    inner = "flex:none;padding:2px 10px 6px 26px"
+    return f'<div style="{outer}"><div style="{inner}">{"".join(blocks)}</div></div>'
+
+
+def _runs_of_noise(items: Sequence[Item], fold: bool) -> list[tuple[bool, list[Item]]]:
+    groups: list[tuple[bool, list[Item]]] = []
+    for item in items:
+        is_noise = fold and isinstance(item, RowItem) and item.noise
+        if groups and groups[-1][0] == is_noise:
+            groups[-1][1].append(item)
+        else:
+            groups.append((is_noise, [item]))
+    return groups
+
+
+def _noise_html(items: Sequence[Item]) -> str:
+    lines = "\n".join(_esc(plain_text(i.row)) for i in items if isinstance(i, RowItem))
+    count = f"{len(items)} line{'s' if len(items) > 1 else ''}"
+    return (
+        f'<details style="{_FAINT}"><summary style="font-size:12px">TensorFlow start-up: {count}</summary>'
+        f'<pre style="margin:0;white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}">{lines}</pre></details>'
+    )
+
+
+def _row_html(item: Item) -> str:
+    match item:
+        case RowItem(row, noise):
+            return f'<span style="{_FAINT}">{row_html(row)}</span>' if noise else row_html(row)
+        case RemarkItem(text):
+            return f'<i style="{_FAINT}">{_esc(text)}</i>'
+        case DisplayItem() | GapItem():
+            raise TypeError(f"{item} has been put into words")
+
+
+def item_size(item: Item) -> int:
+    """How long its html is."""
+    match item:
+        case DisplayItem(data, metadata):
+            return len((embedding.as_html(data, metadata) or "").encode("utf-8", "replace"))
+        case RowItem(row):
+            return len(row_html(row).encode("utf-8", "replace")) + 1
+        case _:
+            return 200
+
+
+def more_html(count: int) -> str:
+    """A word for the tasks that have no panel here."""
+    text = f"{count} more tasks had output: %tfcluster attach --full shows them"
+    return f'<div style="padding:3px 10px;{_FAINT}"><i>{_esc(text)}</i></div>'
+
+
+def error_html(error: ErrorRecord | None) -> str:
+    """A failure: what, where, and its traceback behind a click."""
+    if error is None:
+        return ""
+    where = f' <span style="{_FAINT}">line {error.line} of the cell</span>' if error.line else ""
+    style = f"margin:2px 10px 4px 26px;padding:3px 8px;border-left:3px solid {_RED}"
+    style += ";background:rgba(217,72,95,.08)"
+    message = _esc(_short(error.message, 2000))
+    trace = ""
+    if error.text:
+        trace = (
+            f'<details><summary style="font-size:12px;{_FAINT}">traceback</summary>'
+            f'<pre style="margin:0;white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}">'
+            f"{_esc(_short(error.text, 6000))}</pre></details>"
+        )
+    kind = _esc(_short(error.type, 200))
+    return (
+        f'<div style="{style}"><span style="{_MONO};white-space:pre-wrap"><b>{kind}</b>: '
+        f"{message}</span>{where}{trace}</div>"
+    )
+
+
+def row_html(row: Row) -> str:
+    """A row with its colours as inline styles."""
+    if isinstance(row, str):
+        return _esc(row)
+    return "".join(_run_html(style, text) for style, text in row)
+
+
+def _run_html(style: str, text: str) -> str:
+    css = "".join(_css_of(token) for token in style.split())
+    return f'<span style="{css}">{_esc(text)}</span>' if css else _esc(text)
+
+
+_PLAIN_STYLES: Mapping[str, str] = {
+    "b": "font-weight:bold;",
+    "d": "opacity:.6;",
+    "i": "font-style:italic;",
+    "u": "text-decoration:underline;",
+    "s": "text-decoration:line-through;",
+    "r": "background:rgba(128,128,128,.35);",
+}
+
+
+def _css_of(token: str) -> str:
+    if token in _PLAIN_STYLES:
+        return _PLAIN_STYLES[token]
+    name = "color" if token[0] == "f" else "background-color"
+    value = token[1:]
+    return f"{name}:{value if value.startswith('#') else _ANSI[int(value)]};"
+
+
+def duration(seconds: float) -> str:
+    """0.12 s, 12.3 s, 2 min 5 s, 1 h 2 min."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _short(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return text[: max(limit - 60, 0)] + f" … (+{len(text) - max(limit - 60, 0)} characters)"
+
+
+def _esc(text: str) -> str:
+    return html.escape(text)
