@@ -84,10 +84,10 @@ def test_no_message_of_what_scripts_use_is_left_untranslated(monkeypatch):
     """But for what only notebooks have: panels, the doctor of a notebook, and the magics themselves."""
     monkeypatch.setattr(advice, "is_notebook", lambda: False)
     package = Path(tfmagic.__file__).parent
-    apart = {"advice", "magic", "commands", "options", "rendering", "detached", "awaiting", "completion"}
-    apart |= {"__init__", "context"}  # name both ways
+    in_notebooks = ("views/", "frontends/notebook/", "frontends/doctor/", "frontends/cli/", "task/")
+    name_both = {"advice", "__init__", "task_context", "ipython_tracebacks"}
     for path in package.rglob("*.py"):
-        if path.relative_to(package).parts[0] in ("views", "doctor", "cli", "task") or path.stem in apart:
+        if path.relative_to(package).as_posix().startswith(in_notebooks) or path.stem in name_both:
             continue
         for text in texts_of(path):
             assert "%tfcluster" not in advice.here(text) or text.rstrip().endswith("%tfcluster"), (path, text)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfmagic.clusters.decorator import cluster
     from tfmagic.clusters.results import TaskResults
     from tfmagic.clusters.settings import TFCluster
+    from tfmagic.task.tensorflow.loopback_only import allow_other_machines
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "TaskResults",
     "TaskTimeoutError",
     "TfmagicError",
+    "allow_other_machines",
     "barrier",
     "cluster",
     "current_task",
@@ -60,6 +62,7 @@ _LAZY = {
     "cluster": "tfmagic.clusters.decorator",
     "TFCluster": "tfmagic.clusters.settings",
     "TaskResults": "tfmagic.clusters.results",
+    "allow_other_machines": "tfmagic.task.tensorflow.loopback_only",
 }
 
 _ROOMS = ("hdf5", "logdir", "multi_process_runner", "tfrecord")

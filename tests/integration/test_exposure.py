@@ -91,10 +91,8 @@ def serve(open_to_all=False):
 
     import tensorflow as tf
 
-    from tfmagic.task.tensorflow import loopback_only
-
     if open_to_all:
-        loopback_only.allow_other_machines()
+        tfmagic.allow_other_machines()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
