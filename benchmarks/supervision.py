@@ -25,11 +25,11 @@ from tfmagic.clusters.status import Reporter
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested, CellReturned, LineReached, TaskReady, TaskStarted
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.state import Policy
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.views.panel import Look, PanelView
-from tfmagic.views.protocol import Stage
+from tfmagic.views.protocol import ViewContext
 
 _PATIENCE_S = 30.0
 _WRITER = """
@@ -183,7 +183,7 @@ class _Encoded:
 def _share(count: int, sizes: Sizes) -> Row:
     folder = Path(os.environ["TFMAGIC_STATE_DIR"]) / f"simulated-{count}"
     folder.mkdir()
-    run, backend = Run(folder), ScriptedBackend(count)
+    run, backend = RunFolder(folder), ScriptedBackend(count)
     tasks = tuple(TaskId("worker", i) for i in range(count))
     for task in tasks:
         run.log_path(task).touch()
@@ -196,7 +196,7 @@ def _share(count: int, sizes: Sizes) -> Row:
     supervisor.wait_for(lambda s: all(seen.host for seen in s.tasks.values()), _PATIENCE_S)
     command = RunCell(cell=1, source="pass", filename="<cell>", tasks=tasks)
     cell = supervisor.run_cell(CellRequested(1, dict.fromkeys(tasks, command)))
-    stage = Stage(
+    stage = ViewContext(
         "simulated", f"{count} workers", run, cell, supervisor, lambda outcome: {}, "pass", "<cell>"
     )
     view = PanelView(stage, lambda data, **how: None, _Encoded, Look())

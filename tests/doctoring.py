@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tfmagic.clusters.settings import TFCluster
-from tfmagic.clusters.task_settings import Make
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.frontends.doctor import Case
 from tfmagic.protocol.cluster_spec import ClusterShape
 
@@ -27,7 +27,11 @@ TERMINAL = SimpleNamespace()
 
 
 def case(
-    shell: Any = NOTEBOOK, make: Make | None = None, running: bool = False, settings: Any = (), **shape: Any
+    shell: Any = NOTEBOOK,
+    make: TaskSettings | None = None,
+    running: bool = False,
+    settings: Any = (),
+    **shape: Any,
 ) -> Case:
     """A cluster of that shape, with presets but for `settings`."""
     given = dict(settings)
@@ -36,7 +40,7 @@ def case(
     def setting(name: str) -> Any:
         return given[name] if name in given else presets[name].default_value
 
-    return Case(shell, ClusterShape(**shape), make or Make(), setting, running)
+    return Case(shell, ClusterShape(**shape), make or TaskSettings(), setting, running)
 
 
 def install(folder: Path, requires: dict[str, list[str]] | None = None, **versions: str) -> str:

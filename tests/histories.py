@@ -8,7 +8,7 @@ from tfmagic.protocol.events import (
     CellRequested,
     CellReturned,
     LineReached,
-    Sign,
+    ProcessSample,
     TaskReady,
     TasksObserved,
     TaskStarted,
@@ -84,4 +84,4 @@ def at_line(task, line, inside="", wait=Wait.NONE, cell=1, attempt=1, filename="
 def observed(cpu_s, log_bytes=None, stopped=()):
     """A look at tasks: their CPU seconds, the lengths of their logs, and those that are stopped."""
     logs = log_bytes or {}
-    return TasksObserved({t: Sign(s, logs.get(t, 0), t in stopped) for t, s in cpu_s.items()})
+    return TasksObserved({t: ProcessSample(s, logs.get(t, 0), t in stopped) for t, s in cpu_s.items()})

@@ -23,15 +23,15 @@ from tfmagic.protocol.events import (
     TaskStarted,
 )
 from tfmagic.protocol.payload import PackedError
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.lifecycle import apply, decide, new_state
 from tfmagic.supervisor.state import Policy
-from tfmagic.supervisor.supervisor import CellRun
+from tfmagic.supervisor.supervisor import RunningCell
 from tfmagic.system.usage import Sampler
 from tfmagic.task.cell_position import find_frame
 from tfmagic.views.facts import describe_cell
-from tfmagic.views.panel_model import Board
-from tfmagic.views.protocol import Stage
+from tfmagic.views.panel_model import PanelModel
+from tfmagic.views.protocol import ViewContext
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 
@@ -62,18 +62,20 @@ class Theatre:
     """A cell on some workers, its logs, and the board that shows it."""
 
     def __init__(self, folder, *tasks, **how):
-        self.run = Run(folder)
+        self.run = RunFolder(folder)
         self.supervisor = Supervisor(*tasks)
         self.supervisor.happen()
         for task in tasks:
             self.run.log_path(task).touch()
             self.supervisor.happen(TaskStarted(task, 1, 0, False), TaskReady(task, 1, 0, "host"))
         request = CellRequested(1, {task: RunCell(cell=1, tasks=tasks) for task in tasks})
-        self.cell = CellRun(request, dict.fromkeys(tasks, 0))
+        self.cell = RunningCell(request, dict.fromkeys(tasks, 0))
         self.supervisor.happen(request)
         texts = lambda cell: {"worker-0": "Traceback of it"}  # noqa: E731
-        self.stage = Stage("default", "2 workers", self.run, self.cell, self.supervisor, texts, "", "", 7)
-        self.board = Board(self.stage, **how)
+        self.stage = ViewContext(
+            "default", "2 workers", self.run, self.cell, self.supervisor, texts, "", "", 7
+        )
+        self.board = PanelModel(self.stage, **how)
         self.sent = []
 
     def write(self, task, text):
@@ -205,7 +207,7 @@ def test_a_snapshot_from_disk_is_that_of_the_end(theatre):
         theatre.supervisor.state = apply(theatre.supervisor.state, CellReturned(task, 1, 1, 0.5, end), 0.0)
     outcome = theatre.supervisor.state.cells[1]
     theatre.cell.finish(outcome)
-    shot = Board.replay(describe_cell(theatre.stage, outcome, 1.0), theatre.run)
+    shot = PanelModel.replay(describe_cell(theatre.stage, outcome, 1.0), theatre.run)
     assert shot["reset"] and shot["head"]["over"] and shot["rows"]["0"]["items"] == ["one"]
     json.dumps(shot)
 

@@ -10,7 +10,7 @@ from tfmagic.failures import deaths, stacks
 from tfmagic.failures.deaths import MemoryWatch, describe_end, died_error
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import TaskExited, TaskLost
-from tfmagic.runs.folder import Run, attempt_mark
+from tfmagic.runs.folder import RunFolder, attempt_mark
 from tfmagic.system import memory
 
 A = TaskId("worker", 0)
@@ -103,7 +103,7 @@ Extension modules: numpy (total: 1)
 
 
 def test_a_crash_is_told_with_its_place_and_the_users_frames(tmp_path):
-    run = Run(tmp_path)
+    run = RunFolder(tmp_path)
     ours = str(Path(stacks.__file__).parent)
     run.stacks_path(A).write_text(DUMP.format(mark=attempt_mark(2), ours=ours))
     run.log_path(A).write_text("".join(f"line {i}\n" for i in range(30)))
@@ -115,7 +115,7 @@ def test_a_crash_is_told_with_its_place_and_the_users_frames(tmp_path):
 
 
 def test_the_last_lines_are_those_of_the_process_that_died(tmp_path):
-    run = Run(tmp_path)
+    run = RunFolder(tmp_path)
     run.log_path(A).write_text("before\nof the dead one\nof the next one\n")
     error = died_error(
         A, TaskExited(A, 1, -9, log_end=len("before\nof the dead one\n")), run, None, len("before\n")
@@ -124,7 +124,7 @@ def test_the_last_lines_are_those_of_the_process_that_died(tmp_path):
 
 
 def test_a_crash_of_an_earlier_process_is_not_told_again(tmp_path):
-    run = Run(tmp_path)
+    run = RunFolder(tmp_path)
     run.stacks_path(A).write_text(DUMP.format(mark=attempt_mark(1), ours="") + attempt_mark(2) + "\n")
     assert not stacks.fatal_stack(run, A, 2)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from doctoring import NOTEBOOK, TERMINAL, Runner, case, install
 
-from tfmagic.clusters.task_settings import Make
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.doctor import Severity, settings, software
@@ -120,27 +120,27 @@ def test_bounds_of_versions(version, wanted, fits):
 def test_the_repair_of_keras_is_said_and_leaving_it_out_noted(only):
     only(keras="3.12.0")
     assert "repaired in the tasks" in one(software.keras(case())).what
-    found = one(software.keras(case(make=Make(keras_fix=False))))
+    found = one(software.keras(case(make=TaskSettings(keras_fix=False))))
     assert found.severity is Severity.NOTE and "--keras 2" in found.advice
 
 
 def test_a_keras_that_is_not_known_to_be_broken_is_only_named(only):
     only(keras="3.99.0")
-    assert one(software.keras(case(make=Make(keras_fix=False)))).what == "keras 3.99.0"
+    assert one(software.keras(case(make=TaskSettings(keras_fix=False)))).what == "keras 3.99.0"
 
 
 def test_keras_2_needs_tf_keras_of_the_same_tensorflow(only, monkeypatch, tmp_path):
     only(tensorflow="2.21.0", keras="3.12.0")
-    found = one(software.keras(case(make=Make(keras=2))))
+    found = one(software.keras(case(make=TaskSettings(keras=2))))
     assert (found.severity, found.what) == (Severity.TROUBLE, "tf_keras is missing")
     assert 'pip install "tf_keras==2.21.*"' in found.advice
     install(tmp_path / "other", tf_keras="2.20.1")
     sys.path.append(str(tmp_path / "other"))
-    assert one(software.keras(case(make=Make(keras=2)))).severity is Severity.NOTE
+    assert one(software.keras(case(make=TaskSettings(keras=2)))).severity is Severity.NOTE
 
 
 def test_tf_keras_of_this_environment_is_fine():
-    assert one(software.keras(case(make=Make(keras=2)))).severity is Severity.FINE
+    assert one(software.keras(case(make=TaskSettings(keras=2)))).severity is Severity.FINE
 
 
 def test_legacy_keras_by_the_environment_is_named(monkeypatch, only):
@@ -161,7 +161,7 @@ def test_another_keras_backend_is_trouble_wherever_it_is_chosen(monkeypatch, tmp
     assert len(list(software.keras(case()))) == 1
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     assert list(software.keras(case()))[1].severity is Severity.TROUBLE
-    assert len(list(software.keras(case(make=Make(env={"KERAS_BACKEND": "tensorflow"}))))) == 1
+    assert len(list(software.keras(case(make=TaskSettings(env={"KERAS_BACKEND": "tensorflow"}))))) == 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"backend": "tensorflow"}'])

@@ -13,10 +13,10 @@ import pytest
 from doctoring import case, install, look_in_process
 
 from tfmagic.clusters import environment
-from tfmagic.clusters.task_settings import Make
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.frontends.doctor import Severity, folder, machine, network
 from tfmagic.runs.cell_records import CellRecord, append_record
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.system import memory
 from tfmagic.system.process_identity import identify
 
@@ -134,7 +134,7 @@ def said_of_gpus(**given):
 def test_no_gpu_is_fine_unless_some_were_asked_for(monkeypatch):
     monkeypatch.setattr(environment, "visible_gpus", lambda _: [])
     assert said_of_gpus() == "✓ no GPU: tasks compute on the processor"
-    found = one(machine.gpus(case(make=Make(gpus_per_task=1))))
+    found = one(machine.gpus(case(make=TaskSettings(gpus_per_task=1))))
     assert found.told_by_start and "each need 2; this machine shows 0" in found.advice
 
 
@@ -365,7 +365,7 @@ def make_run(base, name, pid, verdict, **identity):
     facts = {"pid": pid, "started": time.time(), "cluster": "default", **identity}
     (place / "run.json").write_text(json.dumps(facts))
     (place / "worker-0.log").write_bytes(b"x" * 5000)
-    append_record(Run(place), CellRecord(1, "default", "1 worker", (), verdict=verdict))
+    append_record(RunFolder(place), CellRecord(1, "default", "1 worker", (), verdict=verdict))
 
 
 def dead_pid():

@@ -6,12 +6,12 @@ import pytest
 
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, root_cause
-from tfmagic.failures.root_cause import Scene
+from tfmagic.failures.root_cause import FailureContext
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell
 from tfmagic.protocol.events import CellRaised, CellRequested, CellReturned, TaskExited, TaskLost
 from tfmagic.protocol.payload import PackedError
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.state import CellState
 
 A, B, C = (TaskId("worker", i) for i in range(3))
@@ -46,7 +46,9 @@ def finished(*outcomes, ended_at=None, **how):
 @pytest.fixture
 def build(tmp_path):
     def build_error(*outcomes, stacks="", **how):
-        return root_cause.build_error(finished(*outcomes, **how), Scene({}, Run(tmp_path), stacks=stacks))
+        return root_cause.build_error(
+            finished(*outcomes, **how), FailureContext({}, RunFolder(tmp_path), stacks=stacks)
+        )
 
     return build_error
 
@@ -137,7 +139,7 @@ def test_a_time_limit_tells_who_was_late_and_where(build):
 
 def test_every_failure_can_be_read_in_full(tmp_path):
     cell = finished(raised(A, at=2.0), TaskExited(B, 1, 3), ended_at={B: 1.0})
-    texts = root_cause.full_texts(cell, Scene({}, Run(tmp_path)))
+    texts = root_cause.full_texts(cell, FailureContext({}, RunFolder(tmp_path)))
     assert list(texts) == ["worker-1", "worker-0"]
     assert texts["worker-0"] == "text of ValueError" and "exited with code 3" in texts["worker-1"]
 

@@ -20,7 +20,7 @@ from tfmagic.frontends.cli.verdicts import Ending, Verdict, code_of, exit_code, 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
 from tfmagic.protocol.payload import PackedError
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 
 GONE = 2**22 + 1  # above what Linux gives
 WORKER, CHIEF = TaskId("worker", 1), TaskId("chief", 0)
@@ -528,7 +528,7 @@ def test_old_run_folders_go_when_that_is_asked_for(base, capsys):
     assert f"would delete {old}" in capsys.readouterr().out and old.exists()
     assert main(["reap", "--runs"]) == 0
     assert f"deleted {old}" in capsys.readouterr().out and not old.exists() and kept.exists()
-    assert Run(kept).tasks == ()
+    assert RunFolder(kept).tasks == ()
 
 
 def test_the_installed_script_is_the_same():

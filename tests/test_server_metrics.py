@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tfmagic.runs import status_reader
 from tfmagic.runs.cell_records import CellRecord, append_record
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.server import _configured_state_dir, durations
 from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
 
@@ -71,7 +71,7 @@ def write_run(base, name, content=None, *, cluster="default", pid=None, started=
     elif content is not None:
         (folder / "status.json").write_text(json.dumps(content))
     for cell in cells:
-        append_record(Run(folder), cell)
+        append_record(RunFolder(folder), cell)
     return folder
 
 
@@ -337,8 +337,8 @@ def test_cells_count_once_by_cluster_and_verdict(tmp_path):
     folder = write_run(tmp_path, "r1", status(), cells=[cell(1, 0.0, ""), cell(1, 0.3), cell(2, 0.0, "")])
     scraper = Scraper(tmp_path)
     assert scraper()("tfmagic_cell_duration_seconds_count") == 1
-    append_record(Run(folder), cell(2, 7.0, "failed"))
-    append_record(Run(folder), cell(1, 0.3))  # noted again
+    append_record(RunFolder(folder), cell(2, 7.0, "failed"))
+    append_record(RunFolder(folder), cell(1, 0.3))  # noted again
     write_run(tmp_path, "r2", status(), cells=[cell(1, 20000.0)])
     page = scraper()
     name = "tfmagic_cell_duration_seconds"
@@ -418,7 +418,7 @@ def test_history_counts_in_the_first_scrape_or_never(tmp_path, monkeypatch):
     first = scraper()("tfmagic_cell_duration_seconds_count")
     assert 20 < first < 100
     assert scraper()("tfmagic_cell_duration_seconds_count") == first
-    append_record(Run(folder), cell(300, 1.0))
+    append_record(RunFolder(folder), cell(300, 1.0))
     assert scraper()("tfmagic_cell_duration_seconds_count") == first + 1
 
 

@@ -7,7 +7,7 @@ from tfmagic.protocol.events import (
     Displayed,
     InputAnswered,
     InputWanted,
-    Sign,
+    ProcessSample,
     TaskReady,
     TasksObserved,
     Wait,
@@ -254,7 +254,7 @@ def test_one_that_wants_a_core_and_gets_little_of_it_is_no_hang():
     history = started(A, policy=POLICY)
     history.run(A, now=100.0)
     for step in range(100):
-        wanted = {A: Sign(5 + 0.016 * 0.5 * step, 0, wanted_s=0.98 * 0.5 * step)}
+        wanted = {A: ProcessSample(5 + 0.016 * 0.5 * step, 0, wanted_s=0.98 * 0.5 * step)}
         history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
     assert stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].word == "running"
 
@@ -264,7 +264,7 @@ def test_a_burst_counts_also_of_one_that_is_looked_at_closely():
     history.run(A, now=100.0)
     for step in range(100):
         bursts = step // 16  # each 8 s, 0.05 s
-        wanted = {A: Sign(5 + 0.05 * bursts, 0, wanted_s=0.05 * bursts + 0.001 * step)}
+        wanted = {A: ProcessSample(5 + 0.05 * bursts, 0, wanted_s=0.05 * bursts + 0.001 * step)}
         history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
         cell = history.state.cells[1]
         assert stalls.describe(history.state, cell, POLICY, history.now)[A].word == "running"
@@ -274,7 +274,7 @@ def test_one_that_only_wakes_up_now_and_then_on_a_crowded_machine_is_stalled():
     history = started(A, policy=POLICY)
     history.run(A, now=100.0)
     for step in range(100):
-        wanted = {A: Sign(5 + 0.005 * 0.5 * step, 0, wanted_s=0.2 * 0.5 * step)}
+        wanted = {A: ProcessSample(5 + 0.005 * 0.5 * step, 0, wanted_s=0.2 * 0.5 * step)}
         history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
     assert stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].word == "stalled"
 

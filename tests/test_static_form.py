@@ -18,7 +18,7 @@ from tfmagic.runs.cell_records import (
     read_displays,
     read_records,
 )
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.views import embedding, static_form
 from tfmagic.views.values import fold_values
 
@@ -50,7 +50,7 @@ class Kept:
     """A cell on disk."""
 
     def __init__(self, folder, **logs):
-        self.run = Run(folder)
+        self.run = RunFolder(folder)
         self.tasks = []
         for name, data in logs.items():
             task = TaskId(*_split(name))
@@ -210,7 +210,7 @@ def test_a_drawing_is_an_image_that_runs_nothing():
 
 
 def test_records_and_displays_survive_a_crash_in_mid_line(tmp_path):
-    run, task = Run(tmp_path), TaskId("worker", 0)
+    run, task = RunFolder(tmp_path), TaskId("worker", 0)
     for verdict in ("", "done"):
         append_record(
             run, CellRecord(1, "default", "2 workers", (TaskRecord("worker-0", "done"),), verdict=verdict)
@@ -225,7 +225,7 @@ def test_records_and_displays_survive_a_crash_in_mid_line(tmp_path):
 
 
 def test_displays_are_kept_up_to_a_limit(tmp_path):
-    run, task = Run(tmp_path), TaskId("worker", 0)
+    run, task = RunFolder(tmp_path), TaskId("worker", 0)
     for _ in range(10):
         append_display(run, Displayed(task, 1, 1, 0, b'{"data": {}}'), 200)
     assert 0 < len(read_displays(run, task, 1)) < 5

@@ -12,7 +12,7 @@ import pytest
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRequested, CellReturned, Displayed
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.terminal.screen import plain_text, rows_of
 from tfmagic.supervisor.state import CellState
 from tfmagic.views.text import TextView
@@ -24,7 +24,7 @@ class Screen:
     """A view over logs that the test writes."""
 
     def __init__(self, folder, show_rich=None, terminal=False, tasks=(A, B)):
-        self.run, self.displays, self.shown, self.tasks = Run(folder), deque(), [], tasks
+        self.run, self.displays, self.shown, self.tasks = RunFolder(folder), deque(), [], tasks
         self.published = []
 
         def rich(data, metadata, transient, update):

@@ -30,7 +30,7 @@ from tfmagic.tfrecord import (
     framing,
     iterate,
     merge,
-    segments,
+    scan_workers,
     verify,
     verifying,
 )
@@ -229,9 +229,9 @@ def test_a_path_object_in_sys_path_is_no_hindrance_to_other_processes(tmp_path, 
 def test_a_process_that_dies_meanwhile_is_told(tmp_path, monkeypatch):
     for name in "ab":
         (tmp_path / name).write_bytes(packed(RECORDS))
-    started, look_at = [], segments.look_at
+    started, look_at = [], scan_workers.look_at
 
-    def start(_start=segments._start):
+    def start(_start=scan_workers._start):
         started.append(_start())
         return started[-1]
 
@@ -240,9 +240,9 @@ def test_a_process_that_dies_meanwhile_is_told(tmp_path, monkeypatch):
         return look_at(segment)
 
     dying = "import os, sys; input(); print('ready', flush=True); input(); os._exit(7)"
-    monkeypatch.setattr(segments, "_SERVE", dying)
-    monkeypatch.setattr(segments, "_start", start)
-    monkeypatch.setattr(segments, "look_at", look_at_late)
+    monkeypatch.setattr(scan_workers, "_SERVE", dying)
+    monkeypatch.setattr(scan_workers, "_start", start)
+    monkeypatch.setattr(scan_workers, "look_at", look_at_late)
     with pytest.raises(tfmagic.TfmagicError, match="exit code 7.*workers=1"):
         verify([tmp_path / "a", tmp_path / "b"], workers=2)
 
@@ -285,7 +285,7 @@ def helpers():
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # one that has just ended
-            found += [child] if "tfmagic.tfrecord.segments" in " ".join(child.cmdline()) else []
+            found += [child] if "tfmagic.tfrecord.scan_workers" in " ".join(child.cmdline()) else []
     return found
 
 
@@ -304,8 +304,8 @@ def test_a_process_that_is_killed_while_it_verifies_is_named_and_nothing_hangs(t
         killed.append(other.pid)
         return real(segment)
 
-    real = segments.look_at
-    monkeypatch.setattr(segments, "look_at", look_at)
+    real = scan_workers.look_at
+    monkeypatch.setattr(scan_workers, "look_at", look_at)
     with pytest.raises(tfmagic.TfmagicError, match=r"which verified .*/b, was killed \(SIGKILL\)") as caught:
         verify([tmp_path / "a", slow], workers=2)
     assert f"process {killed[0]}," in str(caught.value) and helpers() == []
@@ -315,7 +315,7 @@ def test_a_process_that_dies_before_it_has_begun_is_told_too(tmp_path, monkeypat
     for name in "ab":
         (tmp_path / name).write_bytes(packed(RECORDS))
     taken = threading.Event()
-    real = segments._Asker._take
+    real = scan_workers._Asker._take
 
     def take(asker):
         asker.process.kill()
@@ -328,9 +328,9 @@ def test_a_process_that_dies_before_it_has_begun_is_told_too(tmp_path, monkeypat
         assert taken.wait(20)
         return look(segment)
 
-    look = segments.look_at
-    monkeypatch.setattr(segments._Asker, "_take", take)
-    monkeypatch.setattr(segments, "look_at", look_at)
+    look = scan_workers.look_at
+    monkeypatch.setattr(scan_workers._Asker, "_take", take)
+    monkeypatch.setattr(scan_workers, "look_at", look_at)
     with pytest.raises(tfmagic.TfmagicError, match=r"which verified .*/b, was killed"):
         verify([tmp_path / "a", tmp_path / "b"], workers=2)
 
@@ -352,9 +352,9 @@ def test_an_answer_of_megabytes_comes_through_the_pipe(tmp_path, monkeypatch):
         assert segment.path == str(tmp_path / "a") and answered.wait(30)
         return here(segment)
 
-    there, here = segments._look_there, segments.look_at
-    monkeypatch.setattr(segments, "_look_there", look_there)
-    monkeypatch.setattr(segments, "look_at", look_at)
+    there, here = scan_workers._look_there, scan_workers.look_at
+    monkeypatch.setattr(scan_workers, "_look_there", look_there)
+    monkeypatch.setattr(scan_workers, "look_at", look_at)
     found = verify([tmp_path / "a", tmp_path / "b"], workers=2)
     assert found.files == expected.files and len(found.damages) == 20_000
 
@@ -362,8 +362,8 @@ def test_an_answer_of_megabytes_comes_through_the_pipe(tmp_path, monkeypatch):
 def test_a_process_that_starts_late_takes_nothing_of_another_call(tmp_path):
     for name in "ab":
         (tmp_path / name).write_bytes(packed(RECORDS))
-    parts = [segments.Segment(str(tmp_path / name), "") for name in "ab"]
-    with segments.Lookers(2) as lookers:  # which is still starting
+    parts = [scan_workers.Segment(str(tmp_path / name), "") for name in "ab"]
+    with scan_workers.ScanWorkers(2) as lookers:  # which is still starting
         lookers.look(parts)
         for _ in range(2000):
             assert len(lookers.look(parts[:1])) == 1
@@ -386,9 +386,9 @@ def test_it_is_said_on_which_process_verify_waits(tmp_path, monkeypatch, caplog)
         wait_until(lambda: "still waits" in caplog.text)
         helpers()[0].kill()
 
-    real, stopper = segments.look_at, threading.Thread(target=end)
-    monkeypatch.setattr(segments, "_PATIENCE_S", 0.1)
-    monkeypatch.setattr(segments, "look_at", look_at)
+    real, stopper = scan_workers.look_at, threading.Thread(target=end)
+    monkeypatch.setattr(scan_workers, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(scan_workers, "look_at", look_at)
     with pytest.raises(tfmagic.TfmagicError, match="was killed"):
         verify([tmp_path / "a", tmp_path / "b"], workers=2)
     stopper.join()

@@ -26,7 +26,7 @@ import pytest
 if TYPE_CHECKING:
     from tfmagic.backends.launcher_client import LauncherProcess
     from tfmagic.clusters.cluster import Cluster
-    from tfmagic.frontends.testing.cluster_pool import Lender, Loan, Wish
+    from tfmagic.frontends.testing.cluster_pool import ClusterLease, ClusterPool, ClusterRequest
 
 _MARKER = (
     "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', **more): the cluster of the "
@@ -35,9 +35,9 @@ _MARKER = (
 )
 _NAMES = ("tfmagic", "tfmagic.pytest_plugin")  # as an entry point, and with -p or pytest_plugins
 
-_lender: pytest.StashKey[Lender] = pytest.StashKey()
+_lender: pytest.StashKey[ClusterPool] = pytest.StashKey()
 _launchers: pytest.StashKey[tuple[LauncherProcess, ...]] = pytest.StashKey()
-_loan: pytest.StashKey[Loan] = pytest.StashKey()
+_loan: pytest.StashKey[ClusterLease] = pytest.StashKey()
 _failed: pytest.StashKey[bool] = pytest.StashKey()
 
 
@@ -87,7 +87,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 return
 
 
-def _wish_of(item: Any) -> Wish:
+def _wish_of(item: Any) -> ClusterRequest:
     """What the marker and the parameter of a test say; fails it where that makes no sense."""
     __tracebackhide__ = True
     from tfmagic.frontends.testing import cluster_pool
@@ -104,7 +104,7 @@ def _wish_of(item: Any) -> Wish:
     )
 
 
-def _warm(config: pytest.Config, wish: Wish) -> None:
+def _warm(config: pytest.Config, wish: ClusterRequest) -> None:
     from tfmagic.backends import launcher_client
 
     config.stash.setdefault(_launchers, launcher_client.running())
@@ -127,14 +127,14 @@ def tfcluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         loan.end(item.stash.get(_failed, False))
 
 
-def _prepare(item: Any) -> Loan:
+def _prepare(item: Any) -> ClusterLease:
     __tracebackhide__ = True
     from tfmagic.backends import launcher_client
-    from tfmagic.frontends.testing.cluster_pool import Lender
+    from tfmagic.frontends.testing.cluster_pool import ClusterPool
 
     wish, config = _wish_of(item), item.config
     config.stash.setdefault(_launchers, launcher_client.running())
-    lender = config.stash.setdefault(_lender, Lender(_timeout_s(config)))
+    lender = config.stash.setdefault(_lender, ClusterPool(_timeout_s(config)))
     owner = _owner(item, wish.scope)
     if owner is not None and not isinstance(owner, pytest.Session):
         owner.addfinalizer(lambda: lender.close(owner.nodeid))
@@ -192,7 +192,7 @@ def pytest_runtest_makereport(
     return report
 
 
-def _add_sections(config: pytest.Config, loan: Loan, report: pytest.TestReport) -> None:
+def _add_sections(config: pytest.Config, loan: ClusterLease, report: pytest.TestReport) -> None:
     from tfmagic.frontends.testing import task_output
 
     tasks = loan.cluster.tasks

@@ -30,7 +30,7 @@ from tfmagic.protocol.events import Event, TaskExited, TaskLost, TaskStarted
 from tfmagic.protocol.launcher_messages import ForkTask, TaskForked, TaskReaped
 from tfmagic.protocol.payload import Handle, HandleLost
 from tfmagic.runs import orphans
-from tfmagic.runs.folder import GAVE_UP, Run, file_size
+from tfmagic.runs.folder import GAVE_UP, RunFolder, file_size
 from tfmagic.system.process_identity import Identity
 
 _AWAKE = contextlib.nullcontext()
@@ -60,7 +60,7 @@ class LocalBackend:
         LaunchError: The launcher is gone.
     """
 
-    def __init__(self, flavour: launcher_client.Flavour, run: Run):
+    def __init__(self, flavour: launcher_client.Flavour, run: RunFolder):
         self._run = run
         self._selector = selectors.DefaultSelector()
         self._processes: dict[TaskId, _Process] = {}

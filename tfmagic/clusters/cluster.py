@@ -22,12 +22,12 @@ from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.outcomes import CellResult
 from tfmagic.clusters.running_cell import Cell, Options
-from tfmagic.clusters.running_cluster import ClusterLife, open_life
+from tfmagic.clusters.running_cluster import RunningCluster, open_life
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import own_rows, status_rows
-from tfmagic.clusters.task_settings import Make
-from tfmagic.clusters.tensorboard import Board, find_logdir, open_board
+from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.tensorboard import TensorBoardProcess, find_logdir, open_board
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import root_cause, stacks
 from tfmagic.protocol.cluster_spec import (
@@ -41,7 +41,7 @@ from tfmagic.protocol.cluster_spec import (
     select,
 )
 from tfmagic.protocol.commands import RunCell
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import find_lines
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.views.facts import tell_news
@@ -104,11 +104,11 @@ class Cluster(Calls):
             raise BackendError(f"there is no backend {backend!r} in this version; use local")
         check_name(name)
         self.name = name
-        self.make = Make(dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate)
+        self.make = TaskSettings(dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate)
         self._namespace = namespace
-        self._life: ClusterLife | None = None  # the present one, or the last
+        self._life: RunningCluster | None = None  # the present one, or the last
         self._faults: FaultLab | None = None
-        self._board: Board | None = None
+        self._board: TensorBoardProcess | None = None
         self._lock = threading.RLock()
 
     # -- life --
@@ -135,7 +135,7 @@ class Cluster(Calls):
         return self._running_life().spec
 
     @property
-    def run_folder(self) -> Run:
+    def run_folder(self) -> RunFolder:
         """Where the logs of the present or last life are."""
         if self._life is None:
             raise TfmagicError(f"cluster {self.name!r} has never been started")
@@ -352,7 +352,7 @@ class Cluster(Calls):
         return self._faults
 
     @property
-    def board(self) -> Board | None:
+    def board(self) -> TensorBoardProcess | None:
         """The TensorBoard of this cluster; None where none runs."""
         return self._board if self._board is not None and self._board.running else None
 
@@ -362,7 +362,7 @@ class Cluster(Calls):
         *,
         port: int | None = None,
         host: str = "127.0.0.1",
-    ) -> Board:
+    ) -> TensorBoardProcess:
         """A TensorBoard, which ends with this cluster. One that shows the same is kept, another one ended.
 
         One that does not answer within 5 s, for one because it was stopped, is ended too.
@@ -444,7 +444,7 @@ class Cluster(Calls):
 
     # -- inside --
 
-    def _running_life(self) -> ClusterLife:
+    def _running_life(self) -> RunningCluster:
         if self._life is None or not self._life.running:
             raise TfmagicError(
                 f"cluster {self.name!r} does not run; start it with %tfcluster start or Cluster.start()"

@@ -18,11 +18,11 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRequested, CellReturned
 from tfmagic.protocol.payload import release
 from tfmagic.supervisor.state import CellState
-from tfmagic.supervisor.supervisor import CellRun, Supervisor
+from tfmagic.supervisor.supervisor import RunningCell, Supervisor
 from tfmagic.views.protocol import View
 from tfmagic.views.text import QuietView
 
-Settle = Callable[[CellRun, CellState], CellResult]
+Settle = Callable[[RunningCell, CellState], CellResult]
 
 
 class Job:
@@ -31,20 +31,20 @@ class Job:
     Args:
         make_view: What shows it, made when it starts.
         settle: Turns its outcome into results, or raises what the tasks raised.
-        may_begin: See `CellRun`.
+        may_begin: See `RunningCell`.
     """
 
     def __init__(
         self,
         supervisor: Supervisor,
         request: CellRequested,
-        make_view: Callable[[CellRun], View],
+        make_view: Callable[[RunningCell], View],
         settle: Settle,
         may_begin: Callable[[], bool] = lambda: True,
     ):
         self.supervisor, self.request, self._may_begin = supervisor, request, may_begin
         self._make_view, self._settle = make_view, settle
-        self._run: CellRun | None = None
+        self._run: RunningCell | None = None
         self._view: View | None = None
         self._is_shown = False
         self.call_later: Callable[[Callable[[], object]], object] | None = None  # on the loop that shows it
@@ -60,7 +60,7 @@ class Job:
         return tuple(self.request.commands)
 
     @property
-    def run(self) -> CellRun:
+    def run(self) -> RunningCell:
         """The cell under way. Raises `RuntimeError` before the start."""
         if self._run is None:
             raise RuntimeError("the cell has not been started")

@@ -29,11 +29,11 @@ from tfmagic.clusters.job import Job
 from tfmagic.clusters.outcomes import value_of
 from tfmagic.clusters.running_cluster import open_life
 from tfmagic.clusters.settings import TFCluster
-from tfmagic.clusters.task_settings import Make
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
 from tfmagic.failures import ipython_tracebacks, stacks
 from tfmagic.failures import root_cause as failures
-from tfmagic.failures.root_cause import Scene
+from tfmagic.failures.root_cause import FailureContext
 from tfmagic.protocol import task_context
 from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.protocol.commands import BreakBarrier, ReleaseBarrier, RunCell
@@ -60,7 +60,7 @@ _WHOLE_BYTES = 1 << 26  # of a line that is kept whole: what JSON and base64 com
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
-class Errands:
+class OneShotTasks:
     """See the module.
 
     `reports` are what the calls came to: the last report of each task,
@@ -80,7 +80,7 @@ class Errands:
     def __init__(
         self,
         shape: Shape,
-        make: Make,
+        make: TaskSettings,
         rules: Callable[[], Rules],
         *,
         write: Callable[[str], object] | None = None,
@@ -274,7 +274,9 @@ class Errands:
     def build_error(self, raised_first: bool = False) -> BaseException | None:
         """The root failure, as what it was; None where all is well. See `find_failures`."""
         starts = {task: job.run.starts[task] for task, job in self._jobs.items()}
-        scene = Scene(_main(), self.life.run, self.life.watch, "", ipython_tracebacks.shown_name, starts)
+        scene = FailureContext(
+            _main(), self.life.run, self.life.watch, "", ipython_tracebacks.shown_name, starts
+        )
         return failures.build_error(self.failures(), scene, raised_first)
 
     # -- the thread --

@@ -16,7 +16,7 @@ from tfmagic.errors import CaptureError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellReturned
 from tfmagic.protocol.payload import HandleLost, Packed
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.serialization import pickling
 from tfmagic.supervisor.state import CellState
 from tfmagic.system import advice
@@ -36,7 +36,7 @@ def unpack_outcome(
     starts: Mapping[TaskId, int],
     pull: tuple[str, ...],
     main: Mapping[str, Any],
-    run: Run,
+    run: RunFolder,
 ) -> CellResult:
     """The values of a cell that every task returned from.
 
@@ -68,7 +68,7 @@ def unpack_outcome(
     return CellResult(TaskResults(values, seconds, spans, run), pulled)
 
 
-def warn_of_lost_output(outcome: CellState, run: Run, closed: Collection[TaskId]) -> None:
+def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[TaskId]) -> None:
     """Say where output could not be kept because the disk is full, or the log (those `closed`) is."""
     full = sorted(task.name for task in closed if task in outcome.request.commands)
     if full:

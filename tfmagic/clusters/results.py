@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import read_output
 from tfmagic.views import tables
 
@@ -40,7 +40,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         values: Mapping[TaskId, T],
         seconds: Mapping[TaskId, float],
         spans: Mapping[TaskId, tuple[int, int]],
-        run: Run,
+        run: RunFolder,
     ):
         ordered = sorted(values)
         self._values = {task.name: values[task] for task in ordered}

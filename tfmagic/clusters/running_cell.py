@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfmagic.protocol.cluster_spec import Selector
-from tfmagic.views.protocol import Stage, View
+from tfmagic.views.protocol import View, ViewContext
 
 ViewName = Literal["text", "quiet"]
 
@@ -41,7 +41,7 @@ class Options:
     timeout_s: float | None = None
     keep_going: bool = False
     want_value: bool = False
-    view: Callable[[Stage], View] | ViewName = "text"
+    view: Callable[[ViewContext], View] | ViewName = "text"
 
     def __post_init__(self) -> None:
         limit = self.timeout_s

@@ -26,32 +26,32 @@ from tfmagic.clusters.running_cell import Options
 from tfmagic.clusters.settings import LastPolicy, TFCluster
 from tfmagic.clusters.shared_files import Sharing
 from tfmagic.clusters.status import Reporter
-from tfmagic.clusters.task_settings import Make
-from tfmagic.clusters.task_variables import Payloads
+from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.task_variables import TaskVariables
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.deaths import MemoryWatch, describe_end, died_error
-from tfmagic.failures.root_cause import Scene
-from tfmagic.hdf5.complaints import SharedWriterError
+from tfmagic.failures.root_cause import FailureContext
+from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Selector, Shape, Spec, TaskId, select
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested, GroupChanged
 from tfmagic.runs import folder, orphans
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ALIVE, CellState, Phase
-from tfmagic.supervisor.supervisor import CellRun, Supervisor
+from tfmagic.supervisor.supervisor import RunningCell, Supervisor
 from tfmagic.system import advice
 from tfmagic.system.usage import Usage
 from tfmagic.views.facts import find_news
-from tfmagic.views.protocol import Stage, View
+from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.text import QuietView, TextView
 
 _REJOIN_S = 20.0  # a task between cells answers within milliseconds
 _MANY_RESETS = 8  # a process was measured to bear about ten: 97 threads and 41 MiB each
 
 
-class ClusterLife:
+class RunningCluster:
     """See the module.
 
     Args:
@@ -68,10 +68,10 @@ class ClusterLife:
         self,
         name: str,
         shape: Shape,
-        make: Make,
+        make: TaskSettings,
         setting: Callable[[str], Any],
         main: Callable[[], dict[str, Any]],
-        run: Run,
+        run: RunFolder,
         lock: threading.RLock,
         tasks: tuple[TaskId, ...] | None = None,
     ):
@@ -80,10 +80,10 @@ class ClusterLife:
         self.tasks = shape.tasks if tasks is None else tasks
         self._make, self._setting, self._main = make, setting, main
         self.watch = MemoryWatch.begin()
-        self._payloads = Payloads(make.script)
+        self._payloads = TaskVariables(make.script)
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts of which one could not be reset
-        self.last: tuple[CellState, Scene] | None = None
+        self.last: tuple[CellState, FailureContext] | None = None
         backend = LocalBackend(make.flavour, run)
         try:
             self.spec = _spec_of(shape, backend)
@@ -194,7 +194,7 @@ class ClusterLife:
         detached: bool = False,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Job:
-        """Start it; for `may_begin` see `CellRun`."""
+        """Start it; for `may_begin` see `RunningCell`."""
         __tracebackhide__ = True
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
@@ -296,7 +296,7 @@ class ClusterLife:
 
     def forget_names(self) -> None:
         """What the tasks have is not known any more, since they were made to forget it."""
-        self._payloads = Payloads(self._make.script)
+        self._payloads = TaskVariables(self._make.script)
 
     def _note_ended(self) -> None:
         """What the cells that have ended meanwhile have assigned is the tasks' own."""
@@ -306,7 +306,7 @@ class ClusterLife:
                 self._payloads.note(outcome)
                 del self._under_way[job.number]
 
-    def _settle(self, command: RunCell, options: Options, run: CellRun, outcome: CellState) -> CellResult:
+    def _settle(self, command: RunCell, options: Options, run: RunningCell, outcome: CellState) -> CellResult:
         """Unpack what the tasks returned, or raise what they raised."""
         __tracebackhide__ = True
         with self._lock:
@@ -331,18 +331,18 @@ class ClusterLife:
             if isinstance(error, TaskDied) and error.task == task.name and seen.phase is not Phase.DEAD:
                 error.add_note(f"by now {task} has a new process, or gets one, without its variables")
 
-    def _scene(self, run: CellRun, stacks_text: str = "") -> Scene:
-        return Scene(
+    def _scene(self, run: RunningCell, stacks_text: str = "") -> FailureContext:
+        return FailureContext(
             self._main(), self.run, self.watch, stacks_text, ipython_tracebacks.shown_name, run.starts
         )
 
-    def _make_view(self, command: RunCell, options: Options, run: CellRun) -> View:
+    def _make_view(self, command: RunCell, options: Options, run: RunningCell) -> View:
         if options.view == "quiet" and (command.source or command.call):
             return QuietView(run.displays)
         texts = functools.partial(root_cause.full_texts, scene=self._scene(run))
         prompt = ipython_tracebacks.prompt_of(command.filename)
         made = (self.name, str(self.shape), self.run, run, self.supervisor, texts)
-        stage = Stage(*made, command.source, command.filename, prompt)
+        stage = ViewContext(*made, command.source, command.filename, prompt)
         if options.view == "quiet":  # a push or a pull, which must not hang in silence
             return QuietView(run.displays, functools.partial(find_news, stage))
         if callable(options.view):
@@ -358,13 +358,13 @@ class ClusterLife:
 def open_life(
     name: str,
     shape: Shape,
-    make: Make,
+    make: TaskSettings,
     setting: Callable[[str], Any],
     main: Callable[[], dict[str, Any]],
     lock: threading.RLock,
     tasks: tuple[TaskId, ...] | None = None,
-) -> ClusterLife:
-    """A life in a run folder of its own, begun where the machine bears it; see `ClusterLife`.
+) -> RunningCluster:
+    """A life in a run folder of its own, begun where the machine bears it; see `RunningCluster`.
 
     Raises:
         LaunchError: It could not be started; nothing of it is left.
@@ -378,7 +378,7 @@ def open_life(
     orphans.reap(base)
     folder.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
     run = folder.create_run(base, name, {"shape": str(shape)})
-    return ClusterLife(name, shape, make, setting, main, run, lock, tasks)
+    return RunningCluster(name, shape, make, setting, main, run, lock, tasks)
 
 
 def _spec_of(shape: Shape, backend: Backend) -> Spec:

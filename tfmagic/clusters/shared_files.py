@@ -1,4 +1,5 @@
-"""The files that the tasks of one cluster write together: brings their wishes to `tfmagic.hdf5.desk`.
+"""The files that the tasks of one cluster write together: brings their wishes to
+`tfmagic.hdf5.writer_sessions`.
 
 Owned by a cluster's life. `hear` is called by the supervisor's thread, for every event once a task has opened
 a file; `settle` by whoever waits for a cell. h5py is loaded by the writer's process alone.
@@ -10,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterable
 
-from tfmagic.hdf5 import desk
+from tfmagic.hdf5 import writer_sessions
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
     CellRaised,
@@ -29,8 +30,10 @@ class Sharing:
     """See the module."""
 
     def __init__(self, supervisor: Supervisor):
-        self._supervisor, self._number = supervisor, next(desk.places)
-        self._owners: dict[int, desk.Owner] = {}  # of the files that a cell, or a group of them, has opened
+        self._supervisor, self._number = supervisor, next(writer_sessions.places)
+        self._owners: dict[
+            int, writer_sessions.Owner
+        ] = {}  # of the files that a cell, or a group of them, has opened
         self._late = itertools.count(1)
         supervisor.sharing = self.hear
         supervisor.at_end.append(self._let_go)
@@ -54,36 +57,38 @@ class Sharing:
         owner = self._owners.get(cell)
         if owner is None:
             return []
-        return desk.settle(owner, _say)
+        return writer_sessions.settle(owner, _say)
 
     def close(self) -> list[str]:
         """Close every file that a task has left open, and wait for that; what went wrong with them."""
         if not self._owners:
             return []
-        return desk.end(self._number)
+        return writer_sessions.end(self._number)
 
     def _place(self, event: WriterWanted, state: ClusterState) -> None:
         self._supervisor.is_shared = True
         number = event.group or event.cell
         cell = state.cells.get(event.cell)
-        owner = desk.Owner(self._number, number)
+        owner = writer_sessions.Owner(self._number, number)
         members, ended = event.members, state.groups.get(event.group) or (cell.outcomes if cell else ())
         if cell is None or event.task not in members:  # a thread that a cell has left behind
-            owner, members, ended = desk.Owner(owner.place, -next(self._late)), (event.task,), ()
+            owner, members, ended = writer_sessions.Owner(owner.place, -next(self._late)), (event.task,), ()
         else:
             self._owners[number] = owner
         names = tuple(task.name for task in members)
         made = (event.path, event.mode, owner, event.task.name, names, event.handle.take(), event.copy_of)
-        desk.offer(desk.Offer(*made))
+        writer_sessions.request_open(writer_sessions.OpenRequest(*made))
         self._note_ended(owner, ended)
 
-    def _note_ended(self, owner: desk.Owner, tasks: Iterable[TaskId], are_dead: bool = False) -> None:
-        desk.note_ended(owner, [task.name for task in tasks], are_dead)
+    def _note_ended(
+        self, owner: writer_sessions.Owner, tasks: Iterable[TaskId], are_dead: bool = False
+    ) -> None:
+        writer_sessions.note_ended(owner, [task.name for task in tasks], are_dead)
 
     def _let_go(self) -> None:
         """The loop has ended: files of tasks that are gone get their names without anybody waiting."""
         if self._owners:
-            desk.let_go(self._number)
+            writer_sessions.let_go(self._number)
 
 
 def _say(text: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from tfmagic.protocol.cluster_spec import Shape, TaskId
-from tfmagic.runs.folder import Run, file_size
+from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
@@ -34,7 +34,7 @@ class Reporter:
         self,
         cluster: str,
         shape: Shape,
-        run: Run,
+        run: RunFolder,
         addresses: Callable[[], Mapping[TaskId, str]],
     ):
         self._cluster, self._shape, self._run = cluster, str(shape), run
@@ -69,7 +69,7 @@ class Reporter:
 
 
 def status_rows(
-    supervisor: Supervisor, addresses: Mapping[TaskId, str], run: Run, is_live: bool = True
+    supervisor: Supervisor, addresses: Mapping[TaskId, str], run: RunFolder, is_live: bool = True
 ) -> list[dict[str, Any]]:
     """What is known of each task.
 
@@ -157,7 +157,7 @@ def _what_they_do(supervisor: Supervisor, state: ClusterState) -> dict[TaskId, t
     return found
 
 
-def _write_beside(run: Run, text: str) -> None:
+def _write_beside(run: RunFolder, text: str) -> None:
     path = run.folder / "status.json"
     with contextlib.suppress(OSError):
         fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

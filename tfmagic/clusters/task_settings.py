@@ -14,14 +14,14 @@ from tfmagic.errors import ClusterSpecError
 from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import GivenSpec, Shape, Spec, TaskId
 from tfmagic.protocol.commands import MainScript, TaskBoot
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.system import advice
 
 Purpose = Literal["cells", "script", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
+class TaskSettings:
     """See `tfmagic.Cluster` for most fields.
 
     `purpose`: tasks for ``cells`` get all that we can do for them; those for a ``script`` start their servers
@@ -69,7 +69,7 @@ class Make:
         return environ
 
     def boot(
-        self, task: TaskId, attempt: int, cluster: str, spec: Spec, run: Run, heartbeat_s: float
+        self, task: TaskId, attempt: int, cluster: str, spec: Spec, run: RunFolder, heartbeat_s: float
     ) -> TaskBoot:
         """The first message to this attempt of a task."""
         shape = spec if isinstance(spec, GivenSpec) else spec.shape

@@ -17,7 +17,7 @@ from tfmagic.supervisor.state import CellState
 _cell_numbers = itertools.count(1)
 
 
-class Payloads:
+class TaskVariables:
     """Remembers what was sent to each attempt of each task.
 
     Its methods take the notebook's ``__main__`` as `main`, the present attempt of each task that is

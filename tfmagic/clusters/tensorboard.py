@@ -30,7 +30,7 @@ import urllib.request
 from pathlib import Path
 
 from tfmagic.errors import LaunchError, TfmagicError
-from tfmagic.runs.folder import SCRATCH, Run
+from tfmagic.runs.folder import SCRATCH, RunFolder
 
 POINTER = "tensorboard.logdir"  # `tfmagic.logdir.tensorboard_dir` leaves word there
 _START_S = 60.0
@@ -48,7 +48,7 @@ run_main()
 """
 
 
-class Board:
+class TensorBoardProcess:
     """A TensorBoard that runs.
 
     Attributes:
@@ -56,7 +56,7 @@ class Board:
         url: Where.
     """
 
-    def __init__(self, logdir: str, host: str, port: int, process: subprocess.Popen[bytes], run: Run):
+    def __init__(self, logdir: str, host: str, port: int, process: subprocess.Popen[bytes], run: RunFolder):
         self.logdir, self.host, self.port = logdir, host, port
         self._process, self._run = process, run
 
@@ -100,7 +100,7 @@ class Board:
         self._run.clear_scratch(_scratch_name(os.getpid()))
 
 
-def open_board(logdir: str, port: int | None, host: str, run: Run) -> Board:
+def open_board(logdir: str, port: int | None, host: str, run: RunFolder) -> TensorBoardProcess:
     """Start TensorBoard and wait until it answers.
 
     Args:
@@ -125,7 +125,7 @@ def open_board(logdir: str, port: int | None, host: str, run: Run) -> Board:
     process = _start(command + options, scratch, log)
     try:
         found = _wait_for_port(process, scratch, log)
-        board = Board(logdir, host, found, process, run)
+        board = TensorBoardProcess(logdir, host, found, process, run)
         _wait_for_answer(board, log)
     except BaseException:
         _end(process)
@@ -161,7 +161,7 @@ def _scratch_name(pid: int) -> str:
     return f"tensorboard-{pid}"
 
 
-def find_logdir(logdir: str | None, run: Run) -> str:
+def find_logdir(logdir: str | None, run: RunFolder) -> str:
     """The folder that is named, else the one that the tasks of the run have named last.
 
     Raises:
@@ -207,7 +207,7 @@ def _wait_for_port(process: subprocess.Popen[bytes], scratch: Path, log: Path) -
         time.sleep(_LOOK_S)
 
 
-def _wait_for_answer(board: Board, log: Path) -> None:
+def _wait_for_answer(board: TensorBoardProcess, log: Path) -> None:
     deadline = time.monotonic() + _START_S
     while not _answers(board.url, 5):
         _check_life(board._process, log, deadline)

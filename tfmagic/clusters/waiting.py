@@ -27,7 +27,7 @@ from tfmagic.failures import ipython_tracebacks
 from tfmagic.protocol.commands import AnswerInput
 from tfmagic.protocol.events import InputAnswered, InputWanted
 from tfmagic.serialization import exceptions
-from tfmagic.supervisor.supervisor import CellRun, Supervisor
+from tfmagic.supervisor.supervisor import RunningCell, Supervisor
 
 _LOOK_S = 0.1
 
@@ -245,7 +245,7 @@ class _Presses:
         self._job.supervisor.interrupt(cell=self._job.number)
 
 
-def _answer(wanted: InputWanted, run: CellRun, supervisor: Supervisor) -> None:
+def _answer(wanted: InputWanted, run: RunningCell, supervisor: Supervisor) -> None:
     """Ask the user what the task wants to know."""
     is_main = threading.current_thread() is threading.main_thread()
     # a press ends the reading: whatever handler there was, such as that of an event loop

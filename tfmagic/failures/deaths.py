@@ -11,7 +11,7 @@ from tfmagic.errors import TaskDied
 from tfmagic.failures import ipython_tracebacks, stacks
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import TaskExited, TaskLost
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.system import memory
@@ -81,7 +81,7 @@ def describe_end(end: TaskExited | TaskLost, watch: MemoryWatch | None = None) -
 
 
 def died_error(
-    task: TaskId, end: TaskExited | TaskLost, run: Run, watch: MemoryWatch | None, since: int = 0
+    task: TaskId, end: TaskExited | TaskLost, run: RunFolder, watch: MemoryWatch | None, since: int = 0
 ) -> TaskDied:
     """`TaskDied` with the way it ended, where it was, its last lines, and the next step.
 

@@ -18,7 +18,7 @@ from tfmagic.failures import hints, ipython_tracebacks
 from tfmagic.failures.deaths import MemoryWatch, describe_end, died_error, place_in_cell
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.supervisor.state import CellState, Outcome
 from tfmagic.system.advice import here
@@ -38,7 +38,7 @@ _MAX_NOTE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class FailureContext:
     """What is needed to tell a failure: the notebook's names, the logs, the memory, the stacks.
 
     `stacks` are those that were taken of tasks that could not be reached, or ran out of time; `starts`
@@ -46,7 +46,7 @@ class Scene:
     """
 
     main: Mapping[str, Any]
-    run: Run
+    run: RunFolder
     watch: MemoryWatch | None = None
     stacks: str = ""
     rename: tracebacks.Rename = lambda name: name
@@ -70,7 +70,7 @@ def find_failures(cell: CellState, raised_first: bool = False) -> dict[TaskId, O
     return dict(sorted(failed.items(), key=order))
 
 
-def build_error(cell: CellState, scene: Scene, raised_first: bool = False) -> BaseException | None:
+def build_error(cell: CellState, scene: FailureContext, raised_first: bool = False) -> BaseException | None:
     """The exception that the cell raises in the notebook, or None. For `raised_first` see `find_failures`."""
     failed = find_failures(cell, raised_first)
     if cell.presses:
@@ -88,7 +88,7 @@ def build_error(cell: CellState, scene: Scene, raised_first: bool = False) -> Ba
     return _add_replaced(cell, scene, error)
 
 
-def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
+def full_texts(cell: CellState, scene: FailureContext) -> dict[str, str]:
     """Every failure in full by task name, the root cause first."""
     texts = {}
     for task, outcome in find_failures(cell).items():
@@ -102,7 +102,7 @@ def full_texts(cell: CellState, scene: Scene) -> dict[str, str]:
     return texts
 
 
-def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: Scene) -> BaseException:
+def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: FailureContext) -> BaseException:
     errors = {task: _error_of(task, outcome, scene) for task, outcome in failed.items()}
     (root, outcome), *others = failed.items()
     error = errors[root]
@@ -120,13 +120,13 @@ def _add_failures(error: BaseException, errors: Mapping[TaskId, BaseException]) 
         error.failures = {task.name: found for task, found in errors.items()}  # type: ignore[attr-defined]
 
 
-def _add_replaced(cell: CellState, scene: Scene, error: BaseException) -> BaseException:
+def _add_replaced(cell: CellState, scene: FailureContext, error: BaseException) -> BaseException:
     if cell.replaced and not cell.timed_out:
         exceptions.add_note(error, _replaced_note(cell, scene.stacks))
     return error
 
 
-def _died(task: TaskId, end: TaskExited | TaskLost, scene: Scene) -> TaskDied:
+def _died(task: TaskId, end: TaskExited | TaskLost, scene: FailureContext) -> TaskDied:
     return died_error(task, end, scene.run, scene.watch, scene.starts.get(task, 0))
 
 
@@ -139,7 +139,7 @@ def _is_consequence(cell: CellState, task: TaskId, outcome: Outcome) -> bool:
     )
 
 
-def _error_of(task: TaskId, outcome: Outcome, scene: Scene) -> BaseException:
+def _error_of(task: TaskId, outcome: Outcome, scene: FailureContext) -> BaseException:
     match outcome:
         case CellRaised(error=packed, interrupted=True):
             error = KeyboardInterrupt(packed.message or f"interrupted on {task}")

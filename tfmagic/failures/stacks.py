@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import SignalAsked, Wait
-from tfmagic.runs.folder import Run, attempt_mark, file_size
+from tfmagic.runs.folder import RunFolder, attempt_mark, file_size
 from tfmagic.supervisor.state import SIGUSR1, ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system.own_code import OUR_FOLDER
@@ -20,12 +20,12 @@ _LOOK_S = 0.02
 _LIBRARY = re.compile(r'File ".*(/site-packages/|/lib/python3\.\d+/)')
 
 
-def stack_offsets(run: Run, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+def stack_offsets(run: RunFolder, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
     """Where the next dump of each task will begin."""
     return {task: file_size(run.stacks_path(task)) for task in tasks}
 
 
-def read_stacks(run: Run, offsets: Mapping[TaskId, int]) -> dict[str, str]:
+def read_stacks(run: RunFolder, offsets: Mapping[TaskId, int]) -> dict[str, str]:
     """What the fault handlers have written since, by task name; waits until all have, and are done."""
     deadline = time.monotonic() + _WAIT_S
     seen: dict[TaskId, int] = {}
@@ -48,7 +48,7 @@ def can_answer(state: ClusterState, task: TaskId) -> bool:
     return state.tasks[task].phase in (Phase.READY, Phase.RUNNING)
 
 
-def take_stacks(supervisor: Supervisor, run: Run, tasks: Iterable[TaskId]) -> dict[str, str]:
+def take_stacks(supervisor: Supervisor, run: RunFolder, tasks: Iterable[TaskId]) -> dict[str, str]:
     """Ask the task processes for their stacks, and read them, by task name; not of one that cannot answer."""
     asked = [task for task in tasks if can_answer(supervisor.state, task)]
     before = stack_offsets(run, asked)
@@ -57,7 +57,7 @@ def take_stacks(supervisor: Supervisor, run: Run, tasks: Iterable[TaskId]) -> di
     return read_stacks(run, before)
 
 
-def fatal_stack(run: Run, task: TaskId, attempt: int) -> str:
+def fatal_stack(run: RunFolder, task: TaskId, attempt: int) -> str:
     """The stack of the thread in which the task crashed, the innermost call first; "" if it did not."""
     try:
         text = run.stacks_path(task).read_text("utf-8", "replace")
@@ -107,7 +107,7 @@ def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
     return ipython_tracebacks.name_cells(group_stacks(stacks, waits))
 
 
-def read_grouped(run: Run, dumps: Mapping[TaskId, int]) -> str:
+def read_grouped(run: RunFolder, dumps: Mapping[TaskId, int]) -> str:
     """The stacks that were asked of these tasks, grouped, under the cells' own names."""
     if not dumps:
         return ""

@@ -18,8 +18,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfmagic.hdf5.complaints import FileInUseError, MismatchError, PartError, SharedWriterError
     from tfmagic.hdf5.consolidation import Consolidation, consolidate
+    from tfmagic.hdf5.errors import FileInUseError, MismatchError, PartError, SharedWriterError
     from tfmagic.hdf5.guarding import guard
     from tfmagic.hdf5.partnames import find_parts
     from tfmagic.hdf5.parts import TaskFile

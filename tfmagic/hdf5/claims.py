@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tfmagic.errors import ClusterSpecError
-from tfmagic.hdf5.complaints import FileInUseError
+from tfmagic.hdf5.errors import FileInUseError
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.folder import state_dir
 from tfmagic.system.open_files import find_openers, may_write

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from tfmagic.hdf5.complaints import FULL, PartError, reason_of
+from tfmagic.hdf5.errors import FULL, PartError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED
 
 _DATASET_CACHE = 1 << 20  # bytes that HDF5 keeps of an open dataset by default: rdcc_nbytes of h5py.File

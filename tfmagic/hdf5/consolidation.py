@@ -24,8 +24,8 @@ import h5py
 
 from tfmagic.hdf5 import claims, guarding, recovery
 from tfmagic.hdf5.closing import Room, written_beside
-from tfmagic.hdf5.complaints import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.copying import copy_rows, gather_scalars, make_dataset, map_rows, set_attribute
+from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
 from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, find_parts, missing_tasks, surplus_tasks
 from tfmagic.protocol.cluster_spec import TaskId

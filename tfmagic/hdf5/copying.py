@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from tfmagic.hdf5.closing import Room
-from tfmagic.hdf5.complaints import PartError, reason_of
+from tfmagic.hdf5.errors import PartError, reason_of
 from tfmagic.hdf5.layouts import Stack
 from tfmagic.hdf5.partnames import Part
 

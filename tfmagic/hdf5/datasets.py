@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from tfmagic.hdf5 import closing
-from tfmagic.hdf5.complaints import MismatchError
+from tfmagic.hdf5.errors import MismatchError
 from tfmagic.hdf5.messages import TEXT, Hello, Rows
 from tfmagic.hdf5.rows import check_growth, check_kind, check_shape
 

@@ -21,7 +21,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from tfmagic.hdf5 import claims
-from tfmagic.hdf5.complaints import FileInUseError
+from tfmagic.hdf5.errors import FileInUseError
 
 SWITCH = "TFMAGIC_HDF5_GUARD"
 _WRITING = ("w", "w-", "x", "a", "r+")

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tfmagic.hdf5.complaints import MismatchError, PartError, reason_of
+from tfmagic.hdf5.errors import MismatchError, PartError, reason_of
 from tfmagic.hdf5.partnames import CLUSTER, TASK, Part
 
 ATTRIBUTES = "tfmagic_attributes"

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfmagic.errors import ProtocolError
-from tfmagic.hdf5.complaints import MismatchError, SharedWriterError
+from tfmagic.hdf5.errors import MismatchError, SharedWriterError
 from tfmagic.hdf5.messages import (
     TEXT,
     Answered,

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfmagic.errors import ClusterSpecError
-from tfmagic.hdf5.complaints import PartError
+from tfmagic.hdf5.errors import PartError
 from tfmagic.protocol import task_context
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 

@@ -21,7 +21,7 @@ from typing import Any
 import h5py
 
 from tfmagic.hdf5 import claims, closing, guarding
-from tfmagic.hdf5.complaints import FileInUseError, PartError, reason_of
+from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.partnames import CLUSTER, TASK, UNFINISHED, part_path, resolve_task
 from tfmagic.hdf5.rows import append_rows
 from tfmagic.protocol.cluster_spec import TaskId

@@ -7,8 +7,8 @@ import os
 import h5py
 
 from tfmagic.hdf5 import claims
-from tfmagic.hdf5.complaints import PartError, reason_of
 from tfmagic.hdf5.copying import rows_at_once
+from tfmagic.hdf5.errors import PartError, reason_of
 from tfmagic.hdf5.layouts import read_layout
 from tfmagic.hdf5.partnames import Part, find_parts
 from tfmagic.hdf5.superblock import clear_writer_mark

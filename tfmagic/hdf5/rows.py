@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from tfmagic.hdf5.complaints import MismatchError
+from tfmagic.hdf5.errors import MismatchError
 
 _CHUNK_BYTES = 1 << 18  # a fourth of what HDF5 caches of a dataset; large enough to be read at disk speed
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import h5py
 
-from tfmagic.hdf5.complaints import PartError, reason_of
+from tfmagic.hdf5.errors import PartError, reason_of
 
 
 def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.clusters.task_settings import Make
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import TaskDied
 from tfmagic.multi_process_runner.installing import is_installed, prepare_installed
 from tfmagic.multi_process_runner.outcomes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
@@ -96,7 +96,7 @@ class MultiProcessPoolRunner:
         if self._cluster is None:
             cluster = Cluster(name="pool", cluster_spec=self._cluster_spec, **_QUICK)
             gpus = {} if self._share_gpu else divide_gpus(self._cluster_spec)
-            cluster.make = Make(purpose="plain", task_env=gpus, script=find_script(is_installed()))
+            cluster.make = TaskSettings(purpose="plain", task_env=gpus, script=find_script(is_installed()))
             self._cluster = cluster
         cluster = self._cluster.start()
         cluster.revive()

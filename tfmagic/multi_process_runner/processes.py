@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 
-from tfmagic.clusters.one_shot_tasks import Errands
+from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.protocol.cluster_spec import TaskId
 
 
 class TaskProcess:
     """The present process of a task, with what `multiprocessing.Process` has of it."""
 
-    def __init__(self, errands: Errands, task: TaskId):
+    def __init__(self, errands: OneShotTasks, task: TaskId):
         self._errands, self._task = errands, task
 
     def __repr__(self) -> str:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters import outcomes
-from tfmagic.clusters.one_shot_tasks import Errands
-from tfmagic.clusters.task_settings import Make
+from tfmagic.clusters.one_shot_tasks import OneShotTasks
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import find_failures
 from tfmagic.multi_process_runner.installing import call_installed, is_installed
@@ -98,7 +98,7 @@ class MultiProcessRunner:
         self._wait_for_peers = is_installed() if wait_for_peers is None else wait_for_peers
         self._task_env = {} if share_gpu else divide_gpus(cluster_spec)
         self._lines: list[str] = []
-        self._errands: Errands | None = None
+        self._errands: OneShotTasks | None = None
         self._lock = threading.Lock()  # two threads may start processes: see `start_in_process_as`
         self._at_exit: Callable[[], object] | None = None
         self._joined_at: float | None = None
@@ -191,13 +191,15 @@ class MultiProcessRunner:
                 self._errands = None
             raise
 
-    def _make_errands(self) -> Errands:
+    def _make_errands(self) -> OneShotTasks:
         __tracebackhide__ = True
         env = {} if self._grpc_fail_fast is None else {"GRPC_FAIL_FAST": str(self._grpc_fail_fast)}
-        make = Make(env=env, purpose="plain", task_env=self._task_env, script=find_script(is_installed()))
+        make = TaskSettings(
+            env=env, purpose="plain", task_env=self._task_env, script=find_script(is_installed())
+        )
         write = self._take_lines if self._stream_output or self._return_output else None
         shape = GivenSpec(self._cluster_spec, self._rpc_layer)
-        return Errands(shape, make, self._rules, write=write, name="runner")
+        return OneShotTasks(shape, make, self._rules, write=write, name="runner")
 
     def _rules(self) -> Rules:
         return Rules(
@@ -312,12 +314,12 @@ class MultiProcessRunner:
         if self._errands is not None:
             self._errands.signal(tuple(self._errands.known), sig or signal.SIGKILL, dismiss=True)
 
-    def _started(self) -> Errands:
+    def _started(self) -> OneShotTasks:
         if self._errands is None:
             raise ValueError("MultiProcessRunner has not been started: call start() before join()")
         return self._errands
 
-    def _end_late(self, errands: Errands) -> str:
+    def _end_late(self, errands: OneShotTasks) -> str:
         """End what has not ended in time, with its stacks in the output; who that was, and where."""
         self._auto_restart = False
         late = tuple(task for task, errand in sorted(errands.known.items()) if errand.end is None)
@@ -329,7 +331,7 @@ class MultiProcessRunner:
         names = ", ".join(task.name for task in late)
         return f" It was: {names}\n{places}" if late else ""
 
-    def _raise_failure(self, errands: Errands) -> None:
+    def _raise_failure(self, errands: OneShotTasks) -> None:
         """Raise the root failure, if there is one."""
         __tracebackhide__ = True
         if errands.crashed is not None:
@@ -352,13 +354,13 @@ class MultiProcessRunner:
             error.mpr_result = self._result(errands)  # type: ignore[attr-defined]
         raise error
 
-    def _checked_result(self, errands: Errands) -> MultiProcessRunnerResult:
+    def _checked_result(self, errands: OneShotTasks) -> MultiProcessRunnerResult:
         __tracebackhide__ = True
         result = self._result(errands)
         outcomes.require_values(result.by_task)
         return result
 
-    def _result(self, errands: Errands) -> MultiProcessRunnerResult:
+    def _result(self, errands: OneShotTasks) -> MultiProcessRunnerResult:
         values = errands.values()
         lines, self._lines = self._lines, []
         return MultiProcessRunnerResult([v for v in values.values() if v is not None], lines, values)
@@ -392,7 +394,7 @@ def run(
     return runner.join(timeout)
 
 
-def _tail(errands: Errands, task: TaskId) -> str:
+def _tail(errands: OneShotTasks, task: TaskId) -> str:
     lines = tail_lines(errands.life.run.log_path(task), _TAIL_LINES)
     return "".join(f"\n    {line}" for line in ("; it last wrote:", *lines)) if lines else ""
 

@@ -108,7 +108,8 @@ class InputWanted:
 
 @dataclass(frozen=True, slots=True)
 class WriterWanted:
-    """The cell opened a shared HDF5 file: connect this socket with its writer; see `tfmagic.hdf5.desk`.
+    """The cell opened a shared HDF5 file: connect this socket with its writer; see
+    `tfmagic.hdf5.writer_sessions`.
 
     `group` is that of the cell, `members` the tasks that run it together.
     """
@@ -206,7 +207,7 @@ class TaskLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class ProcessSample:
     """What shows from outside whether a task makes progress.
 
     `cpu_s` is None where it could not be read; `stopped` as by SIGSTOP, or by a debugger. `wanted_s` is the
@@ -223,7 +224,7 @@ class Sign:
 class TasksObserved:
     """A look at task processes from outside, now and then; not always at every one."""
 
-    signs: Mapping[TaskId, Sign]
+    signs: Mapping[TaskId, ProcessSample]
 
 
 # ---- what the user asks for ---------------------------------------------------------------------

@@ -46,7 +46,7 @@ TRAINERS_BARRIER = "restore of checkpoints"  # that of `meet_trainers`
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class TaskServices:
     """What code on a task reaches beyond its process.
 
     Attributes:
@@ -67,10 +67,10 @@ class Reach:
 
 
 _current: TaskContext | None = None
-_reach: Reach | None = None
+_reach: TaskServices | None = None
 
 
-def install(task: TaskContext, reach: Reach) -> None:
+def install(task: TaskContext, reach: TaskServices) -> None:
     """Called once by the task program."""
     global _current, _reach
     _current, _reach = task, reach
@@ -81,7 +81,7 @@ def acting_as(task: TaskContext, barrier: Barrier) -> Iterator[None]:
     """For a while, code of this process is that of a task."""
     global _current, _reach
     before = (_current, _reach)
-    install(task, Reach(barrier))
+    install(task, TaskServices(barrier))
     try:
         yield
     finally:
@@ -166,10 +166,10 @@ def scratch_dir() -> str | None:
 
 
 def run_mark() -> str:
-    """Return the mark of what the tasks run together now; see `Reach`. "" elsewhere."""
+    """Return the mark of what the tasks run together now; see `TaskServices`. "" elsewhere."""
     return "" if _reach is None else _reach.run_mark()
 
 
 def wants_writers() -> Callable[[str, str, int, int], None] | None:
-    """What connects this task with the writer of a shared file; see `Reach`. None elsewhere."""
+    """What connects this task with the writer of a shared file; see `TaskServices`. None elsewhere."""
     return None if _reach is None else _reach.want_writer

@@ -17,7 +17,7 @@ from typing import Any
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 
 _SOURCE_CHARACTERS = 100_000
 
@@ -84,12 +84,12 @@ class CellRecord:
         return json.dumps(content) + "\n"
 
 
-def append_record(run: Run, record: CellRecord) -> None:
+def append_record(run: RunFolder, record: CellRecord) -> None:
     """Note a cell in its run folder. A full disk costs the note, not the cell."""
     _append(run.folder / "cells.jsonl", record.encode())
 
 
-def read_records(run: Run) -> list[CellRecord]:
+def read_records(run: RunFolder) -> list[CellRecord]:
     """The cells of a run, the last one last, each as it was noted last."""
     found: dict[int, CellRecord] = {}
     for line in _lines(run.folder / "cells.jsonl"):
@@ -99,7 +99,7 @@ def read_records(run: Run) -> list[CellRecord]:
     return list(found.values())
 
 
-def append_display(run: Run, shown: Displayed, max_bytes: int) -> None:
+def append_display(run: RunFolder, shown: Displayed, max_bytes: int) -> None:
     """Keep a display, as long as the task's file is below `max_bytes`."""
     path = displays_path(run, shown.task)
     line = json.dumps({"cell": shown.cell, "offset": shown.offset, "bundle": shown.bundle.decode()})
@@ -109,7 +109,7 @@ def append_display(run: Run, shown: Displayed, max_bytes: int) -> None:
     _append(path, line + "\n")
 
 
-def read_displays(run: Run, task: TaskId, cell: int) -> list[Displayed]:
+def read_displays(run: RunFolder, task: TaskId, cell: int) -> list[Displayed]:
     """What the task displayed in that cell, in order."""
     found = []
     head = json.dumps({"cell": cell, "offset": 0}).partition(' "offset"')[0]
@@ -123,7 +123,7 @@ def read_displays(run: Run, task: TaskId, cell: int) -> list[Displayed]:
     return found
 
 
-def displays_path(run: Run, task: TaskId) -> Path:
+def displays_path(run: RunFolder, task: TaskId) -> Path:
     return run.folder / f"{task.name}.displays"
 
 

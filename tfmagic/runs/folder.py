@@ -47,7 +47,7 @@ def state_dir(configured: str = "") -> Path:
     return Path(chosen).expanduser() if chosen else platformdirs.user_state_path("tfmagic")
 
 
-class Run:
+class RunFolder:
     """The folder of one cluster's life."""
 
     def __init__(self, folder: Path):
@@ -127,7 +127,7 @@ def attempt_mark(attempt: int) -> str:
     return f"--- attempt {attempt} ---"
 
 
-def create_run(base: Path, cluster: str, facts: Mapping[str, object]) -> Run:
+def create_run(base: Path, cluster: str, facts: Mapping[str, object]) -> RunFolder:
     """A new, empty run folder, proved to be writable.
 
     Raises:
@@ -145,7 +145,7 @@ def create_run(base: Path, cluster: str, facts: Mapping[str, object]) -> Run:
         path.write_text(json.dumps(meta))
     except OSError as error:
         raise _unwritable(base, error) from error
-    return Run(folder)
+    return RunFolder(folder)
 
 
 def _make_private(base: Path) -> Path:
@@ -193,12 +193,14 @@ def _unwritable(base: Path, error: OSError) -> LaunchError:
     )
 
 
-def find_runs(base: Path) -> list[Run]:
+def find_runs(base: Path) -> list[RunFolder]:
     """The runs that are kept, the newest last."""
-    return [Run(folder) for folder in sorted((base / "runs").glob("*")) if (folder / "run.json").exists()]
+    return [
+        RunFolder(folder) for folder in sorted((base / "runs").glob("*")) if (folder / "run.json").exists()
+    ]
 
 
-def kernel_lives(run: Run) -> bool:
+def kernel_lives(run: RunFolder) -> bool:
     """Whether the process that started the run lives; also where the folder does not say which one."""
     try:
         meta = json.loads((run.folder / "run.json").read_text())
@@ -209,7 +211,7 @@ def kernel_lives(run: Run) -> bool:
         return True  # half-made at this very moment
 
 
-def old_runs(base: Path, keep_days: float, keep_bytes: int) -> list[Run]:
+def old_runs(base: Path, keep_days: float, keep_bytes: int) -> list[RunFolder]:
     """The oldest runs that are over age or over the total size, and whose kernel is gone."""
     found, old = [], []
     for folder in (base / "runs").glob("*"):
@@ -222,13 +224,13 @@ def old_runs(base: Path, keep_days: float, keep_bytes: int) -> list[Run]:
     total = sum(size for _, size, _ in found)
     for started, size, folder in sorted(found, key=lambda run: run[0]):
         too_old = time.time() - started > keep_days * 86400
-        if (too_old or total > keep_bytes) and not kernel_lives(Run(folder)):
-            old.append(Run(folder))
+        if (too_old or total > keep_bytes) and not kernel_lives(RunFolder(folder)):
+            old.append(RunFolder(folder))
             total -= size
     return old
 
 
-def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> list[Run]:
+def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> list[RunFolder]:
     """Delete them; which they were."""
     old = old_runs(base, keep_days, keep_bytes)
     for run in old:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfmagic.runs.folder import Run, kernel_lives
+from tfmagic.runs.folder import RunFolder, kernel_lives
 from tfmagic.system.process_identity import (
     CLEAR_UP_S,
     Identity,
@@ -56,7 +56,7 @@ class _Note:
     mark: str
 
 
-def note_process(run: Run, role: str, process: Identity, mark: str) -> None:
+def note_process(run: RunFolder, role: str, process: Identity, mark: str) -> None:
     """Note a process of a run. A full disk costs the note, not the run."""
     line = json.dumps({"role": role, **process.as_json(), "mark": mark}) + "\n"
     with contextlib.suppress(OSError):
@@ -87,7 +87,7 @@ def reap(base: Path) -> list[Leftover]:
     return [left for run in _abandoned(base) for left in _reap_run(run)]
 
 
-def _reap_run(run: Run) -> list[Leftover]:
+def _reap_run(run: RunFolder) -> list[Leftover]:
     seen: dict[Identity, Leftover] = {}
 
     def look() -> Iterable[Identity]:
@@ -120,17 +120,17 @@ def _end(look: Callable[[], Iterable[Identity]]) -> set[Identity]:
     return killed
 
 
-def _abandoned(base: Path) -> list[Run]:
+def _abandoned(base: Path) -> list[RunFolder]:
     """Runs with notes of ours, whose kernel is gone. Notes that somebody else wrote might name anything."""
     found = []
     with contextlib.suppress(OSError):
         for path in sorted((base / "runs").glob(f"*/{_FILE}")):
-            if path.stat().st_uid == os.getuid() and not kernel_lives(Run(path.parent)):
-                found.append(Run(path.parent))
+            if path.stat().st_uid == os.getuid() and not kernel_lives(RunFolder(path.parent)):
+                found.append(RunFolder(path.parent))
     return found
 
 
-def _living(run: Run) -> list[Leftover]:
+def _living(run: RunFolder) -> list[Leftover]:
     notes = [note for note in _notes(run) if note.process.boot == this_boot()]
     marks = {note.mark for note in notes if note.mark}
     if not notes or os.environ.get(MARK, "") in marks:  # we are one of its descendants
@@ -149,7 +149,7 @@ def _living(run: Run) -> list[Leftover]:
     return [Leftover(str(run), roles.get(pid, ""), _identity(stats[pid])) for pid in sorted(found)]
 
 
-def _notes(run: Run) -> Iterator[_Note]:
+def _notes(run: RunFolder) -> Iterator[_Note]:
     with contextlib.suppress(OSError):
         for line in (run.folder / _FILE).read_text("utf-8", "replace").splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):  # a line that a crash cut short

@@ -1,6 +1,6 @@
 """Which tasks make no progress, and who waits for whom. Pure, as the lifecycle.
 
-    TasksObserved, LineReached, … → the task's `Mark`: when it gave its last sign of progress
+    TasksObserved, LineReached, … → the task's `LastProgress`: when it gave its last sign of progress
     marks + outcomes + barriers   → a word for each task, and one sentence about all of them
 
 A sign of progress is output, another line of the cell, a display, or computing, in a child process too. A
@@ -23,7 +23,7 @@ from tfmagic.protocol.events import (
     InputAnswered,
     InputWanted,
     LineReached,
-    Sign,
+    ProcessSample,
     TasksObserved,
     Wait,
 )
@@ -33,7 +33,7 @@ from tfmagic.supervisor.state import (
     COMING,
     CellState,
     ClusterState,
-    Mark,
+    LastProgress,
     Policy,
     replace,
     with_cell,
@@ -60,7 +60,7 @@ def observe(state: ClusterState, event: TasksObserved, now: float) -> ClusterSta
     for cell in [c for c in state.cells.values() if c.sent]:
         marks = dict(cell.marks)
         for task in cell.waiting_for:
-            mark = marks.get(task) or Mark(cell.started)
+            mark = marks.get(task) or LastProgress(cell.started)
             if asleep_s:
                 mark = replace(mark, at=min(mark.at + asleep_s, now))
             sign = event.signs.get(task)
@@ -69,15 +69,15 @@ def observe(state: ClusterState, event: TasksObserved, now: float) -> ClusterSta
     return replace(state, observed_at=now)
 
 
-def _fold_sign(mark: Mark, sign: Sign, elapsed_s: float, now: float) -> Mark:
+def _fold_sign(mark: LastProgress, sign: ProcessSample, elapsed_s: float, now: float) -> LastProgress:
     is_first = mark.log_bytes < 0  # from here on differences count
     seen = (sign.cpu_s, sign.wanted_s, sign.stopped, mark.asks, mark.place)
     if is_first or sign.log_bytes != mark.log_bytes or _computes(mark, sign, elapsed_s, now):
-        return Mark(now, sign.cpu_s, sign.log_bytes, *seen)
-    return Mark(mark.at, mark.cpu_s, mark.log_bytes, *seen)
+        return LastProgress(now, sign.cpu_s, sign.log_bytes, *seen)
+    return LastProgress(mark.at, mark.cpu_s, mark.log_bytes, *seen)
 
 
-def _computes(mark: Mark, sign: Sign, elapsed_s: float, now: float) -> bool:
+def _computes(mark: LastProgress, sign: ProcessSample, elapsed_s: float, now: float) -> bool:
     known = sign.wanted_s is not None and mark.seen_wanted_s is not None
     wanted_s = (sign.wanted_s or 0.0) - (mark.seen_wanted_s or 0.0) if known else 0.0
     if wanted_s > _WANTED_SHARE * elapsed_s:  # on a crowded machine, most of it is waiting
@@ -97,7 +97,7 @@ def hear(
             continue
         if not isinstance(event, InputAnswered) and event.cell != cell.number:
             continue
-        mark = cell.marks.get(event.task) or Mark(now)
+        mark = cell.marks.get(event.task) or LastProgress(now)
         match event:
             case LineReached() if _has_moved(mark.place, event):
                 mark = replace(mark, place=event, at=now, asks=False)  # whatever became of a question
@@ -136,7 +136,7 @@ def count_stalls(state: ClusterState, policy: Policy, now: float) -> ClusterStat
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TaskActivity:
     """What a task of a cell does now.
 
     Attributes:
@@ -154,7 +154,7 @@ class Standing:
     still_s: float = 0.0
 
 
-def describe(state: ClusterState, cell: CellState, policy: Policy, now: float) -> dict[TaskId, Standing]:
+def describe(state: ClusterState, cell: CellState, policy: Policy, now: float) -> dict[TaskId, TaskActivity]:
     """The standing of each task that has no outcome yet."""
     at = barriers.describe_waits(state) if state.barriers else {}
     found = {task: _look_at(state, cell, task, policy, now, at) for task in cell.waiting_for}
@@ -205,35 +205,39 @@ def _look_at(
     policy: Policy,
     now: float,
     at: Mapping[TaskId, Meeting],
-) -> Standing:
+) -> TaskActivity:
     mark = cell.marks.get(task)
     if mark is None or not cell.sent:
-        return Standing()
+        return TaskActivity()
     # at the last look: nobody knows what has happened since
     still_s = max((now if state.observed_at is None else state.observed_at) - mark.at, 0.0)
     if mark.stopped:
         note = f"its process is stopped (SIGSTOP); %tfcluster resume {task} lets it go on"
-        return Standing("stalled", note, ("is", "are"), "stopped", still_s)
+        return TaskActivity("stalled", note, ("is", "are"), "stopped", still_s)
     if (meeting := at.get(task)) is not None:
         is_first = meeting.barrier.startswith(FIRST_STRATEGY)
         rest = "for the others to make their strategy" if is_first else f"at {meeting.barrier}"
-        return Standing("waiting", meeting.note, ("waits", "wait"), rest, still_s)
+        return TaskActivity("waiting", meeting.note, ("waits", "wait"), rest, still_s)
     if mark.asks:
-        return Standing("waiting", "for your input", ("waits", "wait"), "for your input")
+        return TaskActivity("waiting", "for your input", ("waits", "wait"), "for your input")
     inside, wait = ("", Wait.NONE) if mark.place is None else (mark.place.inside, mark.place.wait)
     match wait:
         case Wait.COLLECTIVE | Wait.RPC | Wait.STEP:
             where = f"in {inside or wait.value}"
-            return Standing("waiting", where, ("waits", "wait"), where, still_s)
+            return TaskActivity("waiting", where, ("waits", "wait"), where, still_s)
         case Wait.DATASET:
-            return Standing("waiting", "for its data set", ("waits", "wait"), "for the next batch", still_s)
+            return TaskActivity(
+                "waiting", "for its data set", ("waits", "wait"), "for the next batch", still_s
+            )
         case Wait.PEERS:
-            return Standing("waiting", "", ("waits", "wait"), "for the others to start", still_s)
+            return TaskActivity("waiting", "", ("waits", "wait"), "for the others to start", still_s)
     if still_s < policy.stall_s:
-        return Standing(still_s=still_s)
+        return TaskActivity(still_s=still_s)
     if not inside:
-        return Standing("stalled", "no sign of progress", ("gives", "give"), "no sign of progress", still_s)
-    return Standing("stalled", f"in {inside}", ("is", "are"), f"in {inside}", still_s)
+        return TaskActivity(
+            "stalled", "no sign of progress", ("gives", "give"), "no sign of progress", still_s
+        )
+    return TaskActivity("stalled", f"in {inside}", ("is", "are"), f"in {inside}", still_s)
 
 
 def _waits_for_peers(cell: CellState, task: TaskId, at: Mapping[TaskId, Meeting]) -> bool:
@@ -243,7 +247,7 @@ def _waits_for_peers(cell: CellState, task: TaskId, at: Mapping[TaskId, Meeting]
     return task in at or (mark.place is not None and mark.place.wait in _PEER_WAITS)
 
 
-def _is_news(standing: Standing, policy: Policy) -> bool:
+def _is_news(standing: TaskActivity, policy: Policy) -> bool:
     """Whether somebody should be told: not of a data set that is slow, nor of a question to the user."""
     if standing.word == "stalled":
         return True

@@ -96,7 +96,7 @@ class WaitingAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LastProgress:
     """When a task gave its last sign of progress in a cell, and what had been seen of it then.
 
     `place` is where in the source it was seen last, `stopped` whether its process is stopped, `asks` whether
@@ -136,7 +136,7 @@ class CellState:
     ladder: Ladder | None = None
     replaced: tuple[TaskId, ...] = ()
     queued: bool = False
-    marks: Mapping[TaskId, Mark] = field(default_factory=dict)
+    marks: Mapping[TaskId, LastProgress] = field(default_factory=dict)
     stalled: tuple[TaskId, ...] = ()
 
     @property

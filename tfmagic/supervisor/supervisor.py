@@ -49,7 +49,7 @@ from tfmagic.protocol.events import (
     InputWanted,
     InterruptPressed,
     LaunchRequested,
-    Sign,
+    ProcessSample,
     SignalAsked,
     StopRequested,
     TaskExited,
@@ -61,7 +61,7 @@ from tfmagic.protocol.events import (
 )
 from tfmagic.protocol.payload import release
 from tfmagic.runs import cell_records
-from tfmagic.runs.folder import Run, file_size
+from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import lifecycle
 from tfmagic.supervisor.state import (
     SIGUSR1,
@@ -88,7 +88,7 @@ _LOOK_SHARE = 0.03  # of a core: with a thousand tasks, looks are rarer
 _OBSERVED = (TasksObserved, TaskStarted, TaskReady, TaskExited, TaskLost)
 
 
-class CellRun:
+class RunningCell:
     """A cell under way: `done` is set when `outcome` is there, or None when the cluster was stopped.
 
     `displays` and `inputs` grow meanwhile; whoever waits for the cell takes from them. `starts` says where
@@ -168,7 +168,7 @@ class Supervisor:
         tasks: tuple[TaskId, ...],
         policy: Callable[[], Policy],
         boot: Callable[[TaskId, int], TaskBoot],
-        run: Run,
+        run: RunFolder,
         max_log_bytes: int,
         observer: Callable[[Supervisor], object] = lambda supervisor: None,
         name: str = "default",
@@ -183,7 +183,7 @@ class Supervisor:
         self._wake_at: float | None = None
         self._rests_until = float("inf")
         self._mailbox: deque[Event] = deque()
-        self._cells: dict[int, CellRun] = {}  # the unfinished ones, by number
+        self._cells: dict[int, RunningCell] = {}  # the unfinished ones, by number
         self.ended = False
         self.at_end: list[Callable[[], object]] = []
         self.closed_logs: set[TaskId] = set()
@@ -217,16 +217,16 @@ class Supervisor:
         request: CellRequested,
         may_begin: Callable[[], bool] = lambda: True,
         at_once: bool = False,
-    ) -> CellRun:
+    ) -> RunningCell:
         """Start a cell, or queue it where earlier ones need its tasks.
 
         Args:
-            may_begin: See `CellRun`.
+            may_begin: See `RunningCell`.
             at_once: Do it in this thread, if the loop rests. Nothing may raise in this thread meanwhile, as
                 Ctrl-C does.
         """
         starts = {task: self.run.log_bytes(task) for task in request.commands}
-        run = CellRun(request, starts, may_begin)
+        run = RunningCell(request, starts, may_begin)
         self._cells[request.cell] = run
         if not (at_once and self._take_turn(request)):
             self.ask(request)
@@ -330,13 +330,13 @@ class Supervisor:
     def _look(self) -> TasksObserved:
         """Look at the processes and their logs from outside, as far as the system lets us."""
         self._last_look, began = time.monotonic(), time.thread_time()
-        signs: dict[TaskId, Sign] = {}
+        signs: dict[TaskId, ProcessSample] = {}
         with contextlib.suppress(OSError):  # the notebook may have opened all the files that it is allowed
             signs = self._take_signs()
         self._look_s = max(_LOOK_S, (time.thread_time() - began) / _LOOK_SHARE)
         return TasksObserved(signs)
 
-    def _take_signs(self) -> dict[TaskId, Sign]:
+    def _take_signs(self) -> dict[TaskId, ProcessSample]:
         pids: dict[Hashable, int] = {task: seen.pid for task, seen in self.state.tasks.items()}
         pids.update(self.own_pids())
         self.usage = self._sampler.sample(pids, self._suspects())
@@ -345,10 +345,10 @@ class Supervisor:
         self.warning = short and (self.warning or short)  # said once, not with each byte
         return {task: self._sign(task, use) for task, use in seen.items()}
 
-    def _sign(self, task: TaskId, use: Usage) -> Sign:
+    def _sign(self, task: TaskId, use: Usage) -> ProcessSample:
         factor = self.slowed.get(task, 1.0)
         cpu_s = None if use.cpu_s is None else use.cpu_s * factor
-        return Sign(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
+        return ProcessSample(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
 
     def _suspects(self) -> set[Hashable]:
         """Tasks that may soon be called stalled: they are worth a closer look."""

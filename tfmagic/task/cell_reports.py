@@ -186,7 +186,7 @@ def _print_end(error: BaseException, text: str, is_told: bool) -> None:
 
 def _explain_data_loss(error: BaseException, seconds: float) -> None:
     """Say which file it is, which only this process can know: a note, as of the hints in the notebook."""
-    from tfmagic.tfrecord import explaining
+    from tfmagic.tfrecord import data_loss_hint
 
-    if told := explaining.explain(error, seconds):
+    if told := data_loss_hint.explain(error, seconds):
         exceptions.add_note(error, f"hint: {told}")

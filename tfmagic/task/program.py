@@ -279,7 +279,7 @@ class TaskProgram:
         config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
         me = task_context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
-        reach = task_context.Reach(
+        reach = task_context.TaskServices(
             lambda timeout: self._meet(task_context.BARRIER, self.cell.tasks, timeout),
             lambda timeout: self._meet(task_context.TRAINERS_BARRIER, self._trainers(), timeout),
             self.scratch,

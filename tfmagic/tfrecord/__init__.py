@@ -11,7 +11,6 @@ TensorFlow.
 
 from __future__ import annotations
 
-from tfmagic.tfrecord.arranging import iterate, merge, split
 from tfmagic.tfrecord.errors import (
     FewShards,
     ShardDamaged,
@@ -24,6 +23,7 @@ from tfmagic.tfrecord.findings import Damage, FileReport, Verification
 from tfmagic.tfrecord.manifests import Entry, Manifest, read_manifests
 from tfmagic.tfrecord.reading import read_shards
 from tfmagic.tfrecord.salvaging import Salvage, salvage
+from tfmagic.tfrecord.split_merge import iterate, merge, split
 from tfmagic.tfrecord.verifying import verify
 from tfmagic.tfrecord.writing import ShardWriter
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from tfmagic.tfrecord import shards
+from tfmagic.tfrecord.atomic_file import PendingFile
 from tfmagic.tfrecord.errors import ShardError
 from tfmagic.tfrecord.findings import Damage
-from tfmagic.tfrecord.pending import PendingFile
 
 VERSION = 1
 FORMER = (

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tfmagic.tfrecord import blocks, manifests, members, shards, verifying
+from tfmagic.tfrecord import blocks, manifests, shard_owner, shards, verifying
 from tfmagic.tfrecord.errors import FewShards, ShardDamaged, ShardError, ShardsMissing
 
 _NAMES = {"auto": None, None: "", "": "", "gzip": "GZIP", "zlib": "ZLIB"}
@@ -29,7 +29,7 @@ Check = Literal["names", "contents"] | None
 
 def read_shards(
     pattern: shards.Paths | Iterable[shards.Paths],
-    task: members.Member = None,
+    task: shard_owner.Member = None,
     *,
     seed: int | None = None,
     epoch: int = 0,
@@ -65,7 +65,7 @@ def read_shards(
     """
     if task is None:
         _check_part()
-    index, count = members.place_of(task)
+    index, count = shard_owner.place_of(task)
     files = shards.find_files(pattern)
     _check_arguments(seed, epoch, shuffle_buffer, check)
     if check is not None:
@@ -93,7 +93,7 @@ def _check_part() -> None:
     Raises:
         ShardError: A ClusterCoordinator traces this on the chief, and runs it on each worker.
     """
-    me = members.current()
+    me = shard_owner.current()
     if me is None or me.type != "chief" or not me.cluster_spec.get("ps"):
         return
     import tensorflow as tf
@@ -180,10 +180,10 @@ def _verify(files: Sequence[Path]) -> None:
 def _check_arguments(seed: Any, epoch: Any, shuffle_buffer: Any, check: Any) -> None:
     if check not in ("names", "contents", None):
         raise ShardError(f"check is 'names', 'contents' or None, not {check!r}")
-    if seed is not None and members.whole(seed) is None:
+    if seed is not None and shard_owner.whole(seed) is None:
         raise ShardError(f"seed is a whole number or None, not {seed!r}")
     for name, value in (("epoch", epoch), ("shuffle_buffer", shuffle_buffer)):
-        if (number := members.whole(value)) is None or number < 0:
+        if (number := shard_owner.whole(value)) is None or number < 0:
             raise ShardError(f"{name} is a whole number of 0 or more, not {value!r}")
 
 

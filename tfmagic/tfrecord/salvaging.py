@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tfmagic.tfrecord import blocks, scanning, shards, verifying
+from tfmagic.tfrecord.atomic_file import PendingFile, check_local
 from tfmagic.tfrecord.errors import ShardDamaged, ShardError, ShardsMissing
 from tfmagic.tfrecord.findings import Damage
-from tfmagic.tfrecord.pending import PendingFile, check_local
 from tfmagic.tfrecord.writing import RecordFile
 
 

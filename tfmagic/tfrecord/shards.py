@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tfmagic.tfrecord.atomic_file import WRITING, check_local
 from tfmagic.tfrecord.errors import ShardError, ShardsMissing
-from tfmagic.tfrecord.pending import WRITING, check_local
 
 MANIFEST = ".manifest.json"
 SUFFIX = ".tfrecord"

@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfmagic.system.open_files import find_writers
-from tfmagic.tfrecord import blocks, manifests, members, shards
+from tfmagic.tfrecord import blocks, manifests, shard_owner, shards
+from tfmagic.tfrecord.atomic_file import WRITING
 from tfmagic.tfrecord.errors import ShardError
 from tfmagic.tfrecord.findings import Damage, FileReport, Verification
-from tfmagic.tfrecord.pending import WRITING
+from tfmagic.tfrecord.scan_workers import Looked, ScanWorkers, Segment
 from tfmagic.tfrecord.scanning import Scan
-from tfmagic.tfrecord.segments import Looked, Lookers, Segment
 
 _SEGMENT = 64 << 20  # bytes of a file for one process at a time
 _ALONE = 1 << 30  # bytes that this process looks at until another one is of use: a second, measured
@@ -48,13 +48,13 @@ def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = N
         ShardsMissing: A pattern matches nothing.
         ShardError: `workers` makes no sense.
     """
-    if workers is not None and (members.whole(workers) or 0) < 1:
+    if workers is not None and (shard_owner.whole(workers) or 0) < 1:
         raise ShardError(f"workers is a whole number of 1 or more, or None, not {workers!r}")
     started = time.perf_counter()
     files = shards.find_files(paths)
     plans = {path: _plan(path) for path in files}
     units = [segment for plan in plans.values() if isinstance(plan, list) for segment in plan]
-    with Lookers(*_count_lookers(units, workers)) as lookers:
+    with ScanWorkers(*_count_lookers(units, workers)) as lookers:
         look = lookers.look
         found = iter(_look_each(look, units))
         reports = []

@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from tfmagic.protocol import task_context
-from tfmagic.tfrecord import framing, members, rounds, shards
+from tfmagic.tfrecord import framing, rounds, shard_owner, shards
+from tfmagic.tfrecord.atomic_file import WRITING, PendingFile
 from tfmagic.tfrecord.errors import ShardError, ShardExists
 from tfmagic.tfrecord.manifests import Entry, Manifest, write_manifest
-from tfmagic.tfrecord.pending import WRITING, PendingFile
 from tfmagic.tfrecord.shards import ShardName
 
 _GATHER = 512 << 10  # bytes for one write
@@ -139,7 +139,7 @@ class ShardWriter:
         self,
         path_pattern: shards.Paths,
         *,
-        task: members.Member = None,
+        task: shard_owner.Member = None,
         compression: Compression = None,
         max_records: int | None = None,
         max_bytes: int | None = None,
@@ -147,7 +147,7 @@ class ShardWriter:
         run: str = "",
     ):
         self.compression: Compression = "gzip" if is_packed(compression) else None
-        self.index, self.count = members.place_of(task)
+        self.index, self.count = shard_owner.place_of(task)
         self.max_records = _limit("max_records", max_records)
         self.max_bytes = _limit("max_bytes", max_bytes)
         if not isinstance(run, str):
@@ -389,7 +389,7 @@ def to_bytes(record: Any) -> bytes:
 def _limit(name: str, value: int | None) -> int | None:
     if value is None:
         return None
-    number = members.whole(value)
+    number = shard_owner.whole(value)
     if number is None or number < 1:
         raise ShardError(f"{name} is a whole number of 1 or more, not {value!r}")
     return number

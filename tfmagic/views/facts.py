@@ -11,16 +11,16 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.supervisor import stalls
-from tfmagic.supervisor.stalls import Standing
+from tfmagic.supervisor.stalls import TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Outcome, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import advice
-from tfmagic.views.protocol import Stage
+from tfmagic.views.protocol import ViewContext
 
 Texts = Callable[[CellState], Mapping[str, str]]
 
 
-def describe_cell(stage: Stage, cell: CellState | None, now: float) -> CellRecord:
+def describe_cell(stage: ViewContext, cell: CellState | None, now: float) -> CellRecord:
     """The cell as it is now; `cell` is None where the cluster was stopped and nobody knows its outcome."""
     cell = cell or stage.run.outcome
     state = stage.state()
@@ -42,14 +42,14 @@ def describe_cell(stage: Stage, cell: CellState | None, now: float) -> CellRecor
     )
 
 
-def find_place(stage: Stage, task: TaskId) -> tuple[str, int]:
+def find_place(stage: ViewContext, task: TaskId) -> tuple[str, int]:
     """The file and line of its source at which the task was seen last in the cell; ("", 0) if never."""
     cell = stage.run.outcome or stage.state().cells.get(stage.run.request.cell)
     mark = None if cell is None else cell.marks.get(task)
     return ("", 0) if mark is None or mark.place is None else (mark.place.filename, mark.place.line)
 
 
-def find_news(stage: Stage) -> str:
+def find_news(stage: ViewContext) -> str:
     """What somebody should know of the cell and its cluster now; "" where all goes well."""
     cell = stage.state().cells.get(stage.run.request.cell)
     return "" if cell is None else tell_news(stage.supervisor, cell)
@@ -68,7 +68,7 @@ def tell_news(supervisor: Supervisor, cell: CellState) -> str:
     return advice.here("; ".join(text for text in (waits, *dead, supervisor.warning) if text))
 
 
-def find_ending(stage: Stage) -> str:
+def find_ending(stage: ViewContext) -> str:
     """Which tasks are being brought to an end, and why; "" when none is."""
     cell = stage.state().cells.get(stage.run.request.cell)
     if cell is None or cell.ladder is None:
@@ -81,13 +81,13 @@ def _describe_task(
     state: ClusterState,
     cell: CellState | None,
     task: TaskId,
-    standings: Mapping[TaskId, Standing],
+    standings: Mapping[TaskId, TaskActivity],
     start: int,
 ) -> TaskRecord:
     """One task's part of it."""
     outcome = cell.outcomes.get(task) if cell is not None else None
     if cell is None or outcome is None:
-        word, note = _live_state(state, cell, task, standings.get(task, Standing()))
+        word, note = _live_state(state, cell, task, standings.get(task, TaskActivity()))
         return TaskRecord(task.name, word, note, start=start)
     word, note, error = _ended_state(cell, task, outcome)
     seconds = getattr(outcome, "seconds", None)
@@ -98,7 +98,7 @@ def _describe_task(
 
 
 def _live_state(
-    state: ClusterState, cell: CellState | None, task: TaskId, standing: Standing
+    state: ClusterState, cell: CellState | None, task: TaskId, standing: TaskActivity
 ) -> tuple[str, str]:
     phase = state.tasks[task].phase
     if phase in (Phase.PLANNED, Phase.STARTING, Phase.ENDING):

@@ -22,8 +22,8 @@ from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.supervisor.state import CellState
 from tfmagic.views import static_form
 from tfmagic.views.facts import describe_cell, with_texts
-from tfmagic.views.panel_model import Board
-from tfmagic.views.protocol import Stage
+from tfmagic.views.panel_model import PanelModel
+from tfmagic.views.protocol import ViewContext
 
 _LOOK_S, _FLOOD_LOOK_S = 0.1, 0.3
 _LOOK_SHARE = 0.05  # of a core, for looking and for what is sent to the page
@@ -35,7 +35,7 @@ _DRAFT_BYTES = 30_000
 class LiveDisplay(Protocol):
     """Something that shows the cell while it runs."""
 
-    def open(self, board: Board) -> Mapping[str, Any]:
+    def open(self, board: PanelModel) -> Mapping[str, Any]:
         """What is to be put on the page."""
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -51,7 +51,7 @@ class LiveDisplay(Protocol):
 class _Nobody:
     """Before anything is shown."""
 
-    def open(self, board: Board) -> Mapping[str, Any]:
+    def open(self, board: PanelModel) -> Mapping[str, Any]:
         return {}
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Look:
 class _Ending:
     """Puts a cell's static form in its place, and notes the cell in the run folder."""
 
-    def __init__(self, stage: Stage, publish: Publisher, look: Look, place: str):
+    def __init__(self, stage: ViewContext, publish: Publisher, look: Look, place: str):
         self._stage, self._publish, self._look = stage, publish, look
         self._display_id = place or f"tfmagic-{stage.folder}-{stage.run.request.cell}"
         self._is_shown, self._is_noted = bool(place), False
@@ -138,13 +138,18 @@ class PanelView:
     """A live widget, then the static form."""
 
     def __init__(
-        self, stage: Stage, publish: Publisher, live: Callable[[], LiveDisplay], look: Look, place: str = ""
+        self,
+        stage: ViewContext,
+        publish: Publisher,
+        live: Callable[[], LiveDisplay],
+        look: Look,
+        place: str = "",
     ):
         self._stage = stage
         self._ending = _Ending(stage, publish, look, place)
         self._make_live = live
         self._live: LiveDisplay = _Nobody()
-        self._board = Board(stage, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
+        self._board = PanelModel(stage, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
         self._is_live = self._greeted = False
         self._keyframe_at, self._keyframe_s = 0.0, _KEYFRAME_S
         self._look_cost_s = 0.0
@@ -189,7 +194,7 @@ class PanelView:
             self._ending.finish(record)
         if self._is_live:
             folder = stage.folder  # and nothing else: a page may ask much later
-            self._live.end(lambda: Board.replay(record, folder))
+            self._live.end(lambda: PanelModel.replay(record, folder))
 
     def add_note(self, text: str) -> None:
         self._ending.add_note(text)
@@ -219,7 +224,7 @@ class HtmlView:
     interval_s = 0.1
 
     def __init__(
-        self, stage: Stage, publish: Publisher, refresh_s: float | None, look: Look, place: str = ""
+        self, stage: ViewContext, publish: Publisher, refresh_s: float | None, look: Look, place: str = ""
     ):
         self._stage, self._refresh_s = stage, refresh_s
         self._ending = _Ending(stage, publish, look, place)

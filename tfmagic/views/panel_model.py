@@ -21,7 +21,7 @@ from tfmagic.failures import ipython_tracebacks, stacks
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import Displayed, SignalAsked, StopRequested
 from tfmagic.runs.cell_records import CellRecord, TaskRecord
-from tfmagic.runs.folder import Run, file_size
+from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.terminal.screen import Screen, plain_text
 from tfmagic.supervisor.state import SIGKILL, SIGUSR1
 from tfmagic.system.usage import Usage
@@ -34,7 +34,7 @@ from tfmagic.views.facts import (
     with_texts,
 )
 from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed, read_items
-from tfmagic.views.protocol import Stage
+from tfmagic.views.protocol import ViewContext
 from tfmagic.views.values import fold_values
 
 _OPEN_TASKS = 4  # so many tasks are open from the start, more are closed
@@ -50,10 +50,10 @@ _MEGABYTE = 1 << 20
 Send = Callable[[Mapping[str, Any]], None]
 
 
-class Board:
+class PanelModel:
     """See the module. Used by one thread, but for `act`."""
 
-    def __init__(self, stage: Stage, *, fold_noise: bool = True, fold_equal: bool = True):
+    def __init__(self, stage: ViewContext, *, fold_noise: bool = True, fold_equal: bool = True):
         self._stage = stage
         self._fold = {"fold_noise": fold_noise, "fold_equal": fold_equal}
         self.tasks = tuple(stage.starts)
@@ -189,7 +189,7 @@ class Board:
             feed.close()
 
     @staticmethod
-    def replay(record: CellRecord, folder: Run) -> dict[str, Any]:
+    def replay(record: CellRecord, folder: RunFolder) -> dict[str, Any]:
         """A snapshot of a cell that has ended, from disk."""
         tasks, rows = {}, {}
         for number, part in enumerate(record.tasks):

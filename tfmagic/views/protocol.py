@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.state import CellState, ClusterState
-from tfmagic.supervisor.supervisor import CellRun, Supervisor
+from tfmagic.supervisor.supervisor import RunningCell, Supervisor
 
 
 class View(Protocol):
@@ -31,7 +31,7 @@ class View(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ViewContext:
     """What a view can see of a cell under way.
 
     Attributes:
@@ -43,8 +43,8 @@ class Stage:
 
     cluster: str
     shape: str
-    folder: Run
-    run: CellRun
+    folder: RunFolder
+    run: RunningCell
     supervisor: Supervisor
     texts: Callable[[CellState], Mapping[str, str]]
     source: str = ""
@@ -64,7 +64,7 @@ class Stage:
         return self.run.starts
 
 
-def has_begun(run: CellRun, supervisor: Supervisor) -> bool:
+def has_begun(run: RunningCell, supervisor: Supervisor) -> bool:
     """Whether a cell has been sent to its tasks: before, others may write to their logs."""
     cell = supervisor.state.cells.get(run.request.cell)
     return run.done.is_set() or (cell is not None and cell.sent)

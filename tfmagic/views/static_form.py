@@ -12,7 +12,7 @@ from typing import Any
 
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_displays
-from tfmagic.runs.folder import Run, file_size
+from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import prefix
 from tfmagic.runs.terminal.screen import plain_text
 from tfmagic.system.memory import format_bytes
@@ -58,7 +58,7 @@ class _Part:
 
 
 def render(
-    record: CellRecord, run: Run, *, limit_bytes: int = LIMIT_BYTES, fold_noise: bool = True
+    record: CellRecord, run: RunFolder, *, limit_bytes: int = LIMIT_BYTES, fold_noise: bool = True
 ) -> StaticForm:
     """The static form of a cell, from what is on disk.
 
@@ -75,7 +75,7 @@ def render(
     return StaticForm(page, text, tuple(apart))
 
 
-def _load(record: CellRecord, part: TaskRecord, run: Run) -> _Part:
+def _load(record: CellRecord, part: TaskRecord, run: RunFolder) -> _Part:
     task = parse_task(part.task)
     end = part.end if part.end is not None else file_size(run.log_path(task))
     shown = deque(read_displays(run, task, record.cell))
@@ -159,7 +159,7 @@ def _bytes_of(item: Item) -> int:
 # ---- text ---------------------------------------------------------------------------------------
 
 
-def _text(parts: Sequence[_Part], values: Sequence[ValueRow], room: int, run: Run) -> str:
+def _text(parts: Sequence[_Part], values: Sequence[ValueRow], room: int, run: RunFolder) -> str:
     heads = [len(prefix(part.record.task)) for part in parts]
     sizes = [sum(_text_size(i, head) for i in part.items) for part, head in zip(parts, heads, strict=True)]
     lines: list[str] = []
@@ -194,7 +194,7 @@ def _text_size(item: Item, head: int) -> int:
             return 150
 
 
-def _line_of(item: Item, task: str, run: Run) -> str:
+def _line_of(item: Item, task: str, run: RunFolder) -> str:
     match item:
         case RowItem(row):
             return plain_text(row)
@@ -206,7 +206,7 @@ def _line_of(item: Item, task: str, run: Run) -> str:
             return text
 
 
-def _gap_words(size: int, task: str, run: Run) -> str:
+def _gap_words(size: int, task: str, run: RunFolder) -> str:
     return f"[{format_bytes(size)} left out here; the whole: {run.log_path(parse_task(task))}]"
 
 
@@ -219,7 +219,7 @@ def _html(
     values: Sequence[ValueRow],
     limit: int,
     fold_noise: bool,
-    run: Run,
+    run: RunFolder,
 ) -> str:
     room = limit - _MARKS_BYTES
     table = static_html.values_html(values, room // 4)
@@ -265,7 +265,7 @@ def _row_size(item: Item) -> int:
     return 0 if isinstance(item, DisplayItem) else static_html.item_size(item)
 
 
-def _in_words(item: Item, task: str, run: Run) -> Item:
+def _in_words(item: Item, task: str, run: RunFolder) -> Item:
     return RemarkItem(_gap_words(item.size_bytes, task, run)) if isinstance(item, GapItem) else item
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.terminal.screen import Row, plain_text
 from tfmagic.views import embedding
 from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem
@@ -54,7 +54,7 @@ def page_html(body: str) -> str:
     return f'<div style="{style}">{body}</div>'
 
 
-def head_html(record: CellRecord, run: Run) -> str:
+def head_html(record: CellRecord, run: RunFolder) -> str:
     """The line on top: name, shape, time, how many are done."""
     sign, colour = _VERDICTS.get(record.verdict, _VERDICTS[""])
     done = sum(task.state == "done" for task in record.tasks)

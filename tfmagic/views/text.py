@@ -22,7 +22,7 @@ from typing import Any
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import LogReader, prefix
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.runs.terminal.lines import cut
@@ -119,7 +119,7 @@ class TextView:
 
     def __init__(
         self,
-        run: Run,
+        run: RunFolder,
         tasks: Iterable[tuple[TaskId, int]],
         displays: deque[Displayed],
         write: Callable[[str], Any] | None = None,

@@ -19,7 +19,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from tfmagic.views.panel_model import Board
+from tfmagic.views.panel_model import PanelModel
 
 _ASSETS = Path(__file__).parent / "assets"
 _KEPT = 8
@@ -46,9 +46,9 @@ class WidgetDisplay:
         self._requests: deque[Mapping[str, Any]] = deque()
         self._widget: PanelWidget | None = None
         self._snapshot: Callable[[], Mapping[str, Any]] | None = None
-        self._board: Board | None = None
+        self._board: PanelModel | None = None
 
-    def open(self, board: Board) -> Mapping[str, Any]:
+    def open(self, board: PanelModel) -> Mapping[str, Any]:
         self._board = board
         if self._widget is None:
             self._widget = PanelWidget(setup=board.setup)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfmagic.clusters.arguments import ShapeOptions, shape_of
 from tfmagic.clusters.settings import TFCluster
-from tfmagic.clusters.task_settings import Make
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.cli.parsers import BAD_USAGE, program_name
 from tfmagic.frontends.doctor import Case, Finding, Severity, examine
@@ -64,7 +64,7 @@ def case_of(asked: ShapeOptions) -> Case:
     workers = settings.workers if asked.workers is None else asked.workers
     shape = ClusterShape(workers, asked.ps or 0, bool(asked.chief), bool(asked.evaluator))
     keras = 3 if asked.keras is None else asked.keras
-    make = Make(
+    make = TaskSettings(
         dict(asked.env), asked.gpus_per_task, keras, asked.keras_fix, asked.auto_restart or 0, asked.isolate
     )
     return Case(None, shape, make, lambda name: getattr(settings, name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfmagic.clusters.one_shot_tasks import Errands
+from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.failures import hints, stacks
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import find_failures, fold_notes
@@ -19,7 +19,7 @@ from tfmagic.supervisor.state import Outcome
 _TAIL_LINES = 20
 
 
-def failed_tasks(errands: Errands) -> dict[TaskId, Outcome]:
+def failed_tasks(errands: OneShotTasks) -> dict[TaskId, Outcome]:
     """How the tasks failed whose last process did, the root cause first."""
     cell = errands.failures()
     return {
@@ -29,7 +29,7 @@ def failed_tasks(errands: Errands) -> dict[TaskId, Outcome]:
     }
 
 
-def judge(errands: Errands, ending: Ending, seconds: float) -> Verdict:
+def judge(errands: OneShotTasks, ending: Ending, seconds: float) -> Verdict:
     """The verdict on a run whose tasks have all ended."""
     failed = failed_tasks(errands)
     root = next(iter(failed), None)
@@ -44,7 +44,7 @@ def judge(errands: Errands, ending: Ending, seconds: float) -> Verdict:
     return Verdict(ending, code, root, *_tell(errands, root, outcome), notes, ended, seconds, where)
 
 
-def _tell(errands: Errands, task: TaskId, outcome: Outcome) -> tuple[str, str, str]:
+def _tell(errands: OneShotTasks, task: TaskId, outcome: Outcome) -> tuple[str, str, str]:
     """Why a task failed, where, and its traceback or what it last said."""
     match outcome:
         case CellRaised(error=packed):

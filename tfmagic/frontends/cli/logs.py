@@ -16,7 +16,7 @@ from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.frontends.cli.status import look, state_of
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId, select
 from tfmagic.runs import folder
-from tfmagic.runs.folder import Run, file_size
+from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, LogReader, log_lines
 from tfmagic.system.memory import format_bytes
 
@@ -50,7 +50,7 @@ def main(found: argparse.Namespace) -> int:
     return 0
 
 
-def find_run(base: Path, words: Sequence[str]) -> tuple[Run, list[str]]:
+def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
     """The run that the words mean, the newest one where they name none, and the words for its tasks.
 
     Raises:
@@ -58,7 +58,7 @@ def find_run(base: Path, words: Sequence[str]) -> tuple[Run, list[str]]:
     """
     found = folder.find_runs(base)
     if words and (Path(words[0]) / "run.json").exists():
-        return Run(Path(words[0])), list(words[1:])
+        return RunFolder(Path(words[0])), list(words[1:])
     if not found:
         raise NotThere(f"there is no run in {base / 'runs'}")
     if not words or _SELECTOR.match(words[0]):
@@ -76,7 +76,7 @@ def find_run(base: Path, words: Sequence[str]) -> tuple[Run, list[str]]:
     return matches[-1], list(words[1:])
 
 
-def choose(run: Run, words: Sequence[str]) -> tuple[TaskId, ...]:
+def choose(run: RunFolder, words: Sequence[str]) -> tuple[TaskId, ...]:
     """The tasks of the run that the words mean.
 
     Raises:
@@ -89,7 +89,7 @@ def choose(run: Run, words: Sequence[str]) -> tuple[TaskId, ...]:
     return select(",".join(words or ("all",)), tasks)
 
 
-def _some(found: Sequence[Run]) -> str:
+def _some(found: Sequence[RunFolder]) -> str:
     return ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
 
 
@@ -103,7 +103,7 @@ def _list(base: Path) -> None:
             print(f"{run}  {state_of(snapshot)}, {shape}, {format_bytes(size)} of logs")
 
 
-def _follow(run: Run, words: Sequence[str], tail: int | None, pattern: re.Pattern[str] | None) -> None:
+def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.Pattern[str] | None) -> None:
     """Print what there is and what comes, until the run ends. New tasks are found as they come."""
     readers: dict[TaskId, LogReader] = {}
     with contextlib.ExitStack() as stack:
@@ -139,6 +139,6 @@ def matching(text: str, pattern: re.Pattern[str] | None) -> Iterator[str]:
             yield line + "\n"
 
 
-def _lives(run: Run) -> bool:
+def _lives(run: RunFolder) -> bool:
     snapshot = look(run.folder)
     return snapshot is not None and (snapshot.live or (not snapshot.written and folder.kernel_lives(run)))

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tfmagic.clusters.arguments import shape_of
-from tfmagic.clusters.one_shot_tasks import Call, Errands
+from tfmagic.clusters.one_shot_tasks import Call, OneShotTasks
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
@@ -35,7 +35,7 @@ from tfmagic.frontends.cli.judging import failed_tasks, judge
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.verdicts import Ending, summarize
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.supervisor.one_shot_rules import Errand, Rules
 from tfmagic.task.script import run_script
@@ -126,7 +126,7 @@ class Printer:
         broken: Nobody reads on.
     """
 
-    def __init__(self, run: Run, tasks: Sequence[TaskId]):
+    def __init__(self, run: RunFolder, tasks: Sequence[TaskId]):
         is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         starts = [(task, 0) for task in tasks]
         self._view = TextView(run, starts, deque(), self._write, terminal=is_terminal)
@@ -175,7 +175,9 @@ class ScriptRun:
         if sys.stderr.isatty():
             say(f"starting {self._shape}")
         make = replace(case.make, purpose="script", auto_restart=0)  # by the rules, instead
-        self._errands = Errands(self._shape, make, self._rules, name=name_of(found.target, found.is_module))
+        self._errands = OneShotTasks(
+            self._shape, make, self._rules, name=name_of(found.target, found.is_module)
+        )
 
     def run(self) -> int:
         """Start it, wait for it, tell how it went."""
@@ -328,7 +330,7 @@ def name_of(target: str, is_module: bool) -> str:
     return re.sub(r"[^\w-]+", "_", name) or "script"
 
 
-def put_logs(run: Run, tasks: Sequence[TaskId], folder: Path) -> None:
+def put_logs(run: RunFolder, tasks: Sequence[TaskId], folder: Path) -> None:
     """Let the logs be written into a folder of the user's; the run folder has links to them.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.runs import folder as runs
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.status_reader import (
     TASK_NUMBERS,
     TASK_TEXTS,
@@ -56,7 +56,7 @@ def _ended(seen: Sequence[Snapshot]) -> str:
 def look(folder: Path) -> Snapshot | None:
     """What a run folder says; a kernel is known by more than its pid, where the folder has that."""
     snapshot = read_snapshot(folder)
-    if snapshot is None or not snapshot.live or runs.kernel_lives(Run(folder)):
+    if snapshot is None or not snapshot.live or runs.kernel_lives(RunFolder(folder)):
         return snapshot
     return dataclasses.replace(snapshot, live=False, died=True)
 

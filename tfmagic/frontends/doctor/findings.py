@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfmagic.clusters.task_settings import Make
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import Shape
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Case:
 
     shell: Any
     shape: Shape
-    make: Make
+    make: TaskSettings
     setting: Callable[[str], Any]
     running: bool = False
 

@@ -13,7 +13,7 @@ from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trou
 from tfmagic.runs import folder as runs
 from tfmagic.runs import orphans as reaping
 from tfmagic.runs.cell_records import read_records
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.system.memory import format_bytes
 
 _TIGHT_BYTES = 1 << 30
@@ -135,7 +135,7 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("s" if number > 1 else "")
 
 
-def _size_bytes(run: Run) -> int:
+def _size_bytes(run: RunFolder) -> int:
     total = 0
     with contextlib.suppress(OSError):  # pruned while we look
         total = sum(entry.stat().st_size for entry in os.scandir(run.folder))

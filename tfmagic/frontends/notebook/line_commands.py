@@ -20,7 +20,7 @@ from tfmagic.frontends.notebook.options import LineOptions
 from tfmagic.protocol.cluster_spec import TaskId, select
 from tfmagic.runs import folder
 from tfmagic.runs.cell_records import read_records
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.views import static_form, tables
 from tfmagic.views.panel import PanelView
@@ -121,7 +121,7 @@ def _doctor(magics: TFClusterMagics, options: LineOptions) -> None:
         print(finding)
 
 
-def _find_run(magics: TFClusterMagics, options: LineOptions, base: Path) -> Run:
+def _find_run(magics: TFClusterMagics, options: LineOptions, base: Path) -> RunFolder:
     """The run that is named; else that of the cluster here, else the newest of a cluster of that name."""
     if options.words:
         found = [run for run in folder.find_runs(base) if str(run) == options.words[0]]
@@ -281,7 +281,7 @@ def _logs(magics: TFClusterMagics, options: LineOptions) -> None:
             sys.stdout.write(line)
 
 
-def _run_and_tasks(magics: TFClusterMagics, options: LineOptions) -> tuple[Run, tuple[TaskId, ...]]:
+def _run_and_tasks(magics: TFClusterMagics, options: LineOptions) -> tuple[RunFolder, tuple[TaskId, ...]]:
     """The run whose logs are meant: also one of a kernel that is gone."""
     cluster = magics.clusters.get(options.cluster)
     if cluster is not None:

@@ -13,12 +13,12 @@ from IPython.core.error import UsageError
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.views.facts import find_news
 from tfmagic.views.panel import HtmlView, LiveDisplay, Look, PanelView, Publisher
-from tfmagic.views.protocol import Stage, View
+from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.text import TextView
 
 _REFRESH_S = 1.0  # of html without a widget: the scroll position is lost each time
 
-Choice = Callable[[Stage], View] | Literal["quiet"]
+Choice = Callable[[ViewContext], View] | Literal["quiet"]
 
 
 def check_view(name: str, shell: Any) -> None:
@@ -61,7 +61,7 @@ def publisher(shell: Any) -> Publisher:
     return publish
 
 
-def _widget_view(stage: Stage, shell: Any, place: str) -> View:
+def _widget_view(stage: ViewContext, shell: Any, place: str) -> View:
     return PanelView(stage, publisher(shell), _make_widget, _look(), place)
 
 
@@ -71,7 +71,7 @@ def _make_widget() -> LiveDisplay:
     return WidgetDisplay()
 
 
-def _text_view(stage: Stage, shell: Any) -> View:
+def _text_view(stage: ViewContext, shell: Any) -> View:
     is_notebook = hasattr(shell, "kernel")
 
     def show_rich(

@@ -20,7 +20,7 @@ from typing import Any
 
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.runs.folder import Run, file_size
+from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor.state import Phase
 from tfmagic.task import test_cleanup
 
@@ -32,7 +32,7 @@ _LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ClusterRequest:
     """What a test wants: the arguments of `Cluster`, and for how long the cluster lives."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,9 @@ class Wish:
         return repr((made.shape, made.make, sorted(self.arguments.items(), key=lambda item: item[0])))
 
 
-def read_wish(arguments: tuple[Any, ...], keywords: Mapping[str, Any], param: object = None) -> Wish:
+def read_wish(
+    arguments: tuple[Any, ...], keywords: Mapping[str, Any], param: object = None
+) -> ClusterRequest:
     """The wish of a marker's arguments, with a parameter of the fixture on top: a mapping, or of workers.
 
     Raises:
@@ -76,12 +78,12 @@ def read_wish(arguments: tuple[Any, ...], keywords: Mapping[str, Any], param: ob
     scope = wanted.pop("scope", "function")
     if scope not in SCOPES:
         raise ValueError(f"scope is one of {', '.join(SCOPES)}, not {scope!r}")
-    wish = Wish(wanted, scope)
+    wish = ClusterRequest(wanted, scope)
     wish.make("any")
     return wish
 
 
-class Lender:
+class ClusterPool:
     """The clusters of a test session.
 
     Args:
@@ -92,7 +94,7 @@ class Lender:
         self._timeout_s = timeout_s
         self._shared: dict[tuple[str, str], Cluster] = {}
 
-    def prepare(self, wish: Wish, owner: str, name: str) -> Loan:
+    def prepare(self, wish: ClusterRequest, owner: str, name: str) -> ClusterLease:
         """A loan that has not begun.
 
         Args:
@@ -100,11 +102,11 @@ class Lender:
             name: Of the test.
         """
         if wish.scope == "function":
-            return Loan(wish.make(_name_cluster(name), self._timeout_s), False)
+            return ClusterLease(wish.make(_name_cluster(name), self._timeout_s), False)
         key = (owner, wish.key)
         if key not in self._shared:
             self._shared[key] = wish.make(_name_cluster(owner or wish.scope), self._timeout_s)
-        return Loan(self._shared[key], True)
+        return ClusterLease(self._shared[key], True)
 
     def close(self, owner: str | None = None) -> None:
         """End the shared clusters of this owner, or all."""
@@ -118,7 +120,7 @@ def _name_cluster(test: str) -> str:
     return name[:60] or "test"
 
 
-class Loan:
+class ClusterLease:
     """A cluster for the time of one test.
 
     Attributes:
@@ -129,12 +131,12 @@ class Loan:
     def __init__(self, cluster: Cluster, shared: bool):
         self.cluster, self.shared = cluster, shared
         self.starts: dict[TaskId, int] = {}
-        self._began_in: Run | None = None
+        self._began_in: RunFolder | None = None
         self._attempts: dict[TaskId, int] = {}
         self._threads: set[threading.Thread] = set()
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> RunFolder | None:
         life = self.cluster._life
         return None if life is None else life.run
 

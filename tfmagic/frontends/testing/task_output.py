@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfmagic.failures.deaths import describe_end
-from tfmagic.frontends.testing.cluster_pool import Loan
+from tfmagic.frontends.testing.cluster_pool import ClusterLease
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import file_size
 from tfmagic.runs.log_reader import prefix, tail_lines
@@ -18,7 +18,7 @@ _LINES = 100  # of each task
 _BYTES = 1 << 16
 
 
-def describe_tasks(loan: Loan, with_output: bool) -> list[tuple[str, str]]:
+def describe_tasks(loan: ClusterLease, with_output: bool) -> list[tuple[str, str]]:
     """A title and a text for each task that wrote something or died.
 
     Args:

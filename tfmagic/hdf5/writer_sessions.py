@@ -56,7 +56,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OpenRequest:
     """Somebody wants to append to a file, and listens at the other end of the socket `fd`.
 
     Attributes:
@@ -77,7 +77,7 @@ class Offer:
 class Session:
     """See the module."""
 
-    def __init__(self, offer: Offer):
+    def __init__(self, offer: OpenRequest):
         self.path, self.owner, self.members = offer.path, offer.owner, offer.members
         self.number = next(_numbers)
         self.attached: set[str] = set()
@@ -87,13 +87,15 @@ class Session:
         self.settled = threading.Event()
         self.over = threading.Event()
         self.pid = 0
-        self.waiting: list[Offer] = []  # for the end
-        self._on_the_way: collections.deque[Offer] = collections.deque()  # to the writer, which may be ending
+        self.waiting: list[OpenRequest] = []  # for the end
+        self._on_the_way: collections.deque[OpenRequest] = (
+            collections.deque()
+        )  # to the writer, which may be ending
         self._control, self._theirs = channel_pair()
         self._control.send(Begin(offer.path, offer.mode, offer.members))
         self.thread = threading.Thread(target=self._serve, name="tfmagic-writer", daemon=True)
 
-    def attach(self, offer: Offer) -> None:
+    def attach(self, offer: OpenRequest) -> None:
         """Hand the socket to the writer."""
         self.attached.add(offer.who)
         self.ended.discard(offer.who)
@@ -211,7 +213,7 @@ class Session:
             self.over.set()
 
 
-def offer(wanted: Offer) -> int:
+def request_open(wanted: OpenRequest) -> int:
     """Connect somebody with the writer of a file, or tell them why not. The session's number, or 0.
 
     Takes over the descriptor, and does not wait.
@@ -296,7 +298,7 @@ def _of(owner: Owner) -> list[Session]:
     return [session for session in _sessions.values() if session.owner == owner]
 
 
-def _place(wanted: Offer) -> int:
+def _place(wanted: OpenRequest) -> int:
     """Find the session for an offer, make it, or let it wait for another's end."""
     session = _sessions.get(wanted.path)
     if reason := _why_not(session, wanted):
@@ -313,7 +315,7 @@ def _place(wanted: Offer) -> int:
     return 0
 
 
-def _why_not(session: Session | None, wanted: Offer) -> str:
+def _why_not(session: Session | None, wanted: OpenRequest) -> str:
     """Why somebody must not write this file now; "" where they may."""
     path = wanted.path
     if wanted.copy_of:
@@ -336,12 +338,12 @@ def _why_not(session: Session | None, wanted: Offer) -> str:
     return ""
 
 
-def _is_again(session: Session, wanted: Offer) -> bool:
+def _is_again(session: Session, wanted: OpenRequest) -> bool:
     """Whether this task has closed the file, and wants a new one, while others have not closed it."""
     return wanted.mode != "a" and wanted.who in session.attached and wanted.who not in session.ended
 
 
-def _begin(wanted: Offer) -> int:
+def _begin(wanted: OpenRequest) -> int:
     session = Session(wanted)
     atexit.unregister(_end_all)
     atexit.register(_end_all)
@@ -352,18 +354,18 @@ def _begin(wanted: Offer) -> int:
     return session.number
 
 
-def _refuse(wanted: Offer, reason: str) -> int:
+def _refuse(wanted: OpenRequest, reason: str) -> int:
     _tell(wanted, Opened(reason))
     os.close(wanted.fd)
     return 0
 
 
-def _tell(wanted: Offer, message: object) -> None:
+def _tell(wanted: OpenRequest, message: object) -> None:
     with socket.socket(fileno=os.dup(wanted.fd)) as sock, contextlib.suppress(OSError):
         Channel(sock).send(message)
 
 
-def _listens(wanted: Offer) -> bool:
+def _listens(wanted: OpenRequest) -> bool:
     peer = select.poll()
     peer.register(wanted.fd, 0)
     return not peer.poll(0)  # without events asked for: an end alone

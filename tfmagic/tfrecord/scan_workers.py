@@ -35,7 +35,7 @@ _log = logging.getLogger("tfmagic.tfrecord")
 _SERVE = (
     "import json, sys; here = set(sys.path)\n"
     "sys.path += [p for p in json.loads(sys.argv[1]) if p and p not in here]\n"
-    "from tfmagic.tfrecord.segments import serve\n"
+    "from tfmagic.tfrecord.scan_workers import serve\n"
     "serve()\n"
 )
 
@@ -108,7 +108,7 @@ class _Job:
         self.found[number] = error
 
 
-class Lookers:
+class ScanWorkers:
     """This process and `count` - 1 others, which look at segments side by side. A context manager.
 
     The others are still starting when this one begins; on a small job they have nothing left to do. A thread

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tfmagic.tfrecord import blocks, checksums, framing, manifests, members, scanning, shards
+from tfmagic.tfrecord import blocks, checksums, framing, manifests, scanning, shard_owner, shards
+from tfmagic.tfrecord.atomic_file import PendingFile, check_local
 from tfmagic.tfrecord.errors import ShardDamaged, ShardError
 from tfmagic.tfrecord.framing import FOOTER, HEADER
-from tfmagic.tfrecord.pending import PendingFile, check_local
 from tfmagic.tfrecord.writing import Compression, RecordFile, ShardWriter, is_packed
 
 _PIECE = 1 << 20
@@ -173,7 +173,7 @@ def split(
     if (count is None) == (records is None):
         raise ShardError("say either how many shards (count) or how many records in each (records)")
     limit = records if count is None else count
-    if (members.whole(limit) or 0) < 1:
+    if (shard_owner.whole(limit) or 0) < 1:
         raise ShardError(f"the number of shards or records is 1 or more, not {limit!r}")
     files = shards.find_files(src)
     borders: set[int] = set()

@@ -3,8 +3,8 @@
     message (an offset, no file) + names of files that data sets of this process read ──→ look there ──→ hint
 
 Called by the task program when a cell has failed with that error, and with no other. The message names no
-file: `tfmagic.tfrecord.suspects` has those that it may be. Never raises; reads the files up to that offset,
-at a gigabyte a second or so, a compressed one more slowly.
+file: `tfmagic.tfrecord.data_loss_suspects` has those that it may be. Never raises; reads the files up to that
+offset, at a gigabyte a second or so, a compressed one more slowly.
 
 What was cut when it was read may be whole when it is looked at: its writer went on, or closed it, or is in
 this very process, whose C buffers are written out when a cell ends (fflush of everything, and TensorFlow's
@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tfmagic.system.open_files import find_writers
-from tfmagic.tfrecord import blocks, framing, manifests, segments, shards
+from tfmagic.tfrecord import blocks, framing, manifests, scan_workers, shards
+from tfmagic.tfrecord.data_loss_suspects import Suspect, find_suspects
 from tfmagic.tfrecord.framing import HEADER
-from tfmagic.tfrecord.segments import Segment
-from tfmagic.tfrecord.suspects import Suspect, find_suspects
+from tfmagic.tfrecord.scan_workers import Segment
 
 _OFFSET = re.compile(r"(truncated|corrupted) record at (\d+)")
 _PATIENCE_S = 20.0  # with looking; then the general hint must do
@@ -111,7 +111,7 @@ def _damage_at(suspect: Suspect, offset: int) -> str:
         return ""
     if not packed and (suspect.read_as or path.stat().st_size < offset - HEADER):
         return ""
-    found = segments.look_at(Segment(str(path), packed or "", 0, offset + 1)).scan
+    found = scan_workers.look_at(Segment(str(path), packed or "", 0, offset + 1)).scan
     for loss in found.losses:
         # TensorFlow counts from the data, where these do not hold (tsl/lib/io/record_reader.cc)
         if loss.start in (offset, offset - HEADER):
@@ -136,7 +136,7 @@ def _trouble_of(suspect: Suspect, is_head: bool) -> str:
         return f"{what}, and is read as {kind}. {_SEEN}" if is_head or suspect.read_as else ""
     if suspect.read_as and packed != suspect.read_as:
         return f"is a {packed} stream, and is read as {suspect.read_as}. {_SEEN}"
-    trouble = segments.look_at(Segment(str(path), packed)).trouble
+    trouble = scan_workers.look_at(Segment(str(path), packed)).trouble
     if trouble is None:
         return ""
     cause = _cause(path, "truncated" if "cut short" in trouble[0] else "data CRC")
