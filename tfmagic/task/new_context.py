@@ -56,8 +56,14 @@ def replace_context() -> Any:
     from tensorflow.python.eager import context
 
     gc.collect()  # an error's frames keep theirs until then
-    _waiting.extend(_read(gc.get_objects()))  # beside those of a context that never came to start
     old = context._context
+    living = _Living(gc.get_objects())
+    lost = living.unmovable()
+    is_alone = old._collective_leader is None
+    writes = _read(living, lost) if is_alone else []  # else the devices keep their names
+    if lost:
+        raise NotMovable(sorted(lost))
+    _waiting.extend(writes)  # beside those of a context that never came to start
     settings = {name: getattr(old, name) for name in _SETTINGS_KEPT if hasattr(old, name)}
     context._reset_context()
     new = context.context()
@@ -81,16 +87,33 @@ def _start(context: Any) -> None:
         write(handles)
 
 
-def _read(living: list[Any]) -> list[Write]:
-    """Read what the program made in the old context; what uses others comes after them."""
+class _Living:
+    """The objects of this process, by class. A proxy of the user's is not asked what it is."""
+
+    def __init__(self, objects: list[Any]):
+        self._objects = objects
+
+    def of(self, kind: type) -> list[Any]:
+        return [item for item in self._objects if issubclass(type(item), kind)]
+
+    def unmovable(self) -> set[str]:
+        """The names of what is lost with a context, whatever is done."""
+        from tensorflow.python.ops import data_flow_ops, lookup_ops
+
+        kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
+        return {type(item).__name__ for kind in kinds for item in self.of(kind)}
+
+
+def _read(living: _Living, lost: set[str]) -> list[Write]:
+    """Read what the program made in the old context; what uses others comes after them.
+
+    Args:
+        living: The objects of this process.
+        lost: Where what cannot be carried over is named.
+    """
     from tensorflow.python.data.ops import dataset_ops, iterator_ops
     from tensorflow.python.eager import polymorphic_function as functions
-    from tensorflow.python.ops import resource_variable_ops
-
-    def of(kind: type) -> list[Any]:  # a proxy of the user's must not be asked what it is
-        return [item for item in living if issubclass(type(item), kind)]
-
-    lost = _names_of_unmovable(of)
+    from tensorflow.python.ops import resource_variable_ops, summary_ops_v2
 
     def read(item: Any, handle: Any, how: Callable[[Any], Write], name: str) -> Iterator[Write]:
         try:
@@ -99,31 +122,21 @@ def _read(living: list[Any]) -> list[Write]:
         except Exception:  # what TensorFlow raises depends on what the object uses
             lost.add(name)
 
+    if not all(writer._closed for writer in living.of(summary_ops_v2._ResourceSummaryWriter)):
+        lost.add("open summary writer")
     writes: list[Write] = []
-    for variable in of(resource_variable_ops.BaseResourceVariable):
+    for variable in living.of(resource_variable_ops.BaseResourceVariable):
         writes += read(variable, variable._handle, _read_variable, "variable")
-    for data_set in of(dataset_ops.DatasetV2):
+    for data_set in living.of(dataset_ops.DatasetV2):
         writes += read(data_set, data_set._variant_tensor, _read_data_set, "tf.data.Dataset")
-    for iterator in of(iterator_ops.OwnedIterator):
+    for iterator in living.of(iterator_ops.OwnedIterator):
         writes += read(
             iterator, iterator._iterator_resource, _read_iterator, "iterator over a tf.data.Dataset"
         )
-    if lost:
-        raise NotMovable(sorted(lost))
-    writes += [partial(_write_definition, f) for f in of(functions.atomic_function.AtomicFunction)]
-    writes += [partial(_write_captures, f) for f in of(functions.concrete_function.ConcreteFunction)]
-    writes += [partial(_forget_traces, f) for f in of(functions.polymorphic_function.Function)]
+    writes += [partial(_write_definition, f) for f in living.of(functions.atomic_function.AtomicFunction)]
+    writes += [partial(_write_captures, f) for f in living.of(functions.concrete_function.ConcreteFunction)]
+    writes += [partial(_forget_traces, f) for f in living.of(functions.polymorphic_function.Function)]
     return writes
-
-
-def _names_of_unmovable(of: Callable[[type], list[Any]]) -> set[str]:
-    from tensorflow.python.ops import data_flow_ops, lookup_ops, summary_ops_v2
-
-    kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
-    lost = {type(item).__name__ for kind in kinds for item in of(kind)}
-    if not all(writer._closed for writer in of(summary_ops_v2._ResourceSummaryWriter)):
-        lost.add("open summary writer")
-    return lost
 
 
 def _is_alone(handle: Any) -> bool:
