@@ -133,7 +133,9 @@ def without_differences(text, number):
     """
     text = re.sub(r"/tmp/ipykernel_\d+/\d+\.py|\b\d{8,}\.py", f"Cell In[{number}]", text)
     text = re.sub(r"(?m)(^|\| )#\n", r"\1", re.sub(r"(-> \d+) +", r"\1 ", text))
-    text = re.sub(r"<tokenize>:(\d+)", rf"Cell In[{number}], line \1", text).replace("File Cell", "Cell")
+    text = re.sub(r"<(?:tokenize|string)>:(\d+)", rf"Cell In[{number}], line \1", text).replace(
+        "File Cell", "Cell"
+    )
     text = re.sub(r"\n +File \S+interactiveshell.py:\d+ in run_code\n.*\n", "", text)
     text = re.sub(r"stayed on the task, .*\n|raised on worker-0 \(.*\)\n", "", text)
     text = re.sub(r"(?m)^(.*, in \w+)\(.*\)$", r"\1()", text)

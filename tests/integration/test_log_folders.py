@@ -110,13 +110,13 @@ def save_model(folder, rounds, cured):
 
 @pytest.mark.parametrize("cured", [False, True])
 def test_two_tasks_that_save_one_model_file(cluster_of_module, tmp_path, cured):
-    """Neither task gets an error; about half of the files are broken, as Keras itself writes them."""
+    """Neither task gets an error; some files are broken, as Keras itself writes them before Python 3.13."""
     if cured:
         assert run(cluster_of_module, save_model, str(tmp_path), 20, True)["worker-0"] == {"whole": 20}
         return
     with tfmagic.Cluster(workers=2, keras_fix=False) as cluster:
         seen = run(cluster, save_model, str(tmp_path), 1000, False)["worker-0"]
-    assert seen.get("BadZipFile", 0) >= 1, seen
+    assert seen.get("BadZipFile", 0) >= 1 or sys.version_info >= (3, 13), seen
 
 
 def write_events(base, own):

@@ -120,12 +120,20 @@ _BLAS = "BLAS has one thread on a task: the last digits are others"
 EXAMPLES: dict[str, str] = {
     **dict.fromkeys(
         [
-            f"pandas: {name}.type.isocalendar {form}"
-            for name in ("pandas.DatetimeTZDtype", "pandas.api.types.DatetimeTZDtype")
+            f"pandas: {name}.isocalendar {form}"
+            for name in (
+                "pandas.DatetimeTZDtype.type",
+                "pandas.api.types.DatetimeTZDtype.type",
+                "pandas.Timestamp",
+            )
             for form in ("as a whole", "parted")
         ],
         _PICKLES,
     ),
+    "tensorflow: tensorflow.control_dependencies as a whole": "two ops of a graph fail, in no certain order",
+    "tensorflow: tensorflow.io.RaggedFeature as a whole": "a protobuf's map is serialized in no certain order",
+    "tensorflow: tensorflow.TensorArray.stack parted": "what warns of a result that nobody used stays behind",
+    "tensorflow: tensorflow.math.accumulate_n parted": _WARNED,
     "pandas: pandas.read_json as a whole": "it reads `_`, which is what the cell before has left",
     "scipy: scipy.optimize.shgo as a whole": _BLAS,
     "scipy: scipy.linalg.norm parted": _WARNED,

@@ -59,6 +59,7 @@ PREAMBLES = {
 _NOT_ALONE = re.compile(  # touches the network, a process' settings, files of a place, clocks, or never ends
     r"https?://|fetch_|download|connect_to|compat\.v1|v1\.|set_session|run_functions_eagerly|set_option|seterr|"
     r"set_printoptions|set_global_policy|set_floatx|set_dtype|set_backend|set_config|enable_|disable_|option_context|"
+    r"set_soft_device_placement|set_log_device_placement|"
     r"\.show\(|input\(|memmap|time\.|timeit|now\(|today\(|getpid|sys\.exit|distribute|Server\(|threading|"
     r"read_csv\(|read_excel|read_sql|read_html|to_clipboard|read_clipboard|np\.empty|empty_like|n_jobs|profiler"
 )

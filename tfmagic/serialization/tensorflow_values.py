@@ -21,6 +21,7 @@ _ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 _TABLES = "tensorflow.python.ops.lookup_ops"
 _FIELDS = "tensorflow.python.framework.extension_type_field"
 _KERAS_SAVING = "keras.src.saving.keras_saveable"
+_METRICS = "keras.src.metrics.metric"
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 
 Reduced = tuple[Any, ...]
@@ -111,6 +112,9 @@ def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
 
 def _reduce_keras(obj: Any) -> Reduced | None:
     """As Keras' own way, which loads what was saved, but with the user's classes beside it."""
+    metrics = sys.modules.get(_METRICS)
+    if metrics is not None and isinstance(obj, metrics.Metric):
+        return _reduce_metric(obj)
     keras = sys.modules["keras"]
     parts = obj._flatten_layers() if hasattr(obj, "_flatten_layers") else [obj]
     own = {type(part) for part in parts if type(part).__module__.partition(".")[0] not in ROOTS}
@@ -120,6 +124,23 @@ def _reduce_keras(obj: Any) -> Reduced | None:
     importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj(obj, buffer, "h5")
     classes = {name: cls for cls in own for name in (cls.__name__, keras.saving.get_registered_name(cls))}
     return _load_keras, (buffer.getvalue(), classes)
+
+
+def _reduce_metric(metric: Any) -> Reduced | None:
+    """With its state, which Keras' own way leaves behind."""
+    made: Reduced = (type(metric), metric.get_config(), [variable.numpy() for variable in metric.variables])
+    try:
+        _make_metric(*made)
+    except Exception:  # a class that makes its variables later, or whose configuration is not its own
+        return None
+    return _make_metric, made
+
+
+def _make_metric(cls: Any, config: dict[str, Any], values: list[Any]) -> Any:
+    metric = cls.from_config(config)
+    for variable, value in zip(metric.variables, values, strict=True):
+        variable.assign(value)
+    return metric
 
 
 def _load_keras(saved: bytes, classes: dict[str, Any]) -> Any:

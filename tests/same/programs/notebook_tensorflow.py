@@ -192,3 +192,23 @@ import tensorflow as tf
 w = tf.constant([1.0, 2.0])
 # %%
 w + 1
+
+# %% (notebook) metrics with what they have seen
+import keras
+seen = keras.metrics.SparseCategoricalAccuracy()
+seen.update_state([[2], [1]], [[0.1, 0.6, 0.3], [0.05, 0.95, 0]])
+mean = keras.metrics.Mean("loss")
+mean.update_state([1.0, 3.0])
+class Largest(keras.metrics.Metric):
+    def __init__(self, name="largest", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.value = self.add_weight(name="value", initializer="zeros")
+    def update_state(self, y, sample_weight=None):
+        self.value.assign(keras.ops.maximum(self.value, keras.ops.max(y)))
+    def result(self):
+        return self.value
+largest = Largest()
+largest.update_state([4.0, 9.0])
+# %%
+mean.update_state(8.0)
+[round(float(m.result()), 4) for m in (seen, mean, largest)], mean.name

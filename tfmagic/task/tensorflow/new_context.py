@@ -130,7 +130,9 @@ def _read(living: _Living, lost: set[str]) -> list[Write]:
     for data_set in living.of(dataset_ops.DatasetV2):
         writes += read(data_set, data_set._variant_tensor, _read_data_set, "tf.data.Dataset")
     for iterator in living.of(iterator_ops.OwnedIterator):
-        writes += read(iterator, iterator._iterator_resource, _read_iterator, "iterator over a tf.data.Dataset")
+        writes += read(
+            iterator, iterator._iterator_resource, _read_iterator, "iterator over a tf.data.Dataset"
+        )
     writes += [partial(_write_definition, f) for f in living.of(functions.atomic_function.AtomicFunction)]
     writes += [partial(_write_captures, f) for f in living.of(functions.concrete_function.ConcreteFunction)]
     writes += [partial(_forget_traces, f) for f in living.of(functions.polymorphic_function.Function)]
