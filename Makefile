@@ -67,9 +67,9 @@ $(OLDEST): pyproject.toml requirements/oldest.txt
 	@touch $@
 
 test-oldest: $(OLDEST)
-	.venv-oldest/bin/python scripts/suite.py --quick -W default --disable-warnings tests/test_hdf5_parts.py \
-		tests/test_hdf5_shared.py tests/test_tfrecord_files.py tests/test_logdir.py \
-		tests/test_server_metrics.py tests/integration/test_server_extension.py
+	.venv-oldest/bin/python scripts/suite.py --quick -W default --disable-warnings tests/hdf5/test_hdf5_parts.py \
+		tests/hdf5/test_hdf5_shared.py tests/tfrecord/test_tfrecord_files.py tests/logdir/test_logdir.py \
+		tests/server/test_metrics.py tests/integration/test_server_extension.py
 
 lock:
 	@PYTHON=$(PYTHON) scripts/lock

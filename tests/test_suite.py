@@ -25,7 +25,7 @@ def run(*words):
 
 
 def test_each_interpreter_has_its_line_at_the_end():
-    code, lines = run("--also", "/no/such/python", "-n", "0", "tests/test_spec.py")
+    code, lines = run("--also", "/no/such/python", "-n", "0", "tests/protocol/test_cluster_spec.py")
     version = ".".join(map(str, sys.version_info[:3]))
     assert code == 0
     assert lines[-2].startswith(f"=== Python {version} ({sys.executable}), whole suite: passed: ")
@@ -34,7 +34,7 @@ def test_each_interpreter_has_its_line_at_the_end():
 
 
 def test_a_run_without_a_test_has_failed():
-    code, lines = run("-n", "0", "tests/test_spec.py", "-k", "no_such_test")
+    code, lines = run("-n", "0", "tests/protocol/test_cluster_spec.py", "-k", "no_such_test")
     assert code == 5 and "whole suite: FAILED (5): 0 passed" in lines[-1]
 
 

@@ -44,11 +44,11 @@ __all__ = [
 
 _MODULE_OF = {
     "Consolidation": "consolidation",
-    "FileInUseError": "complaints",
-    "MismatchError": "complaints",
-    "PartError": "complaints",
+    "FileInUseError": "errors",
+    "MismatchError": "errors",
+    "PartError": "errors",
     "SharedWriter": "shared",
-    "SharedWriterError": "complaints",
+    "SharedWriterError": "errors",
     "TaskFile": "parts",
     "consolidate": "consolidation",
     "find_parts": "partnames",

@@ -14,7 +14,7 @@ from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.frontends.doctor import Case
 from tfmagic.protocol.cluster_spec import ClusterShape
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 class Runner:

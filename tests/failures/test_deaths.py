@@ -12,6 +12,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import TaskExited, TaskLost
 from tfmagic.runs.folder import RunFolder, attempt_mark
 from tfmagic.system import memory
+from tfmagic.system.own_code import OUR_FOLDER
 
 A = TaskId("worker", 0)
 ALL_SIGNALS = [s for s in signal.Signals if s not in (signal.SIGRTMIN, signal.SIGRTMAX)]
@@ -104,7 +105,7 @@ Extension modules: numpy (total: 1)
 
 def test_a_crash_is_told_with_its_place_and_the_users_frames(tmp_path):
     run = RunFolder(tmp_path)
-    ours = str(Path(stacks.__file__).parent)
+    ours = OUR_FOLDER.rstrip("/")
     run.stacks_path(A).write_text(DUMP.format(mark=attempt_mark(2), ours=ours))
     run.log_path(A).write_text("".join(f"line {i}\n" for i in range(30)))
     error = died_error(A, TaskExited(A, 2, -11), run, None)
@@ -136,7 +137,7 @@ def test_the_line_of_a_cell_that_is_known_is_shown(monkeypatch):
 
 
 def test_a_task_in_a_barrier_is_shown_at_its_line_of_the_cell():
-    ours = Path(stacks.__file__).parent
+    ours = OUR_FOLDER.rstrip("/")
     text = (
         "Current thread 0x1 (most recent call first):\n"
         f'  File "{ours}/task/waiting.py", line 5 in wait\n  File "{ours}/task/program.py", line 6 in <lambda>\n'

@@ -9,7 +9,7 @@ import pytest
 
 from tfmagic.serialization import pickling
 
-DEFINITIONS = Path(__file__).with_name("definitions_to_send.py")
+DEFINITIONS = Path(__file__).parents[1] / "support" / "definitions_to_send.py"
 CHECKS = {
     "Planet": "Planet.EARTH.g, Planet((3.3e23, 2.4e6)), list(Planet), Planet['EARTH'] is Planet.EARTH",
     "Coord": "Coord.PY.label, bytes(Coord.PY), Coord(1), Coord.PY == b'\\x01'",

@@ -22,7 +22,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.server import _configured_state_dir, durations
 from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 TASK = {
     "task": "worker-0",
     "state": "running",
