@@ -323,7 +323,11 @@ def test_a_look_imports_nothing_heavy():
     from doctoring import ROOT
 
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "tests"
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT / "tests" / "support",
     )
     assert done.stdout.strip() == "set()"
 

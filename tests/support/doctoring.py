@@ -62,7 +62,7 @@ def look_in_process(check: str, before: str = "", wrap: tuple[str, ...] = (), **
         "from tfmagic.frontends.doctor import folder, machine, network, settings, software\n"
         f"asked = case(**{shape!r})\n{before}\nprint('looked')\nfor f in {check}(asked): print(f)\n"
     )
-    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"}
     done = subprocess.run(
         [*wrap, sys.executable, "-c", code], capture_output=True, text=True, env=environ, timeout=120
     )
