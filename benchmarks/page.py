@@ -16,7 +16,7 @@ from benchmarks import output
 from benchmarks.report import Row, Sizes, Target
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "browser"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 _LOAD = "%load_ext tfmagic\n%tfcluster start --workers 4"
 _FLOOD = "%%tfcluster --out printed\nfor _ in range({lines}):\n    print({line!r})\nprint('the end')"
