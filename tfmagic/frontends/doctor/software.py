@@ -14,6 +14,10 @@ from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
 from tfmagic.frontends.doctor.findings import Case, Finding, note, trouble
 from tfmagic.frontends.notebook.awaited_cells import can_await
 from tfmagic.task.tensorflow.keras_repair import BROKEN_BEFORE, BROKEN_FROM
@@ -76,7 +80,7 @@ def tensorflow(case: Case) -> Iterator[Finding]:
             yield Finding("TensorFlow, of a build that does not say its version")
         return
     what = " and ".join(f"{p.name} {p.version}" for p in found)
-    if numbers(found[0].version) < _LEAST_TENSORFLOW:
+    if release(found[0].version) < _LEAST_TENSORFLOW:
         yield trouble(what, f"tfmagic needs 2.16 or newer:  pip install -U {found[0].name}")
     elif len(found) > 1:
         names = " ".join(p.name for p in found)
@@ -93,29 +97,17 @@ def tensorflow(case: Case) -> Iterator[Finding]:
 def _partners(tensorflow: Package) -> Iterator[Finding]:
     """Packages that are not of a version that TensorFlow says it works with."""
     for line in tensorflow.requires:
-        match = re.match(r"([\w.-]+)\s*\(?([^;)]*)", line)
-        if "extra ==" in line or not match or match[1].lower().replace("_", "-") not in _PARTNERS:
+        wanted = Requirement(line)
+        is_for_this = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
+        if not is_for_this or canonicalize_name(wanted.name) not in _PARTNERS:
             continue
-        name, wanted = match[1], match[2].replace(" ", "")
-        installed = find_package(name)
-        mend = f"pip install '{name}{wanted}'"
+        installed = find_package(wanted.name)
+        mend = f"pip install '{wanted.name}{wanted.specifier}'"
         if installed is None:
-            yield trouble(f"{name} is missing", f"{tensorflow.name} needs it:  {mend}")
-        elif not satisfies(installed.version, wanted):
-            asks = f"{tensorflow.name} {tensorflow.version} asks for {wanted}"
-            yield trouble(f"{name} {installed.version}", f"{asks}:  {mend}")
-
-
-def satisfies(version: str, wanted: str) -> bool:
-    """Whether a version is within the bounds ``<8,>=6.31``; of what is not a bound nothing is said."""
-    have = numbers(version)
-    for bound in wanted.split(","):
-        if match := re.match(r"(>=|<)([\d.]+)$", bound):
-            limit = numbers(match[2])
-            short = have[: len(limit)] + (0,) * (len(limit) - len(have))
-            if (short < limit) is (match[1] == ">="):
-                return False
-    return True
+            yield trouble(f"{wanted.name} is missing", f"{tensorflow.name} needs it:  {mend}")
+        elif not wanted.specifier.contains(installed.version, prereleases=True):
+            asks = f"{tensorflow.name} {tensorflow.version} asks for {wanted.specifier}"
+            yield trouble(f"{wanted.name} {installed.version}", f"{asks}:  {mend}")
 
 
 def keras(case: Case) -> Iterator[Finding]:
@@ -129,7 +121,7 @@ def keras(case: Case) -> Iterator[Finding]:
         yield trouble("Keras is missing", "pip install keras")
         return
     what = f"keras {installed.version}"
-    if not BROKEN_FROM <= numbers(installed.version)[:2] < BROKEN_BEFORE:
+    if not BROKEN_FROM <= release(installed.version)[:2] < BROKEN_BEFORE:
         yield Finding(what)
     elif case.make.keras_fix:
         yield Finding(
@@ -146,7 +138,7 @@ def keras(case: Case) -> Iterator[Finding]:
 
 def _tf_keras(by_environment: bool) -> Finding:
     installed, tensorflow = find_package("tf_keras"), find_package("tensorflow")
-    pair = ".".join(map(str, numbers(tensorflow.version)[:2])) if tensorflow else ""
+    pair = ".".join(map(str, release(tensorflow.version)[:2])) if tensorflow else ""
     mend = f'pip install "tf_keras=={pair}.*"' if pair else "pip install tf_keras"
     if installed is None:
         why = "TF_USE_LEGACY_KERAS is set" if by_environment else "--keras 2 uses it"
@@ -229,7 +221,7 @@ def front_end(case: Case) -> Iterator[Finding]:
         mend = f'pip install -U "{name}>={".".join(map(str, least))}", then restart the kernel'
         if installed is None:
             yield trouble(f"{name} is missing", f"there are no panels without it, but  --view text:  {mend}")
-        elif numbers(installed.version) < least:
+        elif release(installed.version) < least:
             yield note(f"{name} {installed.version}", f"panels may not come up with it:  {mend}")
     yield _buttons(case)
 
@@ -237,7 +229,7 @@ def front_end(case: Case) -> Iterator[Finding]:
 def _buttons(case: Case) -> Finding:
     installed = find_package("ipykernel")
     what = f"ipykernel {installed.version if installed else '?'}"
-    if installed is not None and numbers(installed.version) < _LIVE_BUTTONS:
+    if installed is not None and release(installed.version) < _LIVE_BUTTONS:
         return note(
             what,
             "the buttons of a panel work only after the cell; everything else is the same:  "
@@ -248,10 +240,12 @@ def _buttons(case: Case) -> Finding:
     return Finding(f"{what}: buttons work while a cell runs")
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (2, 16) of ``2.16rc1``."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(map(int, found[0].split("."))) if found else ()
+def release(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version: (2, 16) of ``2.16rc1``; () of what is no version."""
+    try:
+        return Version(version).release
+    except InvalidVersion:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
