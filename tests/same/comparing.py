@@ -10,6 +10,7 @@ from differences import REFUSED, REFUSED_FOR
 from sides import Behaviour, Observation
 
 _NEEDS_TENSORFLOW = re.compile("stays on its task: it needs .*, and this process has not imported TensorFlow")
+_NOT_PICKLED = re.compile(r"stays on its task: (\w+) cannot be pickled")
 _FOREIGN = re.compile(r"^(tensorflow|keras|tf_keras)\..*\.|^tfmagic\.errors\.(?=\w+Error$)")
 ASPECTS = ("printed", "displayed", "value", "error", "rendered", "names")
 
@@ -63,6 +64,8 @@ def _part(observation: Observation, other: Observation, aspect: str) -> Any:
         return sorted(set(observation.printed.splitlines()))  # a kernel sends its streams in no certain order
     if aspect == "value" and _NEEDS_TENSORFLOW.search(observation.value + other.value):
         return ""
+    if aspect == "value" and (stays := _NOT_PICKLED.search(observation.value + other.value)):
+        return "" if stays[1] in REFUSED else getattr(observation, aspect)
     if aspect == "error":
         return [_error_as_raised(error) for error in observation.error]
     return getattr(observation, aspect)

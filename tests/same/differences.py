@@ -94,6 +94,13 @@ REFUSED = frozenset(
         "BufferedReader",
         "mmap",
         "memmap",
+        "BufferedRandom",
+        "NpzFile",
+        "flagsobj",
+        "flatiter",
+        "nditer",
+        "broadcast",
+        "busdaycalendar",
     }
     | {
         "StaticHashTable",
@@ -134,6 +141,36 @@ EXAMPLES: dict[str, str] = {
     "tensorflow: tensorflow.io.RaggedFeature as a whole": "a protobuf's map is serialized in no certain order",
     "tensorflow: tensorflow.TensorArray.stack parted": "what warns of a result that nobody used stays behind",
     "tensorflow: tensorflow.math.accumulate_n parted": _WARNED,
+    **dict.fromkeys(
+        [
+            f"numpy: numpy.ma.{name} parted"
+            for name in (
+                *(
+                    "anom",
+                    "anomalies",
+                    "MaskedArray.anom",
+                    "masked_array.anom",
+                    "average",
+                    "ediff1d",
+                    "getmask",
+                ),
+                *("put", "masked_object", "ptp", "MaskedArray.ptp", "masked_array.ptp"),
+                *("MaskedArray.shrink_mask", "masked_array.shrink_mask"),
+            )
+        ],
+        "a masked array without a mask is pickled with one, and with another fill value",
+    ),
+    **dict.fromkeys(
+        [
+            f"numpy: numpy.{name} parted"
+            for name in ("require", "ma.MaskedArray.iscontiguous", "ma.masked_array.iscontiguous")
+        ],
+        "an array that has travelled owns its memory, or no longer does",
+    ),
+    "numpy: numpy.linalg.norm parted": _WARNED,
+    "numpy: numpy.bmat parted": "it looks for the names in its text among its caller's variables",
+    "numpy: numpy.shares_memory parted": "variables of a gigabyte are refused",
+    "keras: keras.layers.RandomBrightness as a whole": "IPython calls any unfinished cell incomplete",
     "pandas: pandas.read_json as a whole": "it reads `_`, which is what the cell before has left",
     "scipy: scipy.optimize.shgo as a whole": _BLAS,
     "scipy: scipy.linalg.norm parted": _WARNED,

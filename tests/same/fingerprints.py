@@ -30,6 +30,7 @@ _REPLACED = (
     (re.compile(r"tmp[a-z0-9_]{8}\b"), "tmp…"),
     (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel tells the base name
     (re.compile(r"\bpid[ =]\d+\b"), "pid …"),
+    (re.compile(r"(<_io\.\w+ name=)\d+"), r"\1…"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "id…"),
     (re.compile(r"(__inference_\w+?_|Dataset:)\d+\b"), r"\1…"),
     (re.compile(r"\b(sequential|functional|dense|model|net)_\d+\b"), r"\1"),  # Keras counts in a process
@@ -85,6 +86,10 @@ def _describe_instance(value: Any, depth: int) -> str:
         return (
             _describe(dict(sorted(vars(value).items())), depth - 1) if kind.__module__ == "__main__" else ""
         )
+    if (
+        kind.__module__.startswith("numpy.ma") and kind.__name__ == "MaskedArray"
+    ):  # pickle changes mask and fill value
+        return f"masked {value.dtype} {value.shape} {value.tolist()}"
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
         return f"{value.dtype} {value.shape} {value!r}"
     try:
