@@ -279,6 +279,7 @@ def _is_loss_of_peer(error, fault):
         "CancelledError",
         "AbortedError",
         "InternalError",
+        "DeadlineExceededError",  # of a heartbeat, where the leader has been stopped
     )
 
 

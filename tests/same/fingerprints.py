@@ -26,6 +26,7 @@ _CELL_FILE = re.compile(
 _REPLACED = (
     (re.compile(r"<>(?=:\d+: SyntaxWarning)"), "<cell>"),  # IPython compiles a cell twice
     (_CELL_FILE, "<cell>"),
+    (re.compile(r"\(<string>, line "), "(<cell>, line "),  # a TabError of a plain kernel on Python 3.13
     (re.compile(r"0x[0-9a-fA-F]{6,}"), "0x…"),
     (re.compile(r"tmp[a-z0-9_]{8}\b"), "tmp…"),
     (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel tells the base name
@@ -153,7 +154,7 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
         "lines": lines,
     }
     if isinstance(error, SyntaxError):
-        described["place"] = [error.lineno, error.offset, error.text]
+        described["place"] = [error.lineno, error.offset, (error.text or "").rstrip("\n")]
     if isinstance(error, BaseExceptionGroup):
         described["parts"] = [_describe_error(part) for part in error.exceptions]
     return described

@@ -448,7 +448,8 @@ class Unknowing(Exception):
 def test_a_class_that_makes_its_dunders_raise_is_told_nevertheless(kind):
     packed = tracebacks.pack_error(raised(kind("the text")), {}, lambda name: False, "worker-1")
     assert packed.type_name == kind.__name__ and packed.message == "the text"
-    assert "in raised" in packed.text and packed.text.endswith(f"{kind.__name__}: the text\n")
+    text = packed.text.partition("Ignored error getting __notes__")[0]  # which Python 3.13 adds
+    assert "in raised" in text and text.endswith(f"{kind.__name__}: the text\n")
     assert not interrupts.is_interrupt(kind("x"))
     arrived = tracebacks.unpack_error(packed, HERE)
     shown = "".join(traceback.format_exception(arrived))

@@ -257,12 +257,12 @@ def test_a_flood_on_a_terminal_is_complete_and_shows_no_torn_line(tmp_path, narr
 
 LIVE = """
 import collections, pathlib, sys
-from tfmagic.runs.folder import Run
+from tfmagic.runs.folder import RunFolder
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.views.text import TextView
 folder, task = pathlib.Path(sys.argv[1]), TaskId("worker", 0)
-view = TextView(Run(folder), [(task, 0)], collections.deque(), terminal=sys.stdout.isatty())
-log = Run(folder).log_path(task).open("ab", buffering=0)
+view = TextView(RunFolder(folder), [(task, 0)], collections.deque(), terminal=sys.stdout.isatty())
+log = RunFolder(folder).log_path(task).open("ab", buffering=0)
 for n in range(3):
     log.write(b"\\r%d of 3 " % n + b"=" * 99)
     view.update(), view.update()
