@@ -113,7 +113,7 @@ def test_a_script_runs_to_its_end_and_its_failure_is_the_exit_code(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(LONG + "import sys\nsys.exit(3 if 'fail' in sys.argv else 0)\n")
     for words, code in (([], 0), (["fail"], 3)):
-        command = [sys.executable, "-m", "tfmagic", "run", str(script), "--workers", "2", *words]
+        command = [sys.executable, "-m", "tfmagic", "run", "--workers", "2", str(script), *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == code, done.stderr
         assert done.stdout.count("many steps: True") == 2
@@ -122,7 +122,7 @@ def test_a_script_runs_to_its_end_and_its_failure_is_the_exit_code(tmp_path):
 def test_a_script_trains_on_two_workers(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(LONG + ALL_REDUCE + "\nprint('weights', w.numpy().tolist())\n")
-    command = [sys.executable, "-m", "tfmagic", "run", str(script), "--workers", "2"]
+    command = [sys.executable, "-m", "tfmagic", "run", "--workers", "2", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("weights [21.0, 21.0]") == 2

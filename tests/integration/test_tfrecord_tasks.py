@@ -462,7 +462,7 @@ def test_the_tasks_of_a_script_have_a_run_in_common(tmp_path):
     script.write_text(RUN_SCRIPT)
 
     def run(*more):
-        command = [sys.executable, "-m", "tfmagic", "run", script, "--workers", "2", base, *more]
+        command = [sys.executable, "-m", "tfmagic", "run", "--workers", "2", script, base, *more]
         return subprocess.run(command, capture_output=True, text=True, timeout=120).returncode
 
     assert run() == 0 and verify(base).ok

@@ -58,7 +58,6 @@ MEANT: dict[str, Difference] = {
     "language_statements: an empty cell": _because("the line asks whether %tfcluster was meant", "printed"),
     "library: input is refused where nobody can type": _because("the message names the task", "error"),
     "ipython: help with a question mark": _because("a task has no pager: the help is printed", "printed"),
-    "data: numpy: save and load": _because("a mapped file does not travel", "value"),
     "notebook: a context variable, a weak reference and a lock": _REFUSED,
     "notebook: an open file": _because(_NEVER_SENT, "printed", "value", "error"),
     "notebook: a name that is deleted by the cell": _because("the notebook keeps its own variable", "names"),

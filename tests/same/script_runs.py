@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
             os.close(file)
         os.chdir(place)
         try:
-            code = cli.main(["run", "x.py", "--workers", "1"])
+            code = cli.main(["run", "--workers", "1", "x.py"])
         except BaseException:
             traceback.print_exc()
             code = -1

@@ -1,4 +1,4 @@
-"""Scripts: `python x.py` and `tfmagic run x.py --workers 1`: output, exit code, last line of the traceback."""
+"""Scripts: `python x.py` and `tfmagic run --workers 1 x.py`: output, exit code, last line of the traceback."""
 
 from __future__ import annotations
 
