@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import psutil
 import pytest
-from conftest import ENDED_S, alive, wait_until
+from conftest import ENDED_S, wait_until
 
 import tfmagic
 from tfmagic.errors import RemoteError, TaskDied, TaskTimeoutError, TfmagicError
@@ -165,22 +165,22 @@ class Arena:
 
     def __init__(self, cluster, rng):
         self.cluster, self.rng = cluster, rng
-        self.pids: set[int] = set()
+        self.processes: set[psutil.Process] = set()  # with the time of their start: pids come again
         self.starts: dict[str, int] = {}
         self.kept: dict[str, list[int]] = {task.name: [] for task in cluster.tasks}
 
     def log(self, task):
         return self.cluster.run_folder.log_path(task)
 
-    def note_pids(self):
+    def note_processes(self):
         for row in self.cluster.status():
             if row["pid"]:
-                self.pids.add(row["pid"])
-                self.pids |= {child.pid for child in psutil.Process(row["pid"]).children(recursive=True)}
+                process = psutil.Process(row["pid"])
+                self.processes |= {process, *process.children(recursive=True)}
 
     def strike(self, step, fault, cell):
         """One cell and one fault; how it ended."""
-        self.note_pids()
+        self.note_processes()
         self.starts = {task.name: self.log(task).stat().st_size for task in self.cluster.tasks}
         victim = self.rng.choice(self.cluster.tasks).name
         pid = next(row["pid"] for row in self.cluster.status() if row["task"] == victim)
@@ -232,7 +232,7 @@ class Arena:
 
     def begin_anew(self):
         """New logs, as the notice in a full one advises."""
-        self.note_pids()
+        self.note_processes()
         self.cluster.stop()
         self.cluster.start()
         self.kept = {task.name: [] for task in self.cluster.tasks}
@@ -287,6 +287,13 @@ def _is_loss_of_peer(error, fault):
     )
 
 
+def _runs(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.timeout(60 + 40 * STEPS)
 def test_whatever_happens_is_told_and_the_cluster_goes_on():
     rng = random.Random(SEED)
@@ -304,10 +311,10 @@ def test_whatever_happens_is_told_and_the_cluster_goes_on():
             if closed:
                 filled += 1
                 arena.begin_anew()
-        arena.note_pids()
+        arena.note_processes()
     floods = sum(fault.ending is flood for fault in plan[:STEPS])
     assert filled == floods // 3
-    wait_until(lambda: not alive(arena.pids), ENDED_S)
+    wait_until(lambda: not [process for process in arena.processes if _runs(process)], ENDED_S)
 
 
 KERNEL = """
