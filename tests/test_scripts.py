@@ -81,13 +81,18 @@ def test_a_module_is_named_as_python_names_it(words, target, argv):
 @pytest.mark.parametrize(
     "words, workers, argv",
     [
-        ("a.py --workers 3 x --ps 2", None, ["--workers", "3", "x", "--ps", "2"]),
+        ("a.py --workers 3 x --ps 2", 3, ["x", "--ps", "2"]),
+        ("a.py --workers=3 --chief --lr 0.1", 3, ["--lr", "0.1"]),
+        ("a.py --workers 3 -- --ps 2", 3, ["--ps", "2"]),
+        ("a.py -- --workers 3", None, ["--workers", "3"]),
+        ("a.py -- x", None, ["--", "x"]),
+        ("a.py x --workers 3", None, ["x", "--workers", "3"]),
         ("--workers 3 a.py --workers 4", 3, ["--workers", "4"]),
-        ("--chief a.py -- --workers 4", None, ["--", "--workers", "4"]),
-        ("--quiet -m a --workers 3 x", None, ["--workers", "3", "x"]),
+        ("--chief a.py --workers 4", None, ["--workers", "4"]),
+        ("--quiet -m a --workers 3 x", 3, ["x"]),
     ],
 )
-def test_the_shape_behind_the_script_is_its_own_too(words, workers, argv):
+def test_the_shape_may_stand_directly_behind_the_script(words, workers, argv):
     found = read("run", *words.split())
     assert (found.workers, found.argv) == (workers, argv)
 

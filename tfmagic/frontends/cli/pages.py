@@ -34,7 +34,8 @@ each of them as `python SCRIPT ARGUMENT ...` would: as __main__, with sys.argv,
 with its folder first in sys.path, and with TF_CONFIG set, so that
 MultiWorkerMirroredStrategy() and the other strategies find their peers. The
 script needs no line of tfmagic. Options of `run` stand before the script; all
-that follows it is the script's own.
+that follows it is the script's own, but for --workers, --ps, --chief and
+--evaluator directly behind it where none of them stands before it (`--` ends them).
 
 What the tasks print comes on standard output, a whole line at a time, each behind
 the task's name, and is kept in the run's folder. Standard input of the tasks is
@@ -58,7 +59,7 @@ ps and worker tasks then serve for ever: when the chief has ended, they are ende
 and the exit code is the chief's.""",
         (
             ("run train.py", "on two workers"),
-            ("run --workers 4 train.py --epochs 3", "on four; --epochs 3 is the script's"),
+            ("run train.py --workers 4 --epochs 3", "on four; --epochs 3 is the script's"),
             ("run --workers 2 --ps 1 train.py", "chief, two workers and a parameter server"),
             ("run -m package.train --lr 0.1", "a module, as `python -m` runs it"),
             ("run --timeout 600 --quiet test_it.py", "at most ten minutes; output only of a task that fails"),

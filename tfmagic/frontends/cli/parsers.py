@@ -16,6 +16,7 @@ from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES, Page
 BAD_USAGE = 2
 GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: what ends before is told
 _INDENT = "    "
+_SHAPE = {"--workers": True, "--ps": True, "--chief": False, "--evaluator": False}  # whether a number follows
 
 
 def program_name() -> str:
@@ -116,8 +117,15 @@ def _columns(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
-    """Read the words of `run`: its options, then the script or the module, then what is the script's own."""
+    """`run`: its options, then the script or the module, then what is the script's own.
+
+    Options of the shape may also stand directly behind the script, where none stands before it.
+    """
     own, rest = split_run(parser, words)
+    if not {word.partition("=")[0] for word in own} & set(_SHAPE):
+        start = 2 if rest[:1] == ["-m"] else 1
+        behind, others = _split_shape(rest[start:])
+        own, rest = [*own, *behind], [*rest[:start], *others]
     found = parser.parse_args(own)
     if not rest or rest == ["-m"]:
         parser.error("a script is missing" if not rest else "-m needs the name of a module")
@@ -132,6 +140,18 @@ def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
         if found.target == "-":
             parser.error("a script on standard input could be read by one task only; give it a file")
     return found
+
+
+def _split_shape(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options of a shape that `words` begin with, and the others; ``--`` between them is nobody's."""
+    place = 0
+    while place < len(words) and words[place].partition("=")[0] in _SHAPE:
+        takes_next = "=" not in words[place] and _SHAPE[words[place]]
+        place += 2 if takes_next else 1
+    is_mark = words[place : place + 1] == ["--"] and (
+        place > 0 or (words[place + 1 : place + 2] and words[place + 1].partition("=")[0] in _SHAPE)
+    )
+    return list(words[:place]), list(words[place + 1 if is_mark else place :])
 
 
 def split_run(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:
