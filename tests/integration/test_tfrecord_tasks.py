@@ -410,6 +410,8 @@ def write_words(base, word, dies_at=None, rounds=1):
     """Write a set; the task `dies_at` is killed before it closes its writer."""
     me = tfmagic.current_task().index
     for number in range(rounds):
+        if number:
+            tfmagic.barrier()  # which shard is the former one is a matter of time
         with tfmagic.tfrecord.ShardWriter(base, overwrite=True) as writer:
             writer.write(f"{word}{number}-{me}".encode())
             if me == dies_at and number == rounds - 1:
