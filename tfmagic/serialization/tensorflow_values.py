@@ -113,8 +113,8 @@ def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
 def _reduce_keras(obj: Any) -> Reduced | None:
     """As Keras' own way, which loads what was saved, but with the user's classes beside it."""
     metrics = sys.modules.get(_METRICS)
-    if metrics is not None and isinstance(obj, metrics.Metric):
-        return _reduce_metric(obj)
+    if metrics is not None and isinstance(obj, metrics.Metric) and (reduced := _reduce_metric(obj)):
+        return reduced
     keras = sys.modules["keras"]
     parts = obj._flatten_layers() if hasattr(obj, "_flatten_layers") else [obj]
     own = {type(part) for part in parts if type(part).__module__.partition(".")[0] not in ROOTS}
@@ -127,9 +127,9 @@ def _reduce_keras(obj: Any) -> Reduced | None:
 
 
 def _reduce_metric(metric: Any) -> Reduced | None:
-    """With its state, which Keras' own way leaves behind."""
-    made: Reduced = (type(metric), metric.get_config(), [variable.numpy() for variable in metric.variables])
+    """Return how a metric is made with its state, which Keras' own way leaves behind, or None."""
     try:
+        made = (type(metric), metric.get_config(), [variable.numpy() for variable in metric.variables])
         _make_metric(*made)
     except Exception:  # a class that makes its variables later, or whose configuration is not its own
         return None

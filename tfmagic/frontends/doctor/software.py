@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -97,7 +97,10 @@ def tensorflow(case: Case) -> Iterator[Finding]:
 def _partners(tensorflow: Package) -> Iterator[Finding]:
     """Packages that are not of a version that TensorFlow says it works with."""
     for line in tensorflow.requires:
-        wanted = Requirement(line)
+        try:
+            wanted = Requirement(line)
+        except InvalidRequirement:  # of an old build; it says nothing then
+            continue
         is_for_this = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
         if not is_for_this or canonicalize_name(wanted.name) not in _PARTNERS:
             continue
