@@ -17,7 +17,8 @@ from conftest import alive, program, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tfmagic.hdf5 import MismatchError, SharedWriter, SharedWriterError, writer_sessions
+from tfmagic.hdf5 import MismatchError, SharedWriter, SharedWriterError
+from tfmagic.hdf5.shared_writer import sessions
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def path(tmp_path):
 
 def writer_pid():
     """The one writer process that this process has started."""
-    (session,) = writer_sessions._sessions.values()
+    (session,) = sessions._sessions.values()
     return wait_until(lambda: session.pid)
 
 
@@ -442,12 +443,13 @@ def test_the_writers_memory_stays_small_with_many_datasets(path):
 SCRIPT = """
 import os, sys
 import numpy as np
-from tfmagic.hdf5 import SharedWriter, writer_sessions
+from tfmagic.hdf5 import SharedWriter
+from tfmagic.hdf5.shared_writer import sessions
 
 writer = SharedWriter(sys.argv[1])
 for step in range(int(sys.argv[2])):
     writer.append("x", np.full(5000, step))
-(session,) = writer_sessions._sessions.values()
+(session,) = sessions._sessions.values()
 print(session.pid, flush=True)
 sys.stdin.read()
 """
@@ -504,7 +506,7 @@ def test_a_fork_that_ends_does_not_close_the_file_of_its_parent(path, end):
             if end == "its with":
                 writer.__exit__(None, None, None)
             else:
-                writer_sessions._end_all()
+                sessions._end_all()
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
         writer.append("x", 2)
@@ -514,14 +516,15 @@ def test_a_fork_that_ends_does_not_close_the_file_of_its_parent(path, end):
 
 FORKING = """
 import os, sys, time
-from tfmagic.hdf5 import SharedWriter, writer_sessions
+from tfmagic.hdf5 import SharedWriter
+from tfmagic.hdf5.shared_writer import sessions
 
 writer = SharedWriter(sys.argv[1])
 writer.append("x", 1)
 child = os.fork()
 if child == 0:
     time.sleep(1000)
-(session,) = writer_sessions._sessions.values()
+(session,) = sessions._sessions.values()
 print(session.pid, child, flush=True)
 sys.stdin.read()
 """
@@ -545,7 +548,7 @@ def test_neither_writer_nor_thread_nor_descriptor_stays(path):
         with SharedWriter(path) as writer:
             writer.append("x", np.zeros(1 << 16))
             pid = writer_pid()
-        assert not alive({pid}) and not writer_sessions._sessions
+        assert not alive({pid}) and not sessions._sessions
     del writer
     assert (len(psutil.Process().open_files()), psutil.Process().num_fds()) == before
 
@@ -583,7 +586,7 @@ def test_an_interrupt_while_it_is_opened_leaves_the_path_free_and_the_file_as_it
         writer.append("x", 1)
 
     def press():  # as soon as the writer's process is there, which has to load h5py
-        wait_until(lambda: any(session.pid for session in [*writer_sessions._sessions.values()]))
+        wait_until(lambda: any(session.pid for session in [*sessions._sessions.values()]))
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
@@ -591,7 +594,7 @@ def test_an_interrupt_while_it_is_opened_leaves_the_path_free_and_the_file_as_it
         presser.start()
         SharedWriter(path)
     presser.join()
-    wait_until(lambda: not writer_sessions._sessions)
+    wait_until(lambda: not sessions._sessions)
     assert contents(path)["x"].tolist() == [1] and os.listdir(os.path.dirname(path)) == ["out.h5"]
     with SharedWriter(path, "a") as writer:
         writer.append("x", 2)
@@ -640,7 +643,7 @@ def test_appends_after_interrupted_ones_neither_wait_for_ever_nor_lose_rows(path
 
 
 def test_a_writer_that_is_silent_for_long_is_named(path, capfd, monkeypatch):
-    monkeypatch.setattr("tfmagic.hdf5.links._SILENCE_S", 0.2)
+    monkeypatch.setattr("tfmagic.hdf5.shared_writer.connection._SILENCE_S", 0.2)
     with SharedWriter(path) as writer:
         pid = writer_pid()
         os.kill(pid, signal.SIGSTOP)

@@ -12,7 +12,8 @@ import pytest
 from conftest import alive, wait_until
 
 import tfmagic
-from tfmagic.hdf5 import MismatchError, SharedWriter, SharedWriterError, writer_sessions
+from tfmagic.hdf5 import MismatchError, SharedWriter, SharedWriterError
+from tfmagic.hdf5.shared_writer import sessions
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def cluster_of_module():
 @pytest.fixture
 def cluster(cluster_of_module):
     yield cluster_of_module
-    assert not writer_sessions._sessions, "a file is still open"
+    assert not sessions._sessions, "a file is still open"
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def test_a_file_that_stays_open_is_said_and_closed_by_the_next_cell(cluster, pat
     cluster.run(work, path)
     assert rows_of(path).tolist() == [1, 1]
     cluster.run(lambda: writer.close())
-    wait_until(lambda: not writer_sessions._sessions)
+    wait_until(lambda: not sessions._sessions)
     assert rows_of(path).tolist() == [1, 1, 1, 1]
 
 
@@ -283,7 +284,7 @@ def test_a_disk_that_is_full_is_told_by_every_task(cluster, path):
     import resource
 
     future = cluster.submit(work, path)
-    session = wait_until(lambda: writer_sessions._sessions.get(path))
+    session = wait_until(lambda: sessions._sessions.get(path))
     resource.prlimit(wait_until(lambda: session.pid), resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
     with pytest.raises(SharedWriterError, match="could not be written"):
         future.result(60)
@@ -298,7 +299,7 @@ def test_stopping_the_cluster_closes_what_its_tasks_have_open(path):
 
     with tfmagic.Cluster(workers=2, name="stops") as cluster:
         cluster.run(work, path)
-        pid = writer_sessions._sessions[path].pid
+        pid = sessions._sessions[path].pid
     assert sorted(rows_of(path)) == [0, 1] and not alive({pid})
 
 
@@ -315,7 +316,7 @@ def test_tasks_that_end_at_the_moment_of_their_cell_lose_nothing(path):
 
     with tfmagic.Cluster(workers=2, name="moment") as cluster:
         future = cluster.submit(work, path)
-        session = wait_until(lambda: writer_sessions._sessions.get(path))
+        session = wait_until(lambda: sessions._sessions.get(path))
         wait_until(lambda: session.ended == {"worker-0", "worker-1"}, 60)
         cluster.kill("worker-0")
         cluster.kill("worker-1")
@@ -327,7 +328,8 @@ def test_tasks_that_end_at_the_moment_of_their_cell_lose_nothing(path):
 
 KERNEL = """
 import sys, tfmagic
-from tfmagic.hdf5 import SharedWriter, writer_sessions
+from tfmagic.hdf5 import SharedWriter
+from tfmagic.hdf5.shared_writer import sessions
 
 def work(path):
     import numpy as np, os

@@ -1,5 +1,5 @@
 """The files that the tasks of one cluster write together: brings their wishes to
-`tfmagic.hdf5.writer_sessions`.
+`tfmagic.hdf5.shared_writer.sessions`.
 
 Owned by a cluster's life. `hear` is called by the supervisor's thread, for every event once a task has opened
 a file; `settle` by whoever waits for a cell. h5py is loaded by the writer's process alone.
@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterable
 
-from tfmagic.hdf5 import writer_sessions
+from tfmagic.hdf5.shared_writer import sessions
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
     CellRaised,
@@ -30,9 +30,9 @@ class Sharing:
     """See the module."""
 
     def __init__(self, supervisor: Supervisor):
-        self._supervisor, self._number = supervisor, next(writer_sessions.places)
+        self._supervisor, self._number = supervisor, next(sessions.places)
         self._owners: dict[
-            int, writer_sessions.Owner
+            int, sessions.Owner
         ] = {}  # of the files that a cell, or a group of them, has opened
         self._late = itertools.count(1)
         supervisor.sharing = self.hear
@@ -57,38 +57,36 @@ class Sharing:
         owner = self._owners.get(cell)
         if owner is None:
             return []
-        return writer_sessions.settle(owner, _say)
+        return sessions.settle(owner, _say)
 
     def close(self) -> list[str]:
         """Close every file that a task has left open, and wait for that; what went wrong with them."""
         if not self._owners:
             return []
-        return writer_sessions.end(self._number)
+        return sessions.end(self._number)
 
     def _place(self, event: WriterWanted, state: ClusterState) -> None:
         self._supervisor.is_shared = True
         number = event.group or event.cell
         cell = state.cells.get(event.cell)
-        owner = writer_sessions.Owner(self._number, number)
+        owner = sessions.Owner(self._number, number)
         members, ended = event.members, state.groups.get(event.group) or (cell.outcomes if cell else ())
         if cell is None or event.task not in members:  # a thread that a cell has left behind
-            owner, members, ended = writer_sessions.Owner(owner.place, -next(self._late)), (event.task,), ()
+            owner, members, ended = sessions.Owner(owner.place, -next(self._late)), (event.task,), ()
         else:
             self._owners[number] = owner
         names = tuple(task.name for task in members)
         made = (event.path, event.mode, owner, event.task.name, names, event.handle.take(), event.copy_of)
-        writer_sessions.request_open(writer_sessions.OpenRequest(*made))
+        sessions.request_open(sessions.OpenRequest(*made))
         self._note_ended(owner, ended)
 
-    def _note_ended(
-        self, owner: writer_sessions.Owner, tasks: Iterable[TaskId], are_dead: bool = False
-    ) -> None:
-        writer_sessions.note_ended(owner, [task.name for task in tasks], are_dead)
+    def _note_ended(self, owner: sessions.Owner, tasks: Iterable[TaskId], are_dead: bool = False) -> None:
+        sessions.note_ended(owner, [task.name for task in tasks], are_dead)
 
     def _let_go(self) -> None:
         """The loop has ended: files of tasks that are gone get their names without anybody waiting."""
         if self._owners:
-            writer_sessions.let_go(self._number)
+            sessions.let_go(self._number)
 
 
 def _say(text: str) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfmagic.hdf5.partnames import find_parts
     from tfmagic.hdf5.parts import TaskFile
     from tfmagic.hdf5.recovery import recover
-    from tfmagic.hdf5.shared import SharedWriter
+    from tfmagic.hdf5.shared_writer.client import SharedWriter
     from tfmagic.hdf5.sources import missing_parts
 
 __all__ = [
@@ -47,7 +47,7 @@ _MODULE_OF = {
     "FileInUseError": "errors",
     "MismatchError": "errors",
     "PartError": "errors",
-    "SharedWriter": "shared",
+    "SharedWriter": "shared_writer.client",
     "SharedWriterError": "errors",
     "TaskFile": "parts",
     "consolidate": "consolidation",

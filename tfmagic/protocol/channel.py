@@ -47,7 +47,7 @@ _OUR_MODULES = (
     "tfmagic.protocol.payload",
     "tfmagic.protocol.launcher_messages",
     "tfmagic.protocol.cluster_spec",
-    "tfmagic.hdf5.messages",
+    "tfmagic.hdf5.shared_writer.messages",
 )
 
 

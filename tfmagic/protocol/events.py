@@ -109,7 +109,7 @@ class InputWanted:
 @dataclass(frozen=True, slots=True)
 class WriterWanted:
     """The cell opened a shared HDF5 file: connect this socket with its writer; see
-    `tfmagic.hdf5.writer_sessions`.
+    `tfmagic.hdf5.shared_writer.sessions`.
 
     `group` is that of the cell, `members` the tasks that run it together.
     """

@@ -54,7 +54,7 @@ class TaskServices:
         trainers_barrier: Meets the chief and the workers among them.
         scratch: A folder, to be made, that the cluster deletes when the process has ended.
         want_writer: Connects a socket with the writer of a shared HDF5 file, given the file's path, the mode,
-            and the number of the notebook's opening or 0; see `tfmagic.hdf5.shared`.
+            and the number of the notebook's opening or 0; see `tfmagic.hdf5.shared_writer.client`.
         run_mark: Returns what all tasks that work on data have in common while they run one cell, call or
             script, and no other one has; "" where only some of them run it.
     """

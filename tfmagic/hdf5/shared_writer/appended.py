@@ -1,13 +1,13 @@
 """What a user appends to a shared file, as a message has it: checked where the error concerns nobody else.
 
-Called by `tfmagic.hdf5.shared` alone, in the process that appends; knows nothing of the writer.
+Called by `tfmagic.hdf5.shared_writer.client` alone, in the process that appends; knows nothing of the writer.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tfmagic.hdf5.messages import TEXT
+from tfmagic.hdf5.shared_writer.messages import TEXT
 
 
 def name_of(dataset: Any) -> str:

@@ -1,10 +1,10 @@
 """One HDF5 file that all tasks append to: `SharedWriter`, the side of who appends.
 
-    append ── rows into the ring, a message into the socket ──→ the writer process (`tfmagic.hdf5.writing`)
+    append ── rows into the ring, a message into the socket ──→ the writer process (`writer_process`)
            ←─ receipts: that part of the ring is free again ──
 
 A task gets its socket to the writer through the cluster's control channel; the notebook or a script from
-`tfmagic.hdf5.writer_sessions` directly. When `append` returns, the rows are in the ring and the message is in
+`sessions` directly. When `append` returns, the rows are in the ring and the message is in
 the socket, both of which the writer holds as well: they reach the file even if this process is killed in the
 next instant. Nobody has more than a ring full of rows under way: then `append` waits for the disk.
 """
@@ -19,11 +19,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tfmagic.hdf5 import writer_sessions
-from tfmagic.hdf5.appended import name_of, rows_of
 from tfmagic.hdf5.errors import SharedWriterError
-from tfmagic.hdf5.links import Link
-from tfmagic.hdf5.messages import Detach, Flush, Hello
+from tfmagic.hdf5.shared_writer import sessions
+from tfmagic.hdf5.shared_writer.appended import name_of, rows_of
+from tfmagic.hdf5.shared_writer.connection import Link
+from tfmagic.hdf5.shared_writer.messages import Detach, Flush, Hello
 from tfmagic.protocol import task_context
 from tfmagic.protocol.channel import channel_pair
 
@@ -84,7 +84,7 @@ class SharedWriter:
         self.path, self.mode, self._hello = path, mode, hello
         self._is_copy, self._number = bool(copy_of), copy_of  # of the notebook's session
         self._pid = os.getpid()
-        self._owner = writer_sessions.Owner(next(writer_sessions.places))  # where no cell of a cluster is it
+        self._owner = sessions.Owner(next(sessions.places))  # where no cell of a cluster is it
         self._was_closed, self._thread = False, threading.current_thread()  # which opened it
         self._known: dict[str, tuple[Any, tuple[int, ...]]] = {}  # dtype and shape of rows, by dataset
 
@@ -152,7 +152,7 @@ class SharedWriter:
                 if link is not None:
                     link.close()
                 number, self._number = self._number, 0
-                reason = writer_sessions.finish(number) if number and not self._is_copy else ""
+                reason = sessions.finish(number) if number and not self._is_copy else ""
             if reason:
                 raise SharedWriterError(reason)
 
@@ -213,9 +213,9 @@ class SharedWriter:
         except BaseException as error:
             ours.close()
             if not isinstance(error, SharedWriterError):  # Ctrl-C
-                writer_sessions.withdraw(self._owner)
+                sessions.withdraw(self._owner)
             elif number and not self._is_copy:  # who opens it in another way now must not find it taken
-                writer_sessions.finish(number)
+                sessions.finish(number)
             raise
         finally:
             theirs.close()
@@ -240,8 +240,8 @@ class SharedWriter:
         if (want_writer := task_context.wants_writers()) is not None:
             want_writer(self.path, self.mode, copy_of, fd)
             return 0
-        return writer_sessions.request_open(
-            writer_sessions.OpenRequest(self.path, self.mode, self._owner, "", ("",), os.dup(fd), copy_of)
+        return sessions.request_open(
+            sessions.OpenRequest(self.path, self.mode, self._owner, "", ("",), os.dup(fd), copy_of)
         )
 
 

@@ -24,8 +24,18 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tfmagic.hdf5.messages import Attach, Attached, Begin, Ended, Finish, Finished, Opened, StillOpen, Waits
 from tfmagic.hdf5.partnames import UNFINISHED
+from tfmagic.hdf5.shared_writer.messages import (
+    Attach,
+    Attached,
+    Begin,
+    Ended,
+    Finish,
+    Finished,
+    Opened,
+    StillOpen,
+    Waits,
+)
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
@@ -160,7 +170,7 @@ class Session:
     def _start(self, noise: int) -> subprocess.Popen[bytes]:
         fd = self._theirs.fileno()
         path = f"import sys; sys.path[:] = {import_path()!r}"
-        code = f"{path}; from tfmagic.hdf5 import writing; writing.main({fd})"
+        code = f"{path}; from tfmagic.hdf5.shared_writer import writer_process; writer_process.main({fd})"
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.DEVNULL,

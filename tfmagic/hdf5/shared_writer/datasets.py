@@ -1,6 +1,7 @@
 """The datasets of a shared file, as its writer sees them: rows are gathered, then written in few big pieces.
 
-Called by `tfmagic.hdf5.writing` alone. What was flushed stays readable, and datasets stay open: see
+Called by `tfmagic.hdf5.shared_writer.writer_process` alone.
+What was flushed stays readable, and datasets stay open: see
 `tfmagic.hdf5.closing`. h5py's low-level calls: its slices cost 0.4 ms for a single row, these
 0.05 ms (h5py 3.14, measured), and an append is little else.
 """
@@ -15,8 +16,8 @@ from typing import Any
 
 from tfmagic.hdf5 import closing
 from tfmagic.hdf5.errors import MismatchError
-from tfmagic.hdf5.messages import TEXT, Hello, Rows
 from tfmagic.hdf5.rows import check_growth, check_kind, check_shape
+from tfmagic.hdf5.shared_writer.messages import TEXT, Hello, Rows
 
 _CHUNK_BYTES = 1 << 20  # larger ones gain nothing; smaller ones cost a look-up each
 CACHE_BYTES = 2 * _CHUNK_BYTES  # of a dataset: the chunk that is being filled, and the next

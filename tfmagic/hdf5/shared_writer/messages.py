@@ -1,4 +1,4 @@
-"""What a task, the writer of a shared HDF5 file and the kernel say to each other; see `tfmagic.hdf5.shared`.
+"""What a task, the writer of a shared HDF5 file and the kernel say to each other.
 
 Over `tfmagic.protocol.channel`. Arrays are bytes beside their dtype, as ``numpy.lib.format.dtype_to_descr``
 gives it, and their shape: nothing is unpickled.

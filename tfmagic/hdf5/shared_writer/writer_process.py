@@ -3,9 +3,9 @@
     tasks ── Rows ──→ sockets ─┐                          ┌→ PATH.unfinished ── renamed at the end ──→ PATH
              ring of memory ───┴→ one loop: gather, write ┴→ receipts, which free the ring
 
-Started by `tfmagic.hdf5.writer_sessions` in a fresh interpreter. It ends when every task of the cell that
-opened the file has closed it or ended, when it is told to, or when the kernel is gone: then too it takes what
-has come and closes the file. What has reached a socket outlives the task that sent it.
+Started by `sessions` in a fresh interpreter. It ends when every task of the cell
+that opened the file has closed it or ended, when it is told to, or when the kernel is gone: then too it takes
+what has come and closes the file. What has reached a socket outlives the task that sent it.
 
 The file is made in HDF5's oldest format that holds it, since that can still be read up to the last flush
 when this process is killed; newer ones are marked as open for ever (HDF5 1.14, ``h5clear``).
@@ -29,9 +29,10 @@ from typing import Any
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5 import claims
-from tfmagic.hdf5.datasets import CACHE_BYTES, Datasets
 from tfmagic.hdf5.errors import MismatchError, reason_of
-from tfmagic.hdf5.messages import (
+from tfmagic.hdf5.partnames import UNFINISHED
+from tfmagic.hdf5.shared_writer.datasets import CACHE_BYTES, Datasets
+from tfmagic.hdf5.shared_writer.messages import (
     Answered,
     Attach,
     Attached,
@@ -49,7 +50,6 @@ from tfmagic.hdf5.messages import (
     StillOpen,
     Written,
 )
-from tfmagic.hdf5.partnames import UNFINISHED
 from tfmagic.protocol.channel import Channel
 
 ABANDONED = ".abandoned"

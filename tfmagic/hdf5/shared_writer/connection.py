@@ -20,7 +20,8 @@ from typing import Any
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5.errors import MismatchError, SharedWriterError
-from tfmagic.hdf5.messages import (
+from tfmagic.hdf5.partnames import UNFINISHED
+from tfmagic.hdf5.shared_writer.messages import (
     TEXT,
     Answered,
     Detach,
@@ -33,7 +34,6 @@ from tfmagic.hdf5.messages import (
     Waits,
     Written,
 )
-from tfmagic.hdf5.partnames import UNFINISHED
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.payload import Handle
 
