@@ -1,12 +1,12 @@
-"""An optional Jupyter Server extension: metrics of the clusters that run here, and their logs.
+"""An optional Jupyter Server extension: metrics of the clusters on this machine, and their logs.
 
     kernel ── status.json, cells.jsonl, <task>.log ──> run folders
-    GET /metrics       -> metrics    -> snapshots, durations -> run folders
-    GET /tfmagic/runs… -> handlers   -> snapshots, logs      -> run folders
+    GET /metrics       -> metrics    -> status_reader, ended_cells -> run folders
+    GET /tfmagic/runs… -> handlers   -> status_reader, logs        -> run folders
 
-It reads when it is asked and does nothing in between; it writes nothing, and no cell waits for it. It
-lives in the server's process, not in a kernel's: nothing here may raise through to the server, and
-nothing outside of this package imports it. Only what reads the state folder is imported from tfmagic.
+The extension runs in the server's process and reads the run folders when it gets a request. It writes
+nothing, does no work between two requests, and no cell waits for it. It must never raise into the server. It
+imports from tfmagic only `runs`, which reads the state folder; no other package imports the extension.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 
 
 def _load_jupyter_server_extension(serverapp: Any) -> None:
-    """Add the metrics and the handlers; a server that cannot have them goes on without."""
+    """Add the metrics and the handlers. A server that cannot have them runs without."""
     try:
         from tfmagic.runs.folder import state_dir
         from tfmagic.server import handlers, metrics
@@ -27,7 +27,7 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
         base = state_dir(_configured_state_dir(serverapp.config))
         metrics.register(base)
         handlers.add_handlers(serverapp.web_app, base)
-    # whatever it is (a library that is missing or too old, an odd setting): notebooks matter more
+    # any error (a library is missing or too old, a setting is wrong): the server must start all the same
     except Exception as error:
         serverapp.log.warning("tfmagic: no metrics and no logs from this server: %r", error)
     else:
@@ -35,6 +35,6 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
 
 
 def _configured_state_dir(config: Any) -> str:
-    """``c.TFCluster.state_dir`` of the server's configuration, spelled as in the kernel's."""
+    """Return ``c.TFCluster.state_dir`` of the server's configuration, spelled as in the kernel's."""
     chosen = config["TFCluster"].get("state_dir", "") if "TFCluster" in config else ""
     return chosen if isinstance(chosen, str) else ""

@@ -1,11 +1,11 @@
-"""What the server answers below ``/tfmagic/``, with Jupyter's own authentication and authorization.
+"""The requests below ``/tfmagic/``, with Jupyter's own authentication and authorization.
 
     GET /tfmagic/runs                    the kept runs, as JSON, the latest first
     GET /tfmagic/runs/<run>/logs/<task>  a log's bytes as they are; ?tail=LINES, ?offset=BYTE, or Range
 
-A log is what a task wrote: its control bytes are left in, and it is never anything but plain text to a
-browser. It is sent in pieces, each read by a thread (of asyncio's own pool) and written before the next is
-read, so that neither its length nor a slow reader costs the server memory or its event loop.
+A log is served as the task wrote it, control bytes included, and always as plain text. It is sent in pieces.
+A thread of asyncio's pool reads each piece, and the piece is sent before the next one is read, so neither a
+long log nor a slow client costs memory or blocks the event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from tfmagic.runs.status_reader import Snapshot, newest_runs, read_snapshot
-from tfmagic.server.durations import CellsFile
+from tfmagic.server.ended_cells import CellsFile
 from tfmagic.server.logs import Span, open_log, span_from_offset, span_of_range, span_of_tail
 
 AUTH_RESOURCE = "tfmagic"
@@ -34,21 +34,15 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 def add_handlers(web_app: Any, base: Path) -> None:
-    """Put the addresses below ``/tfmagic/`` into the server."""
+    """Add the addresses below ``/tfmagic/`` to the server."""
     prefix = url_path_join(web_app.settings["base_url"], "tfmagic", "runs")
-    known = {"base": base}
-    web_app.add_handlers(
-        ".*$",
-        [
-            (prefix, RunsHandler, known),
-            (prefix + "/([^/]+)/logs/([^/]+)", LogHandler, known),
-        ],
-    )
+    log = prefix + "/([^/]+)/logs/([^/]+)"
+    web_app.add_handlers(".*$", [(prefix, RunsHandler, {"base": base}), (log, LogHandler, {"base": base})])
 
 
 class _Reader(APIHandler):
     auth_resource = AUTH_RESOURCE
-    _track_activity = False  # a page that polls a log does not keep an idle server from being culled
+    _track_activity = False  # so that an idle server is culled although a page polls a log
 
     def initialize(self, base: Path) -> None:
         self.base = base
@@ -87,7 +81,7 @@ class LogHandler(_Reader):
                 span = span_of_range(self.request.headers.get("Range", ""), size)
             await self._send(fd, span, size)
         except StreamClosedError:
-            pass  # who asked has gone
+            pass  # the client has disconnected
         finally:
             os.close(fd)
 
@@ -117,7 +111,7 @@ class LogHandler(_Reader):
         at = span.start
         while at < span.end:
             piece = await asyncio.to_thread(os.pread, fd, min(_PIECE_BYTES, span.end - at), at)
-            if not piece:  # somebody has cut it; the length that was promised tells the reader
+            if not piece:  # truncated meanwhile; the client sees less than the promised Content-Length
                 raise web.HTTPError(500, "the log became shorter")
             at += len(piece)
             self.write(piece)
@@ -126,17 +120,17 @@ class LogHandler(_Reader):
 
 
 def list_runs(base: Path) -> list[dict[str, object]]:
-    """The kept runs for people and programs, the latest first."""
+    """Return the kept runs, the latest first."""
     found = ((folder, read_snapshot(folder)) for folder in newest_runs(base, MAX_RUNS))
     return [_describe(folder, snapshot) for folder, snapshot in found if snapshot is not None]
 
 
 def _describe(folder: Path, snapshot: Snapshot) -> dict[str, object]:
     cells = snapshot.cells
-    if cells is None:  # nobody wrote a status
-        cells = {"ended": sum(1 for _ in CellsFile(folder / "cells.jsonl").read_all())}
+    if cells is None:  # the run has no status
+        cells = {"ended": CellsFile(folder / "cells.jsonl").count_all()}
     tasks = [
-        # no task outlives its kernel, whatever that wrote last
+        # no task outlives its kernel, whatever status the kernel wrote last
         {"task": t.task, "state": "dead" if snapshot.died else t.state, **t.texts, **t.numbers}
         for t in snapshot.tasks
     ]

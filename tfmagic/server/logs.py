@@ -1,7 +1,8 @@
-"""The bytes of one task's log: found safely, and the span of them that is asked for.
+"""Open one task's log safely, and find the requested span of its bytes. Called by `handlers`.
 
-Names come from the network. A run is one that the folder lists, a task one that can have a log, and what
-is opened is a regular file in exactly that place: nothing is joined, no link is followed.
+Names come from the network. A run must be listed in the folder, a task's name must be one that tfmagic
+writes, and only a regular file in exactly that place is opened: no names are joined to a path, no link is
+followed.
 """
 
 from __future__ import annotations
@@ -22,16 +23,15 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes `start` to `end` of a log that had `size` when it was looked at; `partial` as HTTP means it."""
+    """Bytes `start` to `end` of a log."""
 
     start: int
     end: int
-    size: int
-    partial: bool = False
+    partial: bool = False  # a Range header asked for them: the answer is 206
 
 
 def open_log(base: Path, run: str, task: str) -> int:
-    """A descriptor of the task's log.
+    """Return a file descriptor of the task's log.
 
     Raises:
         LookupError: There is no such run or log.
@@ -46,52 +46,49 @@ def open_log(base: Path, run: str, task: str) -> int:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         folders.append(os.open(run, flags | os.O_DIRECTORY, dir_fd=folders[-1]))
         os.stat("run.json", dir_fd=folders[-1])
-        return _only_regular(os.open(f"{task}.log", flags, dir_fd=folders[-1]))
+        fd = os.open(f"{task}.log", flags, dir_fd=folders[-1])
     except OSError as error:
         if error.errno in _NOT_THERE:
             raise LookupError(f"{run}/{task}") from error
         raise
     finally:
-        for fd in folders:
-            os.close(fd)
-
-
-def _only_regular(fd: int) -> int:
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise LookupError("not a file")
+        for folder in folders:
+            os.close(folder)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise LookupError("not a file")
+    return fd
 
 
 def span_from_offset(offset: int, size: int) -> Span:
-    """From that byte on; empty where the log has not got that far."""
-    return Span(min(offset, size), size, size)
+    """Return the bytes from `offset` on; none if the log is shorter."""
+    return Span(min(offset, size), size)
 
 
 def span_of_range(header: str, size: int) -> Span | None:
-    """What a Range header asks for; None where the log has nothing of it.
+    """Return the bytes that a Range header asks for; None if the log has none of them.
 
-    One that is not understood, or wants several ranges, gets the whole log, as HTTP allows.
+    A header that cannot be parsed, or asks for several ranges, gets the whole log, as HTTP allows.
     """
     match = _RANGE.fullmatch(header.strip())
     if not match or not (match[1] or match[2]):
-        return Span(0, size, size)
-    if not match[1]:  # the last so many
+        return Span(0, size)
+    if not match[1]:  # the last N bytes
         start, end = max(size - int(match[2]), 0), size
     else:
         start, end = int(match[1]), min(int(match[2]) + 1, size) if match[2] else size
         if match[2] and int(match[2]) < start:
-            return Span(0, size, size)
-    return Span(start, end, size, partial=True) if start < end else None
+            return Span(0, size)
+    return Span(start, end, partial=True) if start < end else None
 
 
 def span_of_tail(fd: int, lines: int, size: int) -> Span:
-    """The last so many lines; a line end that ends the log begins no further line.
+    """Return the last lines. A line end at the end of the log begins no further line.
 
-    Reads the log backwards, in constant memory; not on an event loop.
+    Reads the log backwards, in constant memory. Must not be called on an event loop.
     """
     if not lines or not size:
-        return Span(size, size, size)
+        return Span(size, size)
     wanted = lines + (os.pread(fd, 1, size - 1) == b"\n")
     end = size
     while end:
@@ -102,7 +99,7 @@ def span_of_tail(fd: int, lines: int, size: int) -> Span:
             at = len(block)
             for _ in range(wanted):
                 at = block.rfind(b"\n", 0, at)
-            return Span(start + at + 1, size, size)
+            return Span(start + at + 1, size)
         wanted -= ends
         end = start
-    return Span(0, size, size)
+    return Span(0, size)

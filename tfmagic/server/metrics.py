@@ -1,8 +1,8 @@
-"""The clusters as Prometheus metrics, on the page that Jupyter Server has for that: ``/metrics``.
+"""The clusters as Prometheus metrics, on Jupyter Server's own page ``/metrics``.
 
-`ClusterCollector` is asked by the registry while the page is written, on the server's event loop: it reads
-a bounded number of small files then and keeps nothing but the counts of ended cells. The page is also the
-server's own, so nothing that lies in a run folder may make it raise.
+The registry calls `ClusterCollector` while it writes the page, on the server's event loop. The collector
+reads a bounded number of small files and keeps only the histogram of ended cells. The page also holds the
+server's own metrics, so no content of a run folder may make the collector raise.
 """
 
 from __future__ import annotations
@@ -10,22 +10,36 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tfmagic.runs.status_reader import CELL_STATES, Snapshot, newest_runs, read_snapshot
-from tfmagic.server.durations import CellDurations
+from tfmagic.server.ended_cells import EndedCells
 
 MAX_RUNS = 50
-DIED_S = 900.0  # a kernel that died with its cluster is told as down that long, so that an alert sees it
+DIED_S = 900.0  # how long a cluster whose kernel died is reported as down, so that an alert sees it
+BUCKETS_S = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0)
+"""From an empty cell on warm tasks, 1 ms, to a training of some hours."""
 
 _CLUSTER = ("cluster", "run")
 _TASK = ("cluster", "run", "task")
+_GAUGES = (
+    ("cluster_up", "1: it runs; 0: its kernel died a short while ago", _CLUSTER),
+    ("status_timestamp_seconds", "When the kernel last wrote its status", _CLUSTER),
+    ("cells", "Cells of the run by state", (*_CLUSTER, "state")),
+    ("kernel_cpu_percent", "CPU of the kernel, 100 is one core", _CLUSTER),
+    ("kernel_memory_bytes", "Memory of the kernel", _CLUSTER),
+    ("launcher_cpu_percent", "CPU of the launcher, 100 is one core", _CLUSTER),
+    ("launcher_memory_bytes", "Memory of the launcher", _CLUSTER),
+    ("task_state", "1 for the state that the task is in", (*_TASK, "state")),
+    ("task_memory_bytes", "Memory of the task: unique to it, or shared with others", (*_TASK, "kind")),
+    ("unreadable_runs", "Run folders whose status cannot be read", ()),
+)
 _TASK_NUMBERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], str, str], ...] = (
     ("cpu_percent", GaugeMetricFamily, "cpu_percent", "CPU of the task's processes, 100 is one core"),
     ("cpu_s", CounterMetricFamily, "cpu_seconds", "CPU time that the task's process has taken"),
@@ -38,30 +52,37 @@ _TASK_NUMBERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], s
 )
 _MEMORY = (("memory_bytes", "unique"), ("shared_bytes", "shared"))
 
-Family = GaugeMetricFamily | CounterMetricFamily
+Families = dict[str, GaugeMetricFamily | CounterMetricFamily]
 
 
 class ClusterCollector(Collector):
-    """Reads the run folders below `base` when it is asked."""
+    """Reads the run folders below `base` at each scrape.
+
+    The histogram outlives the folders: a counter that sank when an old run is pruned would be read as a
+    restart of the server.
+    """
 
     def __init__(self, base: Path):
         self._base = base
-        self._durations = CellDurations()
-        self._lock = threading.Lock()  # a registry may be asked from several threads
+        self._ended_cells = EndedCells()
+        name, labels = "tfmagic_cell_duration_seconds", ("cluster", "verdict")
+        text = "How long cells took that have ended"
+        self._durations = Histogram(name, text, labels, registry=None, buckets=BUCKETS_S)
+        self._lock = threading.Lock()  # a registry can be collected by several threads
 
     def describe(self) -> Iterable[Metric]:
-        """The names alone: without this the registry would read everything to learn them."""
-        return [*_families().values(), _durations_family()]
+        """Return the names only. Without this method the registry would collect everything to learn them."""
+        return [*_new_families().values(), *self._durations.describe()]
 
     def collect(self) -> Iterable[Metric]:
-        families, durations = _families(), _durations_family()
+        families = _new_families()
         unreadable = 0
         with self._lock:
             folders = newest_runs(self._base, MAX_RUNS)
             for folder in folders:
                 try:
                     snapshot = read_snapshot(folder)
-                # the page is the whole server's: a folder that nobody foresaw costs that folder only
+                # the page is the whole server's: a folder that breaks the reader costs that folder only
                 except Exception:
                     logging.getLogger(__name__).debug("cannot read %s", folder, exc_info=True)
                     unreadable += 1
@@ -69,51 +90,26 @@ class ClusterCollector(Collector):
                 if snapshot is not None:
                     unreadable += not snapshot.readable
                     _add_snapshot(families, snapshot)
-            self._durations.update(folders)
-            for labels, histogram in self._durations.histograms.items():
-                durations.add_metric(labels, histogram.cumulated, histogram.sum_s)
+            for cell in self._ended_cells.read(folders):
+                self._durations.labels(cell.cluster, cell.verdict).observe(cell.seconds)
         families["tfmagic_unreadable_runs"].add_metric((), unreadable)
-        return [*families.values(), durations]
+        return [*families.values(), *self._durations.collect()]
 
 
 def register(base: Path, registry: CollectorRegistry = REGISTRY) -> None:
     """Add the metrics to the registry that Jupyter Server's ``/metrics`` shows."""
-    with suppress(ValueError):  # another server in this process has done so
+    with suppress(ValueError):  # another server in this process has registered them
         registry.register(ClusterCollector(base))
 
 
-def _families() -> dict[str, Family]:
-    return {family.name: family for family in _new_families()}
+def _new_families() -> Families:
+    families: list[GaugeMetricFamily | CounterMetricFamily]
+    families = [GaugeMetricFamily(f"tfmagic_{name}", text, labels=labels) for name, text, labels in _GAUGES]
+    families += [kind(f"tfmagic_task_{name}", text, labels=_TASK) for _, kind, name, text in _TASK_NUMBERS]
+    return {family.name: family for family in families}
 
 
-def _new_families() -> Iterator[Family]:
-    gauge = GaugeMetricFamily
-    yield gauge("tfmagic_cluster_up", "1: it runs; 0: its kernel died a short while ago", labels=_CLUSTER)
-    yield gauge(
-        "tfmagic_status_timestamp_seconds", "When the cluster's kernel last said how it is", labels=_CLUSTER
-    )
-    yield gauge("tfmagic_cells", "Cells of the run by state", labels=(*_CLUSTER, "state"))
-    for who in ("kernel", "launcher"):
-        yield gauge(f"tfmagic_{who}_cpu_percent", f"CPU of the {who}, 100 is one core", labels=_CLUSTER)
-        yield gauge(f"tfmagic_{who}_memory_bytes", f"Memory of the {who}", labels=_CLUSTER)
-    yield gauge("tfmagic_task_state", "1 for the state that the task is in", labels=(*_TASK, "state"))
-    yield gauge(
-        "tfmagic_task_memory_bytes",
-        "Memory of the task: its own, and what it shares with the others",
-        labels=(*_TASK, "kind"),
-    )
-    for _, family, name, text in _TASK_NUMBERS:
-        yield family(f"tfmagic_task_{name}", text, labels=_TASK)
-    yield gauge("tfmagic_unreadable_runs", "Run folders whose status cannot be read", labels=())
-
-
-def _durations_family() -> HistogramMetricFamily:
-    return HistogramMetricFamily(
-        "tfmagic_cell_duration_seconds", "How long cells took that have ended", labels=("cluster", "verdict")
-    )
-
-
-def _add_snapshot(families: dict[str, Family], snapshot: Snapshot) -> None:
+def _add_snapshot(families: Families, snapshot: Snapshot) -> None:
     labels = (snapshot.cluster, snapshot.run)
     if snapshot.died and time.time() - snapshot.written < DIED_S:
         families["tfmagic_cluster_up"].add_metric(labels, 0)
@@ -121,9 +117,9 @@ def _add_snapshot(families: dict[str, Family], snapshot: Snapshot) -> None:
         return
     families["tfmagic_cluster_up"].add_metric(labels, 1)
     families["tfmagic_status_timestamp_seconds"].add_metric(labels, snapshot.written)
-    for who, numbers in snapshot.processes.items():
+    for process, numbers in snapshot.processes.items():
         for key, value in numbers.items():
-            families[f"tfmagic_{who}_{key}"].add_metric(labels, value)
+            families[f"tfmagic_{process}_{key}"].add_metric(labels, value)
     for state in CELL_STATES:
         if snapshot.cells and state in snapshot.cells:
             families["tfmagic_cells"].add_metric((*labels, state), snapshot.cells[state])
@@ -131,10 +127,8 @@ def _add_snapshot(families: dict[str, Family], snapshot: Snapshot) -> None:
         _add_task(families, (*labels, task.task), task.state, task.numbers)
 
 
-def _add_task(
-    families: dict[str, Family], labels: tuple[str, ...], state: str, numbers: Mapping[str, float]
-) -> None:
-    if state:  # not the other six as 0: that would be half of the page
+def _add_task(families: Families, labels: tuple[str, ...], state: str, numbers: Mapping[str, float]) -> None:
+    if state:  # not the other six as 0: they would be half of the page
         families["tfmagic_task_state"].add_metric((*labels, state), 1)
     for key, kind in _MEMORY:
         if key in numbers:
