@@ -5,14 +5,15 @@
         results = tfcluster.run(train, 0.01)
 
     collection: a test uses the fixture ──→ the launcher imports TensorFlow in the background
-    set-up: marker → Wish → Loan → started       failure: a section of the report for each task
-    tear-down: what goes on is interrupted, the cluster stopped, or kept for the tests that share it
+    set-up: marker → ClusterRequest → ClusterLease → a running cluster
+    failure: a section of the report for each task
+    tear-down: running calls are interrupted; the cluster is stopped, or kept for the tests that share it
 
-The marker says both the shape and the scope, so that one line of a test, class or module says all; and the
-fixture is always a function's, since a shared cluster is looked at before and after each test.
+The marker names both the shape and the scope, so that one line is enough for a test, class or module. The
+fixture itself always has the scope of a function, because a shared cluster is cleaned up after each test.
 
-Importing this costs pytest some milliseconds; what needs a cluster is imported when a test has asked for one.
-It runs on pytest's thread and starts none of its own.
+Pytest loads this as an entry point, in every session: modules that need a cluster are imported only when a
+test asks for one. All of it runs on pytest's thread.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pytest
 if TYPE_CHECKING:
     from tfmagic.backends.launcher_client import LauncherProcess
     from tfmagic.clusters.cluster import Cluster
-    from tfmagic.frontends.testing.cluster_pool import ClusterLease, ClusterPool, ClusterRequest
+    from tfmagic.frontends.testing.cluster_lease import ClusterLease, ClusterRequest
 
 _MARKER = (
     "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', **more): the cluster of the "
@@ -34,21 +35,18 @@ _MARKER = (
     "the tests there that want the same cluster share it, one after the other"
 )
 _NAMES = ("tfmagic", "tfmagic.pytest_plugin")  # as an entry point, and with -p or pytest_plugins
+_NODES = {"class": pytest.Class, "module": pytest.Module, "session": pytest.Session}
 
-_lender: pytest.StashKey[ClusterPool] = pytest.StashKey()
-_launchers: pytest.StashKey[tuple[LauncherProcess, ...]] = pytest.StashKey()
-_loan: pytest.StashKey[ClusterLease] = pytest.StashKey()
-_failed: pytest.StashKey[bool] = pytest.StashKey()
+_launchers: pytest.StashKey[tuple[LauncherProcess, ...]] = pytest.StashKey()  # that ran before this session
+_shared: pytest.StashKey[dict[str, Cluster]] = pytest.StashKey()  # of a node, by the key of the request
+_lease: pytest.StashKey[ClusterLease] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Called when this is registered: under its other name it would be a second time, an error of pytest."""
-    mine = [
-        name
-        for name, plugin in pluginmanager.list_name_plugin()
-        if getattr(plugin, "__name__", "") == __name__
-    ]
-    for name in set(_NAMES) - set(mine):
+    """Add the option, and block a second registration under the other name, which pytest would refuse."""
+    plugins = pluginmanager.list_name_plugin()
+    mine = {name for name, plugin in plugins if getattr(plugin, "__name__", "") == __name__}
+    for name in set(_NAMES) - mine:
         pluginmanager.set_blocked(name)
     about = "seconds after which a call on a tfcluster without a timeout of its own is stopped; 0: never"
     parser.getgroup("tfmagic").addoption("--tfcluster-timeout", type=float, metavar="SECONDS", help=about)
@@ -82,33 +80,36 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     for item in session.items:
         if "tfcluster" in getattr(item, "fixturenames", ()):
-            with contextlib.suppress(pytest.fail.Exception):  # told when the test is set up: others go on
-                _warm(session.config, _wish_of(item))
+            with contextlib.suppress(pytest.fail.Exception):  # raised again when this test is set up
+                request = _request_of(item)
+                _note_launchers(session.config)
+                from tfmagic.backends import launcher_client
+
+                launcher_client.warm(request.new_cluster().make.flavour)
                 return
 
 
-def _wish_of(item: Any) -> ClusterRequest:
-    """What the marker and the parameter of a test say; fails it where that makes no sense."""
+def _note_launchers(config: pytest.Config) -> None:
+    from tfmagic.backends import launcher_client
+
+    config.stash.setdefault(_launchers, launcher_client.running())
+
+
+def _request_of(item: Any) -> ClusterRequest:
+    """Return what the marker and the parameter of a test ask for; fail the test if they make no sense."""
     __tracebackhide__ = True
-    from tfmagic.frontends.testing import cluster_pool
+    from tfmagic.frontends.testing import cluster_lease
 
     marker = item.get_closest_marker("tfcluster")
     arguments, keywords = (marker.args, marker.kwargs) if marker else ((), {})
     params = item.callspec.params if hasattr(item, "callspec") else {}
     try:
-        return cluster_pool.read_wish(arguments, keywords, params.get("tfcluster"))
-    except Exception as error:  # the arguments are anybody's
+        return cluster_lease.read_request(arguments, keywords, params.get("tfcluster"))
+    except Exception as error:  # the arguments can be anything
         problem = str(error)
     pytest.fail(
         f"{item.nodeid}: the cluster of its marker tfcluster cannot be made: {problem}", pytrace=False
     )
-
-
-def _warm(config: pytest.Config, wish: ClusterRequest) -> None:
-    from tfmagic.backends import launcher_client
-
-    config.stash.setdefault(_launchers, launcher_client.running())
-    launcher_client.warm(wish.make("warm").make.flavour)
 
 
 # ---- the fixture --------------------------------------------------------------------------------
@@ -118,59 +119,37 @@ def _warm(config: pytest.Config, wish: ClusterRequest) -> None:
 def tfcluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A running `tfmagic.Cluster`: two workers, or as the nearest marker `tfcluster` says."""
     __tracebackhide__ = True
-    item = request.node
-    loan = _prepare(item)
-    item.stash[_loan] = loan
+    lease = request.node.stash[_lease] = _new_lease(request.node)
     try:
-        yield loan.begin()
+        yield lease.begin()
     finally:
-        loan.end(item.stash.get(_failed, False))
+        lease.end()
 
 
-def _prepare(item: Any) -> ClusterLease:
+def _new_lease(item: Any) -> ClusterLease:
     __tracebackhide__ = True
-    from tfmagic.backends import launcher_client
-    from tfmagic.frontends.testing.cluster_pool import ClusterPool
+    from tfmagic.frontends.testing.cluster_lease import ClusterLease
 
-    wish, config = _wish_of(item), item.config
-    config.stash.setdefault(_launchers, launcher_client.running())
-    lender = config.stash.setdefault(_lender, ClusterPool(_timeout_s(config)))
-    owner = _owner(item, wish.scope)
-    if owner is not None and not isinstance(owner, pytest.Session):
-        owner.addfinalizer(lambda: lender.close(owner.nodeid))
-    return lender.prepare(wish, "" if owner is None else owner.nodeid, item.nodeid)
-
-
-def _owner(item: Any, scope: str) -> Any:
-    """The node whose tests share the cluster; None where it is for this test alone."""
-    match scope:
-        case "function":
-            return None
-        case "class":  # a function outside of a class is one by itself, as with pytest's own scope
-            return item.getparent(pytest.Class) or item
-        case "module":
-            return item.getparent(pytest.Module) or item
-    return item.session
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    _close(session.config)
+    request, timeout_s = _request_of(item), _timeout_s(item.config)
+    _note_launchers(item.config)
+    if request.scope == "function":
+        return ClusterLease(request.new_cluster(item.nodeid, timeout_s), shared=False)
+    # outside of a class, a function is a class by itself, as with pytest's own scope
+    owner = item.getparent(_NODES[request.scope]) or item
+    clusters = owner.stash.setdefault(_shared, {})
+    if request.key not in clusters:
+        clusters[request.key] = request.new_cluster(owner.nodeid, timeout_s)
+        owner.addfinalizer(lambda: clusters.pop(request.key).stop())
+    return ClusterLease(clusters[request.key], shared=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End what this session has started, and nothing that was there before it."""
-    _close(config)
-    kept = config.stash.get(_launchers, None)
-    if kept is not None:
+    """End the launchers that this session has started, and none that was there before it."""
+    launchers = config.stash.get(_launchers, None)
+    if launchers is not None:
         from tfmagic.backends import launcher_client
 
-        launcher_client.close_idle(but=kept)
-
-
-def _close(config: pytest.Config) -> None:
-    lender = config.stash.get(_lender, None)
-    if lender is not None:
-        lender.close()
+        launcher_client.close_idle(but=launchers)
 
 
 # ---- the report ---------------------------------------------------------------------------------
@@ -181,23 +160,21 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    loan = item.stash.get(_loan, None)
-    if loan is None:
+    lease = item.stash.get(_lease, None)
+    if lease is None:
         return report
-    if report.failed:
-        item.stash[_failed] = True
-    wanted = report.failed or (report.when == "call" and set(item.config.option.reportchars) & set("AP"))
-    if wanted:
-        _add_sections(item.config, loan, report)
+    lease.failed = lease.failed or report.failed
+    if report.failed or (report.when == "call" and set(item.config.option.reportchars) & set("AP")):
+        _add_sections(item.config, lease, report)
     return report
 
 
-def _add_sections(config: pytest.Config, loan: ClusterLease, report: pytest.TestReport) -> None:
+def _add_sections(config: pytest.Config, lease: ClusterLease, report: pytest.TestReport) -> None:
     from tfmagic.frontends.testing import task_output
 
-    tasks = loan.cluster.tasks
     was_shown = config.option.capture == "no" and not hasattr(config, "workerinput")
-    if not _writes_captured_to_xml(config):  # which takes these sections alone
+    if not _writes_captured_to_xml(config):  # the XML report takes nothing but these sections
+        tasks = lease.cluster.tasks
         cleared = [
             (
                 title,
@@ -206,7 +183,7 @@ def _add_sections(config: pytest.Config, loan: ClusterLease, report: pytest.Test
             for title, text in report.sections
         ]
         report.sections = [(title, text) for title, text in cleared if text]
-    report.sections += task_output.describe_tasks(loan, with_output=not was_shown)
+    report.sections += task_output.describe_tasks(lease, with_output=not was_shown)
 
 
 def _writes_captured_to_xml(config: pytest.Config) -> bool:

@@ -131,7 +131,7 @@ def test_the_servers_of_ps_and_workers_are_reached_from_loopback_only():
 
 def test_a_task_with_a_fresh_interpreter_is_kept_to_loopback_too():
     with tfmagic.Cluster(workers=1, env={"TF_ENABLE_ONEDNN_OPTS": "0"}) as cluster:
-        assert cluster._running_life().supervisor.state.tasks[cluster.tasks[0]].fresh
+        assert cluster.state.tasks[cluster.tasks[0]].fresh
         (port,) = cluster.run(serve, view="quiet").values()
         assert_only_loopback(cluster, [port])
 

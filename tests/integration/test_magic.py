@@ -93,7 +93,7 @@ def test_a_variable_read_at_import_that_changes_gets_a_new_launcher(notebook, mo
     notebook.run("%tfcluster stop")
     notebook.run("%%tfcluster --workers 1 --out r\nimport os\nos.environ['TF_ENABLE_ONEDNN_OPTS']")
     assert notebook.ns["r"]["worker-0"] == "0"
-    assert not notebook.cluster()._running_life().supervisor.state.tasks[notebook.cluster().tasks[0]].fresh
+    assert not notebook.cluster().state.tasks[notebook.cluster().tasks[0]].fresh
 
 
 def test_the_extension_can_be_unloaded_and_loaded_again(notebook):
@@ -340,7 +340,7 @@ def test_env_that_is_read_at_import_gets_a_fresh_interpreter(notebook):
     name, onednn, real = notebook.ns["r"]["worker-0"]
     assert (name, onednn) == ("x", "0")
     assert "TF_ENABLE_ONEDNN_OPTS=0" in real
-    assert notebook.cluster()._running_life().supervisor.state.tasks[notebook.cluster().tasks[0]].fresh
+    assert notebook.cluster().state.tasks[notebook.cluster().tasks[0]].fresh
 
 
 def test_more_tasks_than_memory_allows_start_nothing(notebook):

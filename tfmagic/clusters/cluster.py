@@ -44,6 +44,7 @@ from tfmagic.protocol.commands import RunCell
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import find_lines
 from tfmagic.supervisor.restarts import must_rejoin
+from tfmagic.supervisor.state import ClusterState
 from tfmagic.views.facts import tell_news
 
 
@@ -62,6 +63,7 @@ class Cluster(Calls):
         auto_restart: How often a task that died is given a new process.
         isolate: Put the tasks into a network of their own, without access to others.
         namespace: The ``__main__`` whose functions and variables travel by name.
+        task_settings: Replaces `env` to `isolate`; for other packages of tfmagic.
         **settings: Any setting of `TFCluster`, such as ``failure_grace_s=5``.
 
     Raises:
@@ -86,6 +88,7 @@ class Cluster(Calls):
         auto_restart: int = 0,
         isolate: bool = False,
         namespace: dict[str, Any] | None = None,
+        task_settings: TaskSettings | None = None,
         **settings: Any,
     ):
         self.config = TFCluster.instance()
@@ -104,7 +107,9 @@ class Cluster(Calls):
             raise BackendError(f"there is no backend {backend!r} in this version; use local")
         check_name(name)
         self.name = name
-        self.make = TaskSettings(dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate)
+        self.make = task_settings or TaskSettings(
+            dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate
+        )
         self._namespace = namespace
         self._life: RunningCluster | None = None  # the present one, or the last
         self._faults: FaultLab | None = None
@@ -128,6 +133,16 @@ class Cluster(Calls):
     def running(self) -> bool:
         """Whether it has been started and not stopped."""
         return self._life is not None and self._life.running
+
+    @property
+    def busy(self) -> bool:
+        """Whether a cell or call has not ended, including those that wait for their turn."""
+        return self._life is not None and self._life.is_busy
+
+    @property
+    def state(self) -> ClusterState | None:
+        """The present state of the tasks, or the last one before the stop; None before the first start."""
+        return None if self._life is None else self._life.supervisor.state
 
     @property
     def spec(self) -> Spec:
@@ -295,6 +310,10 @@ class Cluster(Calls):
             commands = life.commands(RunCell(cell=0), on, (), tuple(bound), bound)
             job = life.begin(commands, Options(view="quiet"))
         waiting.finish(job)
+
+    def forget_variables(self) -> None:
+        """Send functions and variables again when they are needed: the tasks have deleted them."""
+        self._running_life().forget_names()
 
     def pull(self, *names: str, on: Selector = None) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.

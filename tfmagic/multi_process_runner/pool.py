@@ -94,10 +94,11 @@ class MultiProcessPoolRunner:
         __tracebackhide__ = True
         refuse_while_loading()
         if self._cluster is None:
-            cluster = Cluster(name="pool", cluster_spec=self._cluster_spec, **_QUICK)
             gpus = {} if self._share_gpu else divide_gpus(self._cluster_spec)
-            cluster.make = TaskSettings(purpose="plain", task_env=gpus, script=find_script(is_installed()))
-            self._cluster = cluster
+            settings = TaskSettings(purpose="plain", task_env=gpus, script=find_script(is_installed()))
+            self._cluster = Cluster(
+                name="pool", cluster_spec=self._cluster_spec, task_settings=settings, **_QUICK
+            )
         cluster = self._cluster.start()
         cluster.revive()
         attempts = cluster.attempts()

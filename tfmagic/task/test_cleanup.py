@@ -1,6 +1,6 @@
 """Between two tests on the same task processes: what the one has left there is gone before the other begins.
 
-Called on the tasks by `tfmagic.frontends.testing.cluster_pool`. What a test has set in modules, and what
+Called on the tasks by `tfmagic.frontends.testing.cluster_lease`. What a test has set in modules, and what
 TensorFlow has built, stays: whoever needs more gets new processes, in a tenth of a second.
 """
 

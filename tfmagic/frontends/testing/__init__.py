@@ -1,1 +1,1 @@
-"""What the pytest plugin is made of: clusters that tests share, and the output of a test's tasks."""
+"""The parts of the pytest plugin that need a cluster: requests, leases, and reports of the tasks' output."""
