@@ -198,10 +198,19 @@ def test_html_that_could_break_out_or_run_stands_apart(fragment):
 
 
 @pytest.mark.parametrize(
-    "fragment", ["<table><tr><td>1</td></tr></table>", "<p>a<br>b</p>", "plain", "<img src='x'/>"]
+    ("fragment", "shown"),
+    [
+        ("<table><tr><td>1</td></tr></table>", "<table><tbody><tr><td>1</td></tr></tbody></table>"),
+        ("<p>a<br>b</p>", "<p>a<br>b</p>"),
+        ("plain", "plain"),
+        ("<img src='x'/>", '<img src="x">'),
+        ("<p style='color:red' class=\"a\">1 &lt; 2</p>", '<p style="color:red" class="a">1 &lt; 2</p>'),
+        ("<audio controls><source src='data:audio/wav;base64,eA=='></audio>", None),
+    ],
 )
-def test_harmless_html_stands_in_place(fragment):
-    assert embedding.as_html({"text/html": fragment}, {}) == fragment
+def test_harmless_html_stands_in_place(fragment, shown):
+    made = embedding.as_html({"text/html": fragment}, {})
+    assert made == shown if shown else 'src="data:audio/wav;base64,eA=="' in made
 
 
 def test_a_drawing_is_an_image_that_runs_nothing():
@@ -245,6 +254,25 @@ def test_displays_are_kept_up_to_a_limit(tmp_path):
 )
 def test_html_that_swallows_what_follows_or_hides_a_script_stands_apart(fragment):
     assert embedding.as_html({"text/html": fragment}, {}) is None
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "<a href='&#106;&#97;va&#115;cript&colon;alert(1)'>x</a>",
+        "<a href='\x01javas\tcript&#58;alert(1)'>x</a>",
+        "<img src='x'\x0conerror&#61;'y'>",
+        "<svg/onload=alert(1)>",
+        "<math><mi xlink:href='x'><mglyph><style><img src=x onerror=alert(1)>",
+        "<noscript><p title='</noscript><img src=x onerror=alert(1)>'>",
+        "<a href='DATA:text/HTML,<b>'>x</a>",
+    ],
+)
+def test_a_script_that_is_well_hidden_never_runs(fragment):
+    made = embedding.as_html({"text/html": fragment}, {})
+    if made is not None:
+        Balanced(made)
+        assert "script" not in made.lower() and "onerror" not in made.lower()
 
 
 def test_an_images_data_does_not_leave_its_attribute():
