@@ -322,7 +322,7 @@ def test_a_strategy_is_used_again_after_a_failure_in_the_middle_of_a_step():
     with tfmagic.Cluster(workers=2, failure_grace_s=0.2) as cluster:
         cluster.run(make_step, view="quiet")
         assert hint_of(cluster, fail_on_one) == ""
-        assert "gone for good" in hint_of(cluster, take_step)
+        assert "cannot be used again" in hint_of(cluster, take_step)
         cluster.run(make_step, view="quiet")  # as the advice says
 
 

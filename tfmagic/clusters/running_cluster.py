@@ -339,16 +339,24 @@ class RunningCluster:
     def _make_view(self, command: RunCell, options: Options, run: RunningCell) -> View:
         if options.view == "quiet" and (command.source or command.call):
             return QuietView(run.displays)
-        texts = functools.partial(root_cause.full_texts, scene=self._scene(run))
-        prompt = ipython_tracebacks.prompt_of(command.filename)
-        made = (self.name, str(self.shape), self.run, run, self.supervisor, texts)
-        stage = ViewContext(*made, command.source, command.filename, prompt)
+        texts = functools.partial(root_cause.full_texts, context=self._scene(run))
+        context = ViewContext(
+            cluster=self.name,
+            shape=str(self.shape),
+            folder=self.run,
+            run=run,
+            supervisor=self.supervisor,
+            texts=texts,
+            source=command.source,
+            filename=command.filename,
+            prompt=ipython_tracebacks.prompt_of(command.filename),
+        )
         if options.view == "quiet":  # a push or a pull, which must not hang in silence
-            return QuietView(run.displays, functools.partial(find_news, stage))
+            return QuietView(run.displays, functools.partial(find_news, context))
         if callable(options.view):
-            return options.view(stage)
-        news = functools.partial(find_news, stage)
-        return TextView(self.run, stage.starts.items(), run.displays, has_begun=stage.has_begun, news=news)
+            return options.view(context)
+        news = functools.partial(find_news, context)
+        return TextView(self.run, run.starts.items(), run.displays, has_begun=context.has_begun, news=news)
 
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         heartbeat_s = self._setting("heartbeat_timeout_s")

@@ -1,4 +1,4 @@
-"""The end of a task process in words: how, why most likely, where, and what it said last."""
+"""Describes the end of a task process: how it ended, the likely cause, the place, and its last output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfmagic.system import memory
 from tfmagic.system.memory import format_bytes
 
 _TAIL_LINES = 20
-_NEARLY_ALL = 0.7  # of the memory that there is: a peak above that, then SIGKILL, is no accident
+_NEARLY_ALL = 0.7  # share of the memory limit: SIGKILL after a higher peak is probably the OOM killer
 _CELL_FRAME = re.compile(ipython_tracebacks.CELL_FILE + r", line (\d+)")
 _CAUSES = {
     signal.SIGSEGV: "a segmentation fault: native code touched memory that is not its own",
@@ -26,23 +26,23 @@ _CAUSES = {
     signal.SIGBUS: "a bus error: often shared memory or the disk is full, or a mapped file was cut off",
     signal.SIGILL: "an instruction that this processor does not have: a library built for another one",
     signal.SIGFPE: "an arithmetic fault in native code, such as an integer division by zero",
-    signal.SIGTERM: "somebody asked it to end",
+    signal.SIGTERM: "another process asked it to end",
     signal.SIGHUP: "its terminal went away",
     signal.SIGINT: "interrupted from outside",
-    signal.SIGQUIT: "somebody asked it to quit",
-    signal.SIGPIPE: "it wrote to a pipe that nobody reads",
+    signal.SIGQUIT: "another process asked it to quit",
+    signal.SIGPIPE: "it wrote to a pipe that has no reader",
     signal.SIGXCPU: "its limit of processor time (ulimit -t) is used up",
     signal.SIGXFSZ: "it wrote a file larger than its limit (ulimit -f)",
     signal.SIGALRM: "an alarm that it had set, and did not handle, went off",
     signal.SIGSYS: "a system call that this machine or container forbids",
     signal.SIGTRAP: "a trap in native code, usually a failed check",
 }
-_SHELL_SIGNAL = 128  # a shell says "ended by signal n" with this code plus n
+_SHELL_SIGNAL = 128  # a shell reports the end by signal n with this exit code plus n
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryWatch:
-    """How many processes had been killed for want of memory when the cluster was started."""
+    """The number of processes that the OOM killer had ended when the cluster was started."""
 
     oom_kills: int
 
@@ -51,7 +51,7 @@ class MemoryWatch:
         return cls(memory.count_oom_kills())
 
     def explain(self, end: TaskExited) -> str:
-        """What a SIGKILL has to do with memory, with figures."""
+        """Return whether a SIGKILL was probably due to lack of memory, with figures."""
         limit = memory.limit_bytes()
         peak = f"its peak was {format_bytes(end.peak_bytes)} of the {format_bytes(limit)} there are"
         if memory.count_oom_kills() > self.oom_kills:
@@ -62,7 +62,7 @@ class MemoryWatch:
 
 
 def describe_end(end: TaskExited | TaskLost, watch: MemoryWatch | None = None) -> str:
-    """How a process ended, in words: ``was ended by SIGSEGV (a segmentation fault: ...)``."""
+    """Describe how a process ended: ``was ended by SIGSEGV (a segmentation fault: ...)``."""
     if isinstance(end, TaskLost):
         return f"was lost: {end.reason}"
     if end.reason:
@@ -83,14 +83,10 @@ def describe_end(end: TaskExited | TaskLost, watch: MemoryWatch | None = None) -
 def died_error(
     task: TaskId, end: TaskExited | TaskLost, run: RunFolder, watch: MemoryWatch | None, since: int = 0
 ) -> TaskDied:
-    """`TaskDied` with the way it ended, where it was, its last lines, and the next step.
+    """Return `TaskDied` with the way it ended, the place, its last lines, and the next step.
 
     Args:
-        task: The task.
-        end: How its process ended.
-        run: Where its log is.
-        watch: What was known of the memory before.
-        since: Where in its log the cell began.
+        since: The offset in the task's log at which the cell began.
     """
     stack = stacks.fatal_stack(run, task, end.attempt)
     lines = [f"{task} {describe_end(end, watch)}."]
@@ -112,7 +108,7 @@ def died_error(
 
 
 def place_in_cell(file: str, line: int) -> str:
-    """``at line 3 of the cell:  x = f(y)``, or "" where the line is not known."""
+    """Return ``at line 3 of the cell:  x = f(y)``, or "" where the line is not known."""
     if not line:
         return ""
     source = linecache.getline(file, line).strip()

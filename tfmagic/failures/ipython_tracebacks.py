@@ -1,9 +1,10 @@
-"""How a task's failure reads in IPython: the user's frames, under the cells' own names, and no others.
+"""Shows a task's failure in IPython: the user's frames, under the names of the notebook's cells.
 
 IPython shows a traceback whose file is in `linecache` well, unless its name ends in ``.py`` and no such
-file exists (as those of ipykernel's cells): then it shows other lines (measured, IPython 9.18). Here
-such files get another name. Frames of IPython and of ours between the user's own are left out in every
-`%xmode`, and an `%xmode` that cannot show an error (Docs, for one with a cause) falls back to its text.
+file exists (as with ipykernel's cells): then it shows other lines (measured, IPython 9.18). Such files get
+another name here. Frames of IPython and of tfmagic between the user's own are left out in every `%xmode`.
+An `%xmode` that cannot show an error (Docs cannot show one with a cause, for example) falls back to Python's
+own text. `tfmagic.clusters` calls this module; it works without IPython and never imports it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from tfmagic.system.own_code import OUR_FOLDER
 
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
 CELL_FILE = r'File "(Cell In\[\d+\](?: \(\d+\))?|<tfcluster-\d+>)"'
-"""A cell in a traceback of Python's, by the name that `tfmagic.frontends.notebook.cell_source` gave it."""
-_CELL_FILE = re.compile(CELL_FILE)
+"""Matches a cell in a Python traceback, as `tfmagic.frontends.notebook.cell_source` names it."""
 _MAGIC_CALLS = (
     "%%tfcluster",
     "get_ipython().run_cell_magic('tfcluster'",
@@ -32,45 +32,49 @@ _MAGIC_CALLS = (
 
 
 def shown_name(filename: str) -> str:
-    """The name under which a source file of a task is shown here."""
+    """Return the name under which a source file of a task is shown in the notebook."""
     if not filename.endswith(".py") or filename not in linecache.cache or os.path.exists(filename):
         return filename
     alias = f"<{filename}>"
     linecache.cache[alias] = linecache.cache[filename]
-    shell = find_shell()
-    names = getattr(getattr(shell, "compile", None), "_filename_map", None)
-    if names is not None and filename in names:  # private to IPython: gives the header "Cell In[7]"
+    names = _prompts()
+    if filename in names:  # gives the header "Cell In[7]"
         names[alias] = names[filename]
     return alias
 
 
 def prompt_of(filename: str) -> int:
-    """The number that the notebook shows of the cell with this file name; 0 where it has none."""
-    names = getattr(getattr(find_shell(), "compile", None), "_filename_map", {})
-    return int(names.get(filename, 0))
+    """Return the prompt number of the notebook cell with this file name, or 0."""
+    return int(_prompts().get(filename, 0))
 
 
 def name_cells(text: str) -> str:
-    """Stacks as text with the cells under the notebook's names: ``Cell In[7], line 5``."""
-    names = getattr(getattr(find_shell(), "compile", None), "_filename_map", {})
+    """Replace the file names of cells in a stack by the notebook's names: ``Cell In[7], line 5``."""
+    names = _prompts()
 
     def named(found: re.Match[str]) -> str:
         return f"Cell In[{names[found[1]]}]" if found[1] in names else found[0]
 
-    return _CELL_FILE.sub(named, text)
+    return re.sub(CELL_FILE, named, text)
+
+
+def _prompts() -> dict[str, Any]:
+    """Return IPython's prompt numbers by file name, from a private attribute of its compiler."""
+    names: dict[str, Any] = getattr(getattr(find_shell(), "compile", None), "_filename_map", {})
+    return names
 
 
 def dress(error: BaseException) -> BaseException:
-    """Let IPython, where there is one, show the error without the frames that brought it here."""
+    """Let IPython show the error without the frames between the notebook and tfmagic. Return the error."""
     shows_itself = error.__traceback__ is None and hasattr(type(error), "_render_traceback_")
     if find_shell() is not None and not shows_itself:
-        with contextlib.suppress(Exception):  # a property, perhaps
+        with contextlib.suppress(Exception):  # the class can define a property of that name
             BaseException.__setattr__(error, "_render_traceback_", TracebackRenderer(error))
     return error
 
 
 class TracebackRenderer:
-    """What IPython calls to show an exception; it stays behind when the exception is pickled."""
+    """Called by IPython to show an exception. It is left out when the exception is pickled."""
 
     def __init__(self, error: BaseException):
         self._error = error
@@ -82,24 +86,24 @@ class TracebackRenderer:
             tb = shell.InteractiveTB
             if isinstance(error, SyntaxError):
                 entries = traceback.extract_tb(frames)
-                told: list[str] = shell.SyntaxTB.structured_traceback(type(error), error, entries)
-                text = "\n".join(told)  # newer IPythons show the notes
-                return [*told, *(n for n in map(str, exceptions.notes_of(error)) if n not in text)]
-            if _holds_group(error):  # which IPython does not know how to show
-                return "".join(traceback.format_exception(type(error), error, frames)).splitlines()
-            if frames is None:  # with none IPython would show those of this process
-                return [str(line).rstrip("\n") for line in tb.get_exception_only(type(error), error)]
-            shown: list[str] = tb.structured_traceback(type(error), error, frames, tb_offset=0)
-            return shown
+                lines: list[str] = shell.SyntaxTB.structured_traceback(type(error), error, entries)
+                text = "\n".join(lines)  # newer IPythons show the notes
+                return [*lines, *(n for n in map(str, exceptions.notes_of(error)) if n not in text)]
+            if not _holds_group(error):  # IPython cannot show a group
+                if frames is None:  # with None IPython would show the frames of this process
+                    return [str(line).rstrip("\n") for line in tb.get_exception_only(type(error), error)]
+                shown: list[str] = tb.structured_traceback(type(error), error, frames, tb_offset=0)
+                return shown
         except Exception:  # IPython's own formatting failed
-            return "".join(traceback.format_exception(type(error), error, frames)).splitlines()
+            pass
+        return "".join(traceback.format_exception(type(error), error, frames)).splitlines()
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return _nothing, ()
 
 
 def without_bridge(frames: TracebackType | None) -> TracebackType | None:
-    """The frames without ours and IPython's, and without the call of the cell magic itself."""
+    """Return the frames without those of tfmagic and IPython, and without the call of the cell magic."""
     kept: list[TracebackType] = []
     while frames is not None:
         name = frames.tb_frame.f_code.co_filename
@@ -109,16 +113,16 @@ def without_bridge(frames: TracebackType | None) -> TracebackType | None:
         else:
             kept.append(frames)
         frames = frames.tb_next
-    # IPython leaves the frames of its magics out, too
+    # IPython leaves out the frames of its magics, too
     kept = [entry for entry in kept if _IPYTHON not in entry.tb_frame.f_code.co_filename] or kept
-    made = None
+    first = None
     for entry in reversed(kept):
-        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return made
+        first = TracebackType(first, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return first
 
 
 def _is_bridge(entry: TracebackType) -> bool:
-    """Whether this frame only leads from the notebook to us."""
+    """Check whether this frame only leads from the notebook to tfmagic."""
     code = entry.tb_frame.f_code
     line = linecache.getline(code.co_filename, entry.tb_lineno)
     is_call = code.co_name == "<module>" and line.startswith(_MAGIC_CALLS)
@@ -126,16 +130,16 @@ def _is_bridge(entry: TracebackType) -> bool:
 
 
 def find_shell() -> Any:
-    """The IPython shell of this process, asked without importing IPython."""
+    """Return the IPython shell of this process, or None, without importing IPython."""
     module = sys.modules.get("IPython.core.getipython")
     return module.get_ipython() if module is not None else None
 
 
 def install(shell: Any) -> None:
-    """Let the shell ask our renderer for every error that has one.
+    """Let the shell use `TracebackRenderer` for every error that has one.
 
-    By itself IPython asks no SyntaxError, and prints every frame that it came by; and it shows nothing in the
-    notebook of an ExceptionGroup, nor of an error that was raised while one was handled.
+    IPython by itself does not use it for a SyntaxError. It shows nothing in the notebook for an
+    ExceptionGroup, nor for an error that was raised while one was handled.
     """
     from IPython.core.error import UsageError
 
@@ -145,7 +149,9 @@ def install(shell: Any) -> None:
     def show(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         error = sys.exception() if exc_tuple is None else exc_tuple[1]
         shown = None if error is None else exceptions.own(error).get("_render_traceback_")
-        is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
+        is_usage = issubclass(
+            type(error), UsageError
+        )  # raised by a magic in the cell: IPython shows one line
         if isinstance(shown, TracebackRenderer) and not shell.call_pdb and not is_usage:
             shell._get_exc_info(exc_tuple)  # for %tb and %debug
             shell._showtraceback(type(error), error, shown())
@@ -157,13 +163,13 @@ def install(shell: Any) -> None:
 
 
 def remove(shell: Any) -> None:
-    """Take it back."""
+    """Undo `install`."""
     if hasattr(vars(shell).get("showtraceback"), "is_ours"):
         del shell.showtraceback
 
 
 def _holds_group(error: BaseException | None) -> bool:
-    """Whether this is an ExceptionGroup, or was raised while one was handled."""
+    """Check whether this is an ExceptionGroup, or was raised while one was handled."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if issubclass(type(error), BaseExceptionGroup):

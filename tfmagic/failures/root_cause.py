@@ -1,8 +1,8 @@
-"""From the outcomes of a cell to the one exception that is raised for them.
+"""Chooses the one exception that a cell raises, from the outcomes of its tasks.
 
-The root cause is the earliest failure that is not a consequence of another one. It is raised as what
-it was; the others are a note each, tasks with an equal failure in one; and all are in its attribute
-`failures`, {task name: exception}, the root cause first.
+The root cause is the earliest failure that is not a consequence of another one. It is raised as it was on
+its task. Every other failure becomes a note; tasks with an equal failure share one. The attribute `failures`
+of the exception holds all of them, {task name: exception}, the root cause first.
 """
 
 from __future__ import annotations
@@ -24,40 +24,36 @@ from tfmagic.supervisor.state import CellState, Outcome
 from tfmagic.system.advice import here
 
 _CONSEQUENCE_TYPES = frozenset(
-    # what TensorFlow and barriers raise in a task because of another one
+    # TensorFlow and barriers raise these in a task because another task failed
     {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "BrokenBarrierError"}
 )
 _CONSEQUENCE_TEXT = re.compile(
-    # TensorFlow 2.21's words for a lost peer, whatever class they come in
+    # TensorFlow 2.21's messages for a lost peer, in exceptions of any class
     r"Collective ops is aborted by|stopped sending heartbeats|CoordinationService/Heartbeat|Socket closed|"
     r"[Cc]onnection reset by peer|different incarnation|remote target|tasks have crashed|peer is not alive"
 )
 _NODE_NAME = re.compile(r"^\{\{function_node [^}]*\}\} ")
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")  # differs between processes that failed alike
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")  # equal failures differ in it between processes
 _MAX_NOTE = 300
 
 
 @dataclass(frozen=True, slots=True)
 class FailureContext:
-    """What is needed to tell a failure: the notebook's names, the logs, the memory, the stacks.
+    """Everything beside the outcomes that the exception is built from."""
 
-    `stacks` are those that were taken of tasks that could not be reached, or ran out of time; `starts`
-    say where in the tasks' logs the cell began.
-    """
-
-    main: Mapping[str, Any]
+    main: Mapping[str, Any]  #: The notebook's namespace.
     run: RunFolder
     watch: MemoryWatch | None = None
-    stacks: str = ""
+    stacks: str = ""  #: The stacks of tasks that could not be reached or ran out of time.
     rename: tracebacks.Rename = lambda name: name
-    starts: Mapping[TaskId, int] = field(default_factory=dict)
+    starts: Mapping[TaskId, int] = field(default_factory=dict)  #: Offsets in the logs where the cell began.
 
 
 def find_failures(cell: CellState, raised_first: bool = False) -> dict[TaskId, Outcome]:
-    """The tasks that failed, the root cause first: the earliest that no other failure explains.
+    """Return the tasks that failed, the root cause first.
 
     Args:
-        raised_first: What was raised comes before deaths, also where a death explains it.
+        raised_first: Put exceptions before deaths, even where a death explains them.
     """
     failed = {t: o for t, o in cell.outcomes.items() if not isinstance(o, CellReturned)}
 
@@ -70,64 +66,54 @@ def find_failures(cell: CellState, raised_first: bool = False) -> dict[TaskId, O
     return dict(sorted(failed.items(), key=order))
 
 
-def build_error(cell: CellState, scene: FailureContext, raised_first: bool = False) -> BaseException | None:
-    """The exception that the cell raises in the notebook, or None. For `raised_first` see `find_failures`."""
+def build_error(cell: CellState, context: FailureContext, raised_first: bool = False) -> BaseException | None:
+    """Return the exception that the cell raises in the notebook, or None.
+
+    Args:
+        raised_first: As for `find_failures`.
+    """
     failed = find_failures(cell, raised_first)
-    if cell.presses:
-        error: BaseException = _interrupt_error(cell, failed)
-    elif cell.timed_out:
-        error = _timeout_error(cell, failed, scene.stacks)
+    if cell.presses or cell.timed_out:
+        error: BaseException = (
+            _interrupt_error(cell, failed) if cell.presses else _timeout_error(cell, failed, context.stacks)
+        )
+        failed = {t: o for t, o in failed.items() if not _is_consequence(cell, t, o)}
+        errors = {task: _error_of(task, outcome, context) for task, outcome in failed.items()}
+        for names, failure in fold_failures(cell, None, failed.items()):
+            exceptions.add_note(error, f"failed before: {names}: {failure}")
     elif failed:
-        return _add_replaced(cell, scene, _root_error(cell, failed, scene))
+        errors = {task: _error_of(task, outcome, context) for task, outcome in failed.items()}
+        (root, outcome), *others = failed.items()
+        error = errors[root]
+        for note in also_failed(cell, outcome, others):
+            exceptions.add_note(error, note)
+        if isinstance(outcome, CellRaised) and (advice := hints.find_hint(outcome.error)):
+            exceptions.add_note(error, here(f"hint: {advice}"))
     else:
         return None
-    own = {t: o for t, o in failed.items() if not _is_consequence(cell, t, o)}
-    for note in fold_notes(cell, None, list(own.items())):
-        exceptions.add_note(error, note.replace("also on", "failed before:", 1))
-    _add_failures(error, {task: _error_of(task, outcome, scene) for task, outcome in own.items()})
-    return _add_replaced(cell, scene, error)
+    with contextlib.suppress(Exception):  # a class can forbid attributes
+        error.failures = {task.name: found for task, found in errors.items()}  # type: ignore[attr-defined]
+    if cell.replaced and not cell.timed_out:
+        exceptions.add_note(error, _replaced_note(cell, context.stacks))
+    return error
 
 
-def full_texts(cell: CellState, scene: FailureContext) -> dict[str, str]:
-    """Every failure in full by task name, the root cause first."""
+def full_texts(cell: CellState, context: FailureContext) -> dict[str, str]:
+    """Return every failure in full by task name, the root cause first."""
     texts = {}
     for task, outcome in find_failures(cell).items():
         match outcome:
             case CellRaised(error=packed):
-                advice = "" if "\nhint: " in packed.text else hints.find_hint(packed)
+                advice = hints.find_hint(packed)
                 text = ipython_tracebacks.name_cells(packed.text.rstrip())
                 texts[task.name] = text + (here(f"\nhint: {advice}") if advice else "")
             case TaskExited() | TaskLost():
-                texts[task.name] = str(_died(task, outcome, scene))
+                texts[task.name] = str(_died(task, outcome, context))
     return texts
 
 
-def _root_error(cell: CellState, failed: Mapping[TaskId, Outcome], scene: FailureContext) -> BaseException:
-    errors = {task: _error_of(task, outcome, scene) for task, outcome in failed.items()}
-    (root, outcome), *others = failed.items()
-    error = errors[root]
-    for note in fold_notes(cell, outcome, others):
-        exceptions.add_note(error, note)
-    explained = any(str(note).startswith("hint: ") for note in exceptions.notes_of(error))
-    if isinstance(outcome, CellRaised) and not explained and (advice := hints.find_hint(outcome.error)):
-        exceptions.add_note(error, here(f"hint: {advice}"))
-    _add_failures(error, errors)
-    return error
-
-
-def _add_failures(error: BaseException, errors: Mapping[TaskId, BaseException]) -> None:
-    with contextlib.suppress(Exception):  # a class may forbid attributes
-        error.failures = {task.name: found for task, found in errors.items()}  # type: ignore[attr-defined]
-
-
-def _add_replaced(cell: CellState, scene: FailureContext, error: BaseException) -> BaseException:
-    if cell.replaced and not cell.timed_out:
-        exceptions.add_note(error, _replaced_note(cell, scene.stacks))
-    return error
-
-
-def _died(task: TaskId, end: TaskExited | TaskLost, scene: FailureContext) -> TaskDied:
-    return died_error(task, end, scene.run, scene.watch, scene.starts.get(task, 0))
+def _died(task: TaskId, end: TaskExited | TaskLost, context: FailureContext) -> TaskDied:
+    return died_error(task, end, context.run, context.watch, context.starts.get(task, 0))
 
 
 def _is_consequence(cell: CellState, task: TaskId, outcome: Outcome) -> bool:
@@ -139,18 +125,18 @@ def _is_consequence(cell: CellState, task: TaskId, outcome: Outcome) -> bool:
     )
 
 
-def _error_of(task: TaskId, outcome: Outcome, scene: FailureContext) -> BaseException:
+def _error_of(task: TaskId, outcome: Outcome, context: FailureContext) -> BaseException:
     match outcome:
         case CellRaised(error=packed, interrupted=True):
             error = KeyboardInterrupt(packed.message or f"interrupted on {task}")
             error.add_note(f"raised on {packed.where}")
             return error
         case CellRaised(error=packed):
-            if packed.type_name == "SystemExit":  # the words are ours
+            if packed.type_name == "SystemExit":  # its message is ours, with an advice
                 packed = replace(packed, message=here(packed.message), text=here(packed.text))
-            return tracebacks.unpack_error(packed, scene.main, scene.rename)
+            return tracebacks.unpack_error(packed, context.main, context.rename)
         case TaskExited() | TaskLost():
-            return _died(task, outcome, scene)
+            return _died(task, outcome, context)
         case CellReturned():
             raise AssertionError("a returned cell is no failure")
 
@@ -170,7 +156,7 @@ def _interrupt_error(cell: CellState, failed: Mapping[TaskId, Outcome]) -> Keybo
 
 def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: str) -> TaskTimeoutError:
     stopped = [t for t, outcome in failed.items() if _is_consequence(cell, t, outcome)]
-    late = _names(stopped) or "no task, since all came in at the last moment"
+    late = _names(stopped) or "no task, since all of them ended at the last moment"
     lines = [f"the cell was not done within {cell.request.timeout_s:g} s; it was stopped on {late}."]
     if stacks:
         lines += ["Where they were:", stacks]
@@ -188,28 +174,35 @@ def _replaced_note(cell: CellState, stacks: str) -> str:
     return f"{note} There it was:\n{stacks}" if stacks else note
 
 
-def fold_notes(cell: CellState, root: Outcome | None, others: list[tuple[TaskId, Outcome]]) -> list[str]:
-    """One note for each different failure beside the root, with the tasks that share it."""
+def also_failed(cell: CellState, root: Outcome, others: Iterable[tuple[TaskId, Outcome]]) -> list[str]:
+    """Return one note for each different failure beside the root, with the tasks that share it."""
+    folded = fold_failures(cell, root, others)
+    return [f"also on {names}{failure and ': '}{failure}" for names, failure in folded]
+
+
+def fold_failures(
+    cell: CellState, root: Outcome | None, others: Iterable[tuple[TaskId, Outcome]]
+) -> list[tuple[str, str]]:
+    """Return (names of tasks, their failure in one line); the line is "" where it equals the root's."""
     folded: dict[str, list[TaskId]] = {}
     for task, outcome in others:
-        what = _essence(outcome)
+        failure = _one_line(outcome)
         if isinstance(outcome, CellRaised) and outcome.interrupted and cell.ladder is not None:
-            what = "interrupted, since another task had failed"
+            failure = "interrupted, since another task had failed"
         elif task in cell.replaced:
-            what = "killed, since it waited for the failed task"
-        same = root is not None and what == _essence(root)
-        folded.setdefault("" if same else f": {what}", []).append(task)
-    return [f"also on {_names(tasks)}{what}" for what, tasks in folded.items()]
+            failure = "killed, since it waited for the failed task"
+        is_equal = root is not None and failure == _one_line(root)
+        folded.setdefault("" if is_equal else failure, []).append(task)
+    return [(_names(tasks), failure) for failure, tasks in folded.items()]
 
 
-def _essence(outcome: Outcome) -> str:
-    """A failure in one line."""
+def _one_line(outcome: Outcome) -> str:
     match outcome:
         case CellRaised(error=packed):
             lines = [line for line in packed.message.splitlines() if line.strip()]
-            if lines and lines[0].startswith("Graph execution error"):  # TensorFlow tells the place first
-                told = [x for x in lines[1:] if not x[0].isspace() and not x.startswith("Detected at")]
-                lines = told or lines
+            if lines and lines[0].startswith("Graph execution error"):  # TensorFlow writes the place first
+                rest = [x for x in lines[1:] if not x[0].isspace() and not x.startswith("Detected at")]
+                lines = rest or lines
             first = _ADDRESS.sub("0x...", _NODE_NAME.sub("", lines[0])) if lines else ""
             return f"{packed.type_name}: {first[:_MAX_NOTE]}"
         case TaskExited() | TaskLost():

@@ -1,4 +1,8 @@
-"""Python stacks of task processes: their fault handlers write them to a file, we read and group them."""
+"""Python stacks of task processes.
+
+The fault handler of a task process writes them to a file of the run folder when SIGUSR1 arrives, also when
+the process is stuck in native code. This module asks for them, reads them, and groups equal ones.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +24,21 @@ _LOOK_S = 0.02
 _LIBRARY = re.compile(r'File ".*(/site-packages/|/lib/python3\.\d+/)')
 
 
-def stack_offsets(run: RunFolder, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
-    """Where the next dump of each task will begin."""
+def _stack_offsets(run: RunFolder, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+    """Return the offsets at which the next dump of each task will begin."""
     return {task: file_size(run.stacks_path(task)) for task in tasks}
 
 
 def read_stacks(run: RunFolder, offsets: Mapping[TaskId, int]) -> dict[str, str]:
-    """What the fault handlers have written since, by task name; waits until all have, and are done."""
+    """Wait until all fault handlers have written their stacks; return these by task name.
+
+    Args:
+        offsets: The ends of the files before the tasks were asked.
+    """
     deadline = time.monotonic() + _WAIT_S
     seen: dict[TaskId, int] = {}
     while time.monotonic() < deadline:
-        now = stack_offsets(run, offsets)
+        now = _stack_offsets(run, offsets)
         if now == seen and all(now[task] > start for task, start in offsets.items()):
             break
         seen = now
@@ -44,21 +52,21 @@ def read_stacks(run: RunFolder, offsets: Mapping[TaskId, int]) -> dict[str, str]
 
 
 def can_answer(state: ClusterState, task: TaskId) -> bool:
-    """Whether the task's process has its fault handler: before, the signal would end it."""
+    """Check whether the task's process has its fault handler: before, the signal would end it."""
     return state.tasks[task].phase in (Phase.READY, Phase.RUNNING)
 
 
 def take_stacks(supervisor: Supervisor, run: RunFolder, tasks: Iterable[TaskId]) -> dict[str, str]:
-    """Ask the task processes for their stacks, and read them, by task name; not of one that cannot answer."""
+    """Ask the task processes that can answer for their stacks; return these by task name."""
     asked = [task for task in tasks if can_answer(supervisor.state, task)]
-    before = stack_offsets(run, asked)
+    before = _stack_offsets(run, asked)
     for task in asked:
         supervisor.ask(SignalAsked(task, SIGUSR1))
     return read_stacks(run, before)
 
 
 def fatal_stack(run: RunFolder, task: TaskId, attempt: int) -> str:
-    """The stack of the thread in which the task crashed, the innermost call first; "" if it did not."""
+    """Return the stack of the thread in which the task crashed, the innermost call first, or ""."""
     try:
         text = run.stacks_path(task).read_text("utf-8", "replace")
     except FileNotFoundError:
@@ -70,10 +78,11 @@ def fatal_stack(run: RunFolder, task: TaskId, attempt: int) -> str:
 
 
 def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = None) -> str:
-    """Stacks by task, equal ones once; of the user's threads, from the innermost call to the cell.
+    """Return the stacks of the user's threads as text, equal stacks of several tasks once.
 
     Args:
-        notes: What stands above a task's stack.
+        stacks: The dumps by task name, the innermost call first.
+        notes: A line to put above the stack of a task.
     """
     grouped: dict[str, list[str]] = {}
     for name, text in stacks.items():
@@ -83,7 +92,7 @@ def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = No
 
 
 def _by_threads(text: str) -> str:
-    """The frames of the threads that run the user's code, the main one first; headed if they are several."""
+    """Return the frames of the threads that run user code, the main one first; with headings if several."""
     blocks = sorted(text.split("\n\n"), key=lambda block: not block.startswith("Current thread"))
     threads = [_without_depths(_user_frames(block).splitlines()) for block in blocks]
     is_main = [block.startswith("Current thread") for block in blocks]
@@ -95,7 +104,7 @@ def _by_threads(text: str) -> str:
 
 
 def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
-    """`group_stacks`, under the cells' own names, with what each task waits for, where that is known."""
+    """Return `group_stacks` with the notebook's names of cells, and the object each task waits for."""
     waits = {}
     for cell in state.cells.values():
         for task in cell.waiting_for:
@@ -108,14 +117,14 @@ def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
 
 
 def read_grouped(run: RunFolder, dumps: Mapping[TaskId, int]) -> str:
-    """The stacks that were asked of these tasks, grouped, under the cells' own names."""
+    """Read the stacks that these tasks were asked for; return them grouped, with the names of cells."""
     if not dumps:
         return ""
     return ipython_tracebacks.name_cells(group_stacks(read_stacks(run, dict(sorted(dumps.items())))))
 
 
 def _without_depths(frames: list[str]) -> list[str]:
-    """The frames of a thread without most of the libraries'; none of a thread that only serves one."""
+    """Leave out most frames of libraries; return none for a thread that only runs library code."""
     users = [i for i, line in enumerate(frames) if not _LIBRARY.search(line)]
     if not users or users[0] <= 2:
         return frames if users else []
@@ -124,7 +133,7 @@ def _without_depths(frames: list[str]) -> list[str]:
 
 
 def _user_frames(block: str) -> str:
-    """The frames of one thread in a fault handler's dump, most recent first, ours left out."""
+    """Return the frames of one thread in a fault handler's dump, most recent first, without tfmagic's."""
     lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
     ours = f'"{OUR_FOLDER}'
     end = len(lines)

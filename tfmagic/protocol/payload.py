@@ -100,7 +100,8 @@ class PackedError:
     """An exception of a task on its way to the notebook; see `tfmagic.serialization.tracebacks`.
 
     `chain` holds the type names and messages of the exception and of what led to it, the last one
-    first; `packed` is None where not even the frames could travel; `line` is that of the cell, or 0.
+    first; `packed` is None where not even the frames could travel; `line` is that of the cell, or 0;
+    `explained` is true where a note of the exception already holds a hint.
     """
 
     type_name: str
@@ -110,3 +111,4 @@ class PackedError:
     where: str
     chain: tuple[tuple[str, str], ...] = ()
     line: int = 0
+    explained: bool = False

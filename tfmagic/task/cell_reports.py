@@ -13,7 +13,7 @@ import re
 import socket
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfmagic.protocol.channel import Channel
@@ -112,13 +112,13 @@ class Reports:
         interrupted = interrupts.is_interrupt(error)
         if interrupted:
             collectives.note_interrupt(error.__traceback__)
-        if type(error).__name__ == "DataLossError":
-            _explain_data_loss(error, seconds)
+        explained = type(error).__name__ == "DataLossError" and _explain_data_loss(error, seconds)
         if issubclass(type(error), SystemExit):  # isinstance() would ask the user's classes
             packed = exits.exit_error(error, where)
         else:
             main, has = self._runner.namespace, self._notebook_has
             packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
+            packed = replace(packed, explained=explained)
         if cell.exits:
             _print_end(error, packed.text, is_told=interrupted or issubclass(type(error), SystemExit))
         event = CellRaised(
@@ -184,9 +184,11 @@ def _print_end(error: BaseException, text: str, is_told: bool) -> None:
     sys.stderr.write(text)
 
 
-def _explain_data_loss(error: BaseException, seconds: float) -> None:
-    """Say which file it is, which only this process can know: a note, as of the hints in the notebook."""
+def _explain_data_loss(error: BaseException, seconds: float) -> bool:
+    """Add a hint that names the file, which only this process can know. Return whether it was found."""
     from tfmagic.tfrecord import data_loss_hint
 
-    if told := data_loss_hint.explain(error, seconds):
-        exceptions.add_note(error, f"hint: {told}")
+    hint = data_loss_hint.explain(error, seconds)
+    if hint:
+        exceptions.add_note(error, f"hint: {hint}")
+    return bool(hint)

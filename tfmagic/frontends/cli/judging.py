@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.failures import hints, stacks
 from tfmagic.failures.deaths import describe_end
-from tfmagic.failures.root_cause import find_failures, fold_notes
+from tfmagic.failures.root_cause import also_failed, find_failures
 from tfmagic.frontends.cli.doctor import in_a_shell
 from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.frontends.cli.verdicts import Ending, Verdict, exit_code, place_of
@@ -39,7 +39,7 @@ def judge(errands: OneShotTasks, ending: Ending, seconds: float) -> Verdict:
         return Verdict(ending, code, seconds=seconds, where=where)
     outcome = failed[root]
     others = [(task, how) for task, how in failed.items() if task != root]
-    notes = [*fold_notes(errands.failures(), outcome, others), *_advice(outcome)]
+    notes = [*also_failed(errands.failures(), outcome, others), *_advice(outcome)]
     ended = [t for t, errand in errands.known.items() if errand.terminated and t not in failed]
     return Verdict(ending, code, root, *_tell(errands, root, outcome), notes, ended, seconds, where)
 
