@@ -88,7 +88,7 @@ def name_of(data: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _sanitize(fragment: str) -> str | None:
-    """Return the sanitized fragment; None if it would lose a tag or a handler, or closes tags out of order."""
+    """Return the sanitized fragment, or None if it loses a tag or a handler or is not balanced."""
     import nh3  # not loaded by `import tfmagic`
 
     clean = nh3.clean(
