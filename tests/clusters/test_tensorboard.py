@@ -54,7 +54,9 @@ def test_one_that_never_answers_is_given_up_and_ended(run, tmp_path, monkeypatch
     monkeypatch.setattr(tensorboard, "_START_S", 2.0)
     ended = []
     monkeypatch.setattr(
-        tensorboard, "_end", lambda process, end=tensorboard._end: (end(process), ended.append(process))
+        tensorboard,
+        "kill_session",
+        lambda process, end=tensorboard.kill_session: (end(process), ended.append(process)),
     )
     with pytest.raises(LaunchError, match="did not answer within 2 s"):
         tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run)
@@ -73,4 +75,4 @@ def test_one_that_was_started_by_a_thread_outlives_it(run, tmp_path):
     assert board.answers()
     board.close()
     assert not board.running and not board.answers()
-    wait_until(lambda: "tfmagic-board" not in {thread.name for thread in threading.enumerate()})
+    wait_until(lambda: "tfmagic-helper" not in {thread.name for thread in threading.enumerate()})

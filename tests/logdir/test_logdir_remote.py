@@ -20,6 +20,7 @@ from tfmagic.logdir import mirrors, owners, places
 from tfmagic.logdir.mirrors import Mirror, Remote
 from tfmagic.protocol import task_context
 from tfmagic.protocol.task_context import TaskContext, acting_as
+from tfmagic.system import time_limits
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:datetime.datetime.utcnow:DeprecationWarning",
@@ -132,15 +133,15 @@ def test_a_server_that_falls_silent_within_a_save_is_waited_for_once(bucket, mon
     with logdir.checkpoints(variable(), f"{bucket}/run") as kept:
         kept.save(1)
         silent = threading.Event()
-        asked, put, bounded = [], Remote.put, mirrors._bounded
+        asked, put, bounded = [], Remote.put, time_limits.call
 
-        def answer(call):
+        def answer(call, seconds):
             if silent.is_set():
                 asked.append(call)
                 raise TimeoutError
-            return bounded(call)
+            return bounded(call, seconds)
 
-        monkeypatch.setattr(mirrors, "_bounded", answer)
+        monkeypatch.setattr(time_limits, "call", answer)
         monkeypatch.setattr(Remote, "put", lambda self, local, name: (put(self, local, name), silent.set()))
         told = (
             r"checkpoint 2 could not be written to s3://.*no answer within 60 s.*server up.*is passed over; "
@@ -350,7 +351,7 @@ def test_a_server_that_never_answers_is_given_up(bucket, monkeypatch):
         options["config_kwargs"] = {"read_timeout": 1, "retries": {"max_attempts": 0}}
         with pytest.raises(logdir.LogdirError, match=r"no answer within|Is its server up"):
             logdir.task_logdir(f"{bucket}/run", storage_options=options)
-    for thread in [t for t in threading.enumerate() if t.name == "tfmagic-remote"]:
+    for thread in [t for t in threading.enumerate() if t.name == "tfmagic-bounded"]:
         thread.join(20)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from tfmagic.errors import RemoteError, TfmagicError
 from tfmagic.failures import hints
-from tfmagic.serialization import frame_variables, time_limits, tracebacks
+from tfmagic.serialization import frame_variables, tracebacks
+from tfmagic.system import time_limits
 from tfmagic.task.tensorflow import interrupts
 
 

@@ -29,6 +29,7 @@ from tfmagic.protocol.launcher_messages import LauncherFailed, LauncherReady, Op
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs import orphans
+from tfmagic.system.helper_process import start_interpreter
 from tfmagic.system.process_identity import identify
 
 IMPORT_TIME_PREFIXES = (
@@ -78,19 +79,17 @@ class LauncherProcess:
         environ = {**_environ_of(flavour), orphans.MARK: self.mark}
         self.import_time = import_time_variables(environ)
         code = (
-            f"import sys; sys.path[:] = {import_path()!r}; "
             f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
             "from tfmagic.task import launcher; "
             f"launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {_preload()!r})"
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
+        self.process = start_interpreter(
+            code,
+            path=import_path(),
             stdout=self._noise,
             stderr=self._noise,
             env=environ,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,
         )
         theirs.close()
         self.keeper = identify(self.process.pid)

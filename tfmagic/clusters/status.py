@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,7 +16,7 @@ from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import advice
+from tfmagic.system import advice, files
 from tfmagic.system.usage import Usage, weigh_process
 
 _SCHEMA = 1
@@ -65,7 +64,8 @@ class Reporter:
                 "ended": supervisor.cells_ended,
             },
         }
-        _write_beside(self._run, json.dumps(content))
+        with contextlib.suppress(OSError):
+            files.replace_text(self._run.folder / "status.json", json.dumps(content), 0o600)
 
 
 def status_rows(
@@ -155,12 +155,3 @@ def _what_they_do(supervisor: Supervisor, state: ClusterState) -> dict[TaskId, t
             line = None if mark is None or mark.place is None else mark.place.line
             found[task] = (standing.word, line, standing.note)
     return found
-
-
-def _write_beside(run: RunFolder, text: str) -> None:
-    path = run.folder / "status.json"
-    with contextlib.suppress(OSError):
-        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, "w") as file:
-            file.write(text)
-        os.replace(f"{path}.new", path)

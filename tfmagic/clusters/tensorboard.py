@@ -1,11 +1,8 @@
 """TensorBoard beside a cluster: started by `Cluster.tensorboard`, ended with it or with the kernel.
 
-    kernel: thread "tfmagic-board" ── Popen, own session ──→ TensorBoard ── info file: port ──→ Board.url
-                      └────── when the thread ends: SIGKILL ──────┘
+    kernel ── start_killed_with_us ──→ TensorBoard ── info file: port ──→ TensorBoardProcess.url
 
-The signal is Linux's (PR_SET_PDEATHSIG): it comes also when TensorBoard is stopped and could not watch the
-kernel by itself. It follows the thread that has started the process and not the kernel, so that this thread
-waits for the process. What TensorBoard starts reads from it, and ends with it.
+What TensorBoard starts reads from it, and ends with it.
 
 Not by TensorBoard's own `manager.start`, whose processes stay behind when the kernel ends. It runs without
 importing TensorFlow, as if that were not installed: measured here, it answers in 1.1 s instead of 5.7 s, with
@@ -19,30 +16,24 @@ import http.client
 import importlib.util
 import json
 import os
-import queue
-import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
 import urllib.request
 from pathlib import Path
 
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.runs.folder import SCRATCH, RunFolder
+from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
 POINTER = "tensorboard.logdir"  # `tfmagic.logdir.tensorboard_dir` leaves word there
 _START_S = 60.0
 _ANSWER_S = 5.0  # one that runs, on this machine
 _LOOK_S = 0.05
 _PROGRAM = """\
-import ctypes, os, signal, sys, types
-ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-if os.getppid() != int(sys.argv[1]):
-    os._exit(0)
+import sys, types
 sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
-sys.argv = ["tensorboard", *sys.argv[2:]]
+sys.argv = ["tensorboard", *sys.argv[1:]]
 from tensorboard.main import run_main
 run_main()
 """
@@ -96,7 +87,7 @@ class TensorBoardProcess:
 
     def close(self) -> None:
         """End it. Does nothing if it has ended."""
-        _end(self._process)
+        kill_session(self._process)
         self._run.clear_scratch(_scratch_name(os.getpid()))
 
 
@@ -120,41 +111,18 @@ def open_board(logdir: str, port: int | None, host: str, run: RunFolder) -> Tens
     scratch = run.folder / f"{_scratch_name(os.getpid())}{SCRATCH}"
     scratch.mkdir(mode=0o700, exist_ok=True)
     log = run.folder / "tensorboard.log"
-    command = [sys.executable, "-c", _PROGRAM, str(os.getpid())]
     options = ["--logdir", logdir, "--host", host, "--port", str(port or 0), "--reload_interval", "2"]
-    process = _start(command + options, scratch, log)
+    env = {**os.environ, "TMPDIR": str(scratch)}  # its info file: `%tensorboard` shall not find it stale
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        process = start_killed_with_us(_PROGRAM, *options, output=out.fileno(), env=env)
     try:
         found = _wait_for_port(process, scratch, log)
         board = TensorBoardProcess(logdir, host, found, process, run)
         _wait_for_answer(board, log)
     except BaseException:
-        _end(process)
+        kill_session(process)
         raise
     return board
-
-
-def _start(command: list[str], scratch: Path, log: Path) -> subprocess.Popen[bytes]:
-    """A process that is killed when this one ends; what it says goes to the log."""
-    started: queue.SimpleQueue[subprocess.Popen[bytes] | Exception] = queue.SimpleQueue()
-    env = {**os.environ, "TMPDIR": str(scratch)}  # its info file: `%tensorboard` shall not find it stale
-
-    def keep() -> None:
-        try:
-            with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
-                )
-        except Exception as error:
-            started.put(error)
-            return
-        started.put(process)
-        process.wait()
-
-    threading.Thread(target=keep, name="tfmagic-board", daemon=True).start()
-    process = started.get()
-    if isinstance(process, Exception):
-        raise process
-    return process
 
 
 def _scratch_name(pid: int) -> str:
@@ -229,11 +197,3 @@ def _check_life(process: subprocess.Popen[bytes], log: Path, deadline: float) ->
     lines = log.read_text("utf-8", "replace").splitlines()[-5:]
     what = f"did not answer within {_START_S:.0f} s" if code is None else f"ended with exit code {code}"
     raise LaunchError("\n".join([f"TensorBoard {what}:", *lines]))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL its session: it keeps nothing that could be lost."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

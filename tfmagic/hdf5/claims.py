@@ -31,6 +31,7 @@ from tfmagic.errors import ClusterSpecError
 from tfmagic.hdf5.errors import FileInUseError
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.folder import state_dir
+from tfmagic.system import files
 from tfmagic.system.open_files import find_openers, may_write
 
 _FLOCK = "hhqqi4x"  # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid
@@ -134,14 +135,11 @@ def is_free(path: str, alone: bool = True) -> bool:
     try:
         if _has_claim(fd):
             return False
-        fcntl.flock(fd, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return files.try_lock(fd, shared=not alone)
     except OSError:
-        pass  # a file system without locks
+        return True  # a file system without locks
     finally:
         os.close(fd)
-    return True
 
 
 def _has_claim(fd: int) -> bool:

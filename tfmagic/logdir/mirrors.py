@@ -4,7 +4,7 @@
 
 TensorFlow 2.21 knows local paths and gs:// alone ("File system scheme 's3' not implemented"). A file is
 uploaded as a whole. Object stores show it when it is complete; elsewhere it is uploaded beside and renamed.
-Every call ends within `TIMEOUT_S`: it runs on a thread "tfmagic-remote", which nobody waits for after that.
+Every call ends within `TIMEOUT_S`: it runs on a thread "tfmagic-bounded", which nobody waits for after that.
 
 A mirror with `every_s` has a thread "tfmagic-mirror": it reads the folder, uploads, and ends in `close`.
 """
@@ -18,11 +18,12 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tfmagic.logdir import owners
 from tfmagic.logdir.errors import DriverError, LogdirError
 from tfmagic.protocol import task_context
+from tfmagic.system import files, time_limits
 
 TIMEOUT_S = 60.0  # for one file or listing
 _T = TypeVar("_T")
@@ -132,9 +133,8 @@ class Remote:
         """Download a file; half of one is never seen under its name."""
 
         def download() -> None:
-            beside = f"{local}.fetching"
-            self._fs.get_file(self._at(name), beside)
-            os.replace(beside, local)
+            with files.replacing(local, f"{local}.fetching") as beside:
+                self._fs.get_file(self._at(name), beside)
 
         self._ask("be read", download)
 
@@ -143,7 +143,7 @@ class Remote:
 
     def _ask(self, what: str, call: Callable[[], _T]) -> _T:
         try:
-            return _bounded(call)
+            return cast(_T, time_limits.call(call, TIMEOUT_S))
         except ImportError as error:
             raise DriverError(f"{self.url}: {error}. {_install_line(self._scheme)}") from error
         except TimeoutError as error:
@@ -183,27 +183,6 @@ def _install_line(scheme: str) -> str:
     package = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow", "abfs": "adlfs"}
     found = package.get(scheme)
     return f"Install it with:  pip install {found}" if found else "Install the package that it names"
-
-
-def _bounded(call: Callable[[], _T]) -> _T:
-    """What the call returns or raises, or `TimeoutError`."""
-    returned: list[_T] = []
-    raised: list[Exception] = []
-
-    def work() -> None:
-        try:
-            returned.append(call())
-        except Exception as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=work, name="tfmagic-remote", daemon=True)
-    thread.start()
-    thread.join(TIMEOUT_S)
-    if thread.is_alive():
-        raise TimeoutError
-    if raised:
-        raise raised[0]
-    return returned[0]
 
 
 class Mirror:

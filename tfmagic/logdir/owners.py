@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import socket
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.protocol import task_context
+from tfmagic.system import files
 
 NAME = ".tfmagic-writer"
 MIRROR_NAME = ".tfmagic-logdir-writer"  # of `task_logdir`; one run may save checkpoints there, too
@@ -82,12 +82,12 @@ def _lock(key: str, folder: str) -> int:
         except PermissionError:  # another user's, who was killed: the lock can be had by reading, too
             fd, is_ours = _open_to_read(path, folder), False
         _take(fd, folder)
-        if is_ours and _is_file(fd, path):  # the last owner may have removed it between our open and our lock
+        if is_ours and files.is_still_at(fd, path):
             os.ftruncate(fd, 0)
             os.write(fd, json.dumps(describe()).encode())
             return fd
         try:
-            if not is_ours and _is_file(fd, path):
+            if not is_ours and files.is_still_at(fd, path):
                 os.unlink(path)
         except OSError as error:
             raise _not_ours(path, folder, error) from error
@@ -110,18 +110,19 @@ def _not_ours(path: str, folder: str, error: OSError) -> LogdirError:
 
 def _take(fd: int, folder: str) -> None:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(fd, 1000).decode("utf-8", "replace")
-        os.close(fd)
-        raise LogdirError(
-            f"{folder} is being written by {tell(owner)}, and two writers spoil each other's "
-            "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
-        ) from None
+        if files.try_lock(fd):
+            return
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            os.close(fd)
-            raise
+        if error.errno in _NO_LOCKS:
+            return
+        os.close(fd)
+        raise
+    owner = os.read(fd, 1000).decode("utf-8", "replace")
+    os.close(fd)
+    raise LogdirError(
+        f"{folder} is being written by {tell(owner)}, and two writers spoil each other's "
+        "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
+    )
 
 
 _tokens: dict[int, str] = {}
@@ -131,13 +132,6 @@ def claim() -> bytes:
     """This process for a file behind a URL: the same each time, and never that of another one."""
     token = _tokens.setdefault(os.getpid(), uuid.uuid4().hex)  # a fork is another process
     return json.dumps({**describe(), "claim": token}).encode()
-
-
-def _is_file(fd: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def describe() -> dict[str, object]:

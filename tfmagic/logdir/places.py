@@ -28,6 +28,7 @@ from tfmagic.logdir.errors import LogdirError
 from tfmagic.logdir.mirrors import Mirror, is_remote, refuse_private
 from tfmagic.protocol import task_context
 from tfmagic.protocol.task_context import TaskContext
+from tfmagic.system import files
 
 POINTER = "tensorboard.logdir"  # in a run folder: the last base that a task of it gave to `tensorboard_dir`
 _MIRROR_S = 10.0
@@ -228,12 +229,8 @@ def _note_base(base: str) -> None:
     mine = task_context.scratch_dir()
     if mine is None:
         return
-    pointer = os.path.join(os.path.dirname(mine), POINTER)
-    beside = f"{pointer}.{os.getpid()}"
     with contextlib.suppress(OSError):
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(base)
-        os.replace(beside, pointer)
+        files.replace_text(os.path.join(os.path.dirname(mine), POINTER), base, 0o600)
 
 
 def say(message: str) -> None:

@@ -19,6 +19,7 @@ from typing import Protocol
 from tfmagic.logdir import owners
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.logdir.mirrors import Remote
+from tfmagic.system import files
 
 PREFIX = "ckpt"
 NO_INDEX = "has no index: it is being saved, or that was cut short"
@@ -86,14 +87,9 @@ class LocalStore:
 
     def write(self, name: str, text: str) -> None:
         path = os.path.join(self.folder, name)
-        beside = f"{path}.{os.getpid()}"
         try:
-            with open(beside, "w") as file:
-                file.write(text)
-            os.replace(beside, path)
+            files.replace_text(path, text)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)
             raise LogdirError(f"{path} cannot be written: {error.strerror}") from error
 
     def read(self, name: str) -> str | None:

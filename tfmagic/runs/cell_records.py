@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
 from tfmagic.runs.folder import RunFolder
+from tfmagic.system import files
 
 _SOURCE_CHARACTERS = 100_000
 
@@ -138,11 +138,7 @@ def _decode(content: dict[str, Any]) -> CellRecord:
 
 def _append(path: Path, text: str) -> None:
     with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, text.encode("utf-8", "replace"))
-        finally:
-            os.close(fd)
+        files.append(path, text)
 
 
 def _lines(path: Path) -> list[str]:

@@ -26,6 +26,7 @@ import platformdirs
 
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
+from tfmagic.system import files
 from tfmagic.system.process_identity import from_json, identify
 
 SCRATCH = ".scratch"
@@ -107,8 +108,7 @@ class RunFolder:
 
     def open_log(self, task: TaskId) -> int:
         """A descriptor that appends to the task's log."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return os.open(self.log_path(task), flags, 0o600)
+        return files.open_to_append(self.log_path(task))
 
 
 def write_last_words(stacks_path: str, why: str) -> None:
@@ -117,9 +117,7 @@ def write_last_words(stacks_path: str, why: str) -> None:
     By the path: the cell may have closed every descriptor that there was.
     """
     with contextlib.suppress(OSError):  # the disk is full
-        fd = os.open(stacks_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.write(fd, f"\n{_LAST_WORDS}{' '.join(why.split())}\n".encode("utf-8", "backslashreplace"))
-        os.close(fd)
+        files.append(stacks_path, f"\n{_LAST_WORDS}{' '.join(why.split())}\n")
 
 
 def attempt_mark(attempt: int) -> str:

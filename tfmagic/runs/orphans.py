@@ -13,18 +13,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from tfmagic.runs.folder import RunFolder, kernel_lives
+from tfmagic.system import files
 from tfmagic.system.process_identity import (
-    CLEAR_UP_S,
     Identity,
     Stat,
-    clears_up,
     from_json,
+    kill_all,
     read_stat,
     this_boot,
 )
@@ -60,12 +61,7 @@ def note_process(run: RunFolder, role: str, process: Identity, mark: str) -> Non
     """Note a process of a run. A full disk costs the note, not the run."""
     line = json.dumps({"role": role, **process.as_json(), "mark": mark}) + "\n"
     with contextlib.suppress(OSError):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(run.folder / _FILE, flags, 0o600)
-        try:
-            os.write(fd, line.encode())
-        finally:
-            os.close(fd)
+        files.append(run.folder / _FILE, line)
 
 
 def lineage(pid: int) -> tuple[Identity, ...]:
@@ -90,12 +86,12 @@ def reap(base: Path) -> list[Leftover]:
 def _reap_run(run: RunFolder) -> list[Leftover]:
     seen: dict[Identity, Leftover] = {}
 
-    def look() -> Iterable[Identity]:
+    def look() -> list[Identity] | None:
         seen.update({left.process: left for left in _living(run)})
-        return [process for process in seen if process.alive]
+        return [process for process in seen if process.alive] or None
 
-    killed = _end(look)
-    if not look():  # not to be looked at again
+    killed = kill_all(look, _END_S)
+    if look() is None:  # not to be looked at again
         run.clear_scratch()
         with contextlib.suppress(OSError):
             (run.folder / _FILE).unlink()
@@ -104,20 +100,12 @@ def _reap_run(run: RunFolder) -> list[Leftover]:
 
 def end_marked(mark: str) -> None:
     """SIGKILL whatever inherited this mark, until there is none. For when nobody else is left to do it."""
-    _end(
-        lambda: [_identity(s) for s in _our_processes() if s.pid != os.getpid() and _has_mark(s.pid, {mark})]
-    )
 
+    def look() -> list[Identity] | None:
+        found = [s for s in _our_processes() if s.pid != os.getpid() and _has_mark(s.pid, {mark})]
+        return [_identity(stat) for stat in found] or None
 
-def _end(look: Callable[[], Iterable[Identity]]) -> set[Identity]:
-    """SIGKILL what `look` finds until it finds nothing, or the time is over; what was killed."""
-    began = time.monotonic()
-    killed: set[Identity] = set()
-    while (found := look()) and time.monotonic() - began < _END_S:
-        early = time.monotonic() - began < CLEAR_UP_S
-        killed |= {p for p in found if not (early and clears_up(p.pid)) and p.kill()}
-        time.sleep(0.005)
-    return killed
+    kill_all(look, _END_S)
 
 
 def _abandoned(base: Path) -> list[RunFolder]:
@@ -145,7 +133,7 @@ def _living(run: RunFolder) -> list[Leftover]:
     found |= {s.pid for s in stats.values() if s.session in roles or s.group in roles}
     while more := {s.pid for s in stats.values() if s.parent in found} - found:
         found |= more
-    found -= _ourselves(stats)
+    found -= {0, 1, os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     return [Leftover(str(run), roles.get(pid, ""), _identity(stats[pid])) for pid in sorted(found)]
 
 
@@ -179,13 +167,3 @@ def _has_mark(pid: int, marks: set[str]) -> bool:
 
 def _identity(stat: Stat) -> Identity:
     return Identity(stat.pid, stat.start, this_boot())
-
-
-def _ourselves(stats: dict[int, Stat]) -> set[int]:
-    """This process and those that it came from."""
-    found = {0, 1}
-    pid = os.getpid()
-    while pid not in found:
-        found.add(pid)
-        pid = stats[pid].parent if pid in stats else 0
-    return found

@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfmagic.protocol.payload import Packed
-from tfmagic.serialization import frame_variables, pickling, time_limits
+from tfmagic.serialization import frame_variables, pickling
+from tfmagic.system import time_limits
 
 MAX_SHOWN = 100_000  # characters of a message that the notebook shows: half of what a saved cell may have
 _MAX_OBJECT_BYTES = 1 << 24  # a pickled exception: what is larger is data, and stays on its task

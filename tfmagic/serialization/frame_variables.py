@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from tfmagic.serialization import time_limits
+from tfmagic.system import time_limits
 
 _SCALARS = (int, float, complex, bool, str, bytes, type(None))
 _CONTAINERS = (list, tuple, set, frozenset, dict)

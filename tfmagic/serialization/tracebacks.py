@@ -27,9 +27,10 @@ import tblib
 
 from tfmagic.errors import remote_error
 from tfmagic.protocol.payload import Packed, PackedError
-from tfmagic.serialization import exceptions, frame_variables, pickling, time_limits
+from tfmagic.serialization import exceptions, frame_variables, pickling
 from tfmagic.serialization.exceptions import MAX_SHOWN, Linkable, clip, of_python, put
 from tfmagic.serialization.frame_variables import FrameCopy
+from tfmagic.system import time_limits
 from tfmagic.system.own_code import OUR_FOLDER
 
 _LOOP = os.path.join("asyncio", "base_events.py")

@@ -1,4 +1,4 @@
-"""What tfmagic asks the operating system: processes and who they are, memory, open files, its own folder.
+"""What tfmagic asks the operating system: processes, memory, files, time limits, its own folder.
 
-Knows nothing of clusters, and imports nothing else of tfmagic's.
+Every package can call it. It knows nothing of clusters, and imports no other package of tfmagic.
 """

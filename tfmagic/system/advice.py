@@ -1,10 +1,10 @@
-"""The next step in the words of the place where the user is.
+"""Translate the next step that a message names into a call that works where the user is.
 
-Messages name it as a magic line, as a notebook takes it. In Python (a script, a test, a plain shell) the same
-step is a call of the cluster: `here` puts that in its place. Under pytest the cluster is the fixture
-`tfcluster`. `tfmagic.frontends.cli` has the words of a command line.
+Messages name the step as a magic line, for a notebook. In Python (a script, a test, a plain shell) the same
+step is a method of the cluster: `here` replaces the one by the other. Under pytest the cluster is the fixture
+`tfcluster`. `tfmagic.frontends.cli` translates messages for a command line.
 
-Used wherever a message leaves tfmagic: in the text of our errors, in notes, and in what is printed.
+Every message that leaves tfmagic passes `here`: the text of errors, notes, and what is printed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ _PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"%pip install", "pip install"),
 )
 
-
-_spoken_for: bool | None = None
+_in_notebook: bool | None = None
 
 
 def here(text: str) -> str:
-    """Return a message with its next steps in the words of this process."""
+    """Return a message whose next steps work in this process."""
     if ("%" not in text and " --" not in text) or is_notebook():
         return text
     for pattern, words in _PATTERNS:
@@ -53,14 +52,14 @@ def _quoted(tasks: str) -> str:
 
 
 def speak_for(in_notebook: bool) -> None:
-    """Take the words of another process: in a task, those of the process that has the cluster."""
-    global _spoken_for
-    _spoken_for = in_notebook
+    """Translate as for another process: a task translates for the process that has the cluster."""
+    global _in_notebook
+    _in_notebook = in_notebook
 
 
 def is_notebook() -> bool:
-    """Whether magic lines work here: there is an IPython shell, asked without importing IPython."""
-    if _spoken_for is not None:
-        return _spoken_for
+    """Check whether magic lines work here: IPython is imported and has a shell."""
+    if _in_notebook is not None:
+        return _in_notebook
     module = sys.modules.get("IPython.core.getipython")
     return module is not None and module.get_ipython() is not None

@@ -1,9 +1,9 @@
-"""How much memory there is and is free, and whether the kernel has killed somebody for want of it.
+"""Memory of the machine or container: its limit, what is free, and how often Linux has killed for lack of it.
 
 Linux counts its out-of-memory kills for the machine (``/proc/vmstat``, oom_kill) and for each control
 group (``memory.events`` in version 2, ``memory.oom_control`` in version 1; see the kernel's admin-guide,
-cgroup-v2.rst and cgroup-v1/memory.rst). A count that has grown, and a process that ended by SIGKILL,
-belong together.
+cgroup-v2.rst and cgroup-v1/memory.rst). When a count has grown and a process has ended by SIGKILL at the
+same time, the process was killed for lack of memory.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_LOW_SHARE, _LOW_BYTES = 0.05, 1 << 30  # below both, the system begins to look for somebody to kill
+_LOW_SHARE, _LOW_BYTES = 0.05, 1 << 30  # below both, Linux soon kills a process
 
 
 def limit_bytes(cgroups: Path = _CGROUPS) -> int:
-    """The memory that this process and its tasks may use together: the machine's, or its container's."""
+    """Return the memory that this process and its tasks can use together: of the machine or container."""
     found = [psutil.virtual_memory().total]
     for folder in cgroup_folders(cgroups):
         found += _numbers(folder, "memory.max", "memory.limit_in_bytes")
@@ -26,10 +26,10 @@ def limit_bytes(cgroups: Path = _CGROUPS) -> int:
 
 
 def free_bytes(cgroups: Path = _CGROUPS) -> int:
-    """The memory that may still be taken: what the machine has left, or its container allows.
+    """Return the memory that is left: on the machine, or under its container's limit.
 
-    A control group counts the files that it has read, too; those that are not in use make room by
-    themselves ("inactive_file" of ``memory.stat``) and are taken as free.
+    A control group also counts the files that it has read. Linux drops those that are not in use when memory
+    is needed ("inactive_file" of ``memory.stat``), so they count as free.
     """
     found = [psutil.virtual_memory().available]
     for folder in cgroup_folders(cgroups):
@@ -41,10 +41,10 @@ def free_bytes(cgroups: Path = _CGROUPS) -> int:
 
 
 def shortage(uses: Mapping[str, int | None], cgroups: Path = _CGROUPS) -> str:
-    """A warning before the memory is used up, with who has most of it; "" while there is enough.
+    """Return a warning that names the task with the most memory; "" while there is enough.
 
     Args:
-        uses: What each task uses, in bytes, by name.
+        uses: The memory of each task, in bytes, by name.
     """
     free, limit = free_bytes(cgroups), limit_bytes(cgroups)
     if free > min(_LOW_SHARE * limit, _LOW_BYTES):
@@ -56,7 +56,7 @@ def shortage(uses: Mapping[str, int | None], cgroups: Path = _CGROUPS) -> str:
 
 
 def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat")) -> int:
-    """How many processes the kernel has killed for want of memory; only its growth means something."""
+    """Return how many processes Linux has killed for lack of memory; only a growth of this count matters."""
     texts = [_read(vmstat)]
     for folder in cgroup_folders(cgroups):
         texts += [_read(folder / "memory.events"), _read(folder / "memory.oom_control")]
@@ -65,7 +65,7 @@ def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat"
 
 
 def cgroup_folders(cgroups: Path = _CGROUPS, controller: str = "memory") -> Iterator[Path]:
-    """The folders of this process' control groups, and those that contain them, the outermost last."""
+    """Yield the folders of this process' control groups and of the groups around them, the outermost last."""
     seen = set()
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -85,7 +85,7 @@ def _unused_files(folder: Path) -> int:
 
 
 def _numbers(folder: Path, *names: str) -> list[int]:
-    """What those files hold that are there and hold a number."""
+    """Return the numbers in those of the files that exist and hold one."""
     return [int(text) for name in names if (text := _read(folder / name).strip()).isdigit()]
 
 
@@ -97,7 +97,7 @@ def _read(path: Path) -> str:
 
 
 def format_bytes(size: float) -> str:
-    """A size for people: ``64 MiB``."""
+    """Return a size for people: ``64 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
             break

@@ -1,6 +1,6 @@
-"""Which processes have a file open, and how. Reads /proc of Linux, of the processes that we may see.
+"""Find the processes that have a file open, for reading or for writing, in /proc.
 
-Processes of other users, and of other machines that share the disk, are not seen.
+Processes of other users, and of other machines that share the disk, are not found.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 
 def find_openers(path: str | os.PathLike[str]) -> dict[int, list[int]]:
-    """The flags of open(2) of each descriptor on this file, by pid; our own process too."""
+    """Return the flags of open(2) of each descriptor on this file, by pid, this process included."""
     try:
         wanted = os.stat(path)
     except OSError:
@@ -20,13 +20,13 @@ def find_openers(path: str | os.PathLike[str]) -> dict[int, list[int]]:
 
 
 def may_write(flags: list[int]) -> bool:
-    """Whether one of these descriptors is for writing."""
+    """Check whether one of these descriptors is for writing."""
     return any(flag & os.O_ACCMODE != os.O_RDONLY for flag in flags)
 
 
 def _open_flags(pid: int, wanted: os.stat_result) -> list[int]:
     flags = []
-    with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+    with contextlib.suppress(OSError):  # it has ended, or belongs to another user
         for fd in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError, StopIteration, ValueError):
                 if os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), wanted):
@@ -37,5 +37,5 @@ def _open_flags(pid: int, wanted: os.stat_result) -> list[int]:
 
 
 def find_writers(path: str | os.PathLike[str]) -> list[int]:
-    """The pids of the processes that have this file open for writing, in order."""
+    """Return the pids of the processes that have this file open for writing, in order."""
     return [pid for pid, flags in find_openers(path).items() if may_write(flags)]

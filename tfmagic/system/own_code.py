@@ -1,4 +1,4 @@
-"""Where tfmagic's own code is: whoever shows frames of the user's leaves those of this folder out."""
+"""The folder of tfmagic's own code: its frames are left out wherever frames of the user's code are shown."""
 
 from __future__ import annotations
 

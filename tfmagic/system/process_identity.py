@@ -1,7 +1,8 @@
-"""Which process a pid meant: a pid alone is given to another process one day.
+"""Identify a process and kill exactly that process: Linux gives its pid to another process later.
 
-Three facts name a process of this machine for ever: its pid, the clock tick in which it started (field 22
-of proc(5)'s stat) and the boot, with the pid namespace, in which both count.
+Three facts identify a process of this machine for ever: its pid, the clock tick in which it started (field
+22 of proc(5)'s stat), and the boot with the pid namespace in which both count. psutil's start time would not
+do: it is in seconds since 1970, and moves when the clock is set.
 """
 
 from __future__ import annotations
@@ -9,27 +10,28 @@ from __future__ import annotations
 import functools
 import os
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-CLEAR_UP_S = 0.5  # for a resource tracker, of a few milliseconds' work, on a busy machine
+CLEAR_UP_S = 0.5  # for a resource tracker, which needs a few milliseconds, on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What proc(5) says of a process; `state` is its letter, `start` in clock ticks since the boot."""
+    """The fields of a process in proc(5)'s stat that are used here."""
 
     pid: int
-    state: str
+    state: str  # a letter
     parent: int
     group: int
     session: int
-    start: int
+    start: int  # clock ticks since the boot
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process, and no other one that has had its pid or will."""
+    """One process, and no other one that had its pid before or gets it later."""
 
     pid: int
     start: int
@@ -37,18 +39,18 @@ class Identity:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs on this machine; one that only waits to be reaped has ended."""
+        """Check whether it runs on this machine; a process that only waits to be reaped has ended."""
         stat = read_stat(self.pid) if self.boot == this_boot() else None
         return stat is not None and stat.start == self.start and stat.state not in "ZX"
 
     def kill(self) -> bool:
-        """SIGKILL it, and nobody else; whether there was something to kill."""
+        """SIGKILL this process and no other; return whether it was alive."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except OSError:
             return False
         try:
-            if not self.alive:  # asked after the pidfd was opened: that is this very process, or none
+            if not self.alive:  # checked after the pidfd was opened, which is then this very process
                 return False
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -62,21 +64,21 @@ class Identity:
 
 
 def identify(pid: int) -> Identity | None:
-    """The process that has this pid now; None where there is none."""
+    """Return the process that has this pid now; None where there is none."""
     stat = read_stat(pid)
     return None if stat is None else Identity(pid, stat.start, this_boot())
 
 
 def from_json(content: Mapping[str, object]) -> Identity:
-    """Raises KeyError, TypeError or ValueError where it does not say."""
+    """Read what `as_json` gives. Raises KeyError, TypeError or ValueError for other content."""
     return Identity(int(str(content["pid"])), int(str(content["start"])), str(content["boot"]))
 
 
 def read_stat(pid: int) -> Stat | None:
-    """None where there is no such process."""
+    """Read proc(5)'s stat of a process; None where there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()  # the name before may hold anything
+            fields = file.read().rpartition(b") ")[2].split()  # the name before it can hold any character
     except OSError:
         return None
     if len(fields) < 20:
@@ -86,10 +88,11 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def clears_up(pid: int) -> bool:
-    """Whether this is a resource tracker of Python's multiprocessing.
+    """Check whether this is a resource tracker of Python's multiprocessing.
 
     It removes the shared memory that its processes have made by name as soon as the last of them has ended,
-    and then ends by itself; so it is ended last, and given a moment. That is the only use of a name here.
+    and then ends by itself. So it is killed last, and only after a moment. No other process is recognized by
+    a name here.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -98,9 +101,25 @@ def clears_up(pid: int) -> bool:
         return False
 
 
+def kill_all(find: Callable[[], Iterable[Identity] | None], within_s: float) -> set[Identity]:
+    """SIGKILL what `find` finds, again and again until it returns None or the time is over.
+
+    A resource tracker is killed only when it has not ended by itself within `CLEAR_UP_S`.
+
+    Returns:
+        The processes that were killed.
+    """
+    began = time.monotonic()
+    killed: set[Identity] = set()
+    while (found := find()) is not None and (past_s := time.monotonic() - began) < within_s:
+        killed |= {p for p in found if not (past_s < CLEAR_UP_S and clears_up(p.pid)) and p.kill()}
+        time.sleep(0.002)
+    return killed
+
+
 @functools.cache
 def this_boot() -> str:
-    """This boot of this machine, and the pid namespace: a container has pids of its own."""
+    """Return an id of this boot of the machine and of the pid namespace: a container has pids of its own."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"

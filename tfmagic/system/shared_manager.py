@@ -1,8 +1,6 @@
-"""One `multiprocessing` manager for this process, in a server process of its own.
+"""One `multiprocessing` manager for this process, in a server process of its own (`helper_process` says why).
 
-`multiprocessing.Manager()` forks this process, with all its threads, or imports its ``__main__`` anew,
-which starts an unguarded script a second time. This one is a fresh interpreter that knows nothing of either.
-It ends when its standard input does: with us.
+The server ends when its standard input does, and so with this process.
 """
 
 from __future__ import annotations
@@ -10,9 +8,10 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import subprocess
-import sys
 import threading
 from multiprocessing.managers import SyncManager
+
+from tfmagic.system.helper_process import start_interpreter
 
 _SERVE = (
     "import os, sys, threading\n"
@@ -30,11 +29,11 @@ _SERVE = (
 
 _lock = threading.Lock()
 _manager: SyncManager | None = None
-_server: subprocess.Popen[str] | None = None
+_server: subprocess.Popen[bytes] | None = None
 
 
 def shared_manager() -> SyncManager:
-    """The manager, made by the first call; again where its server has been killed."""
+    """Return the manager; start one at the first call, and again after its server was killed."""
     global _manager, _server
     with _lock:
         if _manager is None or _server is None or _server.poll() is not None:
@@ -43,7 +42,7 @@ def shared_manager() -> SyncManager:
 
 
 def end_shared_manager() -> None:
-    """End the manager, if there is one. What waits for an object of it gets an error, in any process."""
+    """End the manager, if any. Code that waits for one of its objects gets an error, in any process."""
     global _manager, _server
     with _lock:
         server, _manager, _server = _server, None, None
@@ -51,24 +50,21 @@ def end_shared_manager() -> None:
         _end(server)
 
 
-def _make_manager() -> tuple[SyncManager, subprocess.Popen[str]]:
+def _make_manager() -> tuple[SyncManager, subprocess.Popen[bytes]]:
     key = bytes(multiprocessing.current_process().authkey)
-    server = subprocess.Popen(
-        [sys.executable, "-c", _SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    server = start_interpreter(_SERVE, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdin is not None and server.stdout is not None
-    server.stdin.write(key.hex() + "\n")
+    server.stdin.write(key.hex().encode() + b"\n")
     server.stdin.flush()
-    address = server.stdout.readline().strip()
+    address = server.stdout.readline().decode().strip()
     manager = SyncManager(address=address, authkey=key)
     manager.connect()
     atexit.register(_end, server)
     return manager, server
 
 
-def _end(server: subprocess.Popen[str]) -> None:
-    """Reap the server at exit, where it would end by itself. Harmless when it is done."""
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server and reap it; do nothing if that is done."""
     assert server.stdout is not None
     if not server.stdout.closed:
         with server:

@@ -1,11 +1,11 @@
-"""Replacing a C function that loaded libraries import, for these libraries alone.
+"""Replace a C function that loaded libraries import, for these libraries alone.
 
 A shared library calls a function of another one through a slot of its own (its global offset table),
-which the loader filled in. Writing another address there redirects the calls of this library and of
-nobody else. The tables are found through the loader (dl_iterate_phdr(3)) and read as elf(5) lays them
-out; no compiler and no privilege is needed. For 64-bit Linux on x86 and ARM; elsewhere nothing is found.
+which the loader has filled in. Writing another address there redirects the calls of this library only. The
+tables are found through the loader (dl_iterate_phdr(3)) and read as elf(5) describes them; no compiler and
+no privilege is needed. On other machines than 64-bit Linux on x86 and ARM nothing is replaced.
 
-The replacement is a ctypes callback, which takes the interpreter's lock: it is for functions that are
+The replacement is a ctypes callback, which takes the interpreter's lock. So it suits functions that are
 called on the thread of a Python call, as `listen` is (measured for every server of TensorFlow 2.21).
 """
 
@@ -62,19 +62,19 @@ _EachObject = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LoadedObject), ctyp
 
 @dataclass(frozen=True, slots=True)
 class _Library:
-    """A loaded library: where it lies, and the table of its tables."""
+    """A loaded library: its address, and its dynamic section, which lists its tables by tag."""
 
     base: int
     tables: dict[int, int]
 
     def address(self, tag: int) -> int:
-        """Of a table; some loaders leave the offset there, most have made an address of it."""
+        """Return the address of a table; some loaders leave an offset in the section, most an address."""
         value = self.tables[tag]
         return value if value >= self.base else self.base + value
 
 
 def interpose(folder: str, function: str, replacement: Any) -> int:
-    """Send the calls of `function` by libraries below `folder` to `replacement`; how many slots that were.
+    """Redirect the calls of `function` by libraries below `folder`; return the number of slots written.
 
     Args:
         folder: Part of the libraries' paths.
@@ -110,7 +110,7 @@ def _libraries(folder: str) -> list[_Library]:
 
 
 def _slots(library: _Library, function: bytes, kinds: tuple[int, int]) -> list[int]:
-    """The addresses of the library's slots for this function."""
+    """Return the addresses of the library's slots for this function."""
     number = _imported_number(library, function)
     if number is None:
         return []
@@ -131,7 +131,7 @@ def _slots(library: _Library, function: bytes, kinds: tuple[int, int]) -> list[i
 
 
 def _imported_number(library: _Library, function: bytes) -> int | None:
-    """The symbol's number where the library imports it. What is imported stands before what is hashed."""
+    """Return the number of an imported symbol, or None. Imported symbols stand before the hashed ones."""
     if _GNU_HASH not in library.tables:
         return None
     count = ctypes.c_uint32.from_address(library.address(_GNU_HASH) + 4).value
@@ -144,7 +144,7 @@ def _imported_number(library: _Library, function: bytes) -> int | None:
 
 
 def _array(address: int, count: int, fields: list[tuple[str, str]]) -> Any:
-    """Memory of this process as a numpy array of records."""
+    """Return memory of this process as a numpy array of records, [count]."""
     import numpy as np
 
     kind = np.dtype(fields)
@@ -152,14 +152,12 @@ def _array(address: int, count: int, fields: list[tuple[str, str]]) -> Any:
 
 
 def _write(slot: int, address: int) -> None:
-    """Write a slot; most loaders have made its page read-only, and so it is again afterwards."""
+    """Write a slot. Most loaders have made its page read-only, which it is again afterwards."""
     page = slot - slot % mmap.PAGESIZE
     before = _protection(page)
-    if before & mmap.PROT_WRITE == 0:
-        _protect(page, before | mmap.PROT_WRITE)
+    _protect(page, before | mmap.PROT_WRITE)
     ctypes.c_uint64.from_address(slot).value = address
-    if before & mmap.PROT_WRITE == 0:
-        _protect(page, before)
+    _protect(page, before)
 
 
 def _protect(page: int, protection: int) -> None:
@@ -168,7 +166,7 @@ def _protect(page: int, protection: int) -> None:
 
 
 def _protection(page: int) -> int:
-    """How the page is mapped now, from proc(5)."""
+    """Return how the page is mapped now, from proc(5)."""
     flags = (("r", mmap.PROT_READ), ("w", mmap.PROT_WRITE), ("x", mmap.PROT_EXEC))
     with open("/proc/self/maps") as maps:
         for line in maps:

@@ -1,8 +1,8 @@
-"""How much of the machine processes use, sampled cheaply: what that costs is bounded however many there are.
+"""Sample the CPU time and the memory of processes, at a bounded cost for any number of processes.
 
-Called by the supervisor, now and then, on its own thread. Reading a process' CPU time is one small file; its
-unique memory (what would be free if it ended) makes the system walk its pages, some 10 ms for a process
-with TensorFlow in it. So processes are weighed in turn, as far as a share of one core allows.
+Called by the supervisor every now and then, on its own thread. To read a process' CPU time is to read one
+small file. For its unique memory (which would be free if it ended) Linux walks its pages: some 10 ms for a
+process with TensorFlow. So the memory is read of a few processes at a time, within a share of one core.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import psutil
 
 K = TypeVar("K", bound=Hashable)
 
-_SHARE = 0.007  # of one core, for all looks together
+_SHARE = 0.007  # of one core, for all samples together
 _WEIGHED_AT_ONCE = 2
 _CLOSELY_AT_ONCE = 8
 _CLOSELY_PROCESSES = 200
@@ -32,14 +32,15 @@ class Usage:
     """What a process uses.
 
     Attributes:
-        cpu_percent: Of one core, since the look before; None in the first.
-        cpu_s: Since its start; a fork's own time only.
-        memory_bytes: Unique to the process; it, and the next three, are None until it has been weighed.
-        shared_bytes: What others use too.
-        threads, open_files: How many.
+        cpu_percent: Of one core, since the previous sample; None in the first.
+        cpu_s: Since its start; of a fork its own time only.
+        memory_bytes: Unique to the process. This and the next three are None until `weigh_process`.
+        shared_bytes: Memory that other processes use too.
+        threads: How many.
+        open_files: How many.
         paused: Whether it is stopped (SIGSTOP, or a debugger).
         wanted_s: The time for which its threads, and those of its descendants, computed or waited for a
-            core (proc(5), schedstat); None unless it was asked for.
+            core (proc(5), schedstat); None unless requested.
     """
 
     cpu_percent: float | None = None
@@ -53,21 +54,21 @@ class Usage:
 
 
 class Sampler(Generic[K]):
-    """Remembers what it needs between looks. `usage` has the last look at each process."""
+    """Keeps what the next sample needs. `usage` has the last sample of each process."""
 
     def __init__(self) -> None:
         self.usage: dict[K, Usage] = {}
         self._processes: dict[K, psutil.Process] = {}
         self._cpu: dict[K, tuple[float, float]] = {}
-        self._looked_at = self._weighed = 0  # how many, in their turn
+        self._looked_at = self._weighed = 0  # counts, from which the next turn follows
         self._started = time.monotonic()
         self._spent_s = 0.0
 
     def sample(self, pids: Mapping[K, int], closely: Collection[K] = ()) -> dict[K, Usage]:
-        """Look at the processes: at all of them, or at as many as are looked at in one turn.
+        """Sample the processes: all of them, or as many as fit into one turn.
 
         Args:
-            closely: Those whose `wanted_s` is asked for: some milliseconds each.
+            closely: Those of which `wanted_s` is read too: some milliseconds each.
         """
         began = time.thread_time()
         alive = {key: pid for key, pid in pids.items() if pid}
@@ -102,13 +103,13 @@ class Sampler(Generic[K]):
             with process.oneshot():
                 times = process.cpu_times()
                 paused = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-            # of its children, what those used that have ended
+            # includes what its children used that have ended
             cpu_s = times.user + times.system + times.children_user + times.children_system
             percent = self._cpu_percent(key, cpu_s, before)
             seen = replace(before, cpu_percent=percent, cpu_s=cpu_s, paused=paused, wanted_s=None)
             return weigh_process(process, seen) if weigh else seen
         except (psutil.Error, OSError):  # or no file can be opened
-            return Usage()  # it ended while we looked: its end is told by others
+            return Usage()  # it ended meanwhile: the backend reports that
 
     def _cpu_percent(self, key: K, cpu_s: float, before: Usage) -> float | None:
         now = time.monotonic()
@@ -124,11 +125,11 @@ def _in_turn(keys: list[K], start: int, count: int) -> list[K]:
 
 
 def wanted_seconds(pid: int) -> float:
-    """The time for which the threads of a process and of its descendants computed or waited for a core."""
+    """Return the seconds for which threads of a process and its descendants computed or waited for a core."""
     total_ns, pids = 0, [pid]
     while pids and len(pids) < _CLOSELY_PROCESSES:
         folder = f"/proc/{pids.pop()}/task"
-        with contextlib.suppress(OSError, ValueError):  # one ends while we look
+        with contextlib.suppress(OSError, ValueError):  # one ends meanwhile
             for thread in os.listdir(folder):
                 with open(f"{folder}/{thread}/schedstat") as file:
                     computed, waited, _ = file.read().split()
@@ -139,7 +140,7 @@ def wanted_seconds(pid: int) -> float:
 
 
 def weigh_process(process: psutil.Process, seen: Usage) -> Usage:
-    """`seen` with what is dear to find out. Raises `psutil.Error` where the process has ended."""
+    """Return `seen` with what is expensive to read. Raises `psutil.Error` where the process has ended."""
     memory = process.memory_full_info()
     return replace(
         seen,

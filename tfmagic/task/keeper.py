@@ -15,11 +15,10 @@ import os
 import resource
 import select
 import signal
-import time
 from typing import NoReturn
 
 from tfmagic.system import processes
-from tfmagic.system.process_identity import CLEAR_UP_S, clears_up
+from tfmagic.system.process_identity import Identity, identify, kill_all
 
 _CLEANUP_S = 10.0  # for what the system takes its time to end: a process in a driver, on a lost disk
 
@@ -62,21 +61,17 @@ def _watch(kernel: int, launcher: int) -> NoReturn:
 
 
 def end_descendants(watched: int = 0) -> int:
-    """SIGKILL everything below this process until nothing is there; the wait status of `watched`."""
+    """SIGKILL everything below this process until nothing is left; return the wait status of `watched`."""
     status = 0
-    began = time.monotonic()
-    while time.monotonic() - began < _CLEANUP_S:
-        early = time.monotonic() - began < CLEAR_UP_S
-        for pid in processes.descendants():
-            if not (early and clears_up(pid)):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+
+    def reap_and_find() -> list[Identity] | None:
+        nonlocal status
         try:
-            ended = os.waitpid(-1, os.WNOHANG)
-            while ended[0]:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 status = ended[1] if ended[0] == watched else status
-                ended = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            break
-        time.sleep(0.002)
+            return None
+        return [process for pid in processes.descendants() if (process := identify(pid)) is not None]
+
+    kill_all(reap_and_find, _CLEANUP_S)
     return status

@@ -147,7 +147,7 @@ class Launcher:
         while True:
             for fd, _ in self.poll.poll():
                 if fd == self.keeper_fd or self.asked_to_end or not self._serve_one(fd):
-                    self._end_everything()
+                    end_descendants()
                     return
 
     def _on_terminate(self, number: int, frame: object) -> None:
@@ -246,9 +246,6 @@ class Launcher:
             _kill(child.pid)  # and its group when it is reaped
         if not self.sessions:
             self._kill_orphans()
-
-    def _end_everything(self) -> None:
-        end_descendants()
 
     def _kill_group(self, pid: int) -> None:
         """End the group of a task that has ended: at once, unless its resource tracker is at work there."""

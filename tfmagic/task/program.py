@@ -48,7 +48,7 @@ from tfmagic.protocol.events import Displayed, TaskReady, WriterWanted
 from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import GAVE_UP, SCRATCH, attempt_mark, write_last_words
 from tfmagic.serialization import main_script, pickling
-from tfmagic.system import advice
+from tfmagic.system import advice, files
 from tfmagic.task import debugger, exits, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
 from tfmagic.task.cell_position import Lookout
@@ -109,7 +109,7 @@ def _prepare_process(boot: TaskBoot) -> None:
     sys.argv = [""]
     os.chdir(boot.cwd)
     streams.attach_streams()
-    stacks = os.open(boot.stacks_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    stacks = files.open_to_append(boot.stacks_path)
     os.write(stacks, f"{attempt_mark(boot.attempt)}\n".encode())
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from pathlib import Path
 
+from tfmagic.system import files
 from tfmagic.tfrecord.errors import ShardError, ShardExists, ShardWriteError
 
 WRITING = ".writing"
@@ -114,8 +114,9 @@ class PendingFile:
             while True:
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 self.fd = os.open(self.beside, flags, 0o666)
-                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_ours():
+                if not files.try_lock(self.fd):
+                    raise BlockingIOError
+                if files.is_still_at(self.fd, self.beside):
                     break
                 self._close()  # its writer has placed or discarded it between our two calls
             os.ftruncate(self.fd, 0)
@@ -128,12 +129,6 @@ class PendingFile:
         except OSError as error:
             self._close()
             raise write_error(error, self.path) from error
-
-    def _is_ours(self) -> bool:
-        try:
-            return os.path.samestat(os.fstat(self.fd), os.stat(self.beside))
-        except FileNotFoundError:
-            return False
 
     def _check_free(self) -> None:
         if self.path.is_dir():

@@ -25,6 +25,7 @@ from typing import Self
 
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.module_origins import import_path
+from tfmagic.system.helper_process import start_interpreter
 from tfmagic.system.own_code import OUR_FOLDER
 from tfmagic.tfrecord import blocks, scanning
 from tfmagic.tfrecord.scanning import Loss, Scan
@@ -202,12 +203,8 @@ class _Asker(threading.Thread):
 
 def _start() -> subprocess.Popen[bytes]:
     package = os.path.dirname(os.path.dirname(OUR_FOLDER))
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _SERVE, json.dumps([package, *import_path()])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+    path = json.dumps([package, *import_path()])
+    return start_interpreter(_SERVE, path, flags=["-P"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def _wait_for_start(process: subprocess.Popen[bytes]) -> None:

@@ -18,7 +18,6 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -39,6 +38,7 @@ from tfmagic.hdf5.shared_writer.messages import (
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
+from tfmagic.system.helper_process import start_interpreter
 
 _PATIENCE_S = 3.0  # with a writer, before it is told for whom one waits
 _END_S = 10.0  # for all writers, when the interpreter ends
@@ -169,15 +169,12 @@ class Session:
 
     def _start(self, noise: int) -> subprocess.Popen[bytes]:
         fd = self._theirs.fileno()
-        path = f"import sys; sys.path[:] = {import_path()!r}"
-        code = f"{path}; from tfmagic.hdf5.shared_writer import writer_process; writer_process.main({fd})"
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
+        process = start_interpreter(
+            f"from tfmagic.hdf5.shared_writer import writer_process; writer_process.main({fd})",
+            path=import_path(),
             stdout=noise,
             stderr=noise,
             pass_fds=[fd],
-            start_new_session=True,
         )
         self._theirs.close()
         self.pid = process.pid

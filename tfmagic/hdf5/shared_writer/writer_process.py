@@ -51,6 +51,7 @@ from tfmagic.hdf5.shared_writer.messages import (
     Written,
 )
 from tfmagic.protocol.channel import Channel
+from tfmagic.system import files
 
 ABANDONED = ".abandoned"
 _NOTED_MS = 5000  # for the kernel; who is told sooner that the file is closed might find it open there
@@ -354,12 +355,7 @@ class Writer:
         if not os.path.exists(self._beside):
             return
         with open(self._beside, "rb") as left:
-            is_taken = claims.is_claimed(self._beside)
-            try:
-                fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                is_taken = True
-            if is_taken:
+            if claims.is_claimed(self._beside) or not files.try_lock(left.fileno()):
                 raise BlockingIOError(
                     f"{self.path} is being written by another notebook or script: wait for it, or choose "
                     "another name"

@@ -27,6 +27,7 @@ from typing import Any
 from tfmagic.logdir import owners, places
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.protocol import task_context
+from tfmagic.system import files
 
 _FILE = re.compile(r"\.(keras|h5|hdf5)$")
 _NAME_BYTES = 255  # of a file name on Linux
@@ -118,17 +119,12 @@ def _beside(target: str) -> Iterator[tuple[str, list[bool]]]:
     path = os.path.join(os.path.dirname(target), _beside_name(target))
     shared: list[bool] = []
     before = _version(target)
-    try:
+    with files.replacing(target, path):
         yield path, shared
         now = _version(target)
         if now is not None:
             with contextlib.suppress(OSError):  # another user's
                 os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
-        os.replace(path, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        raise
     if now != before:
         shared.append(True)
 

@@ -1,8 +1,8 @@
-"""Calling code that may never come back: a user's `__repr__`, `__str__`, `__reduce__`, `__setstate__`.
+"""Call a function that might never return: a user's `__repr__` or `__reduce__`, or a remote file system.
 
-Each call runs in a thread of its own name, "tfmagic-bounded", and is abandoned when it takes too long:
-an exception is raised in it, which ends a loop in Python. What waits in C stays behind, idle, in a
-daemon thread. A call that holds the interpreter in C cannot be left; nothing in the process can.
+Each call runs in a daemon thread "tfmagic-bounded" and is abandoned when it takes too long: an exception is
+raised in the thread, which ends a loop in Python. A call that waits in C stays behind, idle. A call that
+holds the interpreter in C cannot be abandoned, since then no other thread of the process can run.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class TookTooLong(Exception):
-    """The call did not come back in time."""
+class TookTooLong(TimeoutError):
+    """The call did not return in time."""
 
 
 class _Abandoned(BaseException):
-    """Raised inside an abandoned call; no `except Exception` of the user's stops it."""
+    """Raised inside an abandoned call; an `except Exception` of the user's does not stop it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call gave: its value, or what it raised."""
+    """The value of a call, or what it raised."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class _Caller(threading.Thread):
-    """Makes the calls from `start` on, one after the other."""
+    """Thread that makes the calls from number `start` on, one after the other."""
 
     def __init__(self, calls: Sequence[Callable[[], Any]], results: list[Result], start: int):
         super().__init__(name="tfmagic-bounded", daemon=True)
@@ -51,7 +51,7 @@ class _Caller(threading.Thread):
             return Result(call())
         except _Abandoned:
             raise
-        except BaseException as error:  # foreign code may raise anything, and that is its result
+        except BaseException as error:  # foreign code can raise anything, and that is its result
             return Result(error=error)
 
     def abandon(self) -> None:
@@ -62,12 +62,14 @@ class _Caller(threading.Thread):
 
 
 def call_each(calls: Sequence[Callable[[], Any]], each_s: float, total_s: float) -> list[Result]:
-    """Make every call; one that takes longer than `each_s`, or comes after `total_s`, is `TookTooLong`.
+    """Make the calls, one after the other, and return their results in order.
+
+    The error of a call that takes longer than `each_s`, or would begin after `total_s`, is `TookTooLong`.
 
     Args:
-        calls: Functions without arguments. They run in another thread, one after the other.
-        each_s: Seconds for one of them.
-        total_s: Seconds for all of them.
+        calls: Functions without arguments. They run in another thread.
+        each_s: Seconds for one call.
+        total_s: Seconds for all calls.
     """
     results = [Result(error=TookTooLong(f"took longer than {each_s:g} s"))] * len(calls)
     end = time.monotonic() + total_s
@@ -81,11 +83,11 @@ def call_each(calls: Sequence[Callable[[], Any]], each_s: float, total_s: float)
 
 
 def call(function: Callable[[], Any], seconds: float) -> Any:
-    """The value of one call.
+    """Return the value of one call.
 
     Raises:
-        TookTooLong: It did not come back within `seconds`.
-        BaseException: What the call raised.
+        TookTooLong: The call did not return within `seconds`.
+        BaseException: The call raised it.
     """
     (result,) = call_each([function], seconds, seconds)
     if result.error is not None:
@@ -94,7 +96,7 @@ def call(function: Callable[[], Any], seconds: float) -> Any:
 
 
 def _watch(caller: _Caller, each_s: float, end: float) -> int:
-    """Wait while the calls make progress; the index from which another caller goes on."""
+    """Wait while the calls make progress; return the index from which another thread continues."""
     while True:
         at = caller.index
         caller.join(max(min(each_s, end - time.monotonic()), 0))

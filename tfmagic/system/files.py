@@ -1,0 +1,73 @@
+"""Files that several processes read and write at once: append a line, replace a whole file, lock one.
+
+Raises the system's `OSError`; each caller decides whether a full disk matters to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+Path = str | os.PathLike[str]
+
+
+def open_to_append(path: Path) -> int:
+    """Return a descriptor that appends to a file, which is created for this user alone."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def append(path: Path, text: str) -> None:
+    """Append text in one write, so that lines of several processes do not mix."""
+    fd = open_to_append(path)
+    try:
+        os.write(fd, text.encode("utf-8", "backslashreplace"))
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, beside: str) -> Iterator[str]:
+    """Give `beside` as the file to write, and rename it to `path` at the end; delete it on a failure."""
+    try:
+        yield beside
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
+    """Write a whole file, so that no reader sees a part of the new text."""
+    with replacing(path, f"{os.fspath(path)}.{os.getpid()}") as beside:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with open(os.open(beside, flags, mode), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Lock an open file (flock(2)) if no other process has it locked; return whether that succeeded.
+
+    The kernel drops the lock with the last descriptor, also after SIGKILL.
+
+    Raises:
+        OSError: The file system has no locks (ENOLCK, EOPNOTSUPP, ENOSYS), for example.
+    """
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_still_at(fd: int, path: Path) -> bool:
+    """Check whether `path` is the file of this descriptor.
+
+    Its last owner can have renamed or deleted the file between our open and our lock.
+    """
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False

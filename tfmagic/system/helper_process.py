@@ -1,0 +1,99 @@
+"""Start a fresh Python interpreter that helps this process.
+
+`multiprocessing` would fork this process with all its threads, or import its ``__main__`` anew, which starts
+an unguarded script a second time. An interpreter from here does neither. It has a session of its own, so that
+Ctrl-C in a terminal does not reach it. It ends with this process in the way that suits its work:
+
+- The launcher's keeper watches a pidfd of this process (`tfmagic.task.keeper`).
+- A writer of a shared HDF5 file sees the end of its control channel, and finishes the file first.
+- A server of objects reads standard input to its end (`tfmagic.system.shared_manager`).
+- TensorBoard is killed (`start_killed_with_us`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+_DIE_WITH_PARENT = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv.pop(1)):
+    os._exit(0)
+"""
+
+
+def start_interpreter(
+    code: str,
+    *arguments: str,
+    flags: Sequence[str] = (),
+    path: Sequence[str] | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter.
+
+    Args:
+        code: The program.
+        *arguments: Its ``sys.argv[1:]``.
+        flags: Options of Python.
+        path: Its ``sys.path``; None for its own.
+        stdin, stdout, stderr, env, pass_fds: See `subprocess.Popen`.
+    """
+    if path is not None:
+        code = f"import sys; sys.path[:] = {list(path)!r}\n{code}"
+    return subprocess.Popen(
+        [sys.executable, *flags, "-c", code, *arguments],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env=env,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+
+
+def start_killed_with_us(
+    code: str, *arguments: str, output: int, env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter that gets SIGKILL when this process ends, also when it is stopped at that time.
+
+    The kernel sends that signal when the *thread* ends that has started the interpreter. So a daemon thread
+    of its own, "tfmagic-helper", starts it and waits for it.
+    """
+    started: queue.SimpleQueue[subprocess.Popen[bytes] | Exception] = queue.SimpleQueue()
+    us = str(os.getpid())
+
+    def keep() -> None:
+        try:
+            process = start_interpreter(
+                _DIE_WITH_PARENT + code, us, *arguments, stdout=output, stderr=output, env=env
+            )
+        except Exception as error:
+            started.put(error)
+            return
+        started.put(process)
+        process.wait()
+
+    threading.Thread(target=keep, name="tfmagic-helper", daemon=True).start()
+    process = started.get()
+    if isinstance(process, Exception):
+        raise process
+    return process
+
+
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL an interpreter and what it has started in its session; do nothing if it has ended."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
