@@ -74,12 +74,13 @@ test-oldest: $(OLDEST)
 lock:
 	@PYTHON=$(PYTHON) scripts/lock
 
-# CHAOS_SEED=7 make chaos CHAOS_STEPS=1000; then every docstring example and many generated programs
+# CHAOS_SEED=7 make chaos CHAOS_STEPS=1000; then every program and docstring example, many generated programs,
+# and the tests that are marked with soak
 chaos: export CHAOS_STEPS ?= 300
 chaos: export SAME ?= all
 chaos: $(DEV)
-	$(BIN)/python -m pytest tests/chaos
-	$(BIN)/python -m pytest tests/same/test_docstrings.py tests/same/test_generated.py
+	$(BIN)/python -m pytest tests/chaos tests/same
+	$(BIN)/python -m pytest -m soak
 
 check: $(DEV)
 	$(BIN)/ruff check tfmagic tests benchmarks scripts

@@ -40,9 +40,9 @@ QUICK = (
     "tests/serialization/test_tracebacks.py",
     "tests/protocol/test_channel.py",
 )
-# Two at once. The tests of a file stay together, since they share what is costly to start. The slow files are
-# first by name, and so begin first.
-AT_ONCE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# Two at once. The tests of a file stay together, since they share what is costly to start.
+# `tests/support/order.py` puts the long files first.
+AT_ONCE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20")
 
 
 @dataclass(frozen=True, slots=True)

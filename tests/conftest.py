@@ -25,6 +25,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's backgro
 ENDED_S = 5.0  # measured 0.1 s on an idle machine; a test must not fail because the machine is busy
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files."""
+    from order import place
+
+    items.sort(key=lambda item: place(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the files together that share kernels."""
+    from order import make_scheduler
+
+    return make_scheduler(config, log)
+
+
 def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
     """Poll an outside fact (a process, a file) until it holds; fail when it does not in time."""
     deadline = time.monotonic() + timeout_s
@@ -75,7 +90,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves task processes, threads or environment variables behind."""
-    keep = {"cluster_of_module", "pair_of_module", "shared_kernel", "shell"} & set(request.fixturenames)
+    keep = {"cluster_of_module", "pair", "shared_kernel", "shell"} & set(request.fixturenames)
     before = (_task_processes(), set(threading.enumerate()), dict(os.environ))
     yield
     if keep:
@@ -173,8 +188,8 @@ def shared_kernel() -> Iterator[Kernel]:
     made.close()
 
 
-@pytest.fixture(scope="module")
-def pair_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A plain kernel and one with a task, which run the same programs: see tests/same."""
     from pairs import Pair
 

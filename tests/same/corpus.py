@@ -7,13 +7,22 @@
     # %% (evaluator)             the next cell of the same program, on the evaluator
 
 Without tfmagic every cell runs in one and the same session.
+
+`make test` runs a sample of each chapter, by seed (SAME_SEED); `make chaos` (SAME=all) runs every program.
 """
 
 from __future__ import annotations
 
+import os
+import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from differences import DEFECTS, MEANT
+
+ALL = os.environ.get("SAME") == "all"
+SEED = int(os.environ.get("SAME_SEED", "1"))
 
 _FOLDER = Path(__file__).parent / "programs"
 _CELL = re.compile(r"^# %%[ ]*(?:\((notebook|evaluator)\))?[ ]*(.*)$")
@@ -56,6 +65,18 @@ def read_chapters(*chapters: str) -> list[Program]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"programs with the same title: {twice}")
     return found
+
+
+def read_sample(*chapters: str, share: float = 0.25) -> list[Program]:
+    """Return every program that is listed in `differences.py`, and by seed a share of the others; or all."""
+    programs = read_chapters(*chapters)
+    if ALL:
+        return programs
+    chosen: set[str] = set()
+    for chapter in chapters:
+        rest = [p.name for p in programs if p.chapter == chapter and p.name not in {*MEANT, *DEFECTS}]
+        chosen |= set(random.Random(f"{SEED} {chapter}").sample(rest, max(1, round(share * len(rest)))))
+    return [p for p in programs if p.name in {*chosen, *MEANT, *DEFECTS}]
 
 
 def _read(chapter: str) -> list[Program]:

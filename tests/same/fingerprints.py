@@ -112,11 +112,19 @@ def _is_the_users(name: str) -> bool:
 
 def restart_session(shell: Any) -> None:
     """Make a session as good as new: without variables, outputs, and flags of `from __future__`."""
+    forget_last_error()
     clear(shell.user_ns)
     shell.displayhook.flush()
     shell.push(dict.fromkeys(("_", "__", "___"), ""), interactive=False)
     for name in ("_", "__", "___"):  # IPython binds them no more where they are not what it has bound
         setattr(shell.displayhook, name, "")
+
+
+def take_names(namespace: dict[str, Any]) -> str:
+    """Describe the variables of a session, as JSON, and delete them for the next program."""
+    found = describe_names(namespace)
+    clear(namespace)
+    return found
 
 
 def clear(namespace: dict[str, Any]) -> None:
@@ -128,8 +136,9 @@ def clear(namespace: dict[str, Any]) -> None:
 
 
 def describe_last_error() -> str:
-    """Describe the error that the shell showed last, with its causes, as JSON; "null" for none."""
+    """Describe the error that the shell showed last, with its causes, as JSON; forget it."""
     error = getattr(sys, "last_value", None)
+    forget_last_error()
     found = []
     while error is not None and len(found) < 10:
         found.append(_describe_error(error))

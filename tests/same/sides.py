@@ -36,6 +36,7 @@ _OF_IPYTHON = re.compile(  # its frame in a traceback as text, a warning that it
 )
 _TIMES = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ns|us|µs|μs|ms|s|it/s|s/it)(?=\b|/)")
 _ENVIRON = {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+_TAKE_VALUE = "[globals().pop('same_value')['worker-0'], globals().update(same_value={'worker-0': None})][0]"
 _CELL_S = 120.0
 _HANGS_S = 40  # of a cell on a task: then its stacks are the difference
 
@@ -96,8 +97,6 @@ class Side:
         assert not problem, problem
 
     def _observe(self, cell: Cell) -> Observation:
-        problem = self._ask("__import__('fingerprints').forget_last_error()")
-        assert not problem, problem
         message = self.kernel.client.execute(self._code(cell), allow_stdin=False)
         outputs = self.kernel.outputs(message, timeout=_CELL_S)
         count = self.kernel.reply(message)["execution_count"]
@@ -175,18 +174,11 @@ class TaskSide(Side):
         super().__init__(folder)
         self._do("%load_ext tfmagic")
         self._do("%tfcluster start --workers 1")
-        self._is_used = False
 
     def clear(self, program: Program) -> None:
-        super().clear(program)
+        super().clear(program)  # the task is clear since the program before
         if program.uses_notebook:  # its kernel remembers what it has sent to a process
             self._do("%tfcluster restart")
-        else:
-            self._on_task("__import__('fingerprints').clear(globals())")
-
-    def recover(self) -> None:
-        """Give the next program a new process."""
-        self._do("%tfcluster restart")
 
     def _add(self, seen: Observation, kind: str, content: dict[str, Any]) -> None:
         if kind in ("display_data", "update_display_data"):
@@ -211,8 +203,8 @@ class TaskSide(Side):
         return found
 
     def _names(self, program: Program) -> str:
-        self._on_task("__import__('fingerprints').describe_names(globals())")
-        on_task = json.loads(self._ask("same_value['worker-0']"))
+        self._on_task("__import__('fingerprints').take_names(globals())")
+        on_task = json.loads(self._ask(_TAKE_VALUE))
         if not program.uses_notebook:
             return json.dumps(on_task)
         return json.dumps(json.loads(super()._names(program)) | on_task)

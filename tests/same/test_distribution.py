@@ -1,4 +1,7 @@
-"""Strategies: plain processes with TF_CONFIG, and cells of a cluster, come to the same losses and weights."""
+"""Strategies: plain processes with TF_CONFIG, and cells of a cluster, come to the same losses and weights.
+
+Each plain process imports TensorFlow anew, so that `make test` runs one program; `make chaos` runs all.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpus import Program, read_chapters
+from corpus import Program, read_sample
 
 RUN_S = 150.0
 _ANSWER = "ANSWER "
@@ -29,7 +32,7 @@ if "ps" in config["cluster"] and config["task"]["type"] != "chief":
 """
 
 
-@pytest.mark.parametrize("program", read_chapters("distribution"), ids=lambda program: program.name)
+@pytest.mark.parametrize("program", read_sample("distribution"), ids=lambda program: program.name)
 def test_a_strategy_computes_in_cells_what_it_computes_in_plain_processes(program, notebook, tmp_path):
     bare = run_plain(program, tmp_path / "bare")
     ours = run_cells(program, tmp_path / "ours", notebook)

@@ -14,31 +14,25 @@ import random
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from comparing import find_differences, is_refused
-from corpus import Cell, Program
+from corpus import ALL, SEED, Cell, Program
 from differences import EXAMPLES
 from docstring_examples import MODULES, PREAMBLES
 
-ALL = os.environ.get("SAME") == "all"
-SEED = int(os.environ.get("SAME_SEED", "1"))
-SAMPLE = 16  # programs of a package; each is a quarter of a second on an idle machine
-SAMPLE_S = 15.0  # on a busy machine less is compared
-AT_LEAST = 4
+SAMPLE = 4  # programs of a package
 _SEEDS = re.compile(r"seed\(")  # of a process: the notebook's is not the task's
 
 
 @functools.cache
-def examples(package: str) -> list[tuple[str, list[str]]]:
-    """The package's examples, in an order by seed."""
-    command = [sys.executable, Path(__file__).with_name("docstring_examples.py"), package]
+def examples() -> dict[str, list[tuple[str, list[str]]]]:
+    """Return the examples of each package. One process imports all packages."""
+    command = [sys.executable, Path(__file__).with_name("docstring_examples.py")]
     environ = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environ, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    random.Random(SEED).shuffle(found)
+    found: dict[str, list[tuple[str, list[str]]]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -63,26 +57,22 @@ def _is_expression(source: str) -> bool:
 
 @pytest.mark.timeout(0 if ALL else 240)
 @pytest.mark.parametrize("package", MODULES)
-def test_examples_do_on_a_task_what_they_do_without_us(package, pair_of_module):
-    programs = [program for name, lines in examples(package) for program in programs_of(package, name, lines)]
-    told: list[str] = []
-    compared = 0
-    began = time.monotonic()
-    for program in programs if ALL else programs[:SAMPLE]:
-        if not ALL and compared >= AT_LEAST and time.monotonic() - began > SAMPLE_S:
-            break
-        compared += 1
-        told += _compare(program, pair_of_module)
-    assert not told, f"{len(told)} of {compared} programs:\n" + "\n\n".join(told)
+def test_examples_do_on_a_task_what_they_do_without_us(package, pair):
+    found = examples()[package]
+    random.Random(SEED).shuffle(found)
+    programs = [program for name, lines in found for program in programs_of(package, name, lines)]
+    programs = programs if ALL else programs[:SAMPLE]
+    told = [text for program in programs for text in _compare(program, pair)]
+    assert not told, f"{len(told)} of {len(programs)} programs:\n" + "\n\n".join(told)
 
 
-def _compare(program: Program, pair_of_module) -> list[str]:
+def _compare(program: Program, pair) -> list[str]:
     """What differs, if the same program does not differ from itself, too."""
-    bare, ours = pair_of_module.run(program)
+    bare, ours = pair.run(program)
     found = find_differences(bare, ours)
     if not found or program.name in EXAMPLES or is_refused(ours):
         return []
-    again, ours = pair_of_module.run(program)
+    again, ours = pair.run(program)
     found = find_differences(again, ours)
     if not found or find_differences(bare, again):
         return []

@@ -6,18 +6,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 
 import pytest
 from comparing import find_differences
-from corpus import Cell, Program
+from corpus import ALL, Cell, Program
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-ALL = os.environ.get("SAME") == "all"
 BOUNDS = settings(
-    max_examples=500 if ALL else 20,
+    max_examples=500 if ALL else 8,
     derandomize=not ALL,
     database=None,
     deadline=None,
@@ -184,7 +182,7 @@ PROGRAMS = st.lists(st.recursive(SIMPLE, _compound, max_leaves=4), min_size=1, m
 
 
 @pytest.mark.timeout(0 if ALL else 240)
-def test_values_of_the_notebook_are_on_the_task_what_they_were(pair_of_module):
+def test_values_of_the_notebook_are_on_the_task_what_they_were(pair):
     numbers = iter(range(10**6))
 
     @BOUNDS
@@ -192,19 +190,19 @@ def test_values_of_the_notebook_are_on_the_task_what_they_were(pair_of_module):
     def hold(values):
         name = f"value_{next(numbers)}"
         notebook = Cell(f"{DEFINITIONS}\n{name} = [{', '.join(values)}]", in_notebook=True)
-        compare(pair_of_module, Program("generated", name, (notebook, Cell(f"print({name})\n{name}"))))
+        compare(pair, Program("generated", name, (notebook, Cell(f"print({name})\n{name}"))))
 
     hold()
 
 
 @pytest.mark.timeout(0 if ALL else 240)
-def test_programs_run_on_a_task_as_they_do_in_a_notebook(pair_of_module):
+def test_programs_run_on_a_task_as_they_do_in_a_notebook(pair):
     @BOUNDS
     @given(PROGRAMS, EXPRESSIONS)
     def hold(program, last):
         assume(not warns(program) and not warns(last))  # IPython tells such a warning up to three times
         first = "def f(x):\n    return [x]\na, b, c = 1, [2, 'k'], {'k': 3}"
-        compare(pair_of_module, Program("generated", "a program", (Cell(first), Cell(program), Cell(last))))
+        compare(pair, Program("generated", "a program", (Cell(first), Cell(program), Cell(last))))
 
     hold()
 
@@ -217,7 +215,7 @@ def warns(source):
     return bool(told)
 
 
-def compare(pair_of_module, program):
-    bare, ours = pair_of_module.run(program)
+def compare(pair, program):
+    bare, ours = pair.run(program)
     told = find_differences(bare, ours)
     assert not told, "\n\n".join(cell.source for cell in program.cells[-2:]) + f"\n{told}"

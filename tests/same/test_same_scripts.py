@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from corpus import Program, read_chapters
+from corpus import Program, read_sample
 from differences import DEFECTS, MEANT
 from sides import tidy
 
-PROGRAMS = read_chapters("scripts")
+PROGRAMS = read_sample("scripts")
 RUN_S = 280.0
 _ENVIRON = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": ""}
 _OUR_WORDS = re.compile(r"^tfmagic: .*\n(    .*\n)*", re.MULTILINE)

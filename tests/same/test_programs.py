@@ -1,0 +1,17 @@
+"""The programs of all chapters: the same program in a plain kernel and on a task of a cluster."""
+
+from __future__ import annotations
+
+import pytest
+from checking import check
+from corpus import read_sample
+
+CHAPTERS = (
+    *("language_expressions", "language_statements", "language_definitions", "library", "ipython"),
+    *("data", "notebook", "tensorflow_basics", "tensorflow_data", "tensorflow_keras", "notebook_tensorflow"),
+)
+
+
+@pytest.mark.parametrize("program", read_sample(*CHAPTERS), ids=lambda program: program.name)
+def test_a_program_does_on_a_task_what_it_does_without_us(program, pair):
+    check(program, pair)

@@ -1,0 +1,49 @@
+"""Order the test files and decide which of them share a process of pytest-xdist; `conftest` calls this.
+
+The tests of a file share what is costly to start, and so do the files of a group. A long file at the end of a
+run would leave the other processes idle, so that the long files come first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The files that take longer than 20 s on an idle machine, longest first. `scripts/suite.py` prints the slowest tests.
+LONG = (
+    "tests/same/test_programs.py",
+    "tests/integration/test_multi_process_runner.py",
+    "tests/browser/test_panel.py",
+    "tests/integration/test_cleanup.py",
+    "tests/integration/test_magic.py",
+    "tests/integration/test_hints.py",
+    "tests/integration/test_script_runs.py",
+    "tests/integration/test_pytest_plugin.py",
+    "tests/integration/test_strategies.py",
+    "tests/integration/test_hangs.py",
+    "tests/integration/test_processes.py",
+    "tests/integration/test_exposure.py",
+    "tests/integration/test_cluster.py",
+)
+_ONE_PAIR_OF_KERNELS = dict.fromkeys(
+    [f"tests/same/test_{name}.py" for name in ("programs", "docstrings", "generated")], "tests/same"
+)
+
+
+def place(node_id: str) -> int:
+    """Return the place of a test's file in the order of the suite."""
+    file = node_id.partition("::")[0]
+    return LONG.index(file) if file in LONG else len(LONG)
+
+
+def make_scheduler(config: Any, log: Any) -> Any:
+    """Return a scheduler for `--dist loadfile` that keeps groups of files together; None for other modes."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    class GroupScheduling(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return _ONE_PAIR_OF_KERNELS.get(file, file)
+
+    return GroupScheduling(config, log)
