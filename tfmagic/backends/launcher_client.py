@@ -25,7 +25,13 @@ from dataclasses import dataclass
 import psutil
 
 from tfmagic.protocol.channel import Channel, channel_pair
-from tfmagic.protocol.launcher_messages import LauncherFailed, LauncherReady, OpenSession
+from tfmagic.protocol.launcher_messages import (
+    LauncherFailed,
+    LauncherReady,
+    LauncherReport,
+    OpenSession,
+    SessionEvent,
+)
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs import orphans
@@ -74,7 +80,7 @@ class LauncherProcess:
         self._launcher_pid = 0
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
-        self.root, theirs = channel_pair()
+        self.root, theirs = channel_pair(LauncherReport)
         self.mark = secrets.token_hex(16)
         environ = {**_environ_of(flavour), orphans.MARK: self.mark}
         self.import_time = import_time_variables(environ)
@@ -113,7 +119,7 @@ class LauncherProcess:
 
     def open_session(self) -> Channel:
         """A channel of its own for a cluster. Raises OSError when the launcher is gone."""
-        ours, theirs = channel_pair()
+        ours, theirs = channel_pair(SessionEvent)
         try:
             with self._lock:
                 self.root.send(OpenSession(Handle(theirs.fileno())))

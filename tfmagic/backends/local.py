@@ -10,7 +10,6 @@ tasks are too (parent-death signal), and every one is a `TaskLost`.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import selectors
 import signal
@@ -20,13 +19,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tfmagic.backends import launcher_client
 from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.errors import LaunchError, ProtocolError
-from tfmagic.protocol.channel import Channel, channel_pair, encode
+from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Command, TaskBoot
-from tfmagic.protocol.events import Event, TaskExited, TaskLost, TaskStarted
+from tfmagic.protocol.events import Event, TaskEvent, TaskExited, TaskLost, TaskStarted
 from tfmagic.protocol.launcher_messages import ForkTask, TaskForked, TaskReaped
 from tfmagic.protocol.payload import Handle, HandleLost
 from tfmagic.runs import orphans
@@ -70,7 +71,6 @@ class LocalBackend:
         self._closed, self._wake_lock = False, threading.RLock()  # a signal handler may wake, too
         self._unreported: list[Event] = []
         self._noted: set[Identity] = set()
-        self._last_encoded: tuple[Command, tuple[bytes, list[Handle]]] | None = None
         self._ports: HeldPorts | None = None
         self._flavour = flavour
         self._session: Channel | None = None
@@ -96,7 +96,7 @@ class LocalBackend:
         try:
             log = Handle(self._run.open_log(task))
             try:
-                ours, theirs = channel_pair()
+                ours, theirs = channel_pair(TaskEvent)
             except OSError:
                 os.close(log.fd)
                 raise
@@ -115,7 +115,7 @@ class LocalBackend:
             request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh)
             self._session.send(request)
             marked = {**boot.environ, orphans.MARK: self.launcher.mark}
-            self._send(task, process, dataclasses.replace(boot, environ=marked))
+            self._send(task, process, msgspec.structs.replace(boot, environ=marked))
         except OSError:
             self._unreported += self._session_ended()
             self.wake()
@@ -144,7 +144,6 @@ class LocalBackend:
         events: list[Event] = []
         with resting:
             ready = self._selector.select(timeout_s)
-        self._last_encoded = None  # what has been sent need not stay in memory
         for key, mask in ready:
             if key.data == "wake":
                 with contextlib.suppress(BlockingIOError):
@@ -202,18 +201,12 @@ class LocalBackend:
 
     def _send(self, task: TaskId, process: _Process, command: Command) -> None:
         try:
-            if process.channel.fileno() >= 0 and not process.channel.post(command, self._encode(command)):
+            if process.channel.fileno() >= 0 and not process.channel.post(command):
                 self._blocked.add(task)
                 both = selectors.EVENT_READ | selectors.EVENT_WRITE
                 self._selector.modify(process.channel, both, task)
         except OSError:
             pass  # the task is gone: its end is reported by the launcher
-
-    def _encode(self, command: Command) -> tuple[bytes, list[Handle]]:
-        """The frame of a command; a cell that goes to every task is encoded once."""
-        if self._last_encoded is None or self._last_encoded[0] is not command:
-            self._last_encoded = (command, encode(command))
-        return self._last_encoded[1]
 
     def _serve_task(self, task: TaskId, mask: int) -> list[Event]:
         process = self._processes.get(task)

@@ -13,8 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from tfmagic.backends import launcher_client
 from tfmagic.backends.local import LocalBackend
@@ -174,7 +175,7 @@ class RunningCluster:
         __tracebackhide__ = True
         self._note_ended()
         (command,) = self._pack_call(call, self.attempts((task,))).values()
-        command = replace(command, exits=True, group=group, tasks=self.shape.tasks)
+        command = msgspec.structs.replace(command, exits=True, group=group, tasks=self.shape.tasks)
         return self.begin({task: command}, Options(view="quiet", want_value=True), detached=True)
 
     def new_group(self) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import MainScript, RunCell
@@ -58,7 +59,7 @@ class TaskVariables:
         __tracebackhide__ = True
         number, tasks = next(_cell_numbers), tuple(attempts)
         if not wanted and not pushed:
-            return dict.fromkeys(attempts, dataclasses.replace(template, cell=number, tasks=tasks))
+            return dict.fromkeys(attempts, msgspec.structs.replace(template, cell=number, tasks=tasks))
         lookup = namespace if namespace is main else {**main, **namespace}
         has = self.names_of(attempts)
         known = self._known if namespace is main else None
@@ -121,7 +122,7 @@ def _with_names(template: RunCell, number: int, captured: Mapping[TaskId, Captur
         key = (id(found.names), found.sources)
         if key not in made:
             sources = (*template.sources, *found.sources)
-            made[key] = dataclasses.replace(
+            made[key] = msgspec.structs.replace(
                 template, cell=number, tasks=tasks, names=found.names, sources=sources
             )
         commands[task] = made[key]

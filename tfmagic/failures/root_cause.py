@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, ipython_tracebacks
@@ -133,7 +135,7 @@ def _error_of(task: TaskId, outcome: Outcome, context: FailureContext) -> BaseEx
             return error
         case CellRaised(error=packed):
             if packed.type_name == "SystemExit":  # its message is ours, with an advice
-                packed = replace(packed, message=here(packed.message), text=here(packed.text))
+                packed = msgspec.structs.replace(packed, message=here(packed.message), text=here(packed.text))
             return tracebacks.unpack_error(packed, context.main, context.rename)
         case TaskExited() | TaskLost():
             return _died(task, outcome, context)

@@ -1,138 +1,133 @@
-"""Messages over an unnamed socket: length-framed, restricted, with file descriptors beside them.
+"""A channel between two processes: messages over an unnamed socket, with file descriptors beside them.
 
-    sender                                    socket                     receiver
-    message ── pickle of our own dataclasses ──→ [length][n fds][body] ──→ only classes of
-    Packed.handle (memory file) ─ SCM_RIGHTS ─────────────────────────→   commands, events, cluster_spec
+    sender                                      socket                          receiver
+    Message ── msgspec, by its types ────────────→ [length][n fds][body] ──────→ only the types of message
+    Packed.handle (memory file) ── SCM_RIGHTS ──→                                that the channel reads
 
-The body is a pickle, but one that may name no class but those that our modules of messages define: garbage or
-something hostile on a channel is a `ProtocolError`, never code that runs. User data is opaque bytes here. A
-message is its class and the values of its fields: a dataclass' own way to be pickled takes three times as
-long, and each cell is a message to and from each task.
+The body is MessagePack. It is decoded by the types of the messages that a channel is made for: damaged or
+hostile bytes are a `ProtocolError`, never code that runs. A user's value is opaque bytes here.
 
-`Channel` is used by one reading thread. `send` may be called by several threads of a task process
-(it blocks under a lock); the supervisor uses `post` and `flush`, which never block.
+One thread reads a `Channel`. Several threads of a task process can call `send`, which blocks under a lock;
+the supervisor uses `post` and `flush`, which never block.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
-import dataclasses
-import enum
-import functools
-import io
-import operator
-import pickle
 import socket
 import struct
-import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from tfmagic.errors import ProtocolError
 from tfmagic.protocol.payload import Handle, OwnedHandle, lost_handle
 
-_HEADER = struct.Struct("!4sIB")
+_HEADER = struct.Struct("!4sIB?")  # magic, bytes of the body, number of descriptors, escaped texts
 _MAGIC = b"tfm1"
 _MAX_BODY_BYTES = 1 << 30  # far above any message: what is longer is not ours
 _MAX_HANDLES = 250  # the kernel's SCM_MAX_FD is 253
 _READ_BYTES = 1 << 16
 _CONTROL_BYTES = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
 _DONTWAIT, _CLOEXEC = int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)  # enums cost more than the call
-_OUR_MODULES = (
-    "tfmagic.protocol.events",
-    "tfmagic.protocol.commands",
-    "tfmagic.protocol.payload",
-    "tfmagic.protocol.launcher_messages",
-    "tfmagic.protocol.cluster_spec",
-    "tfmagic.hdf5.shared_writer.messages",
+# a subclass is sent as a plain value
+_PLAIN: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (str, str.__str__),
+    (bytes, bytes.__bytes__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (Mapping, dict),
 )
 
 
-class _MessagePickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO):
-        super().__init__(file, protocol=5)
-        self.handles: list[Handle] = []
-
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Handle):
-            self.handles.append(obj)
-            return Handle, (len(self.handles) - 1,)
-        cls: Any = type(obj)
-        if isinstance(obj, enum.Enum):  # before 3.11.4 Python reduces a member to a call of getattr
-            return cls, (obj.value,)
-        values_of = _values_of(cls)
-        return NotImplemented if values_of is None else (cls, values_of(obj))
-
-
-class _MessageUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, handles: Sequence[Handle]):
-        super().__init__(file)
-        self.handles = handles
-
-    def find_class(self, module: str, name: str) -> Any:
-        found = _find_class(module, name)
-        return self.handles.__getitem__ if found is Handle else found
-
-
-@functools.cache
-def _values_of(cls: Any) -> Callable[[Any], tuple[Any, ...]] | None:
-    """What takes the values of a message of this class; None where it is none."""
-    if not dataclasses.is_dataclass(cls):
-        return None
-    names = [field.name for field in dataclasses.fields(cls)]
-    if len(names) > 1:
-        return operator.attrgetter(*names)
-    return lambda message: tuple(getattr(message, name) for name in names)
-
-
-@functools.cache
-def _find_class(module: str, name: str) -> type:
-    """A class of ours; not what our modules import, nor what is inside of that."""
-    found = getattr(sys.modules.get(module), name, None) if module in _OUR_MODULES else None
-    if isinstance(found, type) and found.__module__ == module:
-        return found
-    raise ProtocolError(f"a message names {module}.{name}, which is none of ours")
-
-
 def encode(message: object) -> tuple[bytes, list[Handle]]:
-    """The frame of `message` and the handles that go with it.
+    """Return the frame of `message` and the handles that go with it.
 
     Raises:
         ProtocolError: It carries more than 250 file descriptors.
     """
-    file = io.BytesIO()
-    pickler = _MessagePickler(file)
-    pickler.dump(message)
-    if len(pickler.handles) > _MAX_HANDLES:
-        raise ProtocolError(
-            f"a message carries {len(pickler.handles)} large values; send at most 250 at once"
-        )
-    body = file.getvalue()
-    return _HEADER.pack(_MAGIC, len(body), len(pickler.handles)) + body, pickler.handles
+    handles: list[Handle] = []
 
+    def reduce(value: Any) -> object:
+        if isinstance(value, Handle):
+            handles.append(value)
+            return len(handles) - 1
+        for base, plain in _PLAIN:
+            if isinstance(value, base):
+                return plain(value)
+        raise TypeError(f"a message cannot hold a {type(value).__name__}")
 
-def decode(body: bytes, handles: Sequence[Handle]) -> Any:
-    """The message of a frame's body.
-
-    Raises:
-        ProtocolError: The body is damaged or names a foreign class.
-    """
+    escaped = False
     try:
-        return _MessageUnpickler(io.BytesIO(body), handles).load()
-    except ProtocolError:
-        raise
-    except Exception as error:  # whatever damaged bytes make of the unpickler
-        raise ProtocolError(f"a message could not be read: {error}") from error
+        body = msgspec.msgpack.encode(message, enc_hook=reduce)
+    except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
+        handles.clear()
+        escaped = True
+        tree = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=reduce)
+        body = msgspec.msgpack.encode(_map_texts(tree, lambda s: s.encode("unicode_escape").decode("ascii")))
+    if len(handles) > _MAX_HANDLES:
+        raise ProtocolError(f"a message carries {len(handles)} large values; send at most 250 at once")
+    return _HEADER.pack(_MAGIC, len(body), len(handles), escaped) + body, handles
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case list() | tuple():
+            return [_map_texts(item, change) for item in value]
+        case dict():
+            return {_map_texts(key, change): _map_texts(item, change) for key, item in value.items()}
+    return value
+
+
+class _MessageDecoder:
+    """Decodes bodies to messages of the given types."""
+
+    def __init__(self, types: Any):
+        self._types = types
+        self._decoder = msgspec.msgpack.Decoder(types, dec_hook=self._restore)
+        self._handles: Sequence[Handle] = ()  # of the message that is being decoded
+
+    def decode(self, body: bytes, handles: Sequence[Handle], escaped: bool) -> Any:
+        """Return the message.
+
+        Raises:
+            ProtocolError: The body is damaged, or is no message of these types.
+        """
+        self._handles = handles
+        try:
+            if not escaped:
+                return self._decoder.decode(body)
+            tree = msgspec.msgpack.decode(body)
+            tree = _map_texts(tree, lambda text: text.encode("ascii").decode("unicode_escape"))
+            return msgspec.convert(tree, self._types, dec_hook=self._restore)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise ProtocolError(f"a message could not be read: {error}") from error
+        finally:
+            self._handles = ()
+
+    def _restore(self, kind: type, value: object) -> Handle:
+        if kind is Handle and isinstance(value, int) and 0 <= value < len(self._handles):
+            return self._handles[value]
+        raise ValueError("it names a descriptor that did not come with it")
 
 
 class Channel:
-    """One end of a control channel. Owns its socket and closes it."""
+    """One end of a control channel. Owns its socket and closes it.
 
-    def __init__(self, sock: socket.socket):
+    Args:
+        sock: The socket.
+        types: The messages that can arrive: a class, or a union of classes.
+    """
+
+    def __init__(self, sock: socket.socket, types: Any):
         self.sock = sock
+        self._decoder = _MessageDecoder(types)
         self._inbox = bytearray()
         self._handles: deque[list[OwnedHandle]] = deque()  # of one message each, as they arrive
         self._outbox: deque[tuple[memoryview, list[Handle]]] = deque()
@@ -157,14 +152,12 @@ class Channel:
             if sent < len(frame):
                 self.sock.sendall(memoryview(frame)[sent:])
 
-    def post(self, message: object, encoded: tuple[bytes, list[Handle]] | None = None) -> bool:
-        """Queue `message` and send what goes without waiting. True when nothing is left over.
+    def post(self, message: object) -> bool:
+        """Queue `message`, send what can go without waiting, and return whether all of it has gone.
 
-        Args:
-            message: What to send; its handles stay open until it has gone.
-            encoded: Its frame, where the caller sends the same message to several peers.
+        The handles of the message stay open until it has gone.
         """
-        frame, handles = encoded or encode(message)
+        frame, handles = encode(message)
         self._outbox.append((memoryview(frame), handles))
         return self.flush()
 
@@ -191,7 +184,7 @@ class Channel:
     # -- receiving --
 
     def receive(self) -> Any:
-        """The next message, waiting for it.
+        """Wait for the next message and return it.
 
         Raises:
             EOFError: The peer closed its end.
@@ -202,13 +195,13 @@ class Channel:
         return message
 
     def receive_some(self) -> list[Any]:
-        """The messages that came, having waited for one. Raises as `receive`."""
+        """Wait for a message, and return all that have come. Raises as `receive`."""
         while not (messages := self._take_all()):
             self._fill()
         return messages
 
     def receive_ready(self) -> list[Any]:
-        """Every message that can be read without waiting. Raises as `receive`."""
+        """Return the messages that can be read without waiting. Raises as `receive`."""
         with contextlib.suppress(BlockingIOError):
             self._fill(_DONTWAIT)
         return self._take_all()
@@ -236,7 +229,7 @@ class Channel:
     def _take(self) -> Any | None:
         if len(self._inbox) < _HEADER.size:
             return None
-        magic, length, count = _HEADER.unpack_from(self._inbox)
+        magic, length, count, escaped = _HEADER.unpack_from(self._inbox)
         if magic != _MAGIC or length > _MAX_BODY_BYTES:
             raise ProtocolError("the control channel carries bytes that tfmagic did not write")
         end = _HEADER.size + length
@@ -244,19 +237,22 @@ class Channel:
             return None
         body = bytes(self._inbox[_HEADER.size : end])
         del self._inbox[:end]
-        return decode(body, self._take_handles(count) if count else [])
+        return self._decoder.decode(body, self._take_handles(count) if count else (), escaped)
 
     def _take_handles(self, count: int) -> list[OwnedHandle]:
-        """The handles of the next message that has some; the system drops those for which we have no room."""
+        """Return the handles of the next message that has some.
+
+        The system drops descriptors for which this process has no room; a lost handle stands for each.
+        """
         if not self._handles:
             raise ProtocolError("a message came without the descriptors that it names")
         handles = self._handles.popleft()
         return handles + [lost_handle() for _ in range(count - len(handles))]
 
 
-def channel_pair() -> tuple[Channel, socket.socket]:
-    """Our end as a `Channel`, the other as a socket to hand on."""
+def channel_pair(types: Any) -> tuple[Channel, socket.socket]:
+    """Return our end as a `Channel` that reads messages of these types, and the other end as a socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    return Channel(ours), theirs
+    return Channel(ours, types), theirs

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.payload import Packed
+from tfmagic.protocol.payload import Message, Packed, Record
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Record, frozen=True):
     """Where a module comes from that a task could not import as the caller did; see
     `tfmagic.protocol.module_origins`.
 
@@ -25,8 +23,7 @@ class Origin:
     rewritten: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MainScript:
+class MainScript(Record, frozen=True):
     """A script that each task imports; see `tfmagic.serialization.main_script`.
 
     `argv` is what it finds in `sys.argv`; `package` the one of a script that was started as
@@ -38,8 +35,7 @@ class MainScript:
     package: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskBoot:
+class TaskBoot(Message, frozen=True):
     """First message to a new task process: who it is and how it is set up.
 
     `starts_servers`: ps and worker tasks serve by themselves, where there is a ps. `is_plain`: nothing is
@@ -68,8 +64,7 @@ class TaskBoot:
     in_notebook: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RunCell:
+class RunCell(Message, frozen=True):
     """Run a cell, or a call, in the task's namespace.
 
     `source` is Python (magics already translated); `names` are packed dicts of variables to bind
@@ -99,27 +94,23 @@ class RunCell:
     prompt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EndTask:
+class EndTask(Message, frozen=True):
     """End between two cells, as a Python program ends; `cell` is later than any."""
 
     cell: int = sys.maxsize
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptCell:
+class InterruptCell(Message, frozen=True):
     """Raise KeyboardInterrupt in this cell; also if it has not begun yet, never in another one."""
 
     cell: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelOps:
+class CancelOps(Message, frozen=True):
     """Cancel the tf.functions that the cell runs: KeyboardInterrupt does not reach into them."""
 
 
-@dataclass(frozen=True, slots=True)
-class AbortCollectives:
+class AbortCollectives(Message, frozen=True):
     """Make TensorFlow's collectives in this task raise, with `message`.
 
     Now; or, with the number of a cell, as soon as the task waits inside TensorFlow in this cell without
@@ -131,8 +122,7 @@ class AbortCollectives:
     when_stuck_in: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerInput:
+class AnswerInput(Message, frozen=True):
     """What the user typed; or, with `error`, why nobody can type."""
 
     number: int
@@ -140,31 +130,27 @@ class AnswerInput:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseBarrier:
+class ReleaseBarrier(Message, frozen=True):
     """Everybody is there; `place` says as which one the task came, from 0 on."""
 
     barrier: str
     place: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BreakBarrier:
+class BreakBarrier(Message, frozen=True):
     """Somebody will never come; `reason` says who and why."""
 
     barrier: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CloseLog:
+class CloseLog(Message, frozen=True):
     """The log reached its limit: note it there, and drop what follows."""
 
     limit_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFlood:
+class WriteFlood(Message, frozen=True):
     """Write this much to the error stream below Python, as native code that runs wild does."""
 
     size_bytes: int

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, RunCell
-from tfmagic.protocol.payload import Handle, Packed, PackedError
+from tfmagic.protocol.payload import Handle, Message, Packed, PackedError
 
 FIRST_STRATEGY = "first strategy"  # where tasks meet that have made no collective strategy before
 
@@ -35,8 +35,7 @@ class Wait(enum.Enum):
 # ---- events of a task ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReady:
+class TaskReady(Message, frozen=True):
     """The task is set up and takes cells."""
 
     task: TaskId
@@ -45,8 +44,7 @@ class TaskReady:
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class Displayed:
+class Displayed(Message, frozen=True):
     """Something rich was displayed when the log was `offset` bytes long.
 
     `bundle` is JSON of {"data", "metadata", "transient", "update", "clear"}.
@@ -59,8 +57,7 @@ class Displayed:
     bundle: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LineReached:
+class LineReached(Message, frozen=True):
     """The cell is at this line of this file now, as seen at a look; most lines are never seen.
 
     `inside` is set when it has been in one and the same call for a while: what was called, as
@@ -76,8 +73,7 @@ class LineReached:
     wait: Wait = Wait.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierReached:
+class BarrierReached(Message, frozen=True):
     """The task waits at a barrier that all of `members` must reach. It is known by its cell and its name.
 
     `cell` is the number of the group, where its cell has one.
@@ -93,8 +89,7 @@ class BarrierReached:
     cell: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class InputWanted:
+class InputWanted(Message, frozen=True):
     """The cell called `input()` when the log was `offset` bytes long; `hidden` is for passwords."""
 
     task: TaskId
@@ -106,8 +101,7 @@ class InputWanted:
     hidden: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriterWanted:
+class WriterWanted(Message, frozen=True):
     """The cell opened a shared HDF5 file: connect this socket with its writer; see
     `tfmagic.hdf5.shared_writer.sessions`.
 
@@ -125,8 +119,7 @@ class WriterWanted:
     handle: Handle
 
 
-@dataclass(frozen=True, slots=True)
-class CellReturned:
+class CellReturned(Message, frozen=True):
     """The cell ended normally when the log was `log_end` bytes long.
 
     `owned` lists the names that the task's own cells have assigned, or None where that has not
@@ -141,14 +134,13 @@ class CellReturned:
     log_end: int
     value: Packed | None = None
     value_error: str = ""
-    pulled: Mapping[str, Packed] = field(default_factory=dict)
-    failed_pulls: Mapping[str, str] = field(default_factory=dict)
+    pulled: Mapping[str, Packed] = {}
+    failed_pulls: Mapping[str, str] = {}
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CellRaised:
+class CellRaised(Message, frozen=True):
     """The cell raised; `interrupted` where that was a KeyboardInterrupt.
 
     `bound` is False where it was the variables that could not be unpickled; `raised_at` is the time
@@ -166,6 +158,18 @@ class CellRaised:
     lost_bytes: int = 0
     bound: bool = True
     raised_at: float = 0.0
+
+
+TaskEvent = (
+    TaskReady
+    | Displayed
+    | LineReached
+    | BarrierReached
+    | InputWanted
+    | WriterWanted
+    | CellReturned
+    | CellRaised
+)
 
 
 # ---- events of the operating system -------------------------------------------------------------
@@ -296,14 +300,7 @@ class StopRequested:
 
 
 Event = (
-    TaskReady
-    | Displayed
-    | LineReached
-    | BarrierReached
-    | InputWanted
-    | WriterWanted
-    | CellReturned
-    | CellRaised
+    TaskEvent
     | TaskStarted
     | TaskExited
     | TaskLost

@@ -6,21 +6,18 @@ Frozen messages of the same wire as `tfmagic.protocol.events`: commands imperati
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.payload import Handle
+from tfmagic.protocol.payload import Handle, Message
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSession:
+class OpenSession(Message, frozen=True):
     """A new cluster: its own channel to the launcher."""
 
     channel: Handle
 
 
-@dataclass(frozen=True, slots=True)
-class ForkTask:
+class ForkTask(Message, frozen=True):
     """Start a task process with this control channel and log."""
 
     task: TaskId
@@ -31,23 +28,20 @@ class ForkTask:
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LauncherReady:
+class LauncherReady(Message, frozen=True):
     """TensorFlow is imported; tasks start in milliseconds from now on."""
 
     tensorflow: str
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class LauncherFailed:
+class LauncherFailed(Message, frozen=True):
     """TensorFlow could not be imported."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskForked:
+class TaskForked(Message, frozen=True):
     """A task process exists; `pidfd` signals and watches it without races."""
 
     task: TaskId
@@ -57,11 +51,14 @@ class TaskForked:
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReaped:
+class TaskReaped(Message, frozen=True):
     """A task process ended and its children with it."""
 
     task: TaskId
     attempt: int
     exit_code: int
     peak_bytes: int
+
+
+LauncherReport = LauncherReady | LauncherFailed  # what the launcher sends on its root channel
+SessionEvent = TaskForked | TaskReaped  # and on the channel of a cluster

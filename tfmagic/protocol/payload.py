@@ -1,7 +1,7 @@
-"""What carries the user's data and open files within a message: bytes that nobody unpickles on the way.
+"""The base classes of messages, and the parts of them that carry the user's data and open files.
 
-Made by `tfmagic.serialization.pickling` and `tfmagic.serialization.tracebacks`, opened by the code that asked
-for them alone.
+A user's value travels as a `Packed`: pickled bytes, or a memory file with them. `tfmagic.serialization` packs
+and unpacks values; launcher, backend and supervisor only pass the bytes on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """The base class of what is part of a message: on the wire, the list of the values of its fields."""
+
+
+class Message(Record, frozen=True, tag=True):
+    """The base class of messages: on the wire, the name of the class stands before the values."""
 
 
 class Handle:
@@ -75,8 +84,7 @@ class HandleLost(OSError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Record, frozen=True):
     """A pickled value: small ones in `data`; big ones in the memory file `handle`.
 
     `sizes` are the bytes of the pickle stream and of each out-of-band buffer (pickle protocol 5),
@@ -95,8 +103,7 @@ def release(packs: Iterable[Packed | None]) -> None:
             packed.handle.close()
 
 
-@dataclass(frozen=True, slots=True)
-class PackedError:
+class PackedError(Record, frozen=True):
     """An exception of a task on its way to the notebook; see `tfmagic.serialization.tracebacks`.
 
     `chain` holds the type names and messages of the exception and of what led to it, the last one

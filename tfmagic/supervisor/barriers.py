@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
-from tfmagic.supervisor.state import Action, AnswerBarrier, ClusterState, WaitingAt, replace
+from tfmagic.supervisor.state import Action, AnswerBarrier, ClusterState, WaitingAt
 
 _NAMED = 3  # tasks that are named of those that are waited for
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
@@ -78,7 +80,7 @@ def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterSta
     there = state.barriers.get(key, {})
     first = next(iter(there.values()), None)
     if first is not None and first.reached.members == event.members:
-        event = replace(event, members=first.reached.members)  # one object: see `_missing`
+        event = msgspec.structs.replace(event, members=first.reached.members)  # one object: see `_missing`
     return replace(state, barriers={**state.barriers, key: {**there, event.task: WaitingAt(event, until)}})
 
 

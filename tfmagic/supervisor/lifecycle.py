@@ -18,6 +18,7 @@ the task more of its state.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from tfmagic.protocol.cluster_spec import TaskId
@@ -67,7 +68,6 @@ from tfmagic.supervisor.state import (
     Signal,
     TaskState,
     are_needed,
-    replace,
     with_cell,
     with_task,
 )

@@ -7,6 +7,8 @@ once will do so again.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import FIRST_STRATEGY, BarrierReached
 from tfmagic.supervisor.state import (
@@ -20,7 +22,6 @@ from tfmagic.supervisor.state import (
     Policy,
     Signal,
     TaskState,
-    replace,
     with_task,
 )
 

@@ -13,7 +13,7 @@ still) counts for nobody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
@@ -35,7 +35,6 @@ from tfmagic.supervisor.state import (
     ClusterState,
     LastProgress,
     Policy,
-    replace,
     with_cell,
     with_task,
 )

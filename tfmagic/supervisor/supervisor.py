@@ -22,8 +22,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
 from typing import assert_never
+
+import msgspec
 
 from tfmagic.backends.protocol import Backend
 from tfmagic.protocol.cluster_spec import TaskId
@@ -122,7 +123,11 @@ class RunningCell:
 
     def begin(self, command: RunCell) -> RunCell:
         """What is sent of `command`. Called by the supervisor, for each task."""
-        return command if self._may_begin() else replace(command, source="", call=None, want_value=False)
+        return (
+            command
+            if self._may_begin()
+            else msgspec.structs.replace(command, source="", call=None, want_value=False)
+        )
 
     def finish(self, outcome: CellState | None) -> None:
         """The cell has ended. Called by the supervisor."""

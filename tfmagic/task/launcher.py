@@ -57,7 +57,7 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
         isolate: Whether tasks get a network of their own.
         preload: Further modules that no task has to import then.
     """
-    root = Channel(socket.socket(fileno=fd))
+    root = Channel(socket.socket(fileno=fd), OpenSession)
     processes.become_subreaper()
     started = time.perf_counter()
     try:
@@ -169,8 +169,7 @@ class Launcher:
             except (EOFError, OSError):
                 return False
             for message in messages:
-                assert isinstance(message, OpenSession)
-                channel = Channel(socket.socket(fileno=message.channel.take()))
+                channel = Channel(socket.socket(fileno=message.channel.take()), ForkTask)
                 self.sessions[channel.fileno()] = channel
                 self.poll.register(channel.fileno(), select.POLLIN)
         return True
@@ -178,7 +177,6 @@ class Launcher:
     def _serve_session(self, fd: int) -> None:
         try:
             for message in self.sessions[fd].receive_ready():
-                assert isinstance(message, ForkTask)
                 self._fork(fd, message)
         except (EOFError, OSError):
             self._close_session(fd)

@@ -37,6 +37,7 @@ from tfmagic.protocol.commands import (
     BreakBarrier,
     CancelOps,
     CloseLog,
+    Command,
     EndTask,
     InterruptCell,
     ReleaseBarrier,
@@ -67,7 +68,7 @@ def run_task(fd: int) -> NoReturn:
     """Be a task until the control channel ends. Never returns."""
     boot: TaskBoot | None = None
     try:
-        channel = Channel(socket.socket(fileno=fd))
+        channel = Channel(socket.socket(fileno=fd), Command)
         received = channel.receive()
         assert isinstance(received, TaskBoot)
         boot = received

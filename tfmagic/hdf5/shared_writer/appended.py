@@ -37,7 +37,7 @@ def _decoded(text: bytes) -> str:
         ) from None
 
 
-def rows_of(array: Any) -> tuple[Any, Any]:
+def rows_of(array: Any) -> tuple[str, Any]:
     """The dtype as a message has it, and the rows: contiguous, or strings."""
     import numpy as np
 
@@ -58,4 +58,4 @@ def rows_of(array: Any) -> tuple[Any, Any]:
         raise TypeError(
             f"HDF5 has nothing for the dtype {found.dtype}: convert it first, as with astype('float32')"
         )
-    return np.lib.format.dtype_to_descr(found.dtype), np.ascontiguousarray(found)
+    return repr(np.lib.format.dtype_to_descr(found.dtype)), np.ascontiguousarray(found)

@@ -23,7 +23,7 @@ from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.hdf5.shared_writer import sessions
 from tfmagic.hdf5.shared_writer.appended import name_of, rows_of
 from tfmagic.hdf5.shared_writer.connection import Link
-from tfmagic.hdf5.shared_writer.messages import Detach, Flush, Hello
+from tfmagic.hdf5.shared_writer.messages import Detach, Flush, Hello, ToTask
 from tfmagic.protocol import task_context
 from tfmagic.protocol.channel import channel_pair
 
@@ -204,7 +204,7 @@ class SharedWriter:
         former = None if self._is_copy else _here.pop(self.path, None)
         if former is not None and former._link is not None and former._link.pid == os.getpid():
             former._give_way()
-        ours, theirs = channel_pair()
+        ours, theirs = channel_pair(ToTask)
         number = 0
         try:
             number = self._offer(theirs.fileno())

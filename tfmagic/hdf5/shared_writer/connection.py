@@ -15,8 +15,9 @@ import os
 import select
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5.errors import MismatchError, SharedWriterError
@@ -175,7 +176,7 @@ class Link:
         serial = next(self._serials)
         self._under_way.append((serial, self._head + ring_bytes))  # first: see `Written` in `_hear`
         self._head += ring_bytes
-        self.send(replace(message, serial=serial))
+        self.send(msgspec.structs.replace(message, serial=serial))
         self._hear(0)
 
     def _make_ring(self) -> mmap.mmap:

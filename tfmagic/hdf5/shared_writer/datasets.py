@@ -8,6 +8,8 @@ What was flushed stays readable, and datasets stay open: see
 
 from __future__ import annotations
 
+import ast
+import functools
 import math
 import mmap
 import os
@@ -79,7 +81,7 @@ class Datasets:
 
         if rows.dtype == TEXT:
             return np.array(rows.texts, dtype=object).reshape(rows.shape)
-        dtype = np.lib.format.descr_to_dtype(rows.dtype)
+        dtype = _dtype_of(rows.dtype)
         count = math.prod(rows.shape)
         if rows.handle is not None:
             fd = rows.handle.take()
@@ -132,7 +134,7 @@ class _Dataset:
 
         self.low = dataset.id
         self._is_text = h5py.check_string_dtype(dataset.dtype) is not None and dataset.dtype.kind == "O"
-        self.dtype = TEXT if self._is_text else np.lib.format.dtype_to_descr(dataset.dtype)
+        self.dtype = TEXT if self._is_text else repr(np.lib.format.dtype_to_descr(dataset.dtype))
         self._type = h5py.h5t.py_create(dataset.dtype) if self._is_text else None
         self._row_shape, self._count = tuple(dataset.shape[1:]), int(dataset.shape[0])
         self._chunk_bytes = _chunk_bytes(dataset)
@@ -198,8 +200,14 @@ def _with_cache(dataset: Any) -> Any:
     return h5py.Dataset(h5py.h5d.open(file.id, name.encode(), access))
 
 
-def _name(dtype: Any) -> str:
-    """As people write it: float32."""
+@functools.lru_cache
+def _dtype_of(text: str) -> Any:
+    """Return the numpy dtype that a message names."""
     import numpy as np
 
-    return TEXT if dtype == TEXT else str(np.lib.format.descr_to_dtype(dtype))
+    return np.lib.format.descr_to_dtype(ast.literal_eval(text))
+
+
+def _name(dtype: str) -> str:
+    """Return the name of a dtype as people write it, such as float32."""
+    return TEXT if dtype == TEXT else str(_dtype_of(dtype))

@@ -1,39 +1,33 @@
 """What a task, the writer of a shared HDF5 file and the kernel say to each other.
 
-Over `tfmagic.protocol.channel`. Arrays are bytes beside their dtype, as ``numpy.lib.format.dtype_to_descr``
-gives it, and their shape: nothing is unpickled.
+Over `tfmagic.protocol.channel`. Arrays are bytes beside their shape and their dtype, which is written as in
+the header of an .npy file (``repr(numpy.lib.format.dtype_to_descr(dtype))``): nothing is unpickled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from tfmagic.protocol.payload import Handle
+from tfmagic.protocol.payload import Handle, Message
 
 TEXT = "text"  # stands for a dtype: strings of any length
 
 # ---- a task to the writer -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Message, frozen=True):
     """How new datasets are made: see `SharedWriter`. The first message."""
 
     compression: str = ""
     chunk_rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ring:
+class Ring(Message, frozen=True):
     """The memory file of `size_bytes` in which this task lays what it appends."""
 
     handle: Handle
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Message, frozen=True):
     """Append these rows, of `shape`, to the dataset.
 
     The bytes are in `data`; or in the ring from `offset` on; or in the memory file `handle`; strings are in
@@ -41,7 +35,7 @@ class Rows:
     """
 
     dataset: str
-    dtype: Any
+    dtype: str
     shape: tuple[int, ...]
     data: bytes = b""
     offset: int = -1
@@ -51,66 +45,62 @@ class Rows:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(Message, frozen=True):
     """Write what came before, and answer when the system has it."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Detach:
+class Detach(Message, frozen=True):
     """This task appends no more. With 0 nobody waits for the answer."""
 
     number: int
 
 
+ToWriter = Hello | Ring | Rows | Flush | Detach
+
 # ---- the writer to a task -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Message, frozen=True):
     """The file is open, and the process `pid` writes it; or, with a reason, it is not."""
 
     reason: str = ""
     pid: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Message, frozen=True):
     """It will be opened when these tasks have closed it. Comes from the kernel."""
 
     whom: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Message, frozen=True):
     """The task's rows up to this message are in the file: their memory is free."""
 
     serial: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Message, frozen=True):
     """What was asked under this number is done; or, with a reason, refused."""
 
     number: int
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Message, frozen=True):
     """The file cannot be written any more; with `is_complete` it has been closed with all that came."""
 
     reason: str
     is_complete: bool = False
 
 
+ToTask = Opened | Waits | Written | Answered | Failed
+
 # ---- the kernel to the writer -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Message, frozen=True):
     """Open this file for these tasks. The first message."""
 
     path: str
@@ -118,8 +108,7 @@ class Begin:
     members: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Attach:
+class Attach(Message, frozen=True):
     """A task is at the other end of this socket."""
 
     who: str
@@ -127,8 +116,7 @@ class Attach:
     handle: Handle
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Message, frozen=True):
     """These tasks have ended their part: who of them has not opened the file will not.
 
     With `are_dead` their processes are gone: whoever still holds their sockets is a fork, and cannot append.
@@ -138,30 +126,31 @@ class Ended:
     are_dead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Message, frozen=True):
     """Take what has come, close the file and end; or leave no file, where its only opener has given up."""
 
     is_withdrawn: bool = False
 
 
+WriterOrder = Begin | Attach | Ended | Finish
+
 # ---- the writer to the kernel -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(Message, frozen=True):
     """The next one of those that were to be attached is."""
 
 
-@dataclass(frozen=True, slots=True)
-class StillOpen:
+class StillOpen(Message, frozen=True):
     """All have ended their part, but these tasks have not closed the file."""
 
     whom: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Message, frozen=True):
     """The file is complete, under its name; or, with a reason, there is none."""
 
     reason: str = ""
+
+
+WriterReport = Attached | StillOpen | Finished

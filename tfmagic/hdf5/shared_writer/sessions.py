@@ -33,7 +33,9 @@ from tfmagic.hdf5.shared_writer.messages import (
     Finished,
     Opened,
     StillOpen,
+    ToWriter,
     Waits,
+    WriterReport,
 )
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.module_origins import import_path
@@ -101,7 +103,7 @@ class Session:
         self._on_the_way: collections.deque[OpenRequest] = (
             collections.deque()
         )  # to the writer, which may be ending
-        self._control, self._theirs = channel_pair()
+        self._control, self._theirs = channel_pair(WriterReport)
         self._control.send(Begin(offer.path, offer.mode, offer.members))
         self.thread = threading.Thread(target=self._serve, name="tfmagic-writer", daemon=True)
 
@@ -369,7 +371,7 @@ def _refuse(wanted: OpenRequest, reason: str) -> int:
 
 def _tell(wanted: OpenRequest, message: object) -> None:
     with socket.socket(fileno=os.dup(wanted.fd)) as sock, contextlib.suppress(OSError):
-        Channel(sock).send(message)
+        Channel(sock, ToWriter).send(message)
 
 
 def _listens(wanted: OpenRequest) -> bool:

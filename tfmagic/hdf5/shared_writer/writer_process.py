@@ -48,6 +48,8 @@ from tfmagic.hdf5.shared_writer.messages import (
     Ring,
     Rows,
     StillOpen,
+    ToWriter,
+    WriterOrder,
     Written,
 )
 from tfmagic.protocol.channel import Channel
@@ -148,7 +150,7 @@ class Writer:
                     self.is_withdrawn = is_withdrawn
 
     def _attach(self, who: str, mode: str, fd: int) -> None:
-        client = _Client(who, mode, Channel(socket.socket(fileno=fd)))
+        client = _Client(who, mode, Channel(socket.socket(fileno=fd), ToWriter))
         self.clients.append(client)
         self.closed.discard(who)
         self.ended.discard(who)
@@ -380,7 +382,7 @@ def main(fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the tasks
     os.umask(os.umask(0o022))
     code = 0
-    writer = Writer(Channel(socket.socket(fileno=fd)))
+    writer = Writer(Channel(socket.socket(fileno=fd), WriterOrder))
     try:
         writer.serve()
         writer.finish()
