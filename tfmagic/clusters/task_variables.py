@@ -76,17 +76,11 @@ class TaskVariables:
         """
         __tracebackhide__ = True
         found = capture.pack_call(call, main)
-        packed, wanted = found.packed, found.needs
         has = self.names_of(attempts).values()
         files = {file for file in found.files if any(file not in names.sources for names in has)}
         sources = capture.sources_of(files)
-        if not sources and capture.is_known_to(has, wanted, main, self._known):
-            number = next(_cell_numbers)
-            command = RunCell(number, call=packed, want_value=True, tasks=tuple(attempts))
-            commands = dict.fromkeys(attempts, command)
-        else:
-            template = RunCell(0, call=packed, want_value=True, sources=sources)
-            commands = self.cell_commands(template, wanted, (), main, main, attempts, limit_bytes)
+        template = RunCell(0, call=found.packed, want_value=True, sources=sources)
+        commands = self.cell_commands(template, found.needs, (), main, main, attempts, limit_bytes)
         for names in has:
             names.sources |= files
         return commands

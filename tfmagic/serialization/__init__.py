@@ -1,7 +1,7 @@
-"""The user's objects across processes: the only place that pickles and unpickles them.
+"""Pickle and unpickle the user's objects: no other package does. Used in the notebook and in the tasks.
 
-    capture      which notebook variables a cell needs, packed for each task
-    free_names   which names a cell reads, from its source
+    capture      the notebook variables that a cell needs, packed for each task
+    free_names   the names that a cell reads, from its source
     pickling     dill with our reducers, which are in definitions, classes, tensorflow_values and refusals
     tracebacks   an exception with its chain and its frames; exceptions and frame_variables are its parts
 

@@ -1,12 +1,12 @@
-"""Which notebook variables a cell needs, and their bytes, or a refusal that names each culprit.
+"""Find and pack the notebook variables that a cell needs, or refuse and name each that cannot travel.
 
     cell ── names ──→ read by it ── minus the tasks' own ──→ pickled one by one, for size, digest
                                                              and the further names that they need
          ──→ those that a task does not have in this version ──→ pickled together ──→ Packed
 
-The notebook's namespace is never walked as a whole. Sent values are remembered by digest, so a
-variable travels again only after it changed; a task that mutated its copy meanwhile keeps it.
-Everything here runs on the notebook's main thread, before anything is sent.
+Other variables of the notebook are not read. Sent values are remembered by digest, so a variable travels
+again only after it has changed. A task that has changed its copy keeps its copy. All of this runs on the
+notebook's main thread, before anything is sent.
 """
 
 from __future__ import annotations
@@ -42,31 +42,27 @@ _SMALL_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class TaskNames:
-    """What one task process has: its own names, the version of each name we sent, and sources.
+    """The names and sources that one task process has."""
 
-    A pushed name is the task's own from then on: only another push replaces it. `coming` are the names
-    that cells which have not ended yet will assign, by the number of the cell.
-    """
-
-    owned: frozenset[str] = frozenset()
-    coming: dict[int, frozenset[str]] = field(default_factory=dict)
-    pushed: set[str] = field(default_factory=set)
-    sent: dict[str, object] = field(default_factory=dict)
+    owned: frozenset[str] = frozenset()  # assigned by its cells
+    coming: dict[int, frozenset[str]] = field(default_factory=dict)  # by cells that still run, by number
+    pushed: set[str] = field(default_factory=set)  # the task's own: only another push replaces them
+    sent: dict[str, object] = field(default_factory=dict)  # the version of each name that we sent
     sources: set[str] = field(default_factory=set)
 
     def lacks(self, variable: Variable) -> bool:
-        """Whether a captured variable must be sent to it."""
+        """Check whether a captured variable must be sent to the task."""
         return not self.has_own(variable.name) and (
             variable.version is None or self.sent.get(variable.name) != variable.version
         )
 
     def has_own(self, name: str) -> bool:
-        """Whether the name is the task's, so that the notebook's stays at home."""
+        """Check whether the name is the task's own, so that the notebook's is not sent."""
         return name in self.owned or name in self.pushed or any(name in c for c in self.coming.values())
 
 
 class _Identity:
-    """Equal only for the same object, which it keeps alive so that no other can get its id."""
+    """Equal only for the same object, which it keeps alive so that no other object gets its id."""
 
     __slots__ = ("value",)
 
@@ -81,26 +77,23 @@ class _Identity:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What travels to a task: variables, and the text of the notebook cells that their code is from.
+    """What travels to a task with a cell."""
 
-    `sources` are (file name, text): AutoGraph and tracebacks in the task read functions' sources.
-    """
-
-    names: tuple[Packed, ...] = ()
-    sources: tuple[tuple[str, str], ...] = ()
+    names: tuple[Packed, ...] = ()  # variables
+    sources: tuple[tuple[str, str], ...] = ()  # (file name, text), for AutoGraph and tracebacks in the task
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A notebook variable as examined for the journey; `problem` says why it cannot go."""
+    """A notebook variable, examined before it is sent."""
 
     name: str
     value: Any
-    version: object
+    version: object  # equal for equal content; None if it is sent in any case
     size_bytes: int
-    needs: frozenset[str] = frozenset()
-    problem: str = ""
-    files: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()  # other names that its functions read
+    problem: str = ""  # why it cannot travel
+    files: frozenset[str] = frozenset()  # of its functions
 
 
 def capture(
@@ -116,16 +109,16 @@ def capture(
     """Pack, for each task, the variables that it needs and does not have.
 
     Args:
-        wanted: Names that the cell reads. Those that are not in `namespace` are left to the task.
-        pushed: Names that travel whatever the task has, and whatever their size.
+        wanted: Names that the cell reads. The task finds those that are not in `namespace`.
+        pushed: Names that travel in any case, and in any size.
         namespace: Where names are looked up.
         main: The notebook's ``__main__``, whose functions and classes are linked by name.
-        tasks: What each task has; updated when everything could be packed.
+        tasks: What each task has; updated when everything is packed.
         limit_bytes: For all captured variables together.
-        known: The functions and classes that were examined before, by name: they are what they were.
+        known: The functions and classes that were examined before, by name.
 
     Raises:
-        CaptureError: Names every variable that cannot travel, with its type and size or reason.
+        CaptureError: Names every variable that cannot travel, with its type and its size or the reason.
     """
     pushed = tuple(dict.fromkeys(pushed))
     missing = [name for name in pushed if name not in namespace]
@@ -152,7 +145,7 @@ def _examine(
     tasks: Mapping[Any, TaskNames],
     examine: Callable[[str, Any, bool], Variable],
 ) -> dict[str, Variable]:
-    """Every variable that must go to some task, those that these need included."""
+    """Return every variable that must go to a task, and the variables that these need."""
     found: dict[str, Variable] = {}
     queue = sorted(wanted)
     while queue:
@@ -180,9 +173,9 @@ def _examine_known(
     known: dict[str, Variable],
     tasks: tuple[TaskNames, ...],
 ) -> Variable:
-    """`_examine_one`, but for a definition that every task has: pickling it takes a millisecond.
+    """Return `_examine_one`, or for a definition that every task has what `known` has: pickling takes 1 ms.
 
-    One that must be sent may have been changed in place since, and needs other names then.
+    A definition that must be sent can have been changed in place, and then needs other names.
     """
     if not pickling.is_definition(value):
         return _examine_one(name, value, main, None if is_pushed else limit_bytes)
@@ -196,45 +189,19 @@ def _examine_known(
     return found
 
 
-def is_known_to(
-    tasks: Iterable[TaskNames], wanted: Iterable[str], main: Mapping[str, Any], known: Mapping[str, Variable]
-) -> bool:
-    """Whether every task has all that is wanted, as far as that is to be seen without pickling anything."""
-    seen = set(wanted)
-    queue = list(seen)
-    while queue:
-        name = queue.pop()
-        if name not in main or _is_shell_name(name):  # left to the task
-            continue
-        value = main[name]
-        if pickling.is_definition(value):
-            variable = known.get(name)
-            if variable is None or variable.version != _version_of(value):
-                return False
-        elif _is_constant(value):
-            variable = _examine_one(name, value, main, None)
-        else:
-            return False
-        if any(names.lacks(variable) for names in tasks):
-            return False
-        queue += variable.needs - seen
-        seen |= variable.needs
-    return True
-
-
 def _is_constant(value: Any) -> bool:
-    """Whether it is a module, or small and immutable."""
+    """Check whether it is a module, or small and immutable."""
     return isinstance(value, types.ModuleType) or (
         type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES
     )
 
 
 def _version_of(definition: Any) -> object:
-    """A function or class is another one when it is defined anew, or when one of its parts is another one."""
+    """Return the version of a function or class: another one once it, or one of its parts, is replaced."""
     parts: list[Any] = [definition]
     if isinstance(definition, type | types.FunctionType):
         found = vars(definition).items()
-        parts += [value for name, value in found if name != "__slotnames__"]  # noted by pickle itself
+        parts += [value for name, value in found if name != "__slotnames__"]  # added by pickle itself
     if isinstance(definition, types.FunctionType):
         parts += [definition.__code__, definition.__defaults__, definition.__kwdefaults__]
         parts += getattr(definition, "registry", {}).values()  # of singledispatch
@@ -260,12 +227,12 @@ def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: in
         pickled = pickling.dumps(value, main, link, limit_bytes=limit_bytes)
     except pickling.TooLarge:
         return Variable(name, value, None, max(_estimate_bytes(value), limit_bytes or 0), problem="size")
-    except Exception as error:  # the user's own __reduce__ may raise anything
+    except Exception as error:  # the user's own __reduce__ can raise anything
         return Variable(name, value, None, 0, problem=_describe(error))
     needs |= _names_read(pickled.functions)
     files = _files_of(pickled.functions)
     made = functools.partial(Variable, name, value)
-    if limit_bytes is None:  # pushed: it goes whatever the task has
+    if limit_bytes is None:  # pushed: it is sent in any case
         return made(None, pickled.size_bytes, frozenset(needs), files=files)
     if pickling.is_definition(value):
         return made(_version_of(value), pickled.size_bytes, frozenset(needs), files=files)
@@ -284,7 +251,7 @@ def _describe(error: Exception) -> str:
 
 
 def _names_read(functions: Iterable[types.FunctionType]) -> set[str]:
-    """The names that functions of the notebook read there."""
+    """Return the names that functions of the notebook read there."""
     return {name for function in functions for name in global_names(function.__code__)}
 
 
@@ -293,7 +260,7 @@ def _files_of(functions: Iterable[types.FunctionType]) -> frozenset[str]:
 
 
 def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
-    """Raise if something cannot travel."""
+    """Raise CaptureError if a variable cannot travel, or all are too large."""
     __tracebackhide__ = True
     broken = [v for v in variables if v.problem and v.problem != "size"]
     counted = [v for v in variables if v.name not in pushed and (not v.problem or v.problem == "size")]
@@ -327,7 +294,7 @@ def _pack_for_tasks(
     main: Mapping[str, Any],
     tasks: Mapping[Any, TaskNames],
 ) -> dict[Any, Captured]:
-    """One pickle for each different set of missing names, so that objects they share stay shared."""
+    """Make one pickle for each different set of missing names, so that their shared objects stay shared."""
     missing = {}
     for task, has in tasks.items():
         missing[task] = frozenset(name for name, v in variables.items() if name in pushed or has.lacks(v))
@@ -343,11 +310,11 @@ def _pack_for_tasks(
     return captured
 
 
-_on_disk: set[str] = set()  # files that have been found there: a module's functions are called often
+_on_disk: set[str] = set()  # files that were found there, to look only once
 
 
 def sources_of(files: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """The text of those files that exist only in this process' memory, as notebook cells do."""
+    """Return the text of the files that exist only in this process' memory, as notebook cells do."""
     if not files:
         return ()
     _on_disk.update(file for file in files if file not in _on_disk and os.path.exists(file))
@@ -358,13 +325,13 @@ def sources_of(files: Collection[str]) -> tuple[tuple[str, str], ...]:
 def _pack(
     names: frozenset[str], variables: Mapping[str, Variable], main: Mapping[str, Any]
 ) -> tuple[Packed, ...]:
-    """Definitions first, then data: unpickling an instance may run its class' code, which finds the
-    modules, functions and constants that it uses in the task by then."""
+    """Pack definitions first, then data: unpickling an instance can run its class' code, which then finds the
+    modules, functions and constants that it uses."""
     definitions = {name for name in names if _is_definition(variables[name].value)}
     packs = []
     for part in (definitions, names - definitions):
 
-        def linkable(name: str, part: Iterable[str] = part) -> bool:  # what the task has by then
+        def linkable(name: str, part: Iterable[str] = part) -> bool:  # the task has these by then
             return name in variables and name not in part
 
         values = {name: variables[name].value for name in sorted(part)}
@@ -379,18 +346,18 @@ def _is_definition(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PackedCall:
-    """A call on its way: the names that it needs on the task, and the files that its functions are from."""
+    """A pickled call."""
 
     packed: Packed
-    needs: frozenset[str]
-    files: frozenset[str]
+    needs: frozenset[str]  # names on the task
+    files: frozenset[str]  # of its functions
 
 
 def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
     """Pack (function, args, kwargs).
 
     Raises:
-        CaptureError: Says what in it cannot be pickled.
+        CaptureError: Names the part that cannot be pickled.
     """
     __tracebackhide__ = True
     needs: set[str] = set()
@@ -402,7 +369,7 @@ def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
     try:
         pickled = pickling.dumps(call, main, link)
         packed = pickling.pack(pickled)
-    except Exception as error:  # the user's own __reduce__ may raise anything
+    except Exception as error:  # the user's own __reduce__ can raise anything
         error.__traceback__ = pickling.frames_below(error.__traceback__)
         function, args, kwargs = call
         parts = {"the function": function, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
@@ -420,7 +387,7 @@ def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
 def _problem_of(value: Any, main: Mapping[str, Any]) -> str:
     try:
         pickling.dumps(value, main, lambda name: True)
-    except Exception as error:  # the user's own __reduce__ may raise anything
+    except Exception as error:  # the user's own __reduce__ can raise anything
         return _describe(error)
     return ""
 
@@ -430,7 +397,7 @@ def _type_name(value: Any) -> str:
 
 
 def _estimate_bytes(value: Any) -> int:
-    """How large a value is about, without looking inside more than its own attributes."""
+    """Estimate the size of a value from its own attributes."""
     for attribute in ("nbytes", "memory_usage"):
         size = getattr(value, attribute, None)
         if isinstance(size, int):

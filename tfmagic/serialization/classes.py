@@ -1,12 +1,11 @@
-"""Classes, enums and type variables by their value: see `tfmagic.serialization.definitions`, which alone uses
-this.
+"""Pickle classes, enums and type variables by value. Part of `tfmagic.serialization.definitions`.
 
-    class ──→ an empty class of the same metaclass, bases and slots + what its namespace holds
-    enum  ──→ its members as they are, without a call of the user's code + what else its namespace holds
+    class ──→ an empty class of the same metaclass, bases and slots + the content of its namespace
+    enum  ──→ its members as they are + the other content of its namespace
 
-Making one runs no code of the user's: no ``__init_subclass__``, no metaclass, no ``__new__`` of an enum; what
-these have done is part of what travels. What is sent again is the same object where it arrives: each class
-and each type variable has an id that travels.
+Making one runs no code of the user's: no ``__init_subclass__``, no metaclass, no ``__new__`` of an enum.
+Their effects are part of what travels. Each class and each type variable has an id that travels, so that one
+that is sent again is the same object in the other process.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any
 from tfmagic.serialization import test_case_pickling
 
 Reduced = tuple[Any, ...]
-_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # flags of CPython's types: made by a class statement; frozen
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # flags of CPython's types: made in Python; frozen
 _OF_ENUMS = {"_member_names_", "_member_map_", "_value2member_map_", "_member_type_", "_value_repr_"} | {
     "_use_args_", "_new_member_", "_generate_next_value_", "_flag_mask_", "_singles_mask_", "_all_bits_",
     "_inverted_", "_boundary_", "_order_", "_ignore_", "_hashable_values_", "_unhashable_values_",
@@ -38,13 +37,13 @@ TYPE_VARIABLES = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple, typing.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counting:
-    """Says whether the functions that follow in a pickle count as used."""
+    """Stands in a pickle: whether the functions behind it count as used."""
 
     on: bool
 
 
 def is_made_by_statement(cls: type) -> bool:
-    """Return whether it is a class that Python code has made."""
+    """Check whether Python code has made the class."""
     return bool(cls.__flags__ & _HEAP_TYPE)
 
 
@@ -74,14 +73,14 @@ def _reduce_enum(cls: Any, made: Reduced, space: dict[str, Any]) -> Reduced:
 
 
 def _split_members(cls: type, space: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The members of which a task needs what they use, and the others: the tests of a test case."""
+    """Split the members into those that a task can call, and the others: the tests of a test case."""
     travel = set(map(id, test_case_pickling.members_that_travel(cls)))
     counted = {name: value for name, value in space.items() if id(value) in travel}
     return counted, {name: value for name, value in space.items() if name not in counted}
 
 
 def _is_made_by_python(cls: type, name: str, value: object) -> bool:
-    """Whether an entry of a class' namespace is there again in every class that is made as this one."""
+    """Check whether Python itself makes this entry of a namespace, in every such class."""
     if name in ("__weakref__", "__dict__", "__slotnames__", "_abc_impl"):
         return True
     is_slot = isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType)
@@ -89,7 +88,7 @@ def _is_made_by_python(cls: type, name: str, value: object) -> bool:
 
 
 def virtual_subclasses(cls: type) -> list[type]:
-    """Return the classes that were registered with an abstract class; none for another class."""
+    """Return the classes that were registered with an abstract class; none for other classes."""
     if not isinstance(cls, abc.ABCMeta):
         return []
     registry = abc._get_dump(cls)[0]  # type: ignore[attr-defined]  # private, and there since Python 3.7
@@ -97,7 +96,7 @@ def virtual_subclasses(cls: type) -> list[type]:
 
 
 def _raw_of(member: Any) -> tuple[Any, ...]:
-    """What the data type that an enum's member also is, such as int, makes it from."""
+    """Return the arguments from which a member's data type, such as int, makes it."""
     kind = type(member)._member_type_
     if kind is object:
         return ()
@@ -109,12 +108,12 @@ def _raw_of(member: Any) -> tuple[Any, ...]:
 
 # ---- ids that travel ----------------------------------------------------------------------------
 
-_ids: dict[int, tuple[weakref.ref[Any], str]] = {}  # by the object's own id; a class may not be hashable
+_ids: dict[int, tuple[weakref.ref[Any], str]] = {}  # by id(), since a class need not be hashable
 _known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
 def _id_of(obj: Any) -> str:
-    """The id by which a class or type variable is known in every process that has it."""
+    """Return the id of a class or type variable, which is the same in every process that has it."""
     reference, number = _ids.get(id(obj), (lambda: None, ""))
     if reference() is not obj:
         number = uuid.uuid4().hex
@@ -136,10 +135,10 @@ _unfilled: set[int] = set()  # ids of classes that have been made and not filled
 def _make_class(
     number: str, metaclass: Any, name: str, bases: tuple[type, ...], first: dict[str, Any]
 ) -> Any:
-    """An empty class, or the one that has come before."""
+    """Return an empty class, or the class that has come before under this id."""
     if (found := _known.get(number)) is not None:
         return found
-    # a metaclass of the user's has done its work; ABCMeta's and those in C set up what a class needs
+    # the user's metaclass has run where the class was defined; ABCMeta and those in C prepare each class
     maker: Any = next(m for m in metaclass.__mro__ if m is abc.ABCMeta or not m.__flags__ & _HEAP_TYPE)
     with _without_init_subclass(bases):
         return _made(number, maker.__new__(metaclass, name, bases, dict(first)))
@@ -152,7 +151,7 @@ def _made(number: str, cls: Any) -> Any:
 
 
 class _RawMember:
-    """What a member of an enum is made from: arguments of its data type, and its value."""
+    """The arguments from which the data type of an enum makes a member, and the member's value."""
 
     def __init__(self, raw: tuple[Any, ...], value: Any):
         self.raw, self.value = raw, value
@@ -160,7 +159,7 @@ class _RawMember:
 
 def _new_member(cls: Any, *found: Any) -> Any:
     given: Any = found
-    while isinstance(given, tuple):  # enum wraps it once more for enums of tuples
+    while isinstance(given, tuple):  # of an enum of tuples: one more around it
         (given,) = given
     kind = cls._member_type_
     member = kind.__new__(cls, *given.raw) if kind is not object else object.__new__(cls)
@@ -177,7 +176,7 @@ def _make_enum(
     raws: list[tuple[str, tuple[Any, ...], Any]],
     boundary: Any,
 ) -> Any:
-    """An enum that has its members already, or the one that has come before."""
+    """Return an enum with its members, or the enum that has come before under this id."""
     if (found := _known.get(number)) is not None:
         return found
     space: Any = enum.EnumMeta.__prepare__(name, bases)
@@ -195,7 +194,7 @@ def _make_enum(
 
 
 def fill_class(cls: Any, state: tuple[Any, ...]) -> None:
-    """Give a class what its namespace holds, whether or not it has been here before."""
+    """Fill the namespace of a class, also if the class has come before."""
     counted, registered, own, *rest = state
     _unfilled.discard(id(cls))
     for space in (counted, *rest):
@@ -210,14 +209,14 @@ def fill_class(cls: Any, state: tuple[Any, ...]) -> None:
 
 
 def fill_new_class(cls: Any, state: tuple[Any, ...]) -> None:
-    """Give a class what its namespace holds, unless it has been here before."""
+    """Fill the namespace of a class, unless it has come before."""
     if id(cls) in _unfilled:
         fill_class(cls, state)
 
 
 @contextlib.contextmanager
 def _without_init_subclass(bases: Iterable[Any]) -> Iterator[None]:
-    """Let no base's ``__init_subclass__`` run: it has, where the class was defined."""
+    """Disable the bases' ``__init_subclass__``: it has run where the class was defined."""
     owners = {cls for base in bases for cls in base.__mro__ if "__init_subclass__" in vars(cls)}
     changed = {
         cls: vars(cls)["__init_subclass__"]
@@ -237,6 +236,7 @@ def _without_init_subclass(bases: Iterable[Any]) -> Iterator[None]:
 
 
 def reduce_type_variable(variable: Any) -> Reduced | None:
+    """Return how `pickle` makes a type variable anew; None if its module has it."""
     module, name = variable.__module__, variable.__name__
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is variable:
         return None
@@ -266,7 +266,7 @@ def _make_type_variable(
     return made
 
 
-# ---- what dataclasses knows by identity ---------------------------------------------------------
+# ---- markers that dataclasses compares by identity ----------------------------------------------
 
 _SENTINELS = {
     id(getattr(dataclasses, name)): name

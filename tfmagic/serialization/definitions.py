@@ -1,15 +1,14 @@
-"""Functions, classes and type variables by their value, for a process that cannot import them.
+"""Pickle functions, classes and type variables by value, for a process that cannot import them.
 
-    function ──→ its code + where it finds its globals + what it closes over, its defaults, its attributes
+    function ──→ its code + where it finds its globals + its closure, defaults and attributes
     class    ──→ see `tfmagic.serialization.classes`
-    what a decorator of `functools` makes ──→ the function in it, decorated anew
+    result of a decorator of `functools` ──→ the function in it, decorated again
 
-Each is made in two steps, so that what refers to itself can be made at all: first the empty thing, which
-pickle remembers, then what it holds.
+Each is made in two steps, since it can refer to itself: first the empty object, which pickle remembers, then
+its content.
 
-A function of the notebook finds its globals by name in the ``__main__`` where it lands, one of a module in
-that module. A function of any other namespace takes along those globals that it reads. `ByValue.functions`
-are the functions of the notebook that one pickle has met: what they read must be sent, too.
+A function of the notebook finds its globals by name in the ``__main__`` of the process that unpickles it, a
+function of a module in that module. A function of any other namespace takes along the globals that it reads.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ _SINGLE_DISPATCH = frozenset({"registry", "dispatch", "register", "_clear_cache"
 
 
 def is_importable(obj: Any) -> bool:
-    """Return whether a function or class is what its module has under its name."""
+    """Check whether a module has this function or class under its name."""
     return is_found(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", ""))
 
 
 def is_found(obj: Any, module: str | None, path: str) -> bool:
-    """Return whether `obj` is what a loaded module, that can be imported, has under a dotted name."""
+    """Check whether a loaded module, which can be imported, has `obj` under a dotted name."""
     return module not in (None, "__main__") and _under(sys.modules.get(str(module)), path) is obj
 
 
 def find(module: str, path: str) -> Any:
-    """Return what a module, which is imported, has under a dotted name; None where it has nothing."""
+    """Import a module and return what it has under a dotted name, or None."""
     return _under(import_module(module), path)
 
 
@@ -58,7 +57,7 @@ def _under(found: Any, path: str) -> Any:
 
 
 def is_definition(value: object) -> bool:
-    """Return whether it is what a ``def``, a ``class`` or a decorator makes, and stays what it is."""
+    """Check whether a ``def``, a ``class`` or a decorator has made it, so that it is not changed in place."""
     return isinstance(value, type | types.FunctionType | _LRU_CACHE) or type(value) in TYPE_VARIABLES
 
 
@@ -66,7 +65,7 @@ class ByValue:
     """Reduces the definitions that one pickle meets.
 
     Attributes:
-        functions: The functions of `main` that it has met.
+        functions: The functions of `main` in the pickle: the names that they read must be sent too.
     """
 
     def __init__(self, main: Mapping[str, Any]):
@@ -77,7 +76,7 @@ class ByValue:
         self._counts = True
 
     def reduce(self, obj: Any) -> Reduced | None:
-        """Return how `pickle` makes `obj` anew; None where this module has no way of its own for it."""
+        """Return how `pickle` makes `obj` anew; None for kinds that this module does not know."""
         if isinstance(obj, type):
             return classes.reduce_class(obj) if classes.is_made_by_statement(obj) else None
         if isinstance(obj, types.FunctionType):
@@ -133,7 +132,7 @@ MAIN = _Main()
 
 
 def _is_of_module(names: dict[str, Any]) -> bool:
-    """Whether these are the globals of a module that another process can import."""
+    """Check whether these are the globals of a module that another process can import."""
     name = names.get("__name__", "__main__")
     return name != "__main__" and getattr(sys.modules.get(name), "__dict__", None) is names
 
@@ -141,7 +140,7 @@ def _is_of_module(names: dict[str, Any]) -> bool:
 def _contents(cell: types.CellType) -> tuple[Any, ...]:
     try:
         return (cell.cell_contents,)
-    except ValueError:  # nothing has been assigned yet
+    except ValueError:  # it is not assigned yet
         return ()
 
 
@@ -154,7 +153,7 @@ def import_module(name: str) -> types.ModuleType:
 
 
 def same(value: Any) -> Any:
-    """Return what it is given: what travels in place of something else is made so."""
+    """Return `value`: the reducer of an object that travels as another one."""
     return value
 
 
@@ -182,7 +181,7 @@ def _fill_function(function: Any, state: tuple[Any, ...]) -> None:
     function.__globals__.update(taken)
 
 
-# ---- what decorators make -----------------------------------------------------------------------
+# ---- results of decorators ----------------------------------------------------------------------
 
 
 def _reduce_single_dispatch(function: Any) -> Reduced:
@@ -227,7 +226,7 @@ def _reduce_method(method: Any) -> Reduced:
 
 
 def _reduce_exception(error: BaseException) -> Reduced | None:
-    """By its parts: a constructor of the user's need not take what `args` holds, as its message shows."""
+    """Return the parts of an exception whose own constructor need not take its `args`; None for others."""
     cls: Any = type(error)
     inherits = cls.__reduce__ is BaseException.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
     if (

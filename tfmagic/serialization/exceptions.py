@@ -1,11 +1,11 @@
-"""An exception object on its way to the notebook: whole, made of its parts, or what of it can travel.
+"""Pickle an exception object for the notebook: as a whole, by its parts, or the parts that can travel.
 
-An object travels if it survives the whole round trip on its task, within a time limit: the same class, the
-same message. A class whose constructor does not take what `args` hold is rebuilt from its parts. An argument
-or attribute that cannot travel is replaced by its text (`RemoteLocal`), and a note names it.
+A form travels if it survives the round trip on its task, within a time limit, with the same class and the
+same message. A class whose constructor does not take its `args` is rebuilt from its parts. An argument or
+attribute that cannot travel is replaced by its text (`RemoteLocal`), and a note names it.
 
-Attributes of an exception are read and set past its class (`own`, `of_python`, `put`): the class may raise
-whatever it likes for each of them. Used by `tfmagic.serialization.tracebacks`, on both sides.
+Attributes of an exception are read and set past its class (`own`, `of_python`, `put`), which can raise
+anything for each of them. Used by `tfmagic.serialization.tracebacks`, on the task and in the notebook.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import contextlib
 import functools
 import io
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tfmagic.protocol.payload import Packed
@@ -23,9 +23,9 @@ from tfmagic.system import time_limits
 
 MAX_SHOWN = 100_000  # characters of a message that the notebook shows: half of what a saved cell may have
 _MAX_OBJECT_BYTES = 1 << 24  # a pickled exception: what is larger is data, and stays on its task
-_TEXT_S, _OBJECT_S = 0.5, 1.0  # for a value, and for a whole exception, to be pickled and unpickled
+_TEXT_S, _OBJECT_S = 0.5, 1.0  # to pickle and unpickle a value, a whole exception
 _STAYS = (io.IOBase, type(threading.Lock()), type(threading.RLock()))  # dill would make new ones
-_LEFT_BEHIND = (  # notes travel by themselves; what AutoGraph notes holds graphs and frames
+_LEFT_BEHIND = (  # notes travel separately; the attributes of AutoGraph hold graphs and frames
     "__notes__",
     "ag_error_metadata",
     "ag_pass_through",
@@ -36,44 +36,44 @@ _READ_BY_ALL = ("__traceback__", "__cause__", "__context__", "__suppress_context
 Linkable = Callable[[str], bool]
 
 
-# ---- attributes, whatever the class does with them ------------------------------------------------
+# ---- attributes of any class ----------------------------------------------------------------------
 
 
 def of_python(error: BaseException, name: str) -> Any:
-    """An attribute of Python's own, whatever the class has made of the name."""
+    """Return an attribute of BaseException, also if the class has redefined the name."""
     return getattr(BaseException, name).__get__(error)
 
 
 def own(error: BaseException) -> dict[str, Any]:
-    """Return the attributes that an exception has itself, whatever its class does with attributes."""
+    """Return the `__dict__` of an exception, past its class."""
     found = BaseException.__dict__["__dict__"].__get__(error)
     return found if isinstance(found, dict) else {}
 
 
 def put(error: BaseException, name: str, value: Any) -> None:
-    """Set an attribute of Python's own, also where the class forbids it."""
+    """Set an attribute of BaseException, also if the class forbids it."""
     BaseException.__setattr__(error, name, value)
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note, also where the class forbids attributes."""
+    """Add a note, also if the class forbids attributes."""
     with contextlib.suppress(Exception):  # a class that makes even this raise
         notes = notes_of(error)
         put(error, "__notes__", [*notes, note])
 
 
 def notes_of(error: BaseException) -> list[Any]:
-    """Return the notes of an exception, whatever its class does with attributes."""
+    """Return the notes of an exception, past its class."""
     notes = own(error).get("__notes__")
     return notes if isinstance(notes, list) else []
 
 
 def can_be_shown(error: Any) -> bool:
-    """Whether Python and IPython can read what they need of it; IPython would show nothing at all."""
+    """Check whether Python and IPython can read the attributes that they need; else IPython shows nothing."""
     if not issubclass(type(error), BaseException):
         return False
     try:
-        put(error, "__notes__", notes_of(error))  # it will have some
+        put(error, "__notes__", notes_of(error))  # it gets some later
         isinstance(error, BaseExceptionGroup)  # reads `__class__`
         for name in _READ_BY_ALL:
             getattr(error, name)
@@ -86,7 +86,7 @@ def can_be_shown(error: Any) -> bool:
 
 
 def clip(text: str, limit: int) -> str:
-    """The beginning and the end of a long text."""
+    """Return a text, of a long one the beginning and the end."""
     if len(text) <= limit:
         return text
     return f"{text[: limit // 2]}\n... {len(text) - limit} characters left out ...\n{text[-limit // 2 :]}"
@@ -95,23 +95,44 @@ def clip(text: str, limit: int) -> str:
 def pack_object(
     error: BaseException, message: str, main: Mapping[str, Any], linkable: Linkable
 ) -> tuple[bytes | None, list[str]]:
-    """The exception object, if it survives the round trip here, and notes on what of it does not."""
+    """Return the pickled exception, or None if it cannot travel; and notes on its parts that stay."""
     attributes = own(error)
     noted = {name: attributes.pop(name) for name in _LEFT_BEHIND if name in attributes}
     try:
-        for make in (_whole, _from_parts, _reduced):
+        for form, notes in _forms(error, main, linkable):
+            trip = functools.partial(_round_trip, form, error, message, main, linkable)
             try:
-                value, stayed = make(error, main, linkable)
-                if value is not None:
-                    trip = functools.partial(_round_trip, value, error, message, main, linkable)
-                    return time_limits.call(trip, _OBJECT_S), stayed
+                return time_limits.call(trip, _OBJECT_S), notes
             except time_limits.TookTooLong:
-                return None, []
-            except Exception:  # the class' own pickling may raise anything; the parts may do
+                break
+            except Exception:  # the class' own pickling can raise anything; the next form might travel
                 continue
-        return None, []
+    except Exception:  # of a class that makes its attributes raise
+        pass
     finally:
         attributes.update(noted)
+    return None, []
+
+
+def _forms(
+    error: BaseException, main: Mapping[str, Any], linkable: Linkable
+) -> Iterator[tuple[Any, list[str]]]:
+    """Yield the forms in which an exception can travel, with notes on what is missing.
+
+    First itself, as its class pickles it. Then its parts, for a class with an odd constructor. Then its
+    parts with the texts of those that cannot travel.
+    """
+    yield error, []
+    parts = _parts_of(error)
+    if parts is None:
+        return
+    yield parts, []
+    cls, args, attributes = parts
+    values: dict[Any, Any] = {**dict(enumerate(args)), **attributes}
+    kept, stayed = _those_that_travel(values, main, linkable)
+    kept |= {place: frame_variables.stand_in(value) for place, value in stayed.items()}
+    made = (cls, tuple(kept[i] for i in range(len(args))), {name: kept[name] for name in attributes})
+    yield made, _note_of_stayed(stayed)
 
 
 def _round_trip(
@@ -129,7 +150,7 @@ def _round_trip(
 
 
 def _there_and_back(value: Any, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, bytes]:
-    """Pickle and unpickle a value as on its way to the notebook; the copy and the pickle."""
+    """Pickle and unpickle a value as for the notebook; return the copy and the pickle."""
     stream, buffers, _ = pickling.dumps(
         value, main, linkable, for_notebook=True, limit_bytes=_MAX_OBJECT_BYTES, refuse=_STAYS
     )
@@ -138,60 +159,34 @@ def _there_and_back(value: Any, main: Mapping[str, Any], linkable: Linkable) -> 
     return pickling.loads(Packed(data=stream), main), stream
 
 
-def _whole(error: BaseException, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, list[str]]:
-    """The exception as its class pickles it."""
-    return error, []
-
-
-def _from_parts(error: BaseException, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, list[str]]:
-    """Class, arguments and attributes, for a class that only has an odd constructor."""
-    return _parts_of(error), []
-
-
 def _parts_of(error: BaseException) -> tuple[type, tuple[Any, ...], dict[str, Any]] | None:
     cls = type(error)
     builtin = _nearest_builtin(cls)
     if cls.__reduce__ is not builtin.__reduce__ or cls.__reduce_ex__ is not object.__reduce_ex__:
-        return None  # a class that pickles itself, and does it wrong
+        return None  # the class pickles itself, wrongly
     reduced = builtin.__reduce__(error)
     attributes: Any = reduced[2] if len(reduced) > 2 else None
     return (cls, tuple(reduced[1]), dict(attributes or {}))
 
 
-def _reduced(error: BaseException, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, list[str]]:
-    """The parts of an exception, with the texts of those that cannot travel, and a note that names these."""
-    parts = _parts_of(error)
-    if parts is None:
-        return None, []
-    cls, args, attributes = parts
-    places = [*range(len(args)), *attributes]
-    kept, stayed = _those_that_travel(
-        dict(zip(places, [*args, *attributes.values()], strict=True)), main, linkable
-    )
-    for place, value in stayed.items():
-        kept[place] = frame_variables.stand_in(value)
-    made = (cls, tuple(kept[i] for i in range(len(args))), {name: kept[name] for name in attributes})
-    return made, _note_of_stayed(stayed)
-
-
 def pack_attributes(
     error: BaseException, main: Mapping[str, Any], linkable: Linkable
 ) -> tuple[bytes | None, list[str]]:
-    """The attributes of an exception that does not travel itself, and a note on those that do not either."""
+    """Return the pickled attributes of an exception that stays itself, and a note on those that stay too."""
     attributes = {name: value for name, value in own(error).items() if name not in _LEFT_BEHIND}
     kept, stayed = _those_that_travel(attributes, main, linkable)
     try:
         return time_limits.call(lambda: _there_and_back(kept, main, linkable)[1], _OBJECT_S), _note_of_stayed(
             stayed
         )
-    except BaseException:  # together they are too large, or the user's own pickling did something odd
+    except BaseException:  # together they are too large, or the user's own pickling has raised
         return None, []
 
 
 def _those_that_travel(
     values: Mapping[Any, Any], main: Mapping[str, Any], linkable: Linkable
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Part values into those that survive the round trip, long texts clipped, and the others."""
+    """Split values into those that survive the round trip, long texts clipped, and the others."""
     trials = [functools.partial(_there_and_back, value, main, linkable) for value in values.values()]
     results = time_limits.call_each(trials, _TEXT_S, _OBJECT_S)
     kept: dict[Any, Any] = {}
@@ -207,7 +202,7 @@ def _those_that_travel(
 
 
 def _note_of_stayed(stayed: Mapping[Any, Any]) -> list[str]:
-    """Name what is not there: attributes by name, arguments by place."""
+    """Return a note that names what stays: attributes by name, arguments by place."""
     names = [
         f"{f'args[{name}]' if isinstance(name, int) else f'.{name}'} ({type(value).__qualname__})"
         for name, value in stayed.items()
@@ -223,7 +218,7 @@ def _nearest_builtin(cls: type) -> Any:
 
 
 def unwrap(value: Any) -> Any:
-    """The exception itself, or what its parts make."""
+    """Return the exception that has travelled, made of its parts if these have."""
     if not isinstance(value, tuple):
         return value
     cls, args, attributes = value
@@ -235,9 +230,9 @@ def unwrap(value: Any) -> Any:
 
 
 def give_attributes(error: BaseException, data: bytes | None, main: Mapping[str, Any]) -> BaseException:
-    """Give a stand-in the attributes that have travelled, but for those that it has."""
+    """Give a stand-in the attributes that have travelled and that it does not have."""
     if data is not None:
-        with contextlib.suppress(Exception):  # a foreign class did something odd, or needs TensorFlow
+        with contextlib.suppress(Exception):  # a class cannot be unpickled here, or needs TensorFlow
             for name, value in pickling.loads(Packed(data=data), main, import_tensorflow=False).items():
                 own(error).setdefault(name, value)
     return error

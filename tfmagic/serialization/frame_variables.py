@@ -1,8 +1,8 @@
-"""Safe, bounded copies of the variables of a failed frame, for a debugger in another process.
+"""Copy the variables of a failed frame, bounded in size and time, for a debugger in the notebook.
 
-Plain data is copied as it is; small arrays too. Everything else becomes a `RemoteLocal`, which shows
-what the value showed on its task. No code of the notebook's ever runs on the value, and a value whose
-`repr` raises or takes long costs nothing but its own text.
+Plain data and small arrays are copied as they are. Everything else becomes a `RemoteLocal`, which has the
+text that the value had on its task. So the notebook runs no code of a value. Of a value whose `repr` raises
+or takes long, only the text is lost.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ _MAX_ITEMS = 100  # of a container that is copied as it is
 _MAX_DEPTH = 3
 _MAX_ARRAY_BYTES = 1 << 16
 _MAX_NAMES = 300  # of all frames of a traceback together
-_EACH_S, _TOTAL_S = 0.2, 0.6  # a repr that takes longer is not one that somebody waits for
+_EACH_S, _TOTAL_S = 0.2, 0.6  # for one repr, for all
 _MAX_TEXT = 2_000
 
 
 class RemoteLocal:
-    """Stands for a variable that stayed on its task; shows the text that it had there.
+    """Stands for a variable that stayed on its task, and has the text that it had there.
 
     Attributes:
         type_name: Name of its class.
-        shape, dtype: Of an array or a tensor, as text; else "".
+        text: Its `repr` on the task.
+        shape: Of an array or a tensor, as text; else "".
+        dtype: Of an array or a tensor, as text; else "".
     """
 
     def __init__(self, type_name: str, text: str, shape: str = "", dtype: str = ""):
@@ -52,16 +54,16 @@ class RemoteLocal:
 
 @dataclass(frozen=True, slots=True)
 class FrameCopy:
-    """The variables of a frame: its own, and those of its module that the failed code names."""
+    """The variables of a frame: its own, and those of its module that the user's frames name."""
 
     own: dict[str, Any] = field(default_factory=dict)
     of_module: dict[str, Any] = field(default_factory=dict)
 
 
 def copy_frames(frames: Iterable[FrameType]) -> dict[int, FrameCopy]:
-    """The variables of each frame by the frame's id, the most telling frames first.
+    """Return copies of the variables of each frame, by the frame's id. The user's frames come first.
 
-    Never raises, and takes at most a second whatever the values do.
+    Never raises, and takes at most a second for any values.
     """
     ordered = sorted(frames, key=_is_library)
     copies = {id(frame): FrameCopy() for frame in ordered}
@@ -88,13 +90,13 @@ def copy_frames(frames: Iterable[FrameType]) -> dict[int, FrameCopy]:
 
 
 def text_of(value: Any) -> str:
-    """The repr of any value, in bounded time and length."""
+    """Return the repr of any value, in bounded time and length."""
     (result,) = time_limits.call_each([_copier(value)], _EACH_S, _EACH_S)
     return repr(result.value if result.error is None else _without_text(value, result.error))
 
 
 def stand_in(value: Any) -> RemoteLocal:
-    """What stands for a value that stays on its task."""
+    """Return what stands for a value that stays on its task."""
     kind = type(value).__qualname__
     (result,) = time_limits.call_each([lambda: _Text().repr(value)], _EACH_S, _EACH_S)
     return RemoteLocal(kind, result.value) if result.error is None else _without_text(value, result.error)
@@ -106,7 +108,7 @@ def _is_library(frame: FrameType) -> bool:
 
 
 def _shown(into: dict[str, Any], variables: Mapping[str, Any]) -> list[tuple[dict[str, Any], str, Any]]:
-    """Those that somebody may want to see, with the place for their copies."""
+    """Return the variables without dunders and modules, each with the place for its copy."""
     items = list(variables.items())
     return [(into, name, v) for name, v in items if not name.startswith("__") and type(v) is not type(sys)]
 
@@ -116,7 +118,7 @@ def _copier(value: Any) -> Callable[[], Any]:
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether the value is small plain data all the way down; asks no code of the user's."""
+    """Check whether the value is small plain data at every level, without running the user's code."""
     kind = type(value)
     if kind in _SCALARS:
         return kind not in (str, bytes, int) or sys.getsizeof(value) <= _MAX_SCALAR_BYTES
@@ -127,7 +129,7 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def _copy(value: Any) -> Any:
-    """A small array, or the text of anything else."""
+    """Return a copy of a small array, or the text of anything else."""
     is_array = type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
     if is_array and value.nbytes <= _MAX_ARRAY_BYTES and not value.dtype.hasobject:
         return value.copy()
@@ -137,7 +139,7 @@ def _copy(value: Any) -> Any:
 
 
 class _Text(reprlib.Repr):
-    """A repr that does not walk through a million items."""
+    """A repr that reads only the first items of a large container."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,13 +148,11 @@ class _Text(reprlib.Repr):
         self.maxlevel = 4
 
     def repr_instance(self, x: Any, level: int) -> str:
-        text = repr(x)  # one that raises is the caller's to describe
+        text = repr(x)  # the caller handles what it raises
         return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 def _without_text(value: Any, error: BaseException) -> RemoteLocal:
-    if isinstance(error, time_limits.TookTooLong):
-        why = f"repr() {error}"
-    else:
-        why = f"repr() raised {type(error).__qualname__}"
-    return RemoteLocal(type(value).__qualname__, f"<{type(value).__qualname__}: {why}>")
+    is_late = isinstance(error, time_limits.TookTooLong)
+    why = str(error) if is_late else f"raised {type(error).__qualname__}"
+    return RemoteLocal(type(value).__qualname__, f"<{type(value).__qualname__}: repr() {why}>")

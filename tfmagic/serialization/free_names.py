@@ -1,7 +1,7 @@
-"""Which names a cell reads and assigns: analysis of source and of code objects, nothing is run.
+"""Find the names that a cell reads and assigns, from its source or its code objects, without running it.
 
-Used by `tfmagic.serialization.capture`. Errs on the side of fewer surprises: a name that a straight line of
-the cell assigns before it reads it is not read from outside; one that only some branch assigns is.
+Used by `tfmagic.serialization.capture`. A name that the cell always assigns before it reads it does not come
+from the notebook; a name that only one branch assigns does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def names_read(tree: ast.Module, source: str) -> set[str]:
-    """The global names that running `source` may read before the cell itself assigned them.
+    """Return the global names that `source` can read before it has assigned them itself.
 
     Args:
         tree: The parsed source.
@@ -34,11 +34,11 @@ def names_read(tree: ast.Module, source: str) -> set[str]:
     return top.read | (inner - top.assigned)
 
 
-_MARKED = re.compile(r"(?<![\w@])@([^\W\d]\w*)")  # how pandas' query() and eval() name a variable
+_MARKED = re.compile(r"(?<![\w@])@([^\W\d]\w*)")  # a variable in a text for pandas' query() or eval()
 
 
 def _name_of(function: ast.expr) -> str:
-    """The name by which a function is called; of a method with the dot."""
+    """Return the name by which a function is called; that of a method begins with a dot."""
     if isinstance(function, ast.Attribute):
         is_pandas = isinstance(function.value, ast.Name) and function.value.id in ("pd", "pandas")
         return function.attr if is_pandas else f".{function.attr}"
@@ -51,7 +51,7 @@ def _text_of(argument: ast.expr) -> str:
 
 
 def _names_in_texts(called: str, texts: Iterable[str]) -> set[str]:
-    """The variables that these texts name to the function that they are given to."""
+    """Return the variables that these texts name, given the function that gets the texts."""
     found: set[str] = set()
     if called in (".query", ".eval"):
         return found.union(*map(_MARKED.findall, texts))
@@ -65,7 +65,7 @@ def _names_in_texts(called: str, texts: Iterable[str]) -> set[str]:
 
 
 def _tables(source: str) -> list[symtable.SymbolTable]:
-    """The scopes of the source; of each statement, where only these are valid: IPython runs each alone."""
+    """Return the scopes of the source; of each statement, as IPython runs them, if only these are valid."""
     try:
         return [symtable.symtable(source, "<cell>", "exec")]
     except SyntaxError:
@@ -74,14 +74,14 @@ def _tables(source: str) -> list[symtable.SymbolTable]:
 
 
 def names_assigned(source: str) -> frozenset[str]:
-    """The global names that running `source` may bind itself."""
+    """Return the global names that running `source` can bind."""
     symbols = [symbol for table in _tables(source) for symbol in table.get_symbols()]
     return frozenset(s.get_name() for s in symbols if s.is_assigned() or s.is_imported())
 
 
-@functools.lru_cache(maxsize=4096)  # of a function that is called again and again
+@functools.lru_cache(maxsize=4096)  # a function is often sent more than once
 def global_names(code: types.CodeType) -> frozenset[str]:
-    """The global names that `code`, and every function and class body inside it, refers to."""
+    """Return the global names to which `code`, with every function and class body inside it, refers."""
     found = {
         instruction.argval
         for instruction in dis.get_instructions(code)
@@ -108,12 +108,14 @@ Children = Iterator[ast.AST]
 
 
 class _TopLevel:
-    """Walks the statements of a cell in order. Bodies of functions and classes are left out.
+    """Walks the statements of a cell in order, without the bodies of functions and classes.
 
-    `assigned` holds what is certainly bound at this point, `read` what was read before it was.
+    A method for a kind of node yields the nodes inside it, in the order in which they run. The walk keeps
+    them on a stack of its own, since a sum of a thousand terms is a thousand nodes deep.
 
-    A method for a kind of node yields the nodes inside it, each when its turn has come: the walk keeps them
-    on a stack of its own, since a sum of a thousand terms is a thousand nodes deep.
+    Attributes:
+        assigned: Names that are certainly bound at this point.
+        read: Names that were read before they were certainly bound.
     """
 
     def __init__(self) -> None:
@@ -219,7 +221,7 @@ class _TopLevel:
             self.assigned.add(node.name)
 
     def _branches(self, branches: Sequence[Sequence[ast.AST | None]]) -> Children:
-        """Yield the nodes of alternatives; bound afterwards is what every one of them binds."""
+        """Yield the nodes of alternatives. Afterwards those names are bound that all of them bind."""
         before, after = set(self.assigned), []
         for branch in branches:
             self.assigned = set(before)

@@ -1,12 +1,14 @@
-"""The script of a caller, imported by its tasks as the workers of `multiprocessing` import it.
+"""Import the caller's script in its tasks, as the workers of `multiprocessing` do; and absl's flags.
 
     caller: find_script() ── with the boot ──→ task: load_script() ── as ``__mp_main__``, once
 
-A test script is made to be imported, and most of what is in one cannot travel by value: test classes that a
-decorator has made, pools, patches of TensorFlow at the top of the file. Its tasks import it before their
-first call, and find functions, classes and globals by name. What stands under ``if __name__ == "__main__":``
-is not run. Other scripts, and notebooks, send what a call needs by value: see
-`tfmagic.serialization.capture`.
+Most of what a test script defines cannot travel by value: test classes that a decorator has made, pools,
+patches of TensorFlow at the top of the file. So its tasks import it before their first call, and find
+functions, classes and globals by name. Code under ``if __name__ == "__main__":`` is not run. Other scripts,
+and notebooks, send what a call needs by value (`tfmagic.serialization.capture`).
+
+`absl.flags.FLAGS` refuses to be pickled, and a function of a script that reads a flag needs it. The task has
+the flags of every module that it imports; those of the script are made anew, with the caller's values.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import ast
 import functools
 import sys
 import types
+from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -22,16 +25,17 @@ from typing import Any
 from tfmagic.protocol.commands import MainScript
 from tfmagic.serialization.free_names import names_assigned
 
-_NAME = "__mp_main__"  # as `multiprocessing` calls it; in the caller it is another name of __main__
+_NAME = "__mp_main__"  # as in `multiprocessing`; in the caller another name of __main__
 _loaded: MainScript | None = None  # in a task: the caller's
 _is_loading = False
+_OTHERS = ("absl.", "tensorflow.")  # the task has their flags, with values of its own
 
 
 def find_script(always: bool) -> MainScript | None:
-    """Return the script that tasks import; None where they do not.
+    """Return the script that tasks import; None where they import none.
 
     Args:
-        always: Also a script that defines no `unittest.TestCase`.
+        always: Also return a script that defines no `unittest.TestCase`.
     """
     if _loaded is not None:
         return _loaded
@@ -43,7 +47,7 @@ def find_script(always: bool) -> MainScript | None:
         return None
     if not (always or _defines_tests(main)) or not Path(file).is_file():
         return None
-    sys.modules[_NAME] = main  # what tasks send back names its classes so
+    sys.modules[_NAME] = main  # values from tasks name its classes by this module
     return MainScript(str(Path(file).absolute()), tuple(sys.argv), name.rpartition(".")[0])
 
 
@@ -70,11 +74,7 @@ def _asks_for_main(statement: ast.stmt) -> bool:
 
 
 def load_script(script: MainScript, namespace: dict[str, Any]) -> None:
-    """Import the script into `namespace`, the ``__main__`` of this task.
-
-    Raises:
-        BaseException: Whatever the script raises.
-    """
+    """Import the script into `namespace`, the ``__main__`` of this task. Raises what the script raises."""
     global _loaded, _is_loading
     _loaded = script
     sys.modules[_NAME] = sys.modules["__main__"]
@@ -91,9 +91,42 @@ def load_script(script: MainScript, namespace: dict[str, Any]) -> None:
 
 
 def refuse_while_loading() -> None:
-    """Raise RuntimeError where a script that is being imported by a task starts processes itself."""
+    """Raise RuntimeError if a script that a task is importing starts processes itself."""
     if _is_loading:
         raise RuntimeError(
             f"{_loaded.file if _loaded else 'the script'} starts processes while one of them imports "
             'it; put what starts them under  if __name__ == "__main__":'
         )
+
+
+# ---- absl's flags --------------------------------------------------------------------------------
+
+
+def is_flags(obj: object) -> bool:
+    """Check whether it is absl's set of all flags, without importing absl."""
+    module = sys.modules.get("absl.flags")
+    return module is not None and obj is module.FLAGS
+
+
+def reduce_flags(flags: Any) -> tuple[Any, ...]:
+    """Return how `pickle` makes the flags anew: the script's, and those given by hand, with their values."""
+    values = {
+        flag.name: flag.value
+        for module, found in flags.flags_by_module_dict().items()
+        for flag in found
+        if flag.present or not module.startswith(_OTHERS)
+    }
+    return take_flags, (values, flags.is_parsed())
+
+
+def take_flags(values: Mapping[str, Any], is_parsed: bool) -> Any:
+    """Return the flags of this process, with these values, which were parsed and checked by the caller."""
+    from absl import flags
+
+    for name, value in values.items():
+        if name not in flags.FLAGS:
+            flags.FLAGS[name] = flags.Flag(flags.ArgumentParser(), None, name, None, "as the caller has it")
+        flags.FLAGS[name].value = value
+    if is_parsed:
+        flags.FLAGS.mark_as_parsed()
+    return flags.FLAGS

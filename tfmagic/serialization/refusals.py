@@ -1,4 +1,4 @@
-"""What belongs to the process that made it, and would be damaged or useless as a copy in another one."""
+"""Refuse to pickle what belongs to its process: files, threads, locks. A copy would be useless or do harm."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ _STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"
 
 
 class StaysHere(TypeError):
-    """A value belongs to its process; the message says what to do instead."""
+    """The value belongs to its process; the message names an alternative."""
 
 
 def stream_name(obj: object) -> str:
-    """Return the name that `sys` has for a standard stream; "" for anything else."""
+    """Return the name of a standard stream in `sys`; "" for anything else."""
     if not isinstance(obj, io.IOBase):
         return ""
     return next((name for name in _STREAMS if getattr(sys, name) is obj), "")
 
 
 def refuse_what_stays(obj: Any, is_for_notebook: bool) -> None:
-    """Raise where a copy of `obj` would do harm.
+    """Raise `StaysHere` if a copy of `obj` would be useless or do harm.
 
     Args:
-        obj: What is to be pickled.
-        is_for_notebook: Whether it comes back from a task; a lock in a result harms nobody.
-
-    Raises:
-        StaysHere: With what to do instead.
+        obj: The object that pickle has met.
+        is_for_notebook: Whether it comes from a task; a lock in a result does no harm.
     """
     if isinstance(obj, io.IOBase) and not isinstance(obj, _IN_MEMORY):
         _refuse_file(obj)
@@ -49,7 +46,7 @@ def _refuse_file(file: Any) -> None:
         file.fileno()
     except ValueError:  # it has been closed
         pass
-    except Exception:  # one of the user's that is in memory
+    except Exception:  # a class of the user's, whose content is in memory
         return
     name, mode = getattr(file, "name", ""), getattr(file, "mode", "")
     which = f" ({name!r}{f', mode {mode!r}' if mode else ''})" if name else ""

@@ -1,7 +1,8 @@
-"""What TensorFlow's objects become on their way to a task: data sets, and what ``@tf.function`` makes.
+"""Pickle objects of TensorFlow and Keras: data sets, tf.functions, models, metrics, composite tensors.
 
-A data set travels as its graph, which holds its data and options; a tf.function as its Python function, which
-is traced anew where it arrives. Nothing here imports TensorFlow into a process that has not imported it.
+A data set travels as its graph, which holds its data and options. A tf.function travels as its Python
+function, which is traced again in the other process. A process that has not imported TensorFlow does not
+import it because of this module.
 """
 
 from __future__ import annotations
@@ -17,29 +18,30 @@ from tfmagic.serialization.refusals import StaysHere
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 _FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
 _DATASETS = "tensorflow.python.data.ops.dataset_ops"
-_ITERATORS = "tensorflow.python.data.ops.iterator_ops"
-_TABLES = "tensorflow.python.ops.lookup_ops"
 _FIELDS = "tensorflow.python.framework.extension_type_field"
-_KERAS_SAVING = "keras.src.saving.keras_saveable"
-_METRICS = "keras.src.metrics.metric"
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 
 Reduced = tuple[Any, ...]
 
 
 def is_of_tensorflow(obj: object) -> bool:
-    """Return whether the class of `obj` is TensorFlow's or Keras', and TensorFlow is imported."""
+    """Check whether the class of `obj` is TensorFlow's or Keras', and TensorFlow is imported."""
     return "tensorflow" in sys.modules and type(obj).__module__.partition(".")[0] in ROOTS
 
 
 def is_traceable(obj: object) -> bool:
-    """Return whether it is what ``@tf.function`` makes."""
-    module = sys.modules.get(_FUNCTION)
-    return module is not None and isinstance(obj, module.Function)
+    """Check whether ``@tf.function`` has made it."""
+    return _is_a(obj, _FUNCTION, "Function")
+
+
+def _is_a(obj: object, module: str, name: str) -> bool:
+    """Check for a class without importing its module."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(obj, getattr(loaded, name))
 
 
 def is_tensor(obj: Any) -> bool:
-    """Return whether `obj` is an eager tensor or a variable."""
+    """Check whether `obj` is an eager tensor or a variable."""
     if not is_of_tensorflow(obj):
         return False
     tensorflow = sys.modules["tensorflow"]
@@ -47,28 +49,25 @@ def is_tensor(obj: Any) -> bool:
 
 
 def reduce(obj: Any) -> Reduced | None:
-    """Return how `pickle` makes one of TensorFlow's objects anew; None where it knows by itself.
+    """Return how `pickle` makes one of TensorFlow's objects anew; None if it does so by itself.
 
     Raises:
         StaysHere: It is part of this process, such as a lookup table.
     """
-    saving = sys.modules.get(_KERAS_SAVING)
-    if saving is not None and isinstance(obj, saving.KerasSaveable):
+    if _is_a(obj, "keras.src.saving.keras_saveable", "KerasSaveable"):
         return _reduce_keras(obj)
     if not is_of_tensorflow(obj):
         return None
     if is_traceable(obj):
         return _reduce_traceable(obj)
     fields = sys.modules.get(_FIELDS)
-    if fields is not None and obj is fields.ExtensionTypeField.NO_DEFAULT:
-        return definitions.find, (_FIELDS, "ExtensionTypeField.NO_DEFAULT")  # TensorFlow knows it by identity
-    datasets, tables = sys.modules.get(_DATASETS), sys.modules.get(_TABLES)
-    if datasets is not None and isinstance(obj, datasets.DatasetV2):
+    if fields is not None and obj is fields.ExtensionTypeField.NO_DEFAULT:  # TensorFlow compares by identity
+        return definitions.find, (_FIELDS, "ExtensionTypeField.NO_DEFAULT")
+    if _is_a(obj, _DATASETS, "DatasetV2"):
         return _reduce_dataset(obj)
-    if tables is not None and isinstance(obj, tables.LookupInterface):
+    if _is_a(obj, "tensorflow.python.ops.lookup_ops", "LookupInterface"):
         raise StaysHere("a lookup table lives in the TensorFlow of this process; make it in the cell")
-    iterators = sys.modules.get(_ITERATORS)
-    if iterators is not None and isinstance(obj, iterators.OwnedIterator):
+    if _is_a(obj, "tensorflow.python.data.ops.iterator_ops", "OwnedIterator"):
         raise StaysHere("an iterator over a tf.data.Dataset stays in its process; call iter() in the cell")
     tensorflow = sys.modules["tensorflow"]
     if isinstance(obj, tensorflow.RaggedTensor | tensorflow.SparseTensor | tensorflow.IndexedSlices):
@@ -111,9 +110,8 @@ def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
 
 
 def _reduce_keras(obj: Any) -> Reduced | None:
-    """As Keras' own way, which loads what was saved, but with the user's classes beside it."""
-    metrics = sys.modules.get(_METRICS)
-    if metrics is not None and isinstance(obj, metrics.Metric) and (reduced := _reduce_metric(obj)):
+    """As Keras does it, which saves and loads the object, but with the user's classes in the pickle."""
+    if _is_a(obj, "keras.src.metrics.metric", "Metric") and (reduced := _reduce_metric(obj)):
         return reduced
     keras = sys.modules["keras"]
     parts = obj._flatten_layers() if hasattr(obj, "_flatten_layers") else [obj]
@@ -127,11 +125,11 @@ def _reduce_keras(obj: Any) -> Reduced | None:
 
 
 def _reduce_metric(metric: Any) -> Reduced | None:
-    """Return how a metric is made with its state, which Keras' own way leaves behind, or None."""
+    """Return how a metric is made with its state, which Keras itself leaves behind, or None."""
     try:
         made = (type(metric), metric.get_config(), [variable.numpy() for variable in metric.variables])
         _make_metric(*made)
-    except Exception:  # a class that makes its variables later, or whose configuration is not its own
+    except Exception:  # its variables are made later, or it cannot be made from its configuration
         return None
     return _make_metric, made
 
@@ -175,7 +173,7 @@ def _graph_of(dataset: Any) -> bytes:
     try:
         with tf.device("/cpu:0"):
             return bytes(dataset._as_serialized_graph(external_state_policy=policy).numpy())
-    except Exception as error:  # what TensorFlow raises for it depends on what the data set uses
+    except Exception as error:  # the class depends on what the data set uses
         reason = str(error).partition("\n")[0][:200]
         raise StaysHere(
             f"this tf.data.Dataset has no graph that can travel ({reason}); make it in the cell"

@@ -1,13 +1,13 @@
-"""What belongs to a test run and stays behind when a test's function travels to the tasks.
+"""Pickle a test case whose method sends a function to the tasks, without what belongs to the test run.
 
     def test_a(self):
         def fn():
-            self.assertEqual(...)       # fn closes over the test case, and that over the whole of pytest
+            self.assertEqual(...)       # fn refers to the test case, and that to the whole of pytest
         cluster.run(fn)
 
-A `unittest.TestCase` (absl's and TensorFlow's too) arrives with those attributes that can be pickled; to
-read another one there is an `AttributeError` that says why. What pytest, or a cluster, has in this
-process never travels, also where it could be pickled: it would be a copy that nobody asks.
+A `unittest.TestCase` (absl's and TensorFlow's too) arrives with those attributes that can be pickled. Reading
+another attribute there is an `AttributeError` with the reason. Objects of pytest, and clusters, never travel,
+even if they can be pickled: no code would use the copies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OF_PYTEST = frozenset(
 
 
 def is_test_case(value: object) -> bool:
-    """Whether it is a `unittest.TestCase` that does not know itself how to be pickled."""
+    """Check whether it is a `unittest.TestCase` whose class does not define how it is pickled."""
     unittest = sys.modules.get("unittest.case")
     if unittest is None or not isinstance(value, unittest.TestCase):
         return False
@@ -48,7 +48,7 @@ def is_test_case(value: object) -> bool:
 
 
 def members_that_travel(cls: type) -> list[Any]:
-    """The members of a class of which a task needs what they use: no test of a test case is run there."""
+    """Return the members of a class that a task can call: no test of a test case is run there."""
     unittest = sys.modules.get("unittest.case")
     if unittest is None or not issubclass(cls, unittest.TestCase):
         return list(vars(cls).values())
@@ -56,7 +56,7 @@ def members_that_travel(cls: type) -> list[Any]:
 
 
 def refuse_what_stays(value: object) -> None:
-    """Raise TypeError if it is part of the test run, or a cluster."""
+    """Raise TypeError for a part of the test run, or a cluster."""
     module = type(value).__module__
     if module in _OF_PYTEST or module.startswith("_pytest.config."):
         raise TypeError(f"pytest's {type(value).__qualname__} belongs to the test run and stays there")
@@ -65,10 +65,11 @@ def refuse_what_stays(value: object) -> None:
 
 
 def reduce_test_case(test: Any, problem_of: Callable[[object], str]) -> tuple[Any, ...]:
-    """How `pickle` makes a test case anew, without what cannot travel.
+    """Return how `pickle` makes a test case anew, without what cannot travel.
 
     Args:
-        problem_of: Says why a value cannot be pickled; "" if it can.
+        test: The test case.
+        problem_of: Returns why a value cannot be pickled; "" if it can.
     """
     kept, left = {}, {}
     for name, value in vars(test).items():
@@ -96,9 +97,9 @@ def _restore(test: Any, state: tuple[dict[str, Any], dict[str, str]]) -> None:
 
 
 def _explain_missing(test: Any, name: str) -> Any:
-    """What a `unittest.TestCase` says here of an attribute that it does not have."""
-    said = f"{type(test).__name__!r} object has no attribute {name!r}"
+    """Raise the AttributeError of a missing attribute, with the reason if it did not travel."""
+    message = f"{type(test).__name__!r} object has no attribute {name!r}"
     why = vars(test).get(_LEFT, {}).get(name)
     if why:
-        said += f" on a task: it did not travel there ({why}). Make it inside the function"
-    raise AttributeError(said, name=name, obj=test)
+        message += f" on a task: it did not travel there ({why}). Make it inside the function"
+    raise AttributeError(message, name=name, obj=test)

@@ -1,14 +1,14 @@
-"""A task's exception on its way to the notebook, and there again as what it was.
+"""Pack an exception on a task and make it again in the notebook, with its class, causes, frames and notes.
 
     task                                                 notebook
     exception ─ chain of causes ─ each: object (dill) + frames (tblib) with copies of their variables
                                              └──→ PackedError ──→ exception, its own class, its frames,
                                                                   notes, cause and context
 
-What does not survive the way becomes a `RemoteError` that is also the nearest class which the notebook has;
-so does one whose class would pull TensorFlow into the notebook's process, and one whose class makes the
-attributes raise that Python and IPython read. `tfmagic.serialization.exceptions` has the object itself.
-Frames, text and notes travel in any case.
+An exception that cannot travel becomes a `RemoteError` that is also the nearest class which the notebook has.
+So does one whose class would import TensorFlow into the notebook, and one whose class raises for attributes
+that Python and IPython read. `tfmagic.serialization.exceptions` packs the object itself. Frames, text and
+notes always travel.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tfmagic.system import time_limits
 from tfmagic.system.own_code import OUR_FOLDER
 
 _LOOP = os.path.join("asyncio", "base_events.py")
-_MAX_CHAIN = 20  # a chain of causes longer than this is a loop or a recursion
-_MAX_FRAMES = 200  # of one exception: a recursion's inner and outer ends tell enough
+_MAX_CHAIN = 20  # a longer chain of causes is a loop or a recursion
+_MAX_FRAMES = 200  # of one exception: the two ends of a recursion are enough
 _MAX_MESSAGE, _MAX_TEXT = 20_000, 1_000_000  # characters that are searched and folded; that are kept
 _MAX_NOTES = 100
 _TEXT_S = 0.5  # for a str()
@@ -58,9 +58,9 @@ def pack_error(
         error: The exception, with its traceback.
         main: The task's namespace.
         linkable: Whether the notebook has the class bound to this name.
-        where: Who raised it, for the note: ``worker-1 (pid 4242, host)``.
-        cell_file: The file name of the cell, of which the line is then told.
-        keep: Stores the whole text of an exception that is too long to be shown; returns where it is.
+        where: The task that raised it, for the note: ``worker-1 (pid 4242, host)``.
+        cell_file: The file name of the cell, to report the line in it.
+        keep: Stores the text of an exception that is too long to be shown; returns the path.
     """
     try:
         return _pack(error, main, linkable, where, cell_file, keep)
@@ -95,7 +95,7 @@ def _pack(
         parts[id(error)]["notes"].append(_note_of_length(error, max(map(len, messages)), keep))
     try:
         packed = pickling.pack(pickling.dumps(parts[id(error)], main, linkable, for_notebook=True))
-    except Exception:  # the text is there whatever the objects do
+    except Exception:  # an object in it cannot be pickled: the text is there
         packed = None
     line = _line_in(error, cell_file)
     names = tuple(
@@ -111,19 +111,19 @@ def _pack(
 def unpack_error(
     packed: PackedError, main: Mapping[str, Any], rename: Rename = lambda name: name
 ) -> BaseException:
-    """The exception, ready to be raised, with a note that says where it was raised. Never fails.
+    """Return the exception, ready to be raised, with a note that names its task. Never fails.
 
     Args:
-        packed: What `pack_error` made.
+        packed: The return value of `pack_error`.
         main: The notebook's namespace, where its own classes are found.
-        rename: Gives the name under which a source file is shown here.
+        rename: Returns the name under which a source file is shown here.
     """
     try:
         if packed.packed is None:
             raise ValueError("the exception did not travel")
         chain = pickling.loads(packed.packed, main, import_tensorflow=False)
         error = _rebuild(chain, main, rename)
-    except Exception:  # a foreign class did something odd: the text is there
+    except Exception:  # a class cannot be unpickled here: the text is there
         error = remote_error(packed.message, packed.type_name, packed.text)
     exceptions.add_note(error, f"raised on {packed.where}")
     return error
@@ -133,7 +133,7 @@ def unpack_error(
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what led to it and what it groups, each once."""
+    """Yield the exception, its causes and contexts, and the members of groups, each once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting and len(seen) < _MAX_CHAIN:
@@ -147,22 +147,22 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _members_of(error: BaseException) -> tuple[BaseException, ...]:
-    """The exceptions of an exception group, whatever its class has made of the name."""
+    """Return the exceptions of an exception group, past its class."""
     is_group = issubclass(type(error), BaseExceptionGroup)
     return tuple(BaseExceptionGroup.exceptions.__get__(error)) if is_group else ()
 
 
 def _message_of_group(error: BaseException) -> str | None:
-    """The message of one of Python's own exception groups, which can be made anew of its parts."""
+    """Return the message of a group of Python's own class; None for other exceptions."""
     is_plain = type(error) in (ExceptionGroup, BaseExceptionGroup)
     return error.message if is_plain and isinstance(error, BaseExceptionGroup) else None
 
 
 def _note_of_length(error: BaseException, length: int, keep: Keep | None) -> str:
-    """Say that the message is shown in part, and where the whole text is."""
+    """Return a note that the message is shown in part, with the path of the whole text."""
     place = ""
     if keep is not None:
-        with contextlib.suppress(Exception):  # a full disk, or a class whose text takes too long
+        with contextlib.suppress(Exception):  # the disk is full, or making the text takes too long
             lines = traceback.format_exception(type(error), error, of_python(error, "__traceback__"))
             place = f"; the whole text is in {keep(''.join(lines))}"
     return f"the message has {length:,} characters, of which the beginning and the end are shown{place}"
@@ -176,7 +176,7 @@ def _part(
     main: Mapping[str, Any],
     linkable: Linkable,
 ) -> dict[str, Any]:
-    """One exception as plain data; the exception object is pickled by itself."""
+    """Return one exception as plain data, with the pickled object in it."""
     frames = _shortened(without_our_frames(of_python(error, "__traceback__")))
     suppress = of_python(error, "__suppress_context__")
     data, stayed = exceptions.pack_object(error, message, main, linkable)
@@ -201,7 +201,7 @@ def _part(
 def _plain_frames(
     frames: TracebackType | None, variables: Mapping[int, FrameCopy]
 ) -> list[tuple[str, str, int, dict[str, Any], Mapping[str, Any]]]:
-    """File, function, line, globals and locals of each frame: flat, since a pickle has little depth."""
+    """Return file, function, line, globals and locals of each frame. Flat, since a deep pickle fails."""
     if frames is None:
         return []
     entry = tblib.Traceback(frames, get_locals=lambda frame: variables.get(id(frame), FrameCopy()).own)
@@ -218,7 +218,7 @@ def _plain_frames(
 
 
 def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Drop the frames of tfmagic above the user's code, and of the event loop on which a cell is awaited."""
+    """Drop the frames of tfmagic above the user's code, and of the event loop that runs an awaited cell."""
     while frames is not None and _leads_to_user(frames.tb_frame.f_code):
         if frames.tb_next is None:
             break
@@ -233,25 +233,27 @@ def _leads_to_user(code: CodeType) -> bool:
 
 
 def _without_our_handler(frames: TracebackType | None) -> TracebackType | None:
-    """Drop our frames below the user's code: the handler of the signal that raised there."""
-    entries = []
-    while frames is not None:
-        entries.append(frames)
-        frames = frames.tb_next
+    """Drop our frames below the user's code: the signal handler that raised there."""
+    entries = _entries(frames)
     while entries and entries[-1].tb_frame.f_code.co_filename.startswith(OUR_FOLDER):
         entries.pop()
     return _linked(entries)
 
 
 def _shortened(frames: TracebackType | None) -> TracebackType | None:
-    """At most `_MAX_FRAMES` frames: of a deep recursion the first and the last."""
+    """Return at most `_MAX_FRAMES` frames: of a deep recursion the first and the last."""
+    entries = _entries(frames)
+    if len(entries) > _MAX_FRAMES:
+        entries = entries[: _MAX_FRAMES // 2] + entries[-_MAX_FRAMES // 2 :]
+    return _linked(entries)
+
+
+def _entries(frames: TracebackType | None) -> list[TracebackType]:
     entries = []
     while frames is not None:
         entries.append(frames)
         frames = frames.tb_next
-    if len(entries) > _MAX_FRAMES:
-        entries = entries[: _MAX_FRAMES // 2] + entries[-_MAX_FRAMES // 2 :]
-    return _linked(entries)
+    return entries
 
 
 def _linked(entries: list[TracebackType]) -> TracebackType | None:
@@ -262,31 +264,25 @@ def _linked(entries: list[TracebackType]) -> TracebackType | None:
 
 
 def _frames_of(error: BaseException) -> list[FrameType]:
-    """The frames of the user's code, the innermost first."""
-    frames, found = _shortened(without_our_frames(of_python(error, "__traceback__"))), []
-    while frames is not None:
-        found.append(frames.tb_frame)
-        frames = frames.tb_next
-    return found[::-1]
+    """Return the frames of the user's code, the innermost first."""
+    frames = _shortened(without_our_frames(of_python(error, "__traceback__")))
+    return [entry.tb_frame for entry in reversed(_entries(frames))]
 
 
 def _line_in(error: BaseException, file: str) -> int:
-    """The line of the innermost frame in `file`; 0 where there is none."""
-    line, frames = 0, of_python(error, "__traceback__")
-    while frames is not None:
-        if frames.tb_frame.f_code.co_filename == file:
-            line = frames.tb_lineno
-        frames = frames.tb_next
-    return line
+    """Return the line of the innermost frame in `file`; 0 if there is none."""
+    found = traceback.walk_tb(of_python(error, "__traceback__"))
+    lines = [line for frame, line in found if frame.f_code.co_filename == file]
+    return lines[-1] if lines else 0
 
 
 def _notes(error: BaseException) -> list[str]:
-    """Its notes as text; what is no text in them is shown as Python shows it."""
+    """Return the notes as text; a note that is no str becomes its str()."""
     try:
         given = exceptions.own(error)["__notes__"]
         more = [f"... {len(given) - _MAX_NOTES} more notes"] if len(given) > _MAX_NOTES else []
         notes = time_limits.call(lambda: [*map(str, given[:_MAX_NOTES]), *more], _TEXT_S)
-    except BaseException:  # none, or of a kind that has no text
+    except BaseException:  # it has none, or they are not a list of notes
         return []
     return [clip(note, _MAX_MESSAGE) for note in notes]
 
@@ -304,7 +300,7 @@ def _format(error: BaseException, frames: TracebackType | None, message: str = "
     try:
         made = time_limits.call(lambda: traceback.format_exception(type(error), error, frames), 2 * _TEXT_S)
         return clip("".join(made), _MAX_TEXT)
-    except BaseException:  # the user's own __str__, or what the class makes of its attributes
+    except BaseException:  # of the user's own __str__, or of an attribute
         lines = "".join(traceback.format_tb(frames))
         return f"{lines}{type(error).__qualname__}: {clip(message, MAX_SHOWN)}\n"
 
@@ -319,14 +315,14 @@ def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> B
         error = exceptions.unwrap(pickling.loads(Packed(data=part["object"]), main, import_tensorflow=False))
         if not exceptions.can_be_shown(error):
             raise TypeError("not an exception any more, or one whose attributes raise")
-    except Exception:  # a foreign class did something odd: the text is there
+    except Exception:  # a class cannot be unpickled here: the text is there
         error = _group_of(part, main, rename) or _stand_in(part, main)
     _complete(error, part, main, rename)
     return error
 
 
 def _complete(error: BaseException, part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> None:
-    """Give an exception, and those that it groups, what does not travel with the object."""
+    """Set what does not travel in the object, on an exception and on the members of a group."""
     if part["frames"]:
         put(error, "__traceback__", _as_traceback(part["frames"], rename))
     if part["notes"]:
@@ -342,14 +338,14 @@ def _complete(error: BaseException, part: dict[str, Any], main: Mapping[str, Any
 
 
 def _group_of(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> BaseException | None:
-    """Python's own exception group, made of what has travelled of its parts."""
+    """Return a group of Python's own class, made of its members; None if that is not possible."""
     if part["group"] is None or None in part["members"]:
         return None
     return BaseExceptionGroup(part["group"], [_rebuild(member, main, rename) for member in part["members"]])
 
 
 def _stand_in(part: dict[str, Any], main: Mapping[str, Any]) -> BaseException:
-    """A `RemoteError` that is also the nearest base class which can be had here."""
+    """Return a `RemoteError` that is also the nearest base class which exists here."""
     for module, name in part["bases"]:
         base = _find_class(module, name, main)
         if base is None:
@@ -367,13 +363,13 @@ def _find_class(module: str, name: str, main: Mapping[str, Any]) -> type[BaseExc
         return None
     try:
         found = main.get(name) if module == "__main__" else getattr(importlib.import_module(module), name)
-    except Exception:  # an import may raise anything
+    except Exception:  # an import can raise anything
         return None
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
 def _make_stub() -> CodeType:
-    """Code that raises, with a line and no columns: those of a stub would mark the wrong characters."""
+    """Return code that raises NameError. It has no columns, which would mark the wrong characters."""
     tree = ast.parse("raise __a_name_that_nobody_has")
     for node in ast.walk(tree):
         if hasattr(node, "col_offset"):
@@ -387,10 +383,10 @@ _STUB = _make_stub()
 def _as_traceback(
     frames: list[tuple[str, str, int, dict[str, Any], dict[str, Any]]], rename: Rename
 ) -> TracebackType | None:
-    """A traceback that Python can raise and show, from what tblib made of the task's.
+    """Return a traceback that Python can raise and show, made of `_plain_frames`.
 
-    As `tblib.Traceback.as_traceback`, but for the columns: each frame is made by running a stub that
-    has the name, file and line of the real one, and its variables.
+    As `tblib.Traceback.as_traceback`, but without columns: each frame is made by running a stub that has the
+    name, file and line of the real one, and its variables.
     """
     made = None
     for file, name, line, variables_of_module, variables in reversed(frames):
