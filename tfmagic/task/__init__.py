@@ -1,6 +1,6 @@
 """The program of a task process, and of the launcher that forks it.
 
-Imports `tfmagic.protocol`, `tfmagic.serialization`, `tfmagic.system` and `tfmagic.runs`, and what
-`tfmagic.hdf5`, `tfmagic.logdir` and `tfmagic.tfrecord` have for tasks; never backends, supervisor or
-clusters.
+Imports `tfmagic.protocol`, `tfmagic.serialization`, `tfmagic.system`, `tfmagic.runs`, and the parts of
+`tfmagic.hdf5`, `tfmagic.logdir` and `tfmagic.tfrecord` that tasks need. Never imports `tfmagic.backends`,
+`tfmagic.supervisor` or `tfmagic.clusters`.
 """

@@ -1,7 +1,7 @@
-"""What a task waits for by messages: other tasks at a barrier, and the user at the keyboard.
+"""Wait by messages: for other tasks at a barrier, and for the user's input.
 
-The waiting thread asks through the channel; the side thread brings the answer. Messages work on every
-backend, break when a task ends, and a wait in Python can be interrupted.
+The waiting thread sends a request through the channel; the side thread brings the answer. Messages work on
+every backend, a barrier breaks when a task ends, and a wait in Python can be interrupted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfmagic.task import streams
 
 
 class Barriers:
-    """Meeting other tasks. `wait` is called by the main thread, `open` by the side thread."""
+    """The barriers of this task. `wait` is called by the main thread, `open` by the side thread."""
 
     def __init__(self, boot: TaskBoot, channel: Channel):
         self._boot, self._channel = boot, channel
@@ -29,22 +29,22 @@ class Barriers:
         self._counts: Counter[str] = Counter()
 
     def open(self, name: str, reason: str, place: int = 0) -> None:
-        """Let the waiter go on, as the one who came as number `place`; with a reason, as broken."""
+        """Let the waiting thread continue as number `place` that came; with a reason, break the barrier."""
         self._answers.put((name, reason, place))
 
     def begin_cell(self) -> None:
-        """Count the barriers from one again; answers to those of an earlier cell are for nobody."""
+        """Count the barriers from one again, and drop answers to those of an earlier cell."""
         self._counts.clear()
-        while not self._answers.empty():  # nobody else takes from it
+        while not self._answers.empty():  # no other thread takes from it
             self._answers.get_nowait()
 
     def wait(self, cell: RunCell, kind: str, members: tuple[TaskId, ...], timeout_s: float | None) -> int:
-        """Wait for `members` in this cell; as which one of them, from 0 on, this task came.
+        """Wait for `members` in this cell; return this task's place in the order of their coming, from 0 on.
 
-        The cells of a group do not count their barriers: a process may be a later one than its peers'.
+        The cells of a group do not count their barriers: a process can be a later one than its peers'.
 
         Raises:
-            threading.BrokenBarrierError: One of them ended or failed, or `timeout_s` passed.
+            threading.BrokenBarrierError: A member ended or failed, or `timeout_s` passed.
         """
         self._counts[kind] += 1
         name = kind if cell.group else f"{kind} {self._counts[kind]}"
@@ -53,14 +53,14 @@ class Barriers:
         while True:
             answered, reason, place = self._answers.get()
             if answered != name:
-                continue  # the answer to a barrier that this task gave up
+                continue  # the answer to a barrier for which this task no longer waits
             if reason:
                 raise threading.BrokenBarrierError(f"{name}: {reason}")
             return place
 
 
 class Keyboard:
-    """The user's keyboard, in the notebook. `ask` is called by any thread, `type` by the side thread."""
+    """The user's input in the notebook. `ask` is called by any thread, `type` by the side thread."""
 
     def __init__(self, boot: TaskBoot, channel: Channel):
         self._boot, self._channel = boot, channel
@@ -68,10 +68,10 @@ class Keyboard:
         self._waiting: dict[int, queue.SimpleQueue[AnswerInput]] = {}
 
     def ask(self, cell: int, prompt: str, hidden: bool) -> str:
-        """What the user types.
+        """Return the text that the user types.
 
         Raises:
-            StdinNotImplementedError: Nobody can type there.
+            StdinNotImplementedError: The notebook takes no input.
         """
         number = next(self._numbers)
         answers = self._waiting[number] = queue.SimpleQueue()
@@ -89,6 +89,6 @@ class Keyboard:
         return answer.text
 
     def type(self, answer: AnswerInput) -> None:
-        """Bring what was typed."""
+        """Bring the text that was typed."""
         if (answers := self._waiting.get(answer.number)) is not None:
             answers.put(answer)

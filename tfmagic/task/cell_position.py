@@ -1,17 +1,20 @@
-"""Where in the user's source a running cell is, and in which call it has been for a while.
+"""Find the line of the user's source at which a running cell is, and the call in which it has waited.
 
-Used by the side thread, which looks at the frames of the main thread and of those that work for it. It
-keeps no frame: a frame that somebody holds keeps the user's variables alive.
+Used by the side thread, which reads the frames of the main thread and of threads that work for it. It keeps
+no frame, since a frame keeps the user's variables alive.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import gc
 import linecache
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -19,13 +22,12 @@ from typing import Any
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import LineReached, Wait
 from tfmagic.system.own_code import OUR_FOLDER
-from tfmagic.task import cell_frames
 
 _NAME_CHARACTERS = 60
-_BUSY_S, _BUSY_SHARE = 0.002, 0.005  # of the main thread's CPU time; one that waits needs none
-_STILL_S = 1.0  # in one and the same call: worth a word
+_BUSY_S, _BUSY_SHARE = 0.002, 0.005  # of the main thread's CPU time; a thread that waits needs none
+_STILL_S = 1.0  # in the same call: then it is reported
 _EXECUTE = "/tensorflow/python/eager/execute.py"
-_WAITS = (  # TensorFlow 2.21: a file of it, and a function there, in which a task waits
+_WAITS = (  # a file of TensorFlow 2.21, and a function there, in which a task waits
     ("/tensorflow/python/data/ops/iterator_ops.py", "", Wait.DATASET),
     ("/tensorflow/python/eager/context.py", "ensure_initialized", Wait.PEERS),
     ("/tensorflow/python/distribute/coordinator/", "", Wait.RPC),
@@ -33,7 +35,7 @@ _WAITS = (  # TensorFlow 2.21: a file of it, and a function there, in which a ta
 _EAGER_OPS = "/tensorflow/python/ops/gen_"  # one function for each op, called past execute.py
 _REPLICA_THREADS = "/tensorflow/python/distribute/mirrored_run.py"
 _OP_WAITS = (("Collective", Wait.COLLECTIVE), ("Iterator", Wait.DATASET), ("Remote", Wait.RPC))
-_COLLECTIVES = (  # in the words of tf.distribute
+_COLLECTIVES = (  # as tf.distribute names them
     ("CollectiveReduceScatter", "reduce_scatter"),
     ("CollectiveReduce", "all_reduce"),
     ("CollectiveGather", "all_gather"),
@@ -44,42 +46,42 @@ _COLLECTIVES = (  # in the words of tf.distribute
 
 @dataclass(frozen=True, slots=True)
 class _Still:
-    """The call in which the main thread was at a look, as far as one can know without holding its frame.
+    """The call in which the main thread was, identified without keeping its frame.
 
-    The next short call may well have a frame at the same place in memory, but it computes.
+    The frame of a later short call can be at the same place in memory, but that call computes.
     """
 
-    where: tuple[int, ...] = ()  # the cell, and of the innermost frame and the user's: which, and where in it
+    where: tuple[int, ...] = ()  # cell; address and instruction of the innermost frame and of the user's
     at: float = 0.0
     cpu_s: float = 0.0
 
     def goes_on(self, now: _Still) -> bool:
-        """Whether `now` is the same call."""
+        """Check whether `now` is the same call."""
         if self.where != now.where:
             return False
         return now.cpu_s - self.cpu_s < _BUSY_S + _BUSY_SHARE * (now.at - self.at)
 
 
 class Lookout:
-    """Remembers what the kernel was told last. One for each task, used by its side thread."""
+    """Remembers the place that was reported last. One for each task, used by its side thread."""
 
     def __init__(self, boot: TaskBoot):
         self._boot = boot
-        self._told: tuple[int, str, int, str, Wait] = (0, "", 0, "", Wait.NONE)
+        self._reported: tuple[int, str, int, str, Wait] = (0, "", 0, "", Wait.NONE)
         self._clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
         self._still = _Still()
         self._inside: tuple[str, Wait] | None = None
 
     def look(self, cell: RunCell) -> LineReached | None:
-        """Where the cell is, if that is not what was said last."""
+        """Return the place of the cell, if it is not the one that was reported last."""
         try:
-            with cell_frames.looking():
+            with looking():
                 return self._look(cell)
-        except Exception:  # frames change under our eyes, and code may be of any form: there is a next look
+        except Exception:  # frames change meanwhile, and code has many forms: the next look succeeds
             return None
 
     def _look(self, cell: RunCell) -> LineReached | None:
-        frame = cell_frames.main_frame()
+        frame = main_frame()
         found = find_frame(frame, cell.filename)
         if frame is None or found is None:
             return None
@@ -92,14 +94,37 @@ class Lookout:
             self._inside = name_wait(frame, found)
         inside, wait = self._inside or ("", Wait.NONE)
         place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside, wait)
-        if place == self._told:
+        if place == self._reported:
             return None
-        self._told = place
+        self._reported = place
         return LineReached(self._boot.task, self._boot.attempt, *place)
 
 
+@contextlib.contextmanager
+def looking() -> Iterator[None]:
+    """Collect no garbage meanwhile; needed around all code that reads frames of other threads.
+
+    Python 3.11 makes frame objects when they are read. Making one can start the garbage collector, and
+    deleting what it finds can let other threads run (TensorFlow's deleters do). The frame may have ended by
+    then, and Python writes to its old memory: tasks crashed or hung. Python 3.12 and later collect at other
+    moments.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def main_frame() -> FrameType | None:
+    """Return the innermost frame of the main thread. Call it only while `looking`."""
+    return sys._current_frames().get(threading.main_thread().ident or 0)
+
+
 def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
-    """The innermost frame of the cell; of a call, its outermost frame.
+    """Return the innermost frame of the cell; of a call, its outermost frame.
 
     Args:
         frame: The innermost frame of the thread that runs it.
@@ -112,7 +137,7 @@ def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
             return frame
         if name.startswith((OUR_FOLDER, "<frozen")):
             if outermost is not None:
-                break  # below it is how it was called
+                break  # the frames below are ours, which made the call
         else:
             outermost = frame
         frame = frame.f_back
@@ -120,11 +145,11 @@ def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
 
 
 def name_wait(frame: FrameType, users: FrameType) -> tuple[str, Wait]:
-    """What the thread is in, in the field's words where they are known, else what the user called.
+    """Return what the thread waits for: the name of a collective where known, else the user's call.
 
     Args:
         frame: The innermost frame of the thread.
-        users: The one of the user's source.
+        users: Its frame in the user's source.
     """
     called = called_in(users)
     step: FrameType | None = frame
@@ -142,31 +167,31 @@ def name_wait(frame: FrameType, users: FrameType) -> tuple[str, Wait]:
 
 
 def called_in(frame: FrameType) -> str:
-    """The call at which the frame is, as it is written: ``time.sleep``; "" where that is not known."""
+    """Return the call at which the frame is, as written: ``time.sleep``; "" if that is not known."""
     positions = list(frame.f_code.co_positions())
     index = frame.f_lasti // 2
     line, end_line, start, end = positions[index] if index < len(positions) else (None,) * 4
     if line is None or end_line is None or start is None or end is None:
         return ""
     lines = [linecache.getline(frame.f_code.co_filename, n).encode() for n in range(line, end_line + 1)]
-    lines[-1] = lines[-1][:end]  # first, since it may be the same line
+    lines[-1] = lines[-1][:end]  # first, since it can be the same line
     lines[0] = lines[0][start:]
     try:
         parsed = ast.parse(b"".join(lines)).body[0]
         call = parsed.value if isinstance(parsed, ast.Expr) else None
         return ast.unparse(call.func)[:_NAME_CHARACTERS] if isinstance(call, ast.Call) else ""
     except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
-        return ""  # no call, or its source has changed, or it is a chain of hundreds
+        return ""  # no call, or its source has changed, or a chain of hundreds of calls
 
 
 def _is_op(frame: FrameType) -> bool:
-    """Whether the frame waits for an op of TensorFlow, or for a tf.function."""
+    """Check whether the frame waits for an op of TensorFlow, or for a tf.function."""
     file = frame.f_code.co_filename
     return file.endswith(_EXECUTE) or _EAGER_OPS in file
 
 
 def _name_op(frame: FrameType, called: str) -> tuple[str, Wait]:
-    """The op, or the tf.function, that `frame` of execute.py waits for."""
+    """Return the op, or the call of a tf.function, for which `frame` of execute.py waits."""
     if _EAGER_OPS in frame.f_code.co_filename:
         ops = [frame.f_code.co_name.title().replace("_", "")]  # collective_reduce_v2 is CollectiveReduceV2
     else:
@@ -182,7 +207,7 @@ def _name_op(frame: FrameType, called: str) -> tuple[str, Wait]:
 
 
 def _name_replicas(called: str) -> tuple[str, Wait]:
-    """A strategy's eager `run` waits for threads of its own, which make the collectives."""
+    """Return the op for which a strategy's eager `run` waits: its own threads make the collectives."""
     for frame in sys._current_frames().values():
         if _is_op(frame):
             found = _name_op(frame, called)
@@ -197,7 +222,7 @@ def _collective_name(op: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _ops_of_function(name: str) -> tuple[str, ...]:
-    """The kinds of ops in a tf.function and in those that it calls; none where it is no function."""
+    """Return the kinds of ops in a tf.function and in those that it calls; none if it is no function."""
     module = sys.modules.get("tensorflow.python.eager.context")
     current: Any = module and module._context
     if current is None or not current._initialized:

@@ -1,8 +1,8 @@
-"""What a cell has brought, and what it leaves: the names that travel, and the report when it has ended.
+"""Receive the names that a cell brings to a task, and report how the cell has ended.
 
-A name that came from the notebook stays the notebook's until a cell assigns it; what cells have assigned is
-the task's own, and is reported, so that the next cell does not send it again. Used by `tfmagic.task.program`,
-on the main thread.
+A name from the notebook is the notebook's until a cell assigns it. Names that cells have assigned are the
+task's own; they are reported, so that later cells do not bring them. Used by `tfmagic.task.program`, on the
+main thread.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Attempt:
     Attributes:
         value: What it returned.
         error: What it raised, or None.
-        raised_at: When, on the system's monotonic clock, in seconds; 0.0 where it raised nothing.
-        bound: Whether it had all names that travel with the cell.
+        raised_at: When, in seconds of the monotonic clock; 0.0 if it raised nothing.
+        bound: Whether all names that travel with the cell have arrived.
     """
 
     value: Any
@@ -56,13 +56,13 @@ class Reports:
         self._reported: frozenset[str] = frozenset()
 
     def bind(self, packed: Packed) -> None:
-        """Give the task names that travel with a cell."""
+        """Put the names that travel with a cell into the task's namespace."""
         names = pickling.load_names(packed, self._runner.namespace)
         self._runner.namespace.update(names)
         self._received.update(names)
 
     def report_return(self, cell: RunCell, value: Any, seconds: float) -> None:
-        """The cell returned this value. Variables that the notebook pulls go along."""
+        """Report that the cell returned this value, with the variables that the notebook pulls."""
         packed, problem = self._pack(value) if cell.want_value and value is not None else (None, "")
         pulled: dict[str, Packed] = {}
         failed: dict[str, str] = {}
@@ -94,18 +94,18 @@ class Reports:
         return self._pack(self._runner.namespace[name])
 
     def _pack(self, value: Any) -> tuple[Packed | None, str]:
-        """The value for the notebook, or why it cannot travel."""
+        """Pack a value for the notebook; or return why it cannot travel."""
         try:
             pickled = pickling.dumps(value, self._runner.namespace, self._notebook_has, for_notebook=True)
             return pickling.pack(pickled), ""
-        except Exception as error:  # the user's own __reduce__ may raise anything
+        except Exception as error:  # the user's own __reduce__ can raise anything
             return None, f"{type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
 
     def _notebook_has(self, name: str) -> bool:
         return name in self._received and self._runner.namespace.get(name) is self._received[name]
 
     def report_error(self, cell: RunCell, attempt: Attempt, seconds: float) -> None:
-        """The cell raised. What cannot travel goes as text."""
+        """Report that the cell raised. An exception that cannot travel goes as text."""
         error = attempt.error
         assert error is not None
         where = f"{self._boot.task} (pid {os.getpid()}, {HOST})"
@@ -113,14 +113,14 @@ class Reports:
         if interrupted:
             collectives.note_interrupt(error.__traceback__)
         explained = type(error).__name__ == "DataLossError" and _explain_data_loss(error, seconds)
-        if issubclass(type(error), SystemExit):  # isinstance() would ask the user's classes
+        if issubclass(type(error), SystemExit):  # isinstance() would run code of the user's classes
             packed = exits.exit_error(error, where)
         else:
             main, has = self._runner.namespace, self._notebook_has
             packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
             packed = replace(packed, explained=explained)
         if cell.exits:
-            _print_end(error, packed.text, is_told=interrupted or issubclass(type(error), SystemExit))
+            _print_end(error, packed.text, only_text=interrupted or issubclass(type(error), SystemExit))
         event = CellRaised(
             self._boot.task,
             self._boot.attempt,
@@ -137,9 +137,9 @@ class Reports:
         self._channel.send(event)
 
     def _keep_text(self, text: str) -> str:
-        """Write the text of a failure that is too long for the notebook beside the log; return where it is.
+        """Write a text that is too long for the notebook to a file beside the log; return its path.
 
-        There is one at a time, since each may be as long as memory allows.
+        The file before is deleted, since each can be as long as memory allows.
         """
         if self._kept_text:
             with contextlib.suppress(OSError):
@@ -153,7 +153,7 @@ class Reports:
         return self._kept_text
 
     def _owned_names(self) -> tuple[str, ...] | None:
-        """The names that cells assigned, or None where they are those reported last."""
+        """Return the names that cells assigned, or None if they are those reported last."""
         received, builtin = self._received, self._runner.builtin_names
         owned = frozenset(
             name
@@ -168,12 +168,12 @@ class Reports:
         return tuple(owned)
 
 
-def _print_end(error: BaseException, text: str, is_told: bool) -> None:
-    """Print what ended the process, as Python does: by `sys.excepthook`, which may be the script's own.
+def _print_end(error: BaseException, text: str, only_text: bool) -> None:
+    """Print the exception that ends the process as Python does, by `sys.excepthook`, possibly the script's.
 
-    `text` is printed where the hook fails, and where `is_told` says that it is all there is to tell.
+    `text` is printed if the hook fails, and instead of the exception if `only_text` is set.
     """
-    if not is_told:
+    if not only_text:
         try:
             frames = tracebacks.without_our_frames(error.__traceback__)
             BaseException.with_traceback(error, frames)

@@ -1,6 +1,6 @@
-"""The debugger of a task: `breakpoint()` in a cell, and a look at its last failure.
+"""The debugger of a task: `breakpoint()` in a cell, and the frames of its last failure.
 
-Python's own pdb, whose prompt is the task's `input()` and so the notebook's input box.
+It is Python's own pdb. Its prompt is the task's `input()`, and so the notebook's input box.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from tfmagic.system.own_code import OUR_FOLDER
 
 
 class TaskDebugger(pdb.Pdb):
-    """pdb that shows only the user's frames, and that an interrupt ends."""
+    """pdb that shows only the user's frames and ends with an interrupt."""
 
     def __init__(self) -> None:
-        super().__init__(
-            nosigint=True, readrc=False, skip=["tfmagic.*"]
-        )  # the ladder must reach a program that continues
+        # no SIGINT handler of pdb's: the supervisor's interrupts must reach a program that continues
+        super().__init__(nosigint=True, readrc=False, skip=["tfmagic.*"])
         self.prompt = "(Pdb) "
 
     def get_stack(
@@ -36,12 +35,12 @@ class TaskDebugger(pdb.Pdb):
 
 
 def break_here(*args: Any, **kwargs: Any) -> None:
-    """What `breakpoint()` calls."""
+    """Open the debugger at the caller: the hook of `breakpoint()`."""
     TaskDebugger().set_trace(sys._getframe(1))
 
 
 def look_at(error: BaseException) -> None:
-    """Debug the frames of an exception, beginning at the innermost."""
+    """Debug the frames of an exception, starting at the innermost."""
     debugger = TaskDebugger()
     debugger.reset()
     debugger.interaction(None, without_our_frames(error.__traceback__))

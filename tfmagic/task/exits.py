@@ -1,4 +1,4 @@
-"""How a process ends that user code runs in: the exit code that it makes, and what is done before."""
+"""End a process that has run user code: its exit code, and what is flushed and closed before."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tfmagic.serialization import frame_variables
 from tfmagic.task import streams
 
 _FILES = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
-_INTERRUPTED = 130  # as a shell says it: 128 and SIGINT
+_INTERRUPTED = 130  # 128 + SIGINT, as in a shell
 
 
 def exit_code(error: BaseException | None) -> int:
-    """The code with which Python ends a program that ended so."""
+    """Return the exit code of a Python program that ends with this exception, or with none."""
     if error is None:
         return 0
-    kind = type(error)  # isinstance() would ask the user's classes
+    kind = type(error)  # isinstance() would run code of the user's classes
     if issubclass(kind, SystemExit):
         code = code_of(error)
         return code & 0xFF if isinstance(code, int) else int(code is not None)
@@ -33,16 +33,15 @@ def exit_code(error: BaseException | None) -> int:
 
 
 def code_of(error: BaseException) -> Any:
-    """Return what `sys.exit()` was given."""
+    """Return the argument of `sys.exit()`."""
     return SystemExit.__dict__["code"].__get__(error)
 
 
 def end_program(error: BaseException | None) -> NoReturn:
-    """End this process as Python ends a program: threads, what is registered for the end, then its names.
+    """End this process as Python ends a program: threads, functions of `atexit`, then the program's names.
 
-    So files that nobody has closed are whole: Python's, HDF5's, and those of TensorFlow, whose objects close
-    them as they go. What follows is left out: TensorFlow's static destructors and its shutdown barrier may
-    hang.
+    So files that the program has not closed are complete: Python's, HDF5's, and TensorFlow's, which close
+    with their objects. The rest is left out: TensorFlow's static destructors and shutdown barrier can hang.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the wait for threads, as in any program
     try:
@@ -50,10 +49,10 @@ def end_program(error: BaseException | None) -> NoReturn:
             code = code_of(error)
             if not isinstance(code, int | None):
                 streams.write_line(str(code))
-        _flush_files()  # first: what follows may take longer than this process is given
-        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls at its end
+        _flush_files()  # first: the rest can take longer than this process is given
+        threading._shutdown()  # type: ignore[attr-defined]  # the interpreter calls this at its end
         atexit._run_exitfuncs()
-        threading.excepthook = lambda failure: None  # of daemons, which miss these names from here on
+        threading.excepthook = lambda failure: None  # of daemon threads, whose names are gone from here on
         vars(sys.modules["__main__"]).clear()
         gc.collect()
         _flush_files()
@@ -66,17 +65,17 @@ def end_program(error: BaseException | None) -> NoReturn:
 
 def _flush_files() -> None:
     for item in gc.get_objects():
-        if issubclass(type(item), _FILES):  # isinstance() would wake up proxies and lazy modules
-            with contextlib.suppress(OSError, ValueError):  # one that is closed, or can be written no more
+        if issubclass(type(item), _FILES):  # isinstance() would load lazy modules
+            with contextlib.suppress(OSError, ValueError):  # it is closed, or cannot be written
                 item.flush()
     if (hdf5 := sys.modules.get("h5py.h5f")) is not None:  # else its files would be damaged, not only short
         for file in hdf5.get_obj_ids(hdf5.OBJ_ALL, hdf5.OBJ_FILE):
-            with contextlib.suppress(Exception):  # whatever h5py makes of a full disk; the others are flushed
+            with contextlib.suppress(Exception):  # a full disk, for example; the other files are flushed
                 hdf5.flush(file)
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """A fork that the cell made, and that came to the cell's end: it is not the task."""
+    """End a fork that the cell made and that has reached the end of the cell: it is not the task."""
     if error is not None and not issubclass(type(error), SystemExit):
         traceback.print_exception(error)
     streams.flush_all()
@@ -84,7 +83,7 @@ def end_child(error: BaseException | None) -> NoReturn:
 
 
 def exit_error(error: BaseException, where: str) -> PackedError:
-    """`sys.exit()` ends the cell, not the task: said in words, since SystemExit would end a script."""
+    """Pack a `sys.exit()`, which ends the cell, not the task, as text: SystemExit would end a script."""
     code = code_of(error)
     message = (
         f"the cell called sys.exit({'' if code is None else frame_variables.text_of(code)}); the task "

@@ -1,11 +1,11 @@
-"""The keeper: a small process between the kernel and its launcher, which leaves nothing behind.
+"""The keeper: a small process between the kernel and its launcher, which ends every process of a cluster.
 
-    kernel ──→ keeper ──fork──→ launcher ──fork──→ task processes ──→ what they start
+    kernel ──→ keeper ──fork──→ launcher ──fork──→ task processes ──→ their children
 
-Daemons that a task has put into sessions of their own fall to the launcher when their parent ends, and to
-the keeper when the launcher does (both are subreapers). Whatever of kernel, keeper and launcher is killed,
-one that is left ends all the rest: the keeper when the kernel or the launcher ends, the launcher when the
-keeper does. The keeper is forked before TensorFlow is imported, has one thread, and waits in one poll.
+The launcher becomes the parent of daemons that a task has put into sessions of their own when the task ends,
+and the keeper when the launcher ends: both are subreapers. If kernel, keeper or launcher is killed, one that
+is left ends all others: the keeper when the kernel or the launcher ends, the launcher when the keeper ends.
+The keeper is forked before TensorFlow is imported, has one thread, and waits in one poll.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import NoReturn
 from tfmagic.system import processes
 from tfmagic.system.process_identity import Identity, identify, kill_all
 
-_CLEANUP_S = 10.0  # for what the system takes its time to end: a process in a driver, on a lost disk
+_CLEANUP_S = 10.0  # for processes that end late: in a driver, on a lost disk
 
 
 def keep(kernel_pid: int) -> int:
     """Split off the launcher; return in it, with a pidfd of the keeper. The keeper never returns."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt is not for us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt is for the kernel
     kernel = os.pidfd_open(kernel_pid)
     if os.getppid() != kernel_pid:
         os._exit(0)
@@ -34,7 +34,7 @@ def keep(kernel_pid: int) -> int:
     launcher = os.fork()
     if launcher != 0:
         _watch(kernel, launcher)
-    processes.set_parent_death_signal(signal.SIGKILL)  # until the launcher watches us by itself
+    processes.set_parent_death_signal(signal.SIGKILL)  # until the launcher watches the keeper's pidfd
     os.close(kernel)
     watched = os.pidfd_open(keeper)
     if os.getppid() != keeper:
@@ -52,7 +52,7 @@ def _watch(kernel: int, launcher: int) -> NoReturn:
     poll.poll()
     status = end_descendants(launcher)
     code = os.waitstatus_to_exitcode(status)
-    if code < 0:  # the kernel reads from our end why the launcher ended
+    if code < 0:  # our own end shows the kernel why the launcher ended
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler to be reset
             signal.signal(-code, signal.SIG_DFL)

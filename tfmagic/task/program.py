@@ -300,15 +300,15 @@ class TaskProgram:
         return tuple(task for task in self.cell.tasks if task.type in ("chief", "worker"))
 
     def _prepare_tensorflow(self) -> None:
-        from tfmagic.task.tensorflow import autograph, keras_repair, loopback_only, stack_filter
+        from tfmagic.task.tensorflow import graph_settings, keras_repair, loopback_only
 
         loopback_only.begin_task(self.boot.loopback_only)
         interrupts.install()
-        stack_filter.hide_our_frames()
+        graph_settings.hide_our_frames()
         if not self.boot.is_plain:
             collectives.install(self.boot, self._meet)
-        autograph.know_print()
-        autograph.keep_files_in(self.scratch)
+        graph_settings.know_print()
+        graph_settings.keep_files_in(self.scratch)
         if self.boot.keras_fix:
             keras_repair.install()
         guarding.begin_task()

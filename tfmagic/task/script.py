@@ -1,6 +1,6 @@
-"""A script in a task process: what `python script.py` would have found, it finds here.
+"""Run a script or module in a task process as `python script.py` or `python -m module` does.
 
-Imported by the runner, too, which only names `run_script`: nothing heavy at the top.
+The command line imports this module only to name `run_script`, so it imports nothing heavy at the top.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ from typing import Any
 
 
 def run_script(target: str, argv: Sequence[str], is_module: bool) -> None:
-    """Run a script, or as ``python -m`` a module, as the ``__main__`` of this process.
+    """Run a script or a module as the ``__main__`` of this process. Raises what it raises, also SystemExit.
 
     Args:
         target: The path as it was typed, or the module's dotted name.
-        argv: What the script is to find behind its own name in `sys.argv`.
-        is_module: Which of both `target` is.
-
-    Raises:
-        BaseException: Whatever it raises; SystemExit among them.
+        argv: The script's arguments, `sys.argv[1:]`.
+        is_module: Whether `target` is a module.
     """
     _leave_the_shell()
     main = types.ModuleType("__main__")
@@ -50,16 +47,16 @@ def run_script(target: str, argv: Sequence[str], is_module: bool) -> None:
 
 
 def _leave_the_shell() -> None:
-    """Take back what is there for cells: a script asks IPython whether it is in a notebook, and is not."""
+    """Remove what exists for cells: a script asks IPython whether it is in a notebook."""
     from IPython.core.interactiveshell import InteractiveShell
 
     InteractiveShell.clear_instance()
     for name in ("__IPYTHON__", "display", "get_ipython"):
         with contextlib.suppress(AttributeError):
             delattr(builtins, name)
-    builtins.input = _end_of_input  # standard input is empty, and the builtin would be a cell's
+    builtins.input = _end_of_input  # standard input is empty, and the builtin is that of cells
     getpass.getpass = _end_of_input
-    for prompt in ("ps1", "ps2", "ps3"):  # by which libraries tell an interactive session
+    for prompt in ("ps1", "ps2", "ps3"):  # by which libraries recognize an interactive session
         with contextlib.suppress(AttributeError):
             delattr(sys, prompt)
     sys.displayhook = sys.__displayhook__
@@ -72,10 +69,10 @@ def _end_of_input(prompt: object = "", stream: Any = None) -> str:
 
 
 def _put_first(folder: str) -> None:
-    """Let imports look there first, as Python does for a script (but for -P), also for what is loaded.
+    """Let imports look there first, as Python does for a script (except with -P), also for loaded modules.
 
-    The launcher has loaded much that has the name of a file there; from plain Python the script would get
-    the file.
+    The launcher has loaded modules that can have the name of a file there. In plain Python the script would
+    get the file.
     """
     if sys.flags.safe_path:
         return
@@ -91,21 +88,21 @@ def _put_first(folder: str) -> None:
                 del sys.modules[name]
 
 
-_STAY = frozenset(  # what Python loads before it looks into the script's folder, and us
+_STAY = frozenset(  # modules that Python loads before it looks into the script's folder, and ours
     {"abc", "codecs", "encodings", "genericpath", "io", "os", "posixpath", "site", "stat", "zipimport"}
     | {"tfmagic"}
 )
 
 
 def _is_importable(target: str) -> bool:
-    """Whether it is a folder or an archive with a ``__main__.py``."""
+    """Check whether it is a folder or an archive with a ``__main__.py``."""
     return os.path.isdir(target) or pkgutil.get_importer(target) is not None
 
 
 def _find_module(name: str, main: types.ModuleType) -> CodeType:
-    """The code that ``python -m`` runs for a name, and the names that it finds.
+    """Return the code that ``python -m`` runs for a name, and set the names that it finds in `main`.
 
-    By what the interpreter itself calls for that: it knows packages, and words for all that may be wrong.
+    Calls the private functions of `runpy` that Python itself calls: they know packages and all errors.
     """
     find: Any = runpy
     arguments = (find._Error,) if name == "__main__" else (name, find._Error)

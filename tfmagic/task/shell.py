@@ -1,10 +1,10 @@
-"""The IPython shell of a task: what `display`, `%magics`, `!commands` and the last value go through.
+"""The IPython shell of a task: it runs cells, `%magics` and `!commands`, and shows displays and last values.
 
-Running a cell does not go through `InteractiveShell.run_cell` (half a millisecond of hooks, history
-and transformations that the notebook's side has done): `run_source` compiles and executes with the
-shell's own compiler, namespace and display hook. It does what IPython does: each statement is compiled by
-itself, ``from __future__`` holds for later cells, and In, Out, ``_`` and ``_N`` are those of the cells that
-this task has run, under the notebook's numbers.
+A cell does not go through `InteractiveShell.run_cell`, half a millisecond of hooks, history and
+transformations that the notebook has already done. `run_source` compiles and executes with the shell's own
+compiler, namespace and display hook. As in IPython, each statement is compiled by itself, ``from __future__``
+holds for later cells, and In, Out, ``_`` and ``_N`` are those of the cells that this task has run, under the
+notebook's numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _TaskDisplayHook(DisplayHook):
     send: Publish
 
     def show(self, value: Any) -> None:
-        """Show the value of a cell's last expression. A `repr` that raises prints its traceback."""
+        """Show the value of a cell's last expression. If its `repr` raises, print the traceback."""
         self.check_for_underscore()
         data, metadata = self.compute_format_data(value)
         self.update_user_ns(value)
@@ -62,10 +62,10 @@ class _TaskDisplayHook(DisplayHook):
 
 
 class TaskShell(InteractiveShell):
-    """An IPython shell without terminal or input, and with no history on disk; its displays become events.
+    """An IPython shell without terminal, input, or history on disk. Its displays become events.
 
-    What a cell raises travels to the notebook. What IPython catches itself (a `repr` that raises, ``%time``,
-    ``%run``) it prints, here as everywhere.
+    Exceptions of a cell travel to the notebook. Exceptions that IPython itself catches (of a `repr`,
+    ``%time`` or ``%run``) are printed, as in IPython.
     """
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
@@ -73,18 +73,18 @@ class TaskShell(InteractiveShell):
         print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
 
     ask: Callable[[str, bool], str]
-    kernel = None  # pandas takes a shell that does not even have the attribute for a terminal
+    kernel = None  # pandas takes a shell without this attribute for a terminal
 
     def raw_input(self, prompt: str = "") -> str:
-        """`input()` of a cell: the notebook's keyboard."""
+        """Ask the user in the notebook: `input()` of a cell."""
         return self.ask(prompt, False)
 
     def getpass(self, prompt: str = "Password: ", stream: Any = None) -> str:
-        """`getpass.getpass()` of a cell."""
+        """Ask the user for hidden input: `getpass.getpass()` of a cell."""
         return self.ask(prompt, True)
 
     def ask_exit(self) -> None:
-        """`quit()` and `exit()`, as `sys.exit()`."""
+        """Do as `sys.exit()` for `quit()` and `exit()`."""
         raise SystemExit
 
     def init_sys_modules(self) -> None:
@@ -101,7 +101,7 @@ InteractiveShellABC.register(TaskShell)
 
 
 def make_shell() -> TaskShell:
-    """The process' one shell. Starts no thread; the launcher makes it once for all its tasks."""
+    """Return the process' only shell. Starts no thread; the launcher makes it once for all its tasks."""
     if TaskShell.initialized():
         return TaskShell.instance()
     config = Config()
@@ -125,7 +125,7 @@ class CellRunner:
 
     Args:
         send: Called with each display as {"data", "metadata", "transient", "update", ...}.
-        ask: What the user types, given a prompt and whether it is hidden.
+        ask: Returns what the user types, given a prompt and whether the input is hidden.
     """
 
     def __init__(self, send: Publish, ask: Callable[[str, bool], str]):
@@ -134,7 +134,7 @@ class CellRunner:
         self.shell.displayhook.send = send
         self.namespace: dict[str, Any] = self.shell.user_ns
         sys.modules["__main__"] = self.shell.user_module
-        self.shell.display_trap.__enter__()  # for good: a cell inside of %%capture must not set it anew
+        self.shell.display_trap.__enter__()  # for good: a cell inside %%capture must not set it again
         self.shell.ask = ask
         builtins.input = self.shell.raw_input  # type: ignore[assignment]  # prompts are text here
         getpass.getpass = self.shell.getpass
@@ -145,13 +145,13 @@ class CellRunner:
         self._last_inputs = ("", "", "")
 
     def run_source(self, source: str, filename: str, show: bool, prompt: int = 0) -> Any:
-        """Run a cell; the value of its last expression, which is shown where `show` is set.
+        """Run a cell and return the value of its last expression. Raises what the cell raises.
 
         Args:
+            source: The cell.
+            filename: Under which its lines stand in tracebacks.
+            show: Whether the value is shown.
             prompt: The notebook's number of the cell; 0 for the number after the last one.
-
-        Raises:
-            BaseException: Whatever the cell raises.
         """
         shell, source = self.shell, self._with_automagic(source)
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
@@ -166,9 +166,9 @@ class CellRunner:
             shell.events.trigger("post_execute")  # matplotlib's inline figures are shown here
 
     def _with_automagic(self, source: str) -> str:
-        """The source, in which a single line that begins with a magic's name is a call of it, as in IPython.
+        """Return the source. Make one line that begins with a magic's name a call, as IPython does.
 
-        Only here is it known which names are variables; so it is with `exit`.
+        Only the task knows which names are variables. The same is done for `exit`.
         """
         text = source.strip()
         word = _FIRST_WORD.match(text)
@@ -182,17 +182,15 @@ class CellRunner:
         return padding + str(self.shell.prefilter_manager.prefilter_lines(text))
 
     def _record(self, source: str, filename: str, prompt: int) -> None:
-        """Note a cell in this task's history, as IPython's does, but for what goes to a file.
+        """Note a cell in this task's history, as `HistoryManager.store_inputs` does, but not in a file.
 
-        `HistoryManager.store_inputs` takes ten times as long as an empty cell.
+        That method takes ten times as long as an empty cell.
         """
         shell, text = self.shell, source.strip("\n")
         parsed, raw = self._inputs
         prompt = prompt or len(parsed)
-        for known in (
-            parsed,
-            raw,
-        ):  # cells that ran elsewhere leave gaps; two in one cell of the notebook are one
+        # cells that ran elsewhere leave gaps; two in one cell of the notebook count as one
+        for known in (parsed, raw):
             known[prompt:] = [*[""] * (prompt - len(known)), text]
         before = self._last_inputs
         self._last_inputs = (text, *before[:2])
@@ -201,9 +199,9 @@ class CellRunner:
         shell.compile._filename_map[filename] = prompt
 
     def _run_statements(self, body: list[ast.stmt], filename: str, show: bool) -> Any:
-        """Run one statement after the other; the value of the last one, if it is an expression.
+        """Run one statement after the other; return the value of the last one, if it is an expression.
 
-        Shown is what IPython's setting `ast_node_interactivity` says: mostly that value.
+        IPython's setting `ast_node_interactivity` decides which values are shown: by default this one.
         """
         which = self.shell.ast_node_interactivity
         if which == "last_expr_or_assign" and body and (name := _assigned_name(body[-1])):
@@ -233,7 +231,7 @@ class CellRunner:
             asyncio._set_running_loop(None)
 
     def _open_loop(self) -> asyncio.AbstractEventLoop:
-        """The task's own event loop; a new one if a cell has closed it."""
+        """Return the task's own event loop; a new one if a cell has closed it."""
         if self._loop is None:
             _undo_terminal_of_pandas()
         if self._loop is None or self._loop.is_closed():
@@ -242,7 +240,7 @@ class CellRunner:
         return self._loop
 
     def wait_for(self, coroutine: Any) -> Any:
-        """The result of a coroutine, on the task's own event loop."""
+        """Return the result of a coroutine, run on the task's own event loop."""
         loop = self._open_loop()
         future = loop.create_task(coroutine)
         try:
@@ -253,14 +251,14 @@ class CellRunner:
 
 
 def _undo_terminal_of_pandas() -> None:
-    """Let tables have a notebook's columns: Keras has imported pandas before there was a shell."""
+    """Give tables as many columns as in a notebook: Keras has imported pandas before the shell was made."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and pandas.get_option("display.max_columns") == 0:
         pandas.set_option("display.max_columns", 20)
 
 
 def _assigned_name(statement: ast.stmt) -> ast.Name | None:
-    """The variable that a statement assigns, to be read."""
+    """Return an expression that reads the variable which a statement assigns, or None."""
     match statement:
         case ast.Assign(targets=[*_, ast.Name(id=name)]) | ast.AugAssign(target=ast.Name(id=name)):
             return ast.Name(name, ast.Load())
@@ -271,7 +269,7 @@ def _assigned_name(statement: ast.stmt) -> ast.Name | None:
 
 
 def encode_bundle(content: dict[str, Any]) -> bytes:
-    """A display as JSON; bytes (images) become base64, what JSON does not know becomes text."""
+    """Encode a display as JSON: bytes (images) become base64, objects that JSON does not know their repr."""
     import base64
 
     def convert(value: Any) -> Any:

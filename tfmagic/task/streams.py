@@ -1,11 +1,12 @@
-"""A task's stdout and stderr: one append-only log file, every write at once, in exact order.
+"""A task's stdout and stderr: every write goes to one append-only log file at once, in exact order.
 
 Python's streams write through to file descriptors 1 and 2, which both are the log; C's stdout is
-line-buffered. So print, tf.print, TensorFlow's C++ log and child processes stand in the order in
-which they happened, and a crash loses nothing.
+line-buffered. So the output of print, tf.print, TensorFlow's C++ log and child processes stands in the order
+in which it was written, and a crash loses nothing.
 
-Writing through costs `print` two system calls a line. `fast_print` makes one of them, which is
-faster than a line-buffered stream (940,000 against 680,000 lines/s of 70 bytes on one core).
+Python's own `print` makes two system calls a line then. Ours makes one: on one core it writes 940,000 lines/s
+of 70 bytes, a line-buffered stream 680,000. In `python -m benchmarks output` four tasks write 2.2 times as
+many lines as four plain scripts with it, 1.1 times without it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from tfmagic.system import processes
 
 
 class _LogFile(io.FileIO):
-    """The log as a raw file that never fails the user's own print.
+    """The log as a raw file on which `print` does not fail when the disk is full.
 
-    A full disk loses text, not the training; how much is reported with the cell's outcome.
+    Text is lost then; the cell's outcome reports how much.
     """
 
     lost_bytes = 0
@@ -40,7 +41,7 @@ class _LogFile(io.FileIO):
             return len(data)
 
 
-_log_fd = 1  # the log itself, whatever becomes of descriptor 1
+_log_fd = 1  # the log itself, also when a cell redirects descriptor 1
 
 
 def attach_streams() -> None:
@@ -57,34 +58,34 @@ def attach_streams() -> None:
 
 
 def take_lost_bytes() -> int:
-    """How many bytes could not be written, since the last call, because the disk is full."""
+    """Return how many bytes could not be written since the last call, because the disk is full."""
     lost, _LogFile.lost_bytes = _LogFile.lost_bytes, 0
     return lost
 
 
 def flush_all() -> None:
-    """Write out whatever a buffer still holds."""
-    if not hasattr(sys, "stderr"):  # a cell has deleted it, and no thread can be started without it
+    """Write out the content of all buffers."""
+    if not hasattr(sys, "stderr"):  # a cell has deleted it, and no thread starts without it
         sys.stderr = None
     for name in ("stdout", "stderr"):
-        with contextlib.suppress(Exception):  # a cell may have put anything there, or taken it away
+        with contextlib.suppress(Exception):  # a cell can have replaced or deleted it
             getattr(sys, name).flush()
     processes.flush_c_streams()
 
 
 def write_line(text: str) -> None:
-    """Write a line of ours to the log, whatever a cell has made of the streams."""
+    """Write a line of ours to the log, also when a cell has replaced the streams."""
     with contextlib.suppress(OSError):  # the disk is full
         os.write(_log_fd, f"{text}\n".encode())
 
 
 def log_offset() -> int:
-    """The length of the log in bytes."""
+    """Return the length of the log in bytes."""
     return os.fstat(_log_fd).st_size
 
 
 def discard_output(notice: str) -> None:
-    """Drop everything that is written from now on; `notice` ends the log."""
+    """Drop all output from now on, and end the log with `notice`."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(nowhere, fd)
@@ -93,7 +94,7 @@ def discard_output(notice: str) -> None:
 
 
 def flood(size_bytes: int) -> None:
-    """Write that much to descriptor 2, past Python's streams. A full disk ends it."""
+    """Write this many bytes to descriptor 2, past Python's streams. A full disk ends it."""
     line = b"tfmagic: a flood, asked for by %tfcluster flood " + b"~" * 51 + b"\n"
     block = line * 1000
     with contextlib.suppress(OSError):
@@ -104,7 +105,7 @@ def flood(size_bytes: int) -> None:
 def _move_loggers(moved: dict[int, io.TextIOWrapper]) -> None:
     """Let the handlers of `logging` that the launcher has made write to our streams.
 
-    absl's writes a line twice otherwise: to its own stream, and to a standard error that is another one.
+    Otherwise absl's handler writes a line twice: to its own stream, and to standard error, which is another.
     """
     for reference in list(getattr(logging, "_handlerList", ())):
         handler = reference()
@@ -121,7 +122,7 @@ def _open_stream(fd: int) -> io.TextIOWrapper:
 
 
 def _make_fast_print(original: Any, stdout: io.TextIOWrapper) -> Any:
-    """A `print` that hands a whole line to the stream at once."""
+    """Return a `print` that writes a whole line at once."""
 
     def print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: bool = False) -> None:
         """Prints the values to the task's log. As the builtin."""

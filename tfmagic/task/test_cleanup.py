@@ -1,7 +1,7 @@
-"""Between two tests on the same task processes: what the one has left there is gone before the other begins.
+"""Clean up a task process between two tests that share it: names, environment, folder, paths, seeds.
 
 Called on the tasks by `tfmagic.frontends.testing.cluster_lease`. What a test has set in modules, and what
-TensorFlow has built, stays: whoever needs more gets new processes, in a tenth of a second.
+TensorFlow has built, stays. A test that needs more gets new processes, in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _before: _Before | None = None
 
 
 def remember() -> None:
-    """Note how this process is before the first test."""
+    """Note the state of this process before the first test."""
     global _before
     _before = _Before(
         frozenset(vars(sys.modules["__main__"])),
@@ -38,7 +38,7 @@ def remember() -> None:
 
 
 def tidy() -> str:
-    """Make it so again, as far as that goes: why it must not serve another test, "" if it may."""
+    """Restore the process. Return why it cannot be reused, or ""."""
     from tfmagic.task.tensorflow import collectives
 
     if _before is None:
@@ -64,7 +64,7 @@ def _restore(before: _Before) -> None:
 
 
 def _forget_in_tensorflow() -> None:
-    """Seeds, Keras' names and eager functions: what a test sets for itself and the next stumbles over."""
+    """Reset what a test sets in TensorFlow and breaks the next one: seeds, Keras' names, eager functions."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 

@@ -1,1 +1,1 @@
-"""What a task does inside TensorFlow and Keras, mostly around private API: each says what it measured."""
+"""Patches of TensorFlow and Keras in a task, mostly of private API. Each module says what was measured."""

@@ -1,25 +1,24 @@
-"""What a task does for TensorFlow's multi-worker strategies, around four methods of its Context.
+"""Make TensorFlow's multi-worker strategies work in notebooks, by wrapping three methods of its Context.
 
-Measured on TensorFlow 2.21 (all private API, hence looked up once, here):
+Measured on TensorFlow 2.21 (private API, which is named only here):
 
-- A strategy that is made after any op ran raises "Collective ops must be configured at program
-  startup". Replacing the context cures it, and what was made there can be carried over (`new_context`),
-  but for look-up tables and queues. So: replace it, unless one lives.
-- A peer that dials before the leader listens loses exactly 1.0 s to gRPC's back-off, and a task
-  that waits for its peers inside C++ cannot be interrupted. So: all tasks meet on our own channel
-  first (Ctrl-C works, a dead peer breaks it), then the leader goes ahead and the others follow when
-  its port answers.
-- A further strategy in the same process makes each task forget the collectives that it knows. A task
-  that starts a new one before the leader has forgotten loses it: "group 1 not found", or a hang (one
-  in ten cells of three workers under load). So: all meet before and after that.
-- A task with a new process beside others whose TensorFlow knows its former one is never let in, and says
-  nothing. So: a first strategy and a further one meet at different places, which is told at once.
-- The coordination service notices a dead peer after 10 s. So: 3 s, unless the user said otherwise.
-- A process that is told a new cluster with new ports, and resets its context, makes strategies there:
-  its variables stay. The old server cannot be stopped: 97 idle threads, 41 MiB and 3 descriptors each.
-- Once a collective was aborted or cancelled, every later one of this process fails, and an interrupt
-  between two of them may leave the tasks one apart. A new strategy on all of them mends both. So: the
-  next cell is told, unless it makes one.
+- A strategy that is made after any op ran raises "Collective ops must be configured at program startup".
+  A new context avoids that, and takes over what was made in the old one (`new_context`), except look-up
+  tables and queues. So the context is replaced, unless one of those lives.
+- A peer that connects before the leader listens loses exactly 1.0 s to gRPC's back-off, and a task that
+  waits for its peers inside C++ cannot be interrupted. So all tasks meet on our own channel first (Ctrl-C
+  works, a dead peer breaks the barrier). Then the leader starts, and the others when its port answers.
+- A further strategy in the same process makes each task forget its collectives. A task that starts a new
+  collective before the leader has forgotten the old ones loses it: "group 1 not found", or a hang (one in
+  ten cells of three workers under load). So all tasks meet before and after that.
+- A new process beside others whose TensorFlow knows its predecessor is never accepted, without any message.
+  So a first strategy and a further one meet at different barriers, which the supervisor detects at once.
+- The coordination service notices a dead peer after 10 s. So the heartbeat is 3 s, unless the user sets it.
+- A process that gets a new cluster with new ports, and replaces its context, can make strategies there, and
+  keeps its variables. The old server cannot be stopped: 97 idle threads, 41 MiB and 3 descriptors each.
+- After a collective was aborted or cancelled, every later one of this process fails. An interrupt between
+  two collectives can leave the tasks one apart. A new strategy on all tasks repairs both. So the next cell
+  prints a notice, unless it makes one.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from tfmagic.system import advice
 from tfmagic.task.tensorflow import new_context
 
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
-_LEADER_WAIT_S = 60.0  # the leader has met us: it only has to open its port
+_LEADER_WAIT_S = 60.0  # the leader was at the barrier: it only has to open its port
 _DISTRIBUTE = "/tensorflow/python/distribute/"
 
 Meet = Callable[[str, tuple[TaskId, ...]], object]
 
 _stopped = ""  # why the collectives of this process cannot go on
-_told = False  # whether a cell was told so, and nothing has cured it since
+_was_noticed = False  # whether a cell has printed the notice, and no new strategy was made since
 _resets = 0  # how often this process has left a cluster
 
 
@@ -52,8 +51,8 @@ def install(boot: TaskBoot, meet: Meet) -> None:
     """Wrap the Context's methods for this process.
 
     Args:
-        boot: Who this task is.
-        meet: Waits at a named barrier for these tasks; raises when one of them will not come.
+        boot: The facts of this task.
+        meet: Waits at a named barrier for these tasks; raises when one of them cannot come.
     """
     from tensorflow.python.eager import context
 
@@ -73,7 +72,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
         configure_service(self, *args, **kwargs)
 
     def enable_collective_ops(self: Any, server_def: Any) -> None:
-        global _stopped, _told
+        global _stopped, _was_noticed
         members = _members(boot, server_def)
         if len(members) < 2 or boot.task not in members:
             enable_collectives(self, server_def)
@@ -86,7 +85,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
             meet("further strategy", members)
             enable_collectives(self, server_def)
             meet("further strategy", members)
-        _stopped, _told = "", False
+        _stopped, _was_noticed = "", False
 
     context.Context.configure_collective_ops = configure_collective_ops
     context.Context.configure_coordination_service = configure_coordination_service
@@ -96,7 +95,7 @@ def install(boot: TaskBoot, meet: Meet) -> None:
 def abort_collectives(message: str) -> None:
     """Make waiting collectives of this process raise. For the side thread; never blocks.
 
-    A context that is still starting is left alone: asking it would wait on its lock.
+    Does nothing to a context that is still starting: it holds its lock.
     """
     global _stopped
     current = _context_with_collectives()
@@ -106,12 +105,12 @@ def abort_collectives(message: str) -> None:
 
 
 def leave_cluster() -> int:
-    """Forget the peers of this process' strategies; how often it has done so.
+    """Forget the peers of this process' strategies; return how often it has done so.
 
-    Variables, tensors and whatever else is Python's stays.
+    Variables, tensors and other Python objects stay.
 
     Raises:
-        RuntimeError: Something lives that would not survive it.
+        RuntimeError: An object lives that the new context cannot take over.
     """
     global _stopped, _resets
     if _context_with_collectives() is not None:
@@ -122,14 +121,14 @@ def leave_cluster() -> int:
 
 
 def note_cancel() -> None:
-    """What ran in this process was cancelled, its collectives with it."""
+    """Note that the ops of this process were cancelled, and with them its collectives."""
     global _stopped
     if _context_with_collectives() is not None:
         _stopped = "the cell was interrupted"
 
 
 def note_interrupt(frames: TracebackType | None) -> None:
-    """KeyboardInterrupt was raised in these frames: inside a strategy it may leave the tasks one apart."""
+    """Note a KeyboardInterrupt in these frames: inside a strategy it can leave the tasks one apart."""
     global _stopped
     while frames is not None and _context_with_collectives() is not None:
         if _DISTRIBUTE in frames.tb_frame.f_code.co_filename:
@@ -138,17 +137,17 @@ def note_interrupt(frames: TracebackType | None) -> None:
 
 
 def are_stopped() -> bool:
-    """Whether the strategies of this process cannot go on."""
-    return _told or bool(_stopped)
+    """Check whether the strategies of this process are unusable."""
+    return _was_noticed or bool(_stopped)
 
 
 def take_notice() -> str:
-    """What the next cell must know of this process' strategies; said once, "" where all is well."""
-    global _stopped, _told
+    """Return the notice for the next cell if the strategies of this process are unusable, once; else ""."""
+    global _stopped, _was_noticed
     why, _stopped = _stopped, ""
     if not why:
         return ""
-    _told = True
+    _was_noticed = True
     return advice.here(
         f"tfmagic: TensorFlow's collectives were stopped on this task ({why}). A strategy made before "
         "cannot go on: create it again on every task, or give them new processes with "
@@ -157,7 +156,7 @@ def take_notice() -> str:
 
 
 def _context_with_collectives() -> Any:
-    """TensorFlow's context, where a multi-worker strategy has set up its collectives; else None."""
+    """Return TensorFlow's context if a multi-worker strategy has set up its collectives, else None."""
     module = sys.modules.get("tensorflow.python.eager.context")
     current = module and module._context
     return current if current is not None and current._initialized and current._collective_leader else None
@@ -183,21 +182,21 @@ def _reset_context(why: str) -> Any:
     """Replace TensorFlow's context, with what the program made there, and return the new one.
 
     Raises:
-        RuntimeError: Something lives that would not survive it.
+        RuntimeError: An object lives that the new context cannot take over.
     """
     try:
         return new_context.replace_context()
     except new_context.NotMovable as error:
-        told = (
+        message = (
             f"{why}this task has already run TensorFlow ops, and its {', '.join(error.kinds)} would be lost "
             "if tfmagic started the context anew. Create the strategy in the first cell, after:  "
             "%tfcluster restart"
         )
-        raise RuntimeError(advice.here(told)) from None
+        raise RuntimeError(advice.here(message)) from None
 
 
 def _members(boot: TaskBoot, server_def: Any) -> tuple[TaskId, ...]:
-    """The tasks of the server definition, if it is that of our own cluster; else none."""
+    """Return the tasks of the server definition if it is of our own cluster, else none."""
     if not server_def:
         return ()
     named = tuple(
@@ -212,7 +211,7 @@ def _address(server_def: Any, task: TaskId) -> str:
 
 
 def _wait_for_port(address: str, name: str) -> None:
-    """Poll until something listens at `address`. Ctrl-C works here, unlike in gRPC's own wait."""
+    """Poll until a server listens at `address`. Ctrl-C works here, unlike in gRPC's own wait."""
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + _LEADER_WAIT_S
     while time.monotonic() < deadline:

@@ -1,9 +1,8 @@
-"""Reaching a thread that waits inside TensorFlow, where no KeyboardInterrupt arrives.
+"""Interrupt a thread that waits inside TensorFlow, where no KeyboardInterrupt arrives.
 
-Measured on TensorFlow 2.21: SIGINT ends Python code, eager loops and a coordinator's join at once. A
-tf.function that waits (a queue, an iterator, a while loop, a collective) does not see it; a
-cancellation reaches it within 10 ms. An eager `for x in dataset` or `q.dequeue()` is reached by
-nothing but SIGKILL.
+Measured on TensorFlow 2.21: SIGINT ends Python code, eager loops and a coordinator's join at once. It does
+not end a tf.function that waits (for a queue, an iterator, a while loop, a collective), but a cancellation
+ends that within 10 ms. Only SIGKILL ends an eager `for x in dataset` or `q.dequeue()`.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from types import FrameType
 from typing import Any
 
 from tfmagic.protocol import channel
-from tfmagic.task import cell_frames
+from tfmagic.task import cell_position
 from tfmagic.task.tensorflow import loopback_only
 
 _TENSORFLOW = "/tensorflow/python/"
-_WAITING_ROOMS = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
+_WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
 _NO_INTERRUPT = (_ABC, loopback_only.__file__, channel.__file__, __file__)
-_STILL_S = 0.04  # inside one call, without computing, and a peer has failed: it waits
+_STILL_S = 0.04  # in one call, without computing, after a peer has failed: then it waits
 _BUSY = 0.5  # share of one core above which a process computes
 
-_lock = threading.RLock()  # of the two below; again, where a finalizer runs a function in the midst of it
+_lock = threading.RLock()  # of the two below; reentrant, since a finalizer can run a function meanwhile
 _calls_under_way: weakref.WeakSet[Any] = weakref.WeakSet()
 _is_cancelled = False
 
@@ -36,12 +35,12 @@ _is_cancelled = False
 def install() -> None:
     """Run each call of a tf.function in this process under a cancellation manager of its own.
 
-    Patches ``cancellation.context``, which `Context.call_function` alone calls, once a call. TensorFlow's own
-    context manager would not do: it sets a process-wide variable, which `ClusterCoordinator` replaces. One
-    manager for several calls would not do either: a function that fails cancels its manager, and every later
+    Patches ``cancellation.context``, which only `Context.call_function` calls, once a call. TensorFlow's own
+    context manager is no solution: it sets a process-wide variable, which `ClusterCoordinator` replaces. One
+    manager for several calls is none either: a function that fails cancels its manager, and every later
     function under it raises CancelledError before it starts.
 
-    `call_function` alone refers to the manager, so that those that are alive are of the calls under way.
+    Only `call_function` refers to a manager, so those that are alive belong to running calls.
     """
     from tensorflow.python.eager import cancellation
 
@@ -72,7 +71,7 @@ def begin_cell() -> None:
 
 
 def cancel_ops() -> None:
-    """Cancel the tf.functions that the cell runs, and will run. For the side thread."""
+    """Cancel the tf.functions that the cell runs now and later. For the side thread."""
     global _is_cancelled
     with _lock:
         _is_cancelled = True
@@ -82,13 +81,14 @@ def cancel_ops() -> None:
 
 
 def bears_interrupt(frame: FrameType | None) -> bool:
-    """Whether an exception may be raised here.
+    """Check whether KeyboardInterrupt can be raised in this frame without damage. It cannot:
 
-    Not inside an isinstance(): TensorFlow's C++ takes it for "yes" and remembers that for the type; a
-    list was a composite tensor from then on (one in twenty interrupts while a function was traced). Not
-    in the machinery of imports, which C++ leaves half done. Not while a message is sent, which would be torn.
-    Not where C++ called us to start a server. Not while TensorFlow's context starts: half started, with its
-    port taken, it would serve no strategy any more.
+    - inside an isinstance(): TensorFlow's C++ takes the exception for "yes" and remembers that for the type;
+      a list was a composite tensor from then on (one in twenty interrupts while a function was traced),
+    - in Python's import system, which would leave C++ modules half imported,
+    - while a message is sent, since half of it would be sent,
+    - in our function that C++ calls to start a server,
+    - while TensorFlow's context starts: half started, with its port taken, it can serve no strategy.
     """
     if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return False
@@ -103,7 +103,7 @@ def bears_interrupt(frame: FrameType | None) -> bool:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether this is a KeyboardInterrupt, also as TensorFlow's bindings garble it."""
+    """Check whether this is a KeyboardInterrupt, also in the forms that TensorFlow's bindings make of it."""
     if issubclass(type(error), KeyboardInterrupt):
         return True
     if type(error) not in (RuntimeError, SystemError) or not error.args or not isinstance(error.args[0], str):
@@ -115,10 +115,10 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 class StuckWatch:
-    """Whether the main thread waits inside TensorFlow: one call goes on, and the process computes nothing.
+    """Detects that the main thread waits inside TensorFlow: the same call lasts, without computing.
 
-    Looked at again and again by the side thread. It holds the frame of the call, so that no other
-    frame can take its place in memory.
+    Called repeatedly by the side thread. Keeps the frame of the call, so that no other frame takes its place
+    in memory.
     """
 
     def __init__(self) -> None:
@@ -126,8 +126,8 @@ class StuckWatch:
         self._since = self._cpu_s = 0.0
 
     def is_stuck(self) -> bool:
-        """Look again."""
-        with cell_frames.looking():
+        """Look again; return whether the main thread waits."""
+        with cell_position.looking():
             call = call_in_tensorflow()
         now, cpu_s = time.monotonic(), time.process_time()
         if call is None or call is not self._call:
@@ -143,12 +143,12 @@ class StuckWatch:
 
 
 def call_in_tensorflow() -> FrameType | None:
-    """The frame in which the main thread has called into TensorFlow, and still is; else None.
+    """Return the frame in which the main thread is inside TensorFlow, or None.
 
-    A strategy's eager `run` makes its collectives in threads of its own, for which the main thread
-    waits in Python's library.
+    A strategy's eager `run` makes its collectives in threads of its own, for which the main thread waits in
+    Python's library.
     """
-    frame = cell_frames.main_frame()
-    while frame is not None and frame.f_code.co_filename in _WAITING_ROOMS:
+    frame = cell_position.main_frame()
+    while frame is not None and frame.f_code.co_filename in _WAITING_MODULES:
         frame = frame.f_back
     return frame if frame is not None and _TENSORFLOW in frame.f_code.co_filename else None

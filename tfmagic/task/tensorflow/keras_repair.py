@@ -1,7 +1,7 @@
-"""`model.fit` of Keras 3 under MultiWorkerMirroredStrategy, broken since TensorFlow 2.16.
+"""Repair `model.fit` of Keras 3 under MultiWorkerMirroredStrategy, broken since TensorFlow 2.16.
 
 keras-team/keras#20585, open; read and measured on Keras 3.15.1. Two places of
-``keras/src/backend/tensorflow/trainer.py``:
+``keras/src/backend/tensorflow/trainer.py`` are wrong:
 
 1. ``TensorFlowTrainer._maybe_symbolic_build`` passes a whole batch (a tuple of PerReplica) to
    ``strategy.reduce``, only to learn its shapes:
@@ -11,8 +11,8 @@ keras-team/keras#20585, open; read and measured on Keras 3.15.1. Two places of
    "Invalid reduction dimension 0 for input with 0 dimensions".
    Here: scalars are reduced across replicas only.
 
-Both act only under a multi-worker collective strategy and on versions known to be broken; the first use says
-so in one line. ``--no-keras-fix`` leaves Keras alone. Saves are `tfmagic.task.tensorflow.keras_saving`'s.
+Both repairs act only under a multi-worker collective strategy and on versions known to be broken; the first
+use prints one line. ``--no-keras-fix`` leaves Keras alone. `keras_saving` repairs saves.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ NOTICE = (
 def install() -> bool:
     """Repair Keras in this process.
 
-    Returns False if its version is not known to be broken, or lacks a place that would be repaired. Keras
-    before 3.5 has no `_maybe_symbolic_build`.
+    Return False if its version is not known to be broken, or lacks one of the places (Keras before 3.5 has no
+    `_maybe_symbolic_build`).
     """
     import keras
 
@@ -53,6 +53,8 @@ def install() -> bool:
 
 
 def _repair_build(trainer: Any) -> None:
+    import keras
+
     original = trainer.TensorFlowTrainer._maybe_symbolic_build
 
     def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
@@ -60,7 +62,7 @@ def _repair_build(trainer: Any) -> None:
         if iterator is None or not trainer._collective_all_reduce_multi_worker(strategy):
             original(self, iterator=iterator, data_batch=data_batch)
             return
-        _say_once()
+        keras_saving.print_once(NOTICE, version=keras.__version__)
         with strategy.scope():
             self._symbolic_build(data_batch=_batch_spec(iterator))
 
@@ -85,7 +87,7 @@ def _repair_reduction(trainer: Any) -> None:
 
 
 def _batch_spec(iterator: Any) -> Any:
-    """Shapes and dtypes of one replica's batch, as Keras' data adapter hands it out."""
+    """Return shapes and dtypes of one replica's batch, as Keras' data adapter yields it."""
     import tensorflow as tf
 
     def first(spec: Any) -> Any:
@@ -94,15 +96,3 @@ def _batch_spec(iterator: Any) -> Any:
 
     spec = iterator._distributed_dataset.element_spec
     return tf.nest.map_structure(first, spec)
-
-
-_said = False
-
-
-def _say_once() -> None:
-    global _said
-    if not _said:
-        import keras
-
-        _said = True
-        print(NOTICE.format(version=keras.__version__))

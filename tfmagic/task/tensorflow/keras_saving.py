@@ -1,15 +1,15 @@
-"""Saves of Keras 3 that several tasks make at the same moment: each file whole, one backup for all.
+"""Repair saves of Keras 3 that several tasks make at the same moment.
 
-Read and measured on Keras 3.15.1; both hold in tasks alone, and ``--no-keras-fix`` leaves Keras as it is.
+Read and measured on Keras 3.15.1. Only tasks are repaired, and ``--no-keras-fix`` leaves Keras alone.
 
 1. `model.save`, `save_weights` and `ModelCheckpoint` open the final path for writing. Two tasks that save to
-   one path break a ``.keras`` file in silence (7 to 14 of 20), and fail on an ``.h5`` file.
-   Here: a task writes a file beside it, and renames that when it is whole. The last one stays; replicas of a
-   multi-worker strategy are equal, and for others a line says so when it happens.
-2. `BackupAndRestore` writes and deletes one folder from every worker; in Keras 2 the others had a temporary
-   one. Here: under a multi-worker strategy the chief writes the folder, the others save to a place that
-   vanishes, and all restore from the folder. Where each task trains a model of its own, a second writer of
-   the folder gets an error before it trains.
+   one path silently damage a ``.keras`` file (7 to 14 of 20), and fail on an ``.h5`` file.
+   Here: a task writes another file in the folder, and renames it when it is complete. The last save stays.
+   Replicas of a multi-worker strategy save equal files; for other models a line reports the collision.
+2. `BackupAndRestore` writes and deletes one folder from every worker. In Keras 2 all but the chief had a
+   temporary one. Here: under a multi-worker strategy the chief writes the folder, the others save to a
+   scratch folder, and all restore from the chief's. If each task trains a model of its own, a second writer
+   of the folder gets an error before it trains.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ IsMultiWorker = Callable[[Any], bool]  # whether a model trains under a multi-wo
 
 
 def install() -> None:
-    """Repair the saves of Keras 3 in this process; its version was looked at."""
+    """Repair the saves of Keras 3 in this process; `keras_repair` has checked its version."""
     from keras.src.backend.tensorflow import trainer
     from keras.src.callbacks.backup_and_restore import BackupAndRestore
     from keras.src.legacy.saving import legacy_h5_format
@@ -77,7 +77,7 @@ def _saving_whole(original: Callable[..., Any], is_multi_worker: IsMultiWorker) 
         with _beside(target) as (path, was_shared):
             result = original(model, path, *args, **kwargs)
         if was_shared and not is_multi_worker(model):
-            _say_once(_SHARED_NOTICE, name=os.path.basename(target))
+            print_once(_SHARED_NOTICE, name=os.path.basename(target))
         return result
 
     return save
@@ -90,7 +90,7 @@ def _is_sharded(save: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
 
 
 def _plain_file(filepath: Any) -> str | None:
-    """Return the real path of a file that can be replaced by a rename; None where that is not so."""
+    """Return the real path of a file that can be replaced by a rename, else None."""
     if not isinstance(filepath, str | os.PathLike) or "://" in str(filepath):
         return None
     path = os.path.realpath(str(filepath))
@@ -113,8 +113,8 @@ def _mark() -> str:
 
 @contextlib.contextmanager
 def _beside(target: str) -> Iterator[tuple[str, list[bool]]]:
-    """Give a path beside `target` that takes its place at the end, and a list that is not empty then if
-    another process has written `target` meanwhile."""
+    """Give a path that replaces `target` at the end, and a list that then has an entry if another process has
+    written `target` meanwhile."""
     _clear_leftovers(target)
     path = os.path.join(os.path.dirname(target), _beside_name(target))
     shared: list[bool] = []
@@ -123,7 +123,7 @@ def _beside(target: str) -> Iterator[tuple[str, list[bool]]]:
         yield path, shared
         now = _version(target)
         if now is not None:
-            with contextlib.suppress(OSError):  # another user's
+            with contextlib.suppress(OSError):  # the file of another user
                 os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
     if now != before:
         shared.append(True)
@@ -138,7 +138,7 @@ def _version(path: str) -> tuple[int, ...] | None:
 
 
 def _clear_leftovers(target: str) -> None:
-    """Delete what a process of this task that was killed in a save of `target` has left."""
+    """Delete the file of a process of this task that was killed while it saved `target`."""
     folder, name = os.path.split(target)
     known = re.compile(rf"\.{re.escape(_mark())}(\d+)-{re.escape(name)}")
     with contextlib.suppress(OSError):
@@ -153,7 +153,7 @@ def _making_folders(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def makedirs(path: Any) -> Any:
         try:
             return original(path)
-        except FileExistsError:  # its callers have looked: another task has made it since
+        except FileExistsError:  # its callers have checked: another task has made it since
             if not os.path.isdir(path):
                 raise
             return None
@@ -177,7 +177,7 @@ def _repair_backup(callback: Any, is_multi_worker: IsMultiWorker) -> None:
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
         if is_multi_worker(self.model):
-            _say_once(_BACKUP_NOTICE, folder=self.backup_dir)
+            print_once(_BACKUP_NOTICE, folder=self.backup_dir)
         if not follows(self):
             _hold(self, is_multi_worker(self.model))
         begin(self, logs)
@@ -196,19 +196,12 @@ def _repair_backup(callback: Any, is_multi_worker: IsMultiWorker) -> None:
             end(self, logs)
             _release(self)
 
-    callback.on_train_begin, callback._save_model, callback.on_train_end = (
-        on_train_begin,
-        _save_model,
-        on_train_end,
-    )
+    callback.on_train_begin, callback._save_model = on_train_begin, _save_model
+    callback.on_train_end = on_train_end
 
 
 def _hold(callback: Any, is_multi_worker: bool) -> None:
-    """Be the only writer of its folder.
-
-    Raises:
-        LogdirError: Another process is.
-    """
+    """Lock the folder of a `BackupAndRestore`. Raises `LogdirError` if another process writes to it."""
     if "://" in str(callback.backup_dir) or getattr(callback, "_tfmagic_held", None) is not None:
         return
     folder = places.prepare(callback.backup_dir)
@@ -233,10 +226,11 @@ def _release(callback: Any) -> None:
     callback._tfmagic_held = None
 
 
-_said: set[str] = set()
+_printed: set[str] = set()
 
 
-def _say_once(notice: str, **names: str) -> None:
-    if notice not in _said:
-        _said.add(notice)
+def print_once(notice: str, **names: str) -> None:
+    """Print a notice of a repair with these names, once in this process."""
+    if notice not in _printed:
+        _printed.add(notice)
         print(notice.format(**names), flush=True)

@@ -1,14 +1,14 @@
-"""TensorFlow's servers, kept to loopback.
+"""Keep TensorFlow's servers to the loopback interface.
 
-Each of them (a strategy's, `tf.distribute.Server`, the tf.data service, the profiler) binds every
-interface of the machine, whatever its address says, and asks nobody for a password: who reaches the port
-reads and writes the user's files. No option of TensorFlow 2.21 changes that. So the call by which its
-libraries begin to listen goes through here, and the socket is bound to the loopback device first
-(SO_BINDTODEVICE; unprivileged since Linux 5.7). The port was never open to others: there is no moment
-between. What else a cell opens (an http server, gRPC's own package) is the user's and stays as it is.
+Each of them (of a strategy, `tf.distribute.Server`, the tf.data service, the profiler) binds every interface
+of the machine, for any address, and has no password: a program that reaches the port can read and write the
+user's files. No option of TensorFlow 2.21 changes that. So the call by which its libraries start to listen
+goes through here, and the socket is bound to the loopback device first (SO_BINDTODEVICE; unprivileged since
+Linux 5.7). The port is never open to other machines. Other servers of a cell (http, gRPC's own package) are
+not changed.
 
-Installed once in the launcher, whose forks have it, and in a task with a fresh interpreter. Code of the
-user that serves other machines through TensorFlow on purpose calls `allow_other_machines` first.
+Installed once in the launcher, whose forks have it, and in a task with a fresh interpreter. User code that
+must serve other machines through TensorFlow calls `allow_other_machines` first.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _LIBRARIES = "/tensorflow/"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_slots = 0  # of TensorFlow's libraries that come through here
+_slots = 0  # how many of TensorFlow's libraries call our function
 _loopback_only = True
-_told = False
+_was_warned = False
 
 
 def install() -> None:
-    """Let TensorFlow's libraries listen through us. TensorFlow is imported; a second call does nothing.
+    """Let TensorFlow's libraries listen through us. Needs TensorFlow imported; a second call does nothing.
 
-    What fails here is told by the task that would be exposed, not by the launcher.
+    The task that would be exposed reports a failure, not the launcher.
     """
     global _slots
     if _slots == 0:
@@ -45,16 +45,16 @@ def install() -> None:
 
 
 def begin_task(loopback_only: bool) -> None:
-    """Decide for this task process, and say in its log if it cannot be kept."""
+    """Set it for this task process, and print to its log if that is not possible."""
     global _loopback_only
     _loopback_only = loopback_only
     install()
     if loopback_only and _slots == 0:
-        _tell("this TensorFlow build's servers could not be reached from here")
+        _warn("this TensorFlow build's servers could not be reached from here")
 
 
 def allow_other_machines() -> None:
-    """Servers that TensorFlow starts from now on in this process listen on every interface, as it is."""
+    """Let servers that TensorFlow starts from now on in this process listen on every interface."""
     global _loopback_only
     _loopback_only = False
 
@@ -64,7 +64,7 @@ def _listen(fd: int, backlog: int) -> int:
     if _loopback_only:
         try:
             _pin(fd)
-        except BaseException:  # a signal handler of the user's; above us is only C++, which cannot have it
+        except BaseException:  # of a signal handler of the user's; our caller is C++, which cannot take it
             _pin(fd)
     return int(_libc.listen(fd, backlog))
 
@@ -78,14 +78,14 @@ def _pin(fd: int) -> None:
     if domain.value not in (socket.AF_INET, socket.AF_INET6):
         return
     if _libc.setsockopt(fd, socket.SOL_SOCKET, _SO_BINDTODEVICE, _LOOPBACK, len(_LOOPBACK)) != 0:
-        _tell(os.strerror(ctypes.get_errno()))
+        _warn(os.strerror(ctypes.get_errno()))
 
 
-def _tell(why: str) -> None:
-    """Say it once: the user may be on a network with others."""
-    global _told
-    if not _told:
-        _told = True
+def _warn(why: str) -> None:
+    """Print a warning, once: other machines might reach this one."""
+    global _was_warned
+    if not _was_warned:
+        _was_warned = True
         streams.write_line(
             f"tfmagic: TensorFlow's server on this task could not be kept to loopback ({why}): whoever "
             "reaches this machine's ports can read and write your files through it. Use --isolate, or a "

@@ -1,12 +1,12 @@
-"""Start TensorFlow's context anew in a process that has already used it, with what the program made there.
+"""Replace TensorFlow's context in a process that has already used it, and move the program's objects over.
 
-A multi-worker strategy gives the devices of its process other names, and TensorFlow lets that happen only
-before the first op. Measured on TensorFlow 2.16 and 2.21, where the context is replaced later: tensors go
-on working; variables, data sets and iterators are bound to a device that is gone, and traced functions run
-in the old context. So what the program made is carried over: variables with their values, data sets as they
-are, iterators with their place, functions by being traced again. Values are read before the old context
-goes and written as soon as the new one has started. What cannot be carried over, such as a look-up table,
-is named before anything is changed.
+A multi-worker strategy gives the devices of its process other names, and TensorFlow allows that only before
+the first op. Measured on TensorFlow 2.16 and 2.21, where the context is replaced later: tensors still work;
+variables, data sets and iterators are bound to a device that is gone, and traced functions run in the old
+context. So the program's objects are moved: variables with their values, data sets as they are, iterators
+with their position, functions by being traced again. Values are read before the old context goes and written
+when the new one has started. Objects that cannot be moved, such as a look-up table, are named in an error
+before anything is changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-_SETTINGS_KEPT = (  # of a context that is replaced; the rest is set by the strategy or derived
+_SETTINGS_KEPT = (  # of the old context; the others are set by the strategy or derived
     "_seed",
     "_rng",
     "_soft_device_placement",
@@ -35,13 +35,13 @@ _SETTINGS_KEPT = (  # of a context that is replaced; the rest is set by the stra
 _ALONE = "/job:localhost/"  # the devices of a process without a cluster
 
 Write = Callable[[dict[int, Any]], None]
-"""Writes an object to the new context; knows and adds the new handles by the `id` of the old ones."""
+"""Writes an object to the new context. Its argument maps the `id` of old handles to new ones."""
 
-_waiting: list[Write] = []  # for a new context, until it has started
+_waiting: list[Write] = []  # until the new context has started
 
 
 class NotMovable(Exception):
-    """Something lives that would not survive a new context; `kinds` names its classes."""
+    """Objects live that cannot be moved to a new context; `kinds` are the names of their classes."""
 
     def __init__(self, kinds: list[str]):
         self.kinds = kinds
@@ -52,11 +52,11 @@ def replace_context() -> Any:
     """Replace TensorFlow's context by a new one with the same settings, and return it.
 
     Raises:
-        NotMovable: Something lives that would not survive it; nothing was changed.
+        NotMovable: Objects live that cannot be moved; nothing was changed.
     """
     from tensorflow.python.eager import context
 
-    gc.collect()  # an error's frames keep theirs until then
+    gc.collect()  # drops objects that only frames of an error refer to
     old = context._context
     living = _Living(gc.get_objects())
     lost = living.unmovable()
@@ -64,7 +64,7 @@ def replace_context() -> Any:
     writes = _read(living, lost) if is_alone else []  # else the devices keep their names
     if lost:
         raise NotMovable(sorted(lost))
-    _waiting.extend(writes)  # beside those of a context that never came to start
+    _waiting.extend(writes)  # after those of a context that did not start
     settings = {name: getattr(old, name) for name in _SETTINGS_KEPT if hasattr(old, name)}
     context._reset_context()
     new = context.context()
@@ -78,7 +78,7 @@ def replace_context() -> Any:
 
 
 def _start(context: Any) -> None:
-    """Start a context, which waits for its peers, and write what waits for it."""
+    """Start the context, which waits for its peers, and write the objects to it."""
     type(context).ensure_initialized(context)
     writes = list(_waiting)
     _waiting.clear()
@@ -88,7 +88,7 @@ def _start(context: Any) -> None:
     for write in writes:
         try:
             write(handles)
-        except Exception as error:  # one object's private parts may be others than those that were measured
+        except Exception as error:  # private parts of an object can differ from those measured
             failed.append(error)
     if failed:
         print(
@@ -99,7 +99,7 @@ def _start(context: Any) -> None:
 
 
 class _Living:
-    """The objects of this process, by class. A proxy of the user's is not asked what it is."""
+    """The objects of this process, by class; without isinstance(), which runs code of proxies."""
 
     def __init__(self, objects: list[Any]):
         self._objects = objects
@@ -108,7 +108,7 @@ class _Living:
         return [item for item in self._objects if issubclass(type(item), kind)]
 
     def unmovable(self) -> set[str]:
-        """The names of what is lost with a context, whatever is done."""
+        """Return the names of classes whose objects can never be moved."""
         from tensorflow.python.ops import data_flow_ops, lookup_ops
 
         kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
@@ -116,11 +116,11 @@ class _Living:
 
 
 def _read(living: _Living, lost: set[str]) -> list[Write]:
-    """Read what the program made in the old context; what uses others comes after them.
+    """Read the program's objects in the old context; objects that use others come after them.
 
     Args:
         living: The objects of this process.
-        lost: Where what cannot be carried over is named.
+        lost: Gets the names of objects that cannot be moved.
     """
     from tensorflow.python.data.ops import dataset_ops, iterator_ops
     from tensorflow.python.eager import polymorphic_function as functions
@@ -133,7 +133,7 @@ def _read(living: _Living, lost: set[str]) -> list[Write]:
             try:
                 if _is_alone(getattr(item, handle, None)):
                     writes.append(how(item))
-            except Exception:  # what TensorFlow raises depends on what the object uses
+            except Exception:  # the class depends on what the object uses
                 lost.add(name)
 
     if not all(writer._closed for writer in living.of(summary_ops_v2._ResourceSummaryWriter)):
@@ -148,7 +148,7 @@ def _read(living: _Living, lost: set[str]) -> list[Write]:
 
 
 def _is_alone(handle: Any) -> bool:
-    """Whether it is a tensor on a device of this process before it had a cluster."""
+    """Check whether it is a tensor on a device of this process without a cluster."""
     from tensorflow.python.framework import ops
 
     return isinstance(handle, ops.EagerTensor) and _ALONE in handle.device
@@ -172,7 +172,7 @@ def _write_variable(variable: Any, old: Any, value: Any, handles: dict[int, Any]
     from tensorflow.python.framework import ops
     from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
 
-    if id(old) not in handles:  # what assign() returns shares its variable's handle
+    if id(old) not in handles:  # the return value of assign() shares its variable's handle
         with ops.device(_device_of(old)):
             new = resource_variable_ops._variable_handle_from_shape_and_dtype(
                 variable.shape, variable.dtype, None, "Variable", False, value
@@ -207,7 +207,7 @@ def _functions_of(data_set: Any) -> Iterator[Any]:
 
 
 def _names_device(function: Any) -> bool:
-    """Whether an op of it was placed by the name of a device, as calls of Python are."""
+    """Check whether an op of the function was placed on a device by name, as calls of Python are."""
     nodes = function.cached_definition.node_def
     return any(_ALONE in f"{node.device}/" for node in nodes) or any(map(_names_device, function.children))
 
@@ -254,19 +254,19 @@ def _write_definition(function: Any, _handles: dict[int, Any]) -> None:
     if not new.has_function(function.name):
         new.add_function_def(old.get_function_def(function.name))
     uses[here] = uses.get(here, 0) + 1
-    uses[old.function_scope_id, function.name] -= 1  # what it leaves there goes with the old context
+    uses[old.function_scope_id, function.name] -= 1  # its definition there goes with the old context
     function._bound_context = new
 
 
 def _write_captures(function: Any, handles: dict[int, Any]) -> None:
-    """Let a traced function that the program holds itself use the new handles."""
+    """Let a traced function to which the program refers use the new handles."""
     captures = function._captured_inputs
     for place, captured in enumerate(captures):
         captures[place] = handles.get(id(captured), captured)
 
 
 def _forget_traces(function: Any, _handles: dict[int, Any]) -> None:
-    """Let a tf.function trace itself anew at its next call."""
+    """Let a tf.function be traced again at its next call."""
     from tensorflow.core.function.capture import capture_container
     from tensorflow.core.function.polymorphism import function_cache
 

@@ -1,8 +1,8 @@
-"""TensorFlow's scopes of the main thread, put back after an interrupt.
+"""Restore TensorFlow's scopes of the main thread after an interrupt.
 
-A KeyboardInterrupt between the lines of an ``__enter__`` or ``__exit__`` leaves a device, a graph or a
-strategy entered for good: later cells then ran on an "unknown device" (seen once in twenty interrupts of
-code that makes tensors). What was entered before the cell stays entered.
+A KeyboardInterrupt inside an ``__enter__`` or ``__exit__`` leaves a device, a graph or a strategy entered for
+good: later cells then ran on an "unknown device" (once in twenty interrupts of code that makes tensors).
+Scopes that were entered before the cell stay entered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SETTINGS = ("is_eager", "scope_name", "device_name", "device_spec")
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """What a thread has entered: graphs, strategies, context switches, and the context's settings."""
+    """The scopes that a thread has entered, and the context's settings."""
 
     graphs: list[Any]
     strategies: list[Any]
@@ -25,17 +25,17 @@ class Scopes:
 
 
 def take_scopes() -> Scopes:
-    """What is entered now. Takes microseconds."""
+    """Return the scopes that are entered now. Takes microseconds."""
     ops, context = _ops(), _context()
     graphs, strategies = ops._default_graph_stack.stack, ops.get_default_graph()._distribution_strategy_stack
-    if context is None:  # TensorFlow has not been used: these are the values that it begins with
+    if context is None:  # TensorFlow has not been used: its first values
         return Scopes(list(graphs), list(strategies), None, (True, "", "", None))
     settings = tuple(getattr(context._thread_local_data, name) for name in _SETTINGS)
     return Scopes(list(graphs), list(strategies), list(context.context_switches.stack), settings)
 
 
 def put_back(scopes: Scopes) -> None:
-    """Enter what was entered then, and nothing else."""
+    """Enter exactly these scopes."""
     ops, context = _ops(), _context()
     ops._default_graph_stack.stack[:] = scopes.graphs
     ops.get_default_graph()._distribution_strategy_stack[:] = scopes.strategies

@@ -1,4 +1,4 @@
-"""The inside of an errand of TensorFlow's `MultiProcessRunner`: what its processes find set up."""
+"""Call a function in a task process that is set up as TensorFlow's own `MultiProcessRunner` does it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How the process that asked had TensorFlow: version 2 behaviour, eager or not; and its arguments.
+    """The state of TensorFlow in the process that requests the call."""
 
-    `tf_config` is that of a single process which was given another cluster spec.
-    """
-
-    is_v2: bool = True
+    is_v2: bool = True  # version 2 behaviour
     is_eager: bool = True
     argv: tuple[str, ...] = ()
-    tf_config: str = ""
+    tf_config: str = ""  # of a single process that was given another cluster spec
 
 
 def call_plain(setup: Setup, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -37,7 +34,7 @@ def call_plain(setup: Setup, fn: Callable[..., T], *args: Any, **kwargs: Any) ->
 
 
 def prepare_plain(setup: Setup) -> None:
-    """Stacks of crashes and of SIGTERM in the output, absl's log too, flags parsed, the version chosen."""
+    """Write stacks of crashes and SIGTERM and absl's log to the output, parse flags, set the behaviour."""
     if setup.tf_config:
         os.environ["TF_CONFIG"] = setup.tf_config
     sys.argv = list(setup.argv) or sys.argv
@@ -46,7 +43,7 @@ def prepare_plain(setup: Setup) -> None:
     from absl import flags, logging
 
     if not flags.FLAGS.is_parsed():
-        with contextlib.suppress(flags.Error):  # the arguments may be those of pytest or of a kernel
+        with contextlib.suppress(flags.Error):  # the arguments can be those of pytest or of a kernel
             flags.FLAGS(sys.argv, known_only=True)
         flags.FLAGS.mark_as_parsed()
     logging.use_absl_handler()

@@ -1,0 +1,54 @@
+"""Settings of TensorFlow in each task: AutoGraph's `print` and its files, and the stacks in errors.
+
+Read in TensorFlow 2.21. AutoGraph recognizes the builtins that it replaces by identity
+(pyct.inspect_utils, operators.py_builtins). It writes the code that it makes of a function to the folder for
+temporary files, to be deleted when Python ends (pyct.loader), which never happens in a task.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tfmagic.system.own_code import OUR_FOLDER
+
+
+def know_print() -> None:
+    """Let the `print` of `tfmagic.task.streams` show the values of tensors in a tf.function."""
+    from tensorflow.python.autograph.operators import py_builtins
+    from tensorflow.python.autograph.pyct import inspect_utils
+
+    if print not in py_builtins.SUPPORTED_BUILTINS:
+        py_builtins.SUPPORTED_BUILTINS += (builtins.print,)
+        inspect_utils._BUILTIN_FUNCTION_IDS = {*inspect_utils._BUILTIN_FUNCTION_IDS, id(builtins.print)}
+
+
+def keep_files_in(folder: str) -> None:
+    """Let AutoGraph write to this folder, which is made when needed, and deleted with the task's process."""
+    from tensorflow.python.autograph.pyct import loader
+
+    class Beside:
+        """Replaces the module `tempfile`, of which AutoGraph uses this function."""
+
+        @staticmethod
+        def NamedTemporaryFile(**options: Any) -> Any:
+            os.makedirs(folder, 0o700, exist_ok=True)
+            return tempfile.NamedTemporaryFile(dir=folder, **options)
+
+    loader.tempfile = Beside
+
+
+def hide_our_frames() -> None:
+    """Leave our frames out of the stacks in TensorFlow's errors ("Detected at node ... defined at")."""
+    from tensorflow.python.util import tf_stack
+
+    ours = {str(path) for path in Path(OUR_FOLDER, "task").rglob("*.py")} | {"<string>"}
+
+    class OurFrames(tf_stack.StackTraceFilter):  # type: ignore[misc]  # TensorFlow is untyped
+        def get_filtered_filenames(self) -> Any:
+            return frozenset(ours)
+
+    OurFrames().__enter__()  # for the main thread, and for good
