@@ -47,7 +47,7 @@ def is_found(obj: Any, module: str | None, path: str) -> bool:
 
 def find(module: str, path: str) -> Any:
     """Import a module and return what it has under a dotted name, or None."""
-    return _under(import_module(module), path)
+    return _under(importlib.import_module(module), path)
 
 
 def _under(found: Any, path: str) -> Any:
@@ -147,11 +147,6 @@ def _contents(cell: types.CellType) -> tuple[Any, ...]:
 # ---- how they are made --------------------------------------------------------------------------
 
 
-def import_module(name: str) -> types.ModuleType:
-    """Import a module that travels by its name."""
-    return importlib.import_module(name)
-
-
 def same(value: Any) -> Any:
     """Return `value`: the reducer of an object that travels as another one."""
     return value
@@ -167,7 +162,7 @@ def _fill_cell(cell: types.CellType, contents: tuple[Any, ...]) -> None:
 
 
 def _make_function(code: bytes, home: Any, name: str, cells: tuple[types.CellType, ...]) -> Any:
-    names = vars(import_module(home)) if isinstance(home, str) else home
+    names = vars(importlib.import_module(home)) if isinstance(home, str) else home
     return types.FunctionType(marshal.loads(code), names, name, None, cells or None)
 
 

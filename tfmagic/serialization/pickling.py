@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import functools
+import importlib
 import io
 import mmap
 import os
@@ -127,7 +128,7 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         if isinstance(obj, BaseException) and _takes_frames_along(type(obj)):
             return obj.__reduce_ex__(5)
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
-            return (definitions.import_module, (obj.__name__,))
+            return (importlib.import_module, (obj.__name__,))
         if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
             self._sink.check(obj.nbytes)  # before a strided one is copied
             return obj.__reduce_ex__(5)  # out of band; dill would copy it
@@ -140,7 +141,6 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         if stream := refusals.stream_name(obj):
             return getattr, (sys, stream)
         refusals.refuse_what_stays(obj, self._for_notebook)
-        test_case_pickling.refuse_what_stays(obj)
         if test_case_pickling.is_test_case(obj):
             return test_case_pickling.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))
         return NotImplemented

@@ -1,4 +1,4 @@
-"""Refuse to pickle what belongs to its process: files, threads, locks. A copy would be useless or do harm."""
+"""Refuse to pickle what belongs to its process: files, threads, locks, pytest, clusters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from typing import Any
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _IN_MEMORY = (io.BytesIO, io.StringIO)
 _STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+
+_OF_PYTEST = frozenset(
+    f"_pytest.{name}"
+    for name in (
+        "cacheprovider", "capture", "config", "doctest", "fixtures", "legacypath", "logging", "main",
+        "monkeypatch", "nodes", "pytester", "python", "recwarn", "subtests", "terminal", "tmpdir", "unittest",
+    )
+)  # fmt: skip
 
 
 class StaysHere(TypeError):
@@ -24,12 +32,21 @@ def stream_name(obj: object) -> str:
 
 
 def refuse_what_stays(obj: Any, is_for_notebook: bool) -> None:
-    """Raise `StaysHere` if a copy of `obj` would be useless or do harm.
+    """Raise if a copy of `obj` would be useless or do harm.
 
     Args:
         obj: The object that pickle has met.
         is_for_notebook: Whether it comes from a task; a lock in a result does no harm.
+
+    Raises:
+        StaysHere: The message names an alternative.
+        TypeError: It is a part of the test run, or a cluster.
     """
+    module = type(obj).__module__
+    if module in _OF_PYTEST or module.startswith("_pytest.config."):
+        raise TypeError(f"pytest's {type(obj).__qualname__} belongs to the test run and stays there")
+    if module in ("tfmagic.clusters.cluster", "tfmagic.clusters.running_cluster"):
+        raise TypeError("a cluster belongs to the process that started it and stays there")
     if isinstance(obj, io.IOBase) and not isinstance(obj, _IN_MEMORY):
         _refuse_file(obj)
     if isinstance(obj, threading.Thread):

@@ -6,8 +6,7 @@
         cluster.run(fn)
 
 A `unittest.TestCase` (absl's and TensorFlow's too) arrives with those attributes that can be pickled. Reading
-another attribute there is an `AttributeError` with the reason. Objects of pytest, and clusters, never travel,
-even if they can be pickled: no code would use the copies.
+another attribute there is an `AttributeError` with the reason. `refusals` refuses the objects of pytest.
 """
 
 from __future__ import annotations
@@ -26,13 +25,6 @@ _AS_NEW: dict[str, Callable[[], Any]] = {  # as __init__ makes them
 _OF_THE_RUN = frozenset({*_AS_NEW, "_exit_stack", "_cls_exit_stack"})  # and these absl's
 _ONLY_HERE = ("test", "setUp", "tearDown")
 _LEFT = "_tfmagic_left"  # {attribute: why it did not travel}, in the task
-_OF_PYTEST = frozenset(
-    f"_pytest.{name}"
-    for name in (
-        "cacheprovider", "capture", "config", "doctest", "fixtures", "legacypath", "logging", "main",
-        "monkeypatch", "nodes", "pytester", "python", "recwarn", "subtests", "terminal", "tmpdir", "unittest",
-    )
-)  # fmt: skip
 
 
 def is_test_case(value: object) -> bool:
@@ -53,15 +45,6 @@ def members_that_travel(cls: type) -> list[Any]:
     if unittest is None or not issubclass(cls, unittest.TestCase):
         return list(vars(cls).values())
     return [value for name, value in vars(cls).items() if not name.startswith(_ONLY_HERE)]
-
-
-def refuse_what_stays(value: object) -> None:
-    """Raise TypeError for a part of the test run, or a cluster."""
-    module = type(value).__module__
-    if module in _OF_PYTEST or module.startswith("_pytest.config."):
-        raise TypeError(f"pytest's {type(value).__qualname__} belongs to the test run and stays there")
-    if module in ("tfmagic.clusters.cluster", "tfmagic.clusters.running_cluster"):
-        raise TypeError("a cluster belongs to the process that started it and stays there")
 
 
 def reduce_test_case(test: Any, problem_of: Callable[[object], str]) -> tuple[Any, ...]:

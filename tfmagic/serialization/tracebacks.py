@@ -1,7 +1,7 @@
 """Pack an exception on a task and make it again in the notebook, with its class, causes, frames and notes.
 
     task                                                 notebook
-    exception ─ chain of causes ─ each: object (dill) + frames (tblib) with copies of their variables
+    exception ─ chain of causes ─ each: object (dill) + frames with copies of their variables
                                              └──→ PackedError ──→ exception, its own class, its frames,
                                                                   notes, cause and context
 
@@ -22,8 +22,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
 from typing import Any
-
-import tblib
 
 from tfmagic.errors import remote_error
 from tfmagic.protocol.payload import Packed, PackedError
@@ -202,18 +200,13 @@ def _plain_frames(
     frames: TracebackType | None, variables: Mapping[int, FrameCopy]
 ) -> list[tuple[str, str, int, dict[str, Any], Mapping[str, Any]]]:
     """Return file, function, line, globals and locals of each frame. Flat, since a deep pickle fails."""
-    if frames is None:
-        return []
-    entry = tblib.Traceback(frames, get_locals=lambda frame: variables.get(id(frame), FrameCopy()).own)
-    plain = []
-    original: TracebackType | None = frames
-    while entry is not None and original is not None:
-        frame = entry.tb_frame
-        code = frame.f_code
-        of_module = variables.get(id(original.tb_frame), FrameCopy()).of_module
-        known = {**of_module, **frame.f_globals}
-        plain.append((code.co_filename, code.co_name, entry.tb_lineno, known, frame.f_locals))
-        entry, original = entry.tb_next, original.tb_next
+    plain: list[tuple[str, str, int, dict[str, Any], Mapping[str, Any]]] = []
+    for entry in _entries(frames):
+        frame, code = entry.tb_frame, entry.tb_frame.f_code
+        copy = variables.get(id(frame), FrameCopy())
+        known = dict(copy.of_module)
+        known.update((n, frame.f_globals[n]) for n in ("__file__", "__name__") if n in frame.f_globals)
+        plain.append((code.co_filename, code.co_name, entry.tb_lineno, known, copy.own))
     return plain
 
 
@@ -385,8 +378,7 @@ def _as_traceback(
 ) -> TracebackType | None:
     """Return a traceback that Python can raise and show, made of `_plain_frames`.
 
-    As `tblib.Traceback.as_traceback`, but without columns: each frame is made by running a stub that has the
-    name, file and line of the real one, and its variables.
+    Each frame is made by running a stub that has the name, file, line and variables of the real one.
     """
     made = None
     for file, name, line, variables_of_module, variables in reversed(frames):

@@ -4,18 +4,17 @@
            ←─ LauncherReady | LauncherFailed           │  one channel a cluster: ForkTask →
                                                        └→ ← TaskForked(pidfd), TaskReaped(exit code)
 
-One thread. Not `multiprocessing`'s forkserver: that is a singleton whose settings are the user's, it
-swallows import errors and it reaps children, so that their pids may be another's by the time when
-somebody signals them.
+It has one thread. `multiprocessing`'s forkserver is no replacement: it is a singleton with the user's
+settings, hides import errors, and reaps children, so that a signal can reach another process with that pid.
 
-A fork is safe only from one thread and before TensorFlow's context exists; both are checked before
-each, and where they do not hold the child becomes a fresh interpreter. The collector is frozen, so
-that the children's collections do not copy what the import made.
+A fork is safe only from one thread and before TensorFlow's context exists. Both are checked before each
+fork; if one is not so, the child becomes a fresh interpreter. The garbage collector is frozen, so that
+collections in the children do not copy the memory of the import.
 
-No process outlives the kernel: its end is that of the root channel, and the keeper (our parent) sees it
-too; task processes get SIGKILL when the launcher ends; a task's process group ends with the task; and
-what a task put into a session of its own falls to the launcher (it is a subreaper), which ends it with
-the last cluster. What the launcher cannot end any more, the keeper does.
+No process outlives the kernel. The root channel ends with the kernel, which the keeper (our parent) watches
+too. Task processes get SIGKILL when the launcher ends. A task's process group ends with the task. Processes
+that a task has put into a session of their own become children of the launcher (a subreaper), which ends them
+with the last cluster. The keeper ends all that a killed launcher leaves.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
         fd: The root channel.
         keeper: A pidfd of our parent; see `tfmagic.task.keeper`.
         isolate: Whether tasks get a network of their own.
-        preload: Further modules that no task has to import then.
+        preload: Further modules to import for the tasks.
     """
     root = Channel(socket.socket(fileno=fd), OpenSession)
     processes.become_subreaper()
@@ -64,7 +63,7 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
         if isolate:
             processes.isolate_network()
         version = _preload(preload)
-    except BaseException as error:  # an import may raise anything, and the kernel must be told
+    except BaseException as error:  # an import can raise anything, and the kernel reports it
         import traceback
 
         text = "".join(traceback.format_exception(error))
@@ -77,7 +76,7 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
 
 
 def _preload(modules: tuple[str, ...]) -> str:
-    """Import what every task needs, with one thread. Returns TensorFlow's version."""
+    """Import what every task needs, with one thread. Return TensorFlow's version."""
     blas = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else its thread pool starts with the import
     gc.disable()
@@ -102,7 +101,7 @@ def _preload(modules: tuple[str, ...]) -> str:
 
 
 def _touch_lazy_modules(tf: Any) -> None:
-    """TensorFlow loads much on first use; whatever is loaded here, no task has to load."""
+    """Load parts of TensorFlow that it loads on first use, so that no task has to."""
     from tensorflow.python.distribute.coordinator import cluster_coordinator  # noqa: F401
 
     _ = (tf.keras.Sequential, tf.keras.layers.Dense, tf.keras.optimizers.SGD, tf.data.Dataset)
@@ -111,7 +110,7 @@ def _touch_lazy_modules(tf: Any) -> None:
 
 
 def safe_to_fork() -> bool:
-    """One thread, and no TensorFlow context (a child's first tf.function hangs otherwise)."""
+    """Check for one thread and no TensorFlow context; otherwise a child's first tf.function hangs."""
     context = sys.modules["tensorflow.python.eager.context"]
     live = context._context is not None and context._context._context_handle is not None
     return not live and len(os.listdir("/proc/self/task")) == 1
@@ -126,7 +125,7 @@ class _Child:
 
 
 class Launcher:
-    """Sessions, children, and one poll over them."""
+    """The sessions (one for each cluster), the children, and one poll for all of them."""
 
     def __init__(self, root: Channel, keeper_fd: int):
         self.root, self.keeper_fd = root, keeper_fd
@@ -138,12 +137,12 @@ class Launcher:
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake: adopted orphans must be reaped
         signal.signal(signal.SIGTERM, self._on_terminate)
-        processes.set_parent_death_signal(0)  # from here on the pidfd tells, and there is time to clean up
+        processes.set_parent_death_signal(0)  # from here on we watch the keeper's pidfd
         for fd in (root.fileno(), self.keeper_fd, self.wake_read):
             self.poll.register(fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Work until the kernel or the keeper ends; then end everything."""
+        """Work until the kernel or the keeper ends; then end all descendants."""
         while True:
             for fd, _ in self.poll.poll():
                 if fd == self.keeper_fd or self.asked_to_end or not self._serve_one(fd):
@@ -154,7 +153,7 @@ class Launcher:
         self.asked_to_end = True
 
     def _serve_one(self, fd: int) -> bool:
-        """Handle one ready descriptor; False when the root channel has ended."""
+        """Handle one ready descriptor; return False when the root channel has ended."""
         if fd in self.children:
             self._reap(fd)
         elif fd in self.sessions:
@@ -191,11 +190,11 @@ class Launcher:
         self.children[pidfd] = _Child(self.sessions[session], request.task, request.attempt, pid)
         self.poll.register(pidfd, select.POLLIN)
         told = TaskForked(request.task, request.attempt, pid, Handle(pidfd), fresh)
-        with contextlib.suppress(OSError):  # the session ends: its end is the next thing that we read
+        with contextlib.suppress(OSError):  # the session ends, which we read next
             self.sessions[session].send(told)
 
     def _become_task(self, request: ForkTask, fresh: bool) -> NoReturn:
-        """In the child: leave the launcher's world and start the task program."""
+        """Drop the launcher's state in the child, and start the task program."""
         try:
             launcher = os.getppid()
             processes.set_parent_death_signal(signal.SIGKILL)
@@ -216,7 +215,7 @@ class Launcher:
             from tfmagic.task import program
 
             program.run_task(channel)
-        except BaseException:  # nothing may climb into the launcher's loop; the log gets the reason
+        except BaseException:  # must not reach the launcher's loop; the log gets it
             import traceback
 
             traceback.print_exc()
@@ -225,15 +224,14 @@ class Launcher:
             os._exit(1)
 
     def _reap(self, pidfd: int) -> None:
-        """A task ended: end its process group, then take its status (in this order: until the
-        status is taken nobody else can have the pid)."""
+        """Kill the process group of a task that has ended, then reap it, which frees its pid."""
         child = self.children.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)
         self._kill_group(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        with contextlib.suppress(OSError):  # its session may have ended
+        with contextlib.suppress(OSError):  # its session can have ended
             child.session.send(TaskReaped(child.task, child.attempt, code, usage.ru_maxrss * 1024))
 
     def _close_session(self, fd: int) -> None:
@@ -246,7 +244,7 @@ class Launcher:
             self._kill_orphans()
 
     def _kill_group(self, pid: int) -> None:
-        """End the group of a task that has ended: at once, unless its resource tracker is at work there."""
+        """Kill the group of a task that has ended; one by one if its resource tracker is still working."""
         orphans = [p for p in self._orphans() if p != pid and _group_of(p) == pid]
         if not any(map(clears_up, orphans)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -258,7 +256,7 @@ class Launcher:
                     _kill(member)
 
     def _kill_orphans(self) -> None:
-        """End what has no task any more; resource trackers end by themselves, or with us."""
+        """Kill processes whose task has ended. Resource trackers end by themselves, or with us."""
         for pid in self._orphans():
             if not clears_up(pid):
                 _kill(pid)
@@ -273,7 +271,7 @@ class Launcher:
 
 
 def fresh_command(channel_fd: int) -> list[str]:
-    """The command of a task in a fresh interpreter, with this process' import path."""
+    """Return the command of a task in a fresh interpreter, with this process' import path."""
     code = (
         f"import sys; sys.path[:] = {sys.path!r}; import tensorflow; "
         f"from tfmagic.task import program; program.run_task({channel_fd})"
@@ -293,7 +291,7 @@ def _kill(pid: int) -> None:
 
 
 def _group_of(pid: int) -> int:
-    """The process group, or 0 of a process that has ended."""
+    """Return the process group; 0 of a process that has ended."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:

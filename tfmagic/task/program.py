@@ -1,17 +1,16 @@
 """The program of a task process: one control channel, two threads, one cell at a time.
 
     control channel ──→ main thread, between cells: runs them ──→ events, straight to the channel
-                   └──→ side thread "tfmagic-control", while one takes its time: interrupts, aborts, answers
+                   └──→ side thread "tfmagic-control", during a long cell: interrupts, aborts, answers
 
-The side thread answers while the main thread is busy, also inside TensorFlow, and looks after it when a peer
-has failed; `tfmagic.task.channel_reader` says which of them reads. It ends with the process. When the channel
-ends the kernel or the supervisor is gone, and so is this process, at once. Started by the launcher, in a fork
-of it or in a fresh interpreter.
+The side thread answers while the main thread is busy, also inside TensorFlow, and frees it when a peer has
+failed; `tfmagic.task.channel_reader` decides which of them reads. It ends with the process. When the channel
+ends, the kernel or the supervisor is gone, and this process ends at once. Started by the launcher, in a fork
+or in a fresh interpreter.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` without its enums: a tenth of the time
 import faulthandler
 import gc
 import linecache
@@ -56,16 +55,16 @@ from tfmagic.task.cell_position import Lookout
 from tfmagic.task.cell_reports import HOST, Attempt, Reports
 from tfmagic.task.channel_reader import Turns
 from tfmagic.task.shell import CellRunner, encode_bundle
-from tfmagic.task.tensorflow import collectives, interrupts, scopes
+from tfmagic.task.tensorflow import collectives, interrupts
 from tfmagic.task.tensorflow.interrupts import StuckWatch
 
-_LINE_MS = 150  # between two looks at the line that the cell is at
+_LINE_MS = 150  # between two looks at the line that runs
 _BROKEN_FROM_INSIDE = "most likely the cell has closed or replaced something that is not its own"
 _WATCH_MS = 20  # between two looks at a main thread whose peer has failed
 
 
 def run_task(fd: int) -> NoReturn:
-    """Be a task until the control channel ends. Never returns."""
+    """Run the task until the control channel ends. Never returns."""
     boot: TaskBoot | None = None
     try:
         channel = Channel(socket.socket(fileno=fd), Command)
@@ -75,16 +74,16 @@ def run_task(fd: int) -> NoReturn:
         _prepare_process(boot)
         TaskProgram(boot, channel).serve()
     except (EOFError, ConnectionError):
-        pass  # the kernel is gone; nobody is left to tell
-    except BaseException as error:  # the log says why, and the start fails with these lines
+        pass  # the kernel is gone
+    except BaseException as error:  # the log has the reason, and an error of the start quotes it
         _give_up(boot, error)
     finally:
         streams.flush_all()
-        os._exit(0)  # TensorFlow's static destructors and its shutdown barrier may hang
+        os._exit(0)  # TensorFlow's static destructors and its shutdown barrier can hang
 
 
 def _give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
-    """End this process, since its own part does not work any more, and say so."""
+    """End this process after an error of tfmagic's own code, and note the error."""
     if boot is not None:
         what = f"{type(error).__qualname__}: {error}"
         write_last_words(
@@ -100,7 +99,7 @@ def _give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
 
 
 def _prepare_process(boot: TaskBoot) -> None:
-    """Environment, folder, streams and signals, before any user code."""
+    """Set environment, folder, streams and signals, before any user code runs."""
     os.environ.clear()
     os.environ.update(boot.environ)
     os.environ["TF_CONFIG"] = boot.tf_config
@@ -123,7 +122,7 @@ def _prepare_process(boot: TaskBoot) -> None:
 
 
 class TaskProgram:
-    """The state of a task process."""
+    """The state of a task process, and its two loops."""
 
     def __init__(self, boot: TaskBoot, channel: Channel):
         self.boot, self.channel = boot, channel
@@ -138,15 +137,17 @@ class TaskProgram:
         self.scratch = os.path.join(
             os.path.dirname(boot.stacks_path), f"{boot.task.name}-{boot.attempt}{SCRATCH}"
         )
-        self.interrupted_cell = self.interrupting = self.sending = 0  # numbers of cells, which begin at 1
+        self.interrupted_cell = self.interrupting = self.sending = (
+            0  # numbers of cells, from 1 on; 0 for none
+        )
         self.last_error: BaseException | None = None
         self.ended_cell = 0
         self.lookout = Lookout(boot)
-        self.release: tuple[AbortCollectives, StuckWatch] | None = None  # to be done when this task is stuck
+        self.release: tuple[AbortCollectives, StuckWatch] | None = None  # to obey when this task is stuck
         self.servers: list[Any] = []
 
     def serve(self) -> NoReturn:
-        """Set up, report ready, and run what comes."""
+        """Set up, report ready, and run the cells that come."""
         signal.signal(signal.SIGINT, self._on_interrupt)
         sys.breakpointhook = debugger.break_here
         self._install_context()
@@ -162,19 +163,19 @@ class TaskProgram:
     def _next_command(self) -> RunCell | EndTask:
         while True:
             try:
-                _signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell may have set its own
+                signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell can have set its own
                 if (cell := self.turns.next_cell()) is not None:
                     return cell
                 for command in self.channel.receive_some():
                     self._obey(command)
-            except KeyboardInterrupt:  # arrived in the instant after a cell: it has ended
+            except KeyboardInterrupt:  # meant for the cell that has just ended
                 continue
             except (EOFError, ConnectionError):
                 os._exit(0)  # the kernel is gone
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
-        """Raise KeyboardInterrupt in the cell, where the code bears it; else the side thread tries again."""
-        meant = self.sending or self.cell.cell  # 0: somebody else signals this task
+        """Raise KeyboardInterrupt in the cell, if it can be raised here; else the side thread tries again."""
+        meant = self.sending or self.cell.cell  # 0: the signal is not from the side thread
         if not self.running or meant != self.cell.cell:
             return
         if interrupts.bears_interrupt(frame):
@@ -185,21 +186,21 @@ class TaskProgram:
     # -- side thread --
 
     def _listen(self) -> None:
-        """Serve the control channel when a cell takes its time. The task ends with it, wherever it may be."""
+        """Serve the control channel during long cells. The process ends with the channel."""
         ready = select.poll()
         ready.register(self.channel.fileno(), select.POLLIN)
         try:
             while True:
                 self.turns.wait_for_alarm(lambda: self.ended_cell)
-                while self.turns.side_reads:  # until a cell has been handed over
+                while self.turns.side_reads:  # until a cell is handed over
                     self._serve_channel(ready)
         except (EOFError, ConnectionError):
             os._exit(0)  # the kernel is gone
-        except BaseException as error:  # a task that nobody can reach would only hang
+        except BaseException as error:  # without this thread the task would hang
             _give_up(self.boot, error)
 
     def _serve_channel(self, ready: select.poll) -> None:
-        """Do what comes, or look around when nothing does."""
+        """Obey the next commands, or look at the main thread while none comes."""
         urgent = self.release is not None or self.interrupting > 0
         if not urgent and not self.turns.is_busy(self.ended_cell):
             commands = self.channel.receive_some()
@@ -241,27 +242,26 @@ class TaskProgram:
                 )
                 streams.discard_output(advice.here(notice))
             case WriteFlood(size_bytes):
-                threading.Thread(
-                    target=streams.flood, args=(size_bytes,), name="tfmagic-flood", daemon=True
-                ).start()
+                arguments = (size_bytes,)
+                threading.Thread(None, streams.flood, "tfmagic-flood", arguments, daemon=True).start()
 
     def _interrupt(self, cell: int) -> None:
-        """Interrupt this cell and what it started; one that has not begun yet will not."""
+        """Interrupt this cell and its child processes; a cell that has not begun does not begin."""
         self.interrupted_cell = self.interrupting = cell
         self._signal(cell, lambda: os.killpg(0, signal.SIGINT))
 
     def _signal(self, cell: int, send: Callable[[], None]) -> None:
-        """Signal the main thread for this cell, which may end at any moment."""
+        """Signal the main thread for this cell, which can end at any moment."""
         self.sending = cell
         if self.running and self.cell.cell == cell:
             send()
         self.sending = 0
 
     def _look_after(self) -> None:
-        """See to it that an interrupt arrives, and that nobody waits for a peer that has failed."""
+        """Repeat an interrupt that has not arrived, and free a main thread that waits for a failed peer."""
         if self.interrupting <= self.ended_cell:
             self.interrupting = 0
-        if self.interrupting:  # os.system() ignores it, and some code does not bear it: see _on_interrupt
+        if self.interrupting:  # os.system() ignores it; see also _on_interrupt
             main = threading.main_thread().ident or 0
             self._signal(self.interrupting, lambda: signal.pthread_kill(main, signal.SIGINT))
         if self.release is not None:
@@ -280,14 +280,14 @@ class TaskProgram:
         config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
         me = task_context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
-        reach = task_context.TaskServices(
+        services = task_context.TaskServices(
             lambda timeout: self._meet(task_context.BARRIER, self.cell.tasks, timeout),
             lambda timeout: self._meet(task_context.TRAINERS_BARRIER, self._trainers(), timeout),
             self.scratch,
             self._want_writer,
             self._run_mark,
         )
-        task_context.install(me, reach)
+        task_context.install(me, services)
 
     def _run_mark(self) -> str:
         trainers = {task for task in self.boot.shape_tasks if task.type in ("chief", "worker")}
@@ -326,8 +326,8 @@ class TaskProgram:
 
     def _want_writer(self, path: str, mode: str, copy_of: int, fd: int) -> None:
         cell, boot = self.cell, self.boot
-        made = (cell.cell, cell.group, cell.tasks, path, mode, copy_of, Handle(fd))
-        self.channel.send(WriterWanted(boot.task, boot.attempt, *made))
+        where = (boot.task, boot.attempt, cell.cell, cell.group, cell.tasks)
+        self.channel.send(WriterWanted(*where, path, mode, copy_of, Handle(fd)))
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         self.turns.call_side()
@@ -346,7 +346,7 @@ class TaskProgram:
             if notice := collectives.take_notice():
                 streams.write_line(notice)
         started = time.perf_counter()
-        entered = scopes.take_scopes()
+        entered = interrupts.take_scopes()
         attempt = self._attempt(cell)
         error = attempt.error
         if os.getpid() != self.pid:
@@ -354,12 +354,12 @@ class TaskProgram:
         seconds = time.perf_counter() - started
         streams.flush_all()
         if cell.exits and issubclass(type(error), SystemExit):
-            pass  # the exit code says all
+            pass  # the exit code is the report
         elif error is None:
             self.reports.report_return(cell, attempt.value, seconds)
         else:
             if interrupts.is_interrupt(error):
-                scopes.put_back(entered)
+                interrupts.put_back(entered)
             if not cell.debug:
                 self.last_error = error
             self.reports.report_error(cell, attempt, seconds)
@@ -371,7 +371,7 @@ class TaskProgram:
         exits.end_program(error)
 
     def _attempt(self, cell: RunCell) -> Attempt:
-        """Run the user's code. Interrupts reach this part alone."""
+        """Run the user's code. Interrupts arrive only here."""
         error: BaseException | None = None
         value, raised_at, bound = None, 0.0, False
         try:
@@ -388,9 +388,11 @@ class TaskProgram:
                 self._debug()
             elif cell.tf_config:
                 value = self._rejoin(cell.tf_config)
-            else:
-                value = self._call(cell.call) if cell.call is not None else self._execute(cell)
-        except BaseException as raised:  # whatever user code raises is the result
+            elif cell.call is not None:
+                value = self._call(cell.call)
+            elif cell.source:
+                value = self.runner.run_source(cell.source, cell.filename, cell.show_value, cell.prompt)
+        except BaseException as raised:  # user code can raise anything, and that is the result
             error = raised
             raised_at = time.monotonic()
         finally:
@@ -407,16 +409,11 @@ class TaskProgram:
         debugger.look_at(self.last_error)
 
     def _rejoin(self, tf_config: str) -> int:
-        """Leave the cluster that this process knew for this one. How often it has done so."""
+        """Enter another cluster; return how often this process has done so."""
         resets = collectives.leave_cluster()
         os.environ["TF_CONFIG"] = tf_config
         self._install_context()
         return resets
-
-    def _execute(self, cell: RunCell) -> Any:
-        if not cell.source:
-            return None
-        return self.runner.run_source(cell.source, cell.filename, cell.show_value, cell.prompt)
 
     def _call(self, packed: Packed) -> Any:
         function, args, kwargs = pickling.loads(packed, self.runner.namespace)

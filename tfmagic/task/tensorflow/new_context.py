@@ -58,8 +58,8 @@ def replace_context() -> Any:
 
     gc.collect()  # drops objects that only frames of an error refer to
     old = context._context
-    living = _Living(gc.get_objects())
-    lost = living.unmovable()
+    living = gc.get_objects()
+    lost = _unmovable(living)
     is_alone = old._collective_leader is None
     writes = _read(living, lost) if is_alone else []  # else the devices keep their names
     if lost:
@@ -98,24 +98,20 @@ def _start(context: Any) -> None:
         )
 
 
-class _Living:
-    """The objects of this process, by class; without isinstance(), which runs code of proxies."""
+def _unmovable(objects: list[Any]) -> set[str]:
+    """Return the names of classes whose objects can never be moved."""
+    from tensorflow.python.ops import data_flow_ops, lookup_ops
 
-    def __init__(self, objects: list[Any]):
-        self._objects = objects
-
-    def of(self, kind: type) -> list[Any]:
-        return [item for item in self._objects if issubclass(type(item), kind)]
-
-    def unmovable(self) -> set[str]:
-        """Return the names of classes whose objects can never be moved."""
-        from tensorflow.python.ops import data_flow_ops, lookup_ops
-
-        kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
-        return {type(item).__name__ for kind in kinds for item in self.of(kind)}
+    kinds = (lookup_ops.LookupInterface, data_flow_ops.QueueBase, data_flow_ops.BaseStagingArea)
+    return {type(item).__name__ for item in _of(objects, kinds)}
 
 
-def _read(living: _Living, lost: set[str]) -> list[Write]:
+def _of(objects: list[Any], kinds: type | tuple[type, ...]) -> list[Any]:
+    """Return the objects of these classes; without isinstance(), which runs code of the user's proxies."""
+    return [item for item in objects if issubclass(type(item), kinds)]
+
+
+def _read(living: list[Any], lost: set[str]) -> list[Write]:
     """Read the program's objects in the old context; objects that use others come after them.
 
     Args:
@@ -129,21 +125,21 @@ def _read(living: _Living, lost: set[str]) -> list[Write]:
     writes: list[Write] = []
 
     def read(kind: type, handle: str, how: Callable[[Any], Write], name: str) -> None:
-        for item in living.of(kind):
+        for item in _of(living, kind):
             try:
                 if _is_alone(getattr(item, handle, None)):
                     writes.append(how(item))
             except Exception:  # the class depends on what the object uses
                 lost.add(name)
 
-    if not all(writer._closed for writer in living.of(summary_ops_v2._ResourceSummaryWriter)):
+    if not all(writer._closed for writer in _of(living, summary_ops_v2._ResourceSummaryWriter)):
         lost.add("open summary writer")
     read(resource_variable_ops.BaseResourceVariable, "_handle", _read_variable, "variable")
     read(dataset_ops.DatasetV2, "_variant_tensor_attr", _read_data_set, "tf.data.Dataset")
     read(iterator_ops.OwnedIterator, "_iterator_resource", _read_iterator, "iterator over a tf.data.Dataset")
-    writes += [partial(_write_definition, f) for f in living.of(functions.atomic_function.AtomicFunction)]
-    writes += [partial(_write_captures, f) for f in living.of(functions.concrete_function.ConcreteFunction)]
-    writes += [partial(_forget_traces, f) for f in living.of(functions.polymorphic_function.Function)]
+    writes += [partial(_write_definition, f) for f in _of(living, functions.atomic_function.AtomicFunction)]
+    writes += [partial(_write_captures, f) for f in _of(living, functions.concrete_function.ConcreteFunction)]
+    writes += [partial(_forget_traces, f) for f in _of(living, functions.polymorphic_function.Function)]
     return writes
 
 
