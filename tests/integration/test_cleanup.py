@@ -1,8 +1,8 @@
-"""Clean-up: whatever is killed, and whatever the tasks have started, nothing stays.
+"""Clean-up: after any process is killed, nothing that the tasks have started stays.
 
-Each test has a kernel of its own, whose tasks have done what is hard to clean up: see STRAYS. What is
-looked for afterwards is everything that was below the kernel, everything that carries the test's own mark
-in its environment, what listens on the cluster's ports, and new names in /dev/shm.
+Each test has a kernel of its own, whose tasks have done what is hard to clean up: see STRAYS. Afterwards the
+test searches for descendants of the kernel, processes with the test's mark in their environment, listeners on
+the cluster's ports, and new names in /dev/shm.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ if __name__ == "__main__":
 
 
 class Watched:
-    """Everything that a kernel has brought into being."""
+    """All processes, ports and files that a kernel has made."""
 
     def __init__(self, kernel, mark, ports, run, folder):
         self.kernel, self.mark, self.ports, self.run = kernel, mark, ports, run
@@ -84,7 +84,7 @@ class Watched:
         return {child.pid for child in psutil.Process(self.keeper).children(recursive=True)} | {self.keeper}
 
     def marked(self):
-        """The living processes that carry the mark, the kernel aside."""
+        """Return the living processes that carry the mark, except the kernel."""
         found = set()
         for pid in psutil.pids():
             try:
@@ -105,7 +105,7 @@ class Watched:
 
 @pytest.fixture
 def kernel(tmp_path):
-    """A Python process that runs a cluster with strays; what it leaves is ended."""
+    """A Python process that runs a cluster with strays; the fixture ends what it leaves."""
     script = tmp_path / "kernel.py"
     script.write_text(KERNEL)
     mark = f"{tmp_path}-{os.getpid()}"
@@ -176,7 +176,7 @@ def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kern
     bystander = subprocess.Popen(["sleep", "1001"])  # by name it looks the same
     try:
         for pid in (watched.launcher, watched.keeper, process.pid):
-            os.kill(pid, signal.SIGSTOP)  # nobody gets the chance to end anything
+            os.kill(pid, signal.SIGSTOP)  # no process can end another one now
         kill(process.pid, watched.keeper, watched.launcher)
         process.wait()
         wait_until(lambda: not alive([process.pid, watched.keeper, watched.launcher]), ENDED_S)
@@ -240,7 +240,7 @@ def test_a_pid_of_another_boot_is_never_touched(noted, tmp_path):
     assert process.alive
 
 
-def test_the_same_process_is_ended_and_told(noted, tmp_path):
+def test_the_same_process_is_ended_and_reported(noted, tmp_path):
     run, process = noted
     orphans.note_process(run, "worker-0", process, "")
     with (run.folder / "processes.jsonl").open("a") as file:

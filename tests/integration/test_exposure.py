@@ -1,4 +1,4 @@
-"""Exposure: who can reach TensorFlow's servers, and read what tfmagic writes."""
+"""Which programs can reach TensorFlow's servers, and read the files of tfmagic."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def own_address():
-    """An address of this machine that is not loopback: reached like from another machine."""
+    """Return an address of this machine that is not loopback, as for another machine."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup and name != "lo"}
     found = [a.address for n in up for a in psutil.net_if_addrs()[n] if a.family == socket.AF_INET]
     assert found, "this machine has only loopback: give it an address, for example of a dummy interface"
@@ -32,7 +32,7 @@ def reachable(host, port):
 
 
 def listening(pids):
-    """(pid, port) of what these processes listen on."""
+    """Return (pid, port) of the ports on which these processes listen."""
     found = set()
     for pid in pids:
         for connection in psutil.Process(pid).net_connections("inet"):
@@ -86,7 +86,7 @@ def train_on_servers():
 
 
 def serve(open_to_all=False):
-    """A server of the user's own."""
+    """Start a server of the user's own."""
     import socket
 
     import tensorflow as tf
@@ -167,7 +167,7 @@ def test_what_a_cell_opens_by_itself_stays_as_it_is(cluster):
 
 
 def read_through(address, path):
-    """What any process that reaches the port can do: no password is asked for."""
+    """Read as any process can that reaches the port, since there is no password."""
     import tensorflow as tf
 
     tf.config.experimental_connect_to_host(address, "local")
@@ -193,7 +193,7 @@ def test_a_stranger_reads_files_through_a_server_of_plain_tensorflow_and_not_thr
                 cluster.run(read_through, address, str(secret), on="worker-1", view="quiet", timeout=3)
 
 
-def test_a_refused_pin_is_said_once_in_the_log(cluster):
+def test_a_server_that_cannot_be_kept_to_loopback_gives_one_line_in_the_log(cluster):
     def refuse():
         import errno
 
@@ -220,7 +220,7 @@ def test_a_refused_pin_is_said_once_in_the_log(cluster):
     assert "--isolate" in log
 
 
-def test_isolated_tasks_are_reached_by_nobody_and_reach_nobody():
+def test_isolated_tasks_are_not_reachable_and_reach_no_other_machine():
     def look_outside():
         import errno
         import socket
@@ -238,7 +238,7 @@ def test_isolated_tasks_are_reached_by_nobody_and_reach_nobody():
 
 
 def ports_in_namespace(pid):
-    """The ports that are listened on in the network of this process."""
+    """Return the ports with a listener in the network of this process."""
     found = set()
     for name in ("tcp", "tcp6"):
         with open(f"/proc/{pid}/net/{name}") as file:
@@ -304,7 +304,7 @@ def test_a_loose_folder_of_runs_is_closed_again(tmp_path):
 
 
 def test_control_channels_have_no_name(cluster):
-    """Nobody can connect to a socket that has neither a path nor an abstract name."""
+    """No process can connect to a socket that has neither a path nor an abstract name."""
     keepers = [child for child in psutil.Process().children() if "keeper" in " ".join(child.cmdline())]
     inodes = set()
     for pid in [os.getpid(), *(p.pid for k in keepers for p in (k, *k.children(recursive=True)))]:

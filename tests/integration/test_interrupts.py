@@ -1,4 +1,4 @@
-"""Ctrl-C against real tasks, in whatever they are: Python, a tf.function, a collective, native code."""
+"""Ctrl-C while real tasks run Python, a tf.function, a collective, or native code."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def folder(tmp_path):
 
 
 class Presses:
-    """Sends the real signal to this process once every task says that it is about to wait."""
+    """Sends the real signal to this process once every task has printed that it will wait."""
 
     def __init__(self, folder, tasks=2, presses=1, act=None):
         self.folder, self.tasks, self.presses = folder, tasks, presses
@@ -278,7 +278,7 @@ def test_one_task_alone_can_be_interrupted(cluster_of_module, folder):
 
 
 def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_module):
-    """The order of messages decides, not that of signals: a cell that comes later is not hit."""
+    """Messages are ordered, signals are not: a later cell is not interrupted."""
     supervisor = cluster_of_module._life.supervisor
     cluster_of_module.run(int, view="quiet")
     for _ in range(20):

@@ -53,7 +53,7 @@ def test_files_that_all_tasks_save_are_whole(tmp_path):
     assert (target / "m0.keras").stat().st_mode & 0o777 == 0o640
 
 
-def test_tasks_that_save_one_file_at_the_same_moment_are_told_once(tmp_path):
+def test_tasks_that_save_one_file_at_the_same_moment_get_one_notice(tmp_path):
     def save(folder):
         import keras
 

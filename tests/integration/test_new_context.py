@@ -1,4 +1,4 @@
-"""What a program made before its first strategy: in plain TensorFlow the strategy is refused, here all goes on."""
+"""Objects that a program made before its first strategy still work; plain TensorFlow refuses the strategy."""
 
 import pytest
 
@@ -7,7 +7,7 @@ STRATEGY = "%%tfcluster\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()"
 
 @pytest.fixture
 def before(notebook):
-    """Run a cell on the tasks, and a strategy after it."""
+    """Run a cell on the tasks, and make a strategy after it."""
 
     def run(source, workers=2):
         notebook.run(f"%%tfcluster --workers {workers}\nimport tensorflow as tf\nimport keras\n" + source)

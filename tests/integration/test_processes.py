@@ -1,4 +1,4 @@
-"""Processes: a broken launcher is told, not swallowed; the user's own are left alone. See also test_cleanup."""
+"""A broken launcher is reported, and the user's own processes are left alone. See also test_cleanup."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def run_script(code, *words, **env):
         ("import os; os.abort()", "SIGABRT"),
     ],
 )
-def test_an_import_error_of_tensorflow_is_told(tmp_path, body, said):
+def test_an_import_error_of_tensorflow_is_reported(tmp_path, body, said):
     (tmp_path / "tensorflow.py").write_text(body)
     done = run_script(
         """
@@ -114,7 +114,7 @@ def test_what_autograph_writes_is_gone_with_the_task(tmp_path):
 
 @pytest.mark.parametrize("how", ["stop", "restart", "kernel's end"])
 def test_what_is_open_in_a_task_is_whole_when_it_has_ended(tmp_path, how):
-    """As after the end of a Python program: files of Python, TensorFlow and HDF5, and what was registered."""
+    """As after the end of a Python program: files of Python, TensorFlow and HDF5, and functions of atexit."""
     done = run_script(
         """
         import sys, tfmagic

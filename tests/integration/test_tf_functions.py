@@ -1,4 +1,4 @@
-"""A tf.function on a task: one that fails leaves the later ones of its cell alone."""
+"""A tf.function that fails on a task does not affect later ones of its cell."""
 
 import textwrap
 

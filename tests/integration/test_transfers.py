@@ -1,4 +1,4 @@
-"""Large values between notebook and tasks: nothing of them stays, and a process without descriptors says so."""
+"""Large values between notebook and tasks leave nothing behind; a lack of descriptors is reported."""
 
 import os
 import subprocess
@@ -91,7 +91,7 @@ def test_transfers_leave_no_descriptor_and_no_shared_memory_behind(tmp_path):
     assert out.endswith("fine\n")
 
 
-def test_too_many_open_files_are_told_and_cost_no_variable(tmp_path):
+def test_too_many_open_files_are_reported_and_no_variable_is_lost(tmp_path):
     out = run_script(
         tmp_path,
         """

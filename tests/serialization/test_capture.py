@@ -1,4 +1,4 @@
-"""Variables on their way to the tasks: what travels, what is refused, what is sent only once."""
+"""Variables that travel to the tasks, that are refused, and that are sent only once."""
 
 import sys
 import types
@@ -210,7 +210,7 @@ def test_push_has_no_limit(side):
     assert len(s.send(push=("a",), limit=1000)["a"]) == 200_000
 
 
-def test_push_of_a_missing_name_says_so(side):
+def test_push_of_a_missing_name_is_refused(side):
     with pytest.raises(CaptureError, match="--push names nope"):
         side().send(push=("nope",))
 

@@ -1,4 +1,4 @@
-"""Functions, classes and enums in a process that has never seen them are what they were."""
+"""Functions, classes and enums are the same in a process that has never imported them."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Which names a cell reads before it assigns them."""
+"""The names that a cell reads before it assigns them."""
 
 import ast
 

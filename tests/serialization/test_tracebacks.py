@@ -1,4 +1,4 @@
-"""Exceptions on their way from a task to the notebook: what survives, and what stands in for the rest."""
+"""Exceptions that travel from a task to the notebook, and the stand-ins for those that cannot."""
 
 import io
 import pickle
@@ -20,7 +20,7 @@ class Plain(Exception):
 
 
 class OddInit(Exception):
-    """Its constructor does not take what `args` hold."""
+    """Its constructor does not take its `args`."""
 
     def __init__(self, code, *, where):
         super().__init__(f"{code} at {where}")
@@ -130,7 +130,7 @@ UNFAITHFUL = [
 
 
 def raised(error):
-    """The exception with a traceback."""
+    """Return the exception with a traceback."""
     try:
         raise error
     except BaseException as caught:
@@ -406,7 +406,7 @@ def test_an_error_of_ours_is_itself_again():
     assert type(send(raised(TfmagicError("x")))) is TfmagicError
 
 
-def test_a_class_that_somebody_registered_with_tblib_travels_without_frames():
+def test_a_class_that_is_registered_with_tblib_travels_without_frames():
     import copyreg
 
     from tblib import pickling_support
@@ -422,7 +422,7 @@ def test_a_class_that_somebody_registered_with_tblib_travels_without_frames():
 
 
 class Hostile(Exception):
-    """Makes what every tool reads raise."""
+    """Raises for the attributes that every tool reads."""
 
     @property
     def __notes__(self):
@@ -439,14 +439,14 @@ class Locked(Exception):
 
 
 class Unknowing(Exception):
-    """As a class that hands on to another object what it does not know."""
+    """A class that passes unknown attributes on to another object."""
 
     def __getattr__(self, name):
         raise KeyError(name)
 
 
 @pytest.mark.parametrize("kind", [Hostile, Locked, Unknowing])
-def test_a_class_that_makes_its_dunders_raise_is_told_nevertheless(kind):
+def test_a_class_that_makes_its_dunders_raise_is_reported_nevertheless(kind):
     packed = tracebacks.pack_error(raised(kind("the text")), {}, lambda name: False, "worker-1")
     assert packed.type_name == kind.__name__ and packed.message == "the text"
     text = packed.text.partition("Ignored error getting __notes__")[0]  # which Python 3.13 adds
@@ -469,7 +469,7 @@ def test_odd_notes_cost_nothing_but_themselves(notes):
     ]
 
 
-def test_a_message_of_any_length_is_told_at_once():
+def test_a_message_of_any_length_is_reported_at_once():
     began = time.monotonic()
     error = raised(ValueError("x" * 5_000_000 + "end", 3))
     kept = []

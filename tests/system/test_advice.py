@@ -42,7 +42,7 @@ def test_under_pytest_it_is_a_call_of_the_fixture(monkeypatch):
     assert advice.here("with %tfcluster revive") == "with tfcluster.revive()"
 
 
-def test_a_script_is_told_of_its_own_ways():
+def test_a_script_gets_steps_that_work_in_scripts():
     code = (
         "import tfmagic\n"
         "def die():\n    import os; os._exit(3)\n"
@@ -61,7 +61,7 @@ def test_a_script_is_told_of_its_own_ways():
 
 
 def texts_of(path):
-    """The strings of a module that are no docstrings."""
+    """Return the strings of a module that are no docstrings."""
     tree = ast.parse(path.read_text())
     documents = {
         id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
@@ -81,7 +81,7 @@ def test_no_hint_names_a_magic_outside_of_a_notebook(monkeypatch):
 
 
 def test_no_message_of_what_scripts_use_is_left_untranslated(monkeypatch):
-    """But for what only notebooks have: panels, the doctor of a notebook, and the magics themselves."""
+    """Except those that only notebooks show: of panels, the notebook's doctor, and the magics."""
     monkeypatch.setattr(advice, "is_notebook", lambda: False)
     package = Path(tfmagic.__file__).parent
     in_notebooks = ("views/", "frontends/notebook/", "frontends/doctor/", "frontends/cli/", "task/")

@@ -1,4 +1,4 @@
-"""Looking at processes: bounded in cost, and a warning before memory runs out."""
+"""Samples of processes at a bounded cost, and a warning before memory runs out."""
 
 import os
 
@@ -51,7 +51,7 @@ def test_each_comes_in_its_turn_while_others_are_weighed(monkeypatch):
 
 @pytest.fixture
 def cgroups(tmp_path, monkeypatch):
-    """The control group of this process, in a folder; sets its limit and what is used of it."""
+    """A folder as the control group of this process; return a function that sets its limit and use."""
     folder = tmp_path / "cgroup"
     folder.mkdir()
     real = memory._read
@@ -77,7 +77,9 @@ MIB = 1 << 20
     ("used", "cache", "warns"),
     [(500, 0, False), (940, 0, False), (960, 0, True), (1000, 0, True), (1000, 500, False)],
 )
-def test_a_container_that_is_nearly_full_is_told_with_who_has_most(cgroups, used, cache, warns):
+def test_a_container_that_is_nearly_full_gives_a_warning_that_names_the_largest_task(
+    cgroups, used, cache, warns
+):
     folder = cgroups(1000 * MIB, used * MIB, cache * MIB)
     said = memory.shortage({"worker-0": 100 * MIB, "worker-1": 700 * MIB, "worker-2": None}, folder)
     if warns:

@@ -1,4 +1,4 @@
-"""Where a cell is, as the side thread of a task sees it: real frames of real threads."""
+"""The place of a cell as the side thread of a task reads it, from real frames of real threads."""
 
 import gc
 import linecache
@@ -20,7 +20,7 @@ NAME = "<tfcluster-77>"
 
 
 def frame_in(source, **names):
-    """The innermost frame of a thread that runs `source` as a cell until `go` is set; and that thread."""
+    """Return a thread that runs `source` as a cell until `go` is set, and its innermost frame."""
     linecache.cache[NAME] = (len(source), None, source.splitlines(True), NAME)
     go = threading.Event()
     arrived = threading.Event()
@@ -77,7 +77,7 @@ def test_what_is_no_call_and_what_has_no_source_has_no_name():
         end()
 
 
-def test_a_look_tells_a_place_once_and_a_call_after_a_while(monkeypatch):
+def test_a_look_reports_a_place_once_and_a_call_after_a_while(monkeypatch):
     monkeypatch.setattr(cell_position, "_STILL_S", 0.05)
     numbers, told = queue.Queue(), []
     boot = TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False)
@@ -109,7 +109,7 @@ def test_a_look_tells_a_place_once_and_a_call_after_a_while(monkeypatch):
         over.set()
         side.join()
     lines = [entry for entry in told if entry[1] in (1, 2)]
-    lines = lines[: lines.index((3, 2, "numbers.get")) + 1]  # then it leaves the call, which is told, too
+    lines = lines[: lines.index((3, 2, "numbers.get")) + 1]  # then it leaves the call, which is reported too
     assert lines == sorted(set(lines), key=lines.index), "nothing is told twice"
     assert lines.index((3, 1, "")) < lines.index((3, 1, "numbers.get")) < lines.index((3, 2, "numbers.get"))
 
@@ -142,7 +142,7 @@ def test_collectives_have_their_names(op, name):
 
 @pytest.mark.parametrize("look", ["place", "stuck"])
 def test_no_garbage_is_collected_while_frames_of_another_thread_are_looked_at(look):
-    """What a collection deletes lets the other thread run on, and its frames end under our eyes."""
+    """Objects that a collection deletes let the other thread run, and its frames end meanwhile."""
     boot = TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False)
     lookout, watch, collected = cell_position.Lookout(boot), interrupts.StuckWatch(), []
 

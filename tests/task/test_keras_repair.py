@@ -1,4 +1,4 @@
-"""The repair of Keras 3, where Keras is another than the one that it was written for."""
+"""The repair of Keras 3 with a version of Keras for which it was not written."""
 
 import subprocess
 import sys
@@ -14,6 +14,6 @@ print(keras_repair.install(), trainer.reduce_per_replica is original)
 
 
 def test_a_keras_without_the_place_to_repair_is_left_alone():
-    """As Keras 3.0 to 3.4, with which no task could start."""
+    """Keras 3.0 to 3.4: with them no task could start."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=120)
     assert done.stdout == "False True\n", done.stderr

@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -127,11 +127,12 @@ def capture(
             f"--push names {', '.join(missing)}, which the notebook does not have; nothing was run. "
             "Assign it first, or check the spelling."
         )
-    known = {} if known is None else known
     has = tuple(tasks.values())
-    examine = functools.partial(_examine_known, main=main, limit_bytes=limit_bytes, known=known, tasks=has)
-    variables = _examine({*wanted, *pushed}, pushed, namespace, tasks, examine)
-    lacking = [v for v in variables.values() if v.name in pushed or any(t.lacks(v) for t in tasks.values())]
+    known = {} if known is None else known
+    variables = _examine(
+        {*wanted, *pushed}, pushed, namespace, main=main, has=has, known=known, limit=limit_bytes
+    )
+    lacking = [v for v in variables.values() if v.name in pushed or any(h.lacks(v) for h in has)]
     if not lacking:
         return dict.fromkeys(tasks, Captured())
     _refuse(lacking, pushed, limit_bytes)
@@ -142,51 +143,37 @@ def _examine(
     wanted: set[str],
     pushed: tuple[str, ...],
     namespace: Mapping[str, Any],
-    tasks: Mapping[Any, TaskNames],
-    examine: Callable[[str, Any, bool], Variable],
+    *,
+    main: Mapping[str, Any],
+    has: tuple[TaskNames, ...],
+    known: dict[str, Variable],
+    limit: int,
 ) -> dict[str, Variable]:
     """Return every variable that must go to a task, and the variables that these need."""
     found: dict[str, Variable] = {}
     queue = sorted(wanted)
     while queue:
         name = queue.pop()
-        if name in found or name not in namespace or (_is_shell_name(name) and name not in pushed):
+        is_pushed = name in pushed
+        if name in found or name not in namespace or (_is_shell_name(name) and not is_pushed):
             continue
-        if name not in pushed and all(t.has_own(name) for t in tasks.values()):
+        if not is_pushed and all(h.has_own(name) for h in has):
             continue
-        found[name] = examine(name, namespace[name], name in pushed)
+        value, before = namespace[name], known.get(name)
+        is_same = before is not None and before.value is value and before.version == _version_of(value)
+        # pickling a definition takes 1 ms; one that must be sent can need other names after a change in place
+        if before is not None and is_same and not is_pushed and not any(h.lacks(before) for h in has):
+            found[name] = before
+        else:
+            found[name] = _examine_one(name, value, main, None if is_pushed else limit)
+            if pickling.is_definition(value) and found[name].version is not None:
+                known[name] = found[name]
         queue += found[name].needs
     return found
 
 
 def _is_shell_name(name: str) -> bool:
     return name in _SHELL_NAMES or bool(_SHELL_PATTERN.fullmatch(name))
-
-
-def _examine_known(
-    name: str,
-    value: Any,
-    is_pushed: bool,
-    *,
-    main: Mapping[str, Any],
-    limit_bytes: int,
-    known: dict[str, Variable],
-    tasks: tuple[TaskNames, ...],
-) -> Variable:
-    """Return `_examine_one`, or for a definition that every task has what `known` has: pickling takes 1 ms.
-
-    A definition that must be sent can have been changed in place, and then needs other names.
-    """
-    if not pickling.is_definition(value):
-        return _examine_one(name, value, main, None if is_pushed else limit_bytes)
-    before = known.get(name)
-    is_same = before is not None and before.version == _version_of(value)
-    if before is not None and is_same and not is_pushed and not any(t.lacks(before) for t in tasks):
-        return before
-    found = _examine_one(name, value, main, None if is_pushed else limit_bytes)
-    if found.version is not None:
-        known[name] = found
-    return found
 
 
 def _is_constant(value: Any) -> bool:

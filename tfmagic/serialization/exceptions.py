@@ -21,7 +21,7 @@ from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import frame_variables, pickling
 from tfmagic.system import time_limits
 
-MAX_SHOWN = 100_000  # characters of a message that the notebook shows: half of what a saved cell may have
+MAX_SHOWN = 100_000  # characters of a message that the notebook shows: half of the limit of a saved cell
 _MAX_OBJECT_BYTES = 1 << 24  # a pickled exception: what is larger is data, and stays on its task
 _TEXT_S, _OBJECT_S = 0.5, 1.0  # to pickle and unpickle a value, a whole exception
 _STAYS = (io.IOBase, type(threading.Lock()), type(threading.RLock()))  # dill would make new ones

@@ -1,4 +1,4 @@
-"""One `multiprocessing` manager for this process, in a server process of its own (`helper_process` says why).
+"""One `multiprocessing` manager for this process, in a server process of its own (see `helper_process`).
 
 The server ends when its standard input does, and so with this process.
 """

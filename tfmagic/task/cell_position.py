@@ -105,7 +105,7 @@ def looking() -> Iterator[None]:
     """Collect no garbage meanwhile; needed around all code that reads frames of other threads.
 
     Python 3.11 makes frame objects when they are read. Making one can start the garbage collector, and
-    deleting what it finds can let other threads run (TensorFlow's deleters do). The frame may have ended by
+    deleting what it finds can let other threads run (TensorFlow's deleters do). The frame can have ended by
     then, and Python writes to its old memory: tasks crashed or hung. Python 3.12 and later collect at other
     moments.
     """

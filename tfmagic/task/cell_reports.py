@@ -13,8 +13,10 @@ import re
 import socket
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.commands import RunCell, TaskBoot

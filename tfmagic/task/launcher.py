@@ -189,9 +189,9 @@ class Launcher:
         pidfd = os.pidfd_open(pid)
         self.children[pidfd] = _Child(self.sessions[session], request.task, request.attempt, pid)
         self.poll.register(pidfd, select.POLLIN)
-        told = TaskForked(request.task, request.attempt, pid, Handle(pidfd), fresh)
+        forked = TaskForked(request.task, request.attempt, pid, Handle(pidfd), fresh)
         with contextlib.suppress(OSError):  # the session ends, which we read next
-            self.sessions[session].send(told)
+            self.sessions[session].send(forked)
 
     def _become_task(self, request: ForkTask, fresh: bool) -> NoReturn:
         """Drop the launcher's state in the child, and start the task program."""

@@ -342,7 +342,7 @@ class TaskProgram:
         interrupts.begin_cell()
         self.barriers.begin_cell()
         if cell.source or cell.call:
-            self.last_error = None  # its frames hold memory that this cell may need
+            self.last_error = None  # its frames hold memory that this cell can need
             if notice := collectives.take_notice():
                 streams.write_line(notice)
         started = time.perf_counter()

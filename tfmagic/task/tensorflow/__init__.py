@@ -1,1 +1,1 @@
-"""Patches of TensorFlow and Keras in a task, mostly of private API. Each module says what was measured."""
+"""Patches of TensorFlow and Keras in a task, mostly of private API. Each module names its measurements."""
