@@ -4,13 +4,14 @@ import pytest
 from IPython.core.error import UsageError
 
 from tfmagic.frontends.notebook.completion import complete
-from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, parse_cell_line, parse_line
+from tfmagic.frontends.notebook.magic import parse_line
+from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, parse_cell_line
 
 
 def test_the_empty_line_says_nothing():
     options = parse_cell_line("")
     assert not options.shape.given
-    assert options.capture and options.view == "auto" and options.on is None
+    assert not options.no_capture and options.view == "auto" and options.on is None
 
 
 def test_every_option_of_a_cell():
@@ -24,7 +25,7 @@ def test_every_option_of_a_cell():
     assert options.shape.env == (("A", "1"), ("B", "x=y"))
     assert options.pull == ("a", "b") and options.push == ("c", "d")
     assert (options.timeout_s, options.out, options.on) == (2.5, "r", "worker-0:2")
-    assert not options.capture and options.fresh and options.keep_going
+    assert options.no_capture and options.fresh and options.keep_going
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,25 @@
-"""Tab completion of the magics' sub-commands, options, task types and names, and cluster names."""
+"""Tab completion of the magics' commands, options, task types and names, and cluster names."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.frontends.notebook.options import COMMANDS, TAKES_TASKS, VIEWS, cell_parser, line_parser
+from tfmagic.frontends.notebook.options import COMMANDS, VIEWS, cell_parser, line_parser
 from tfmagic.protocol.cluster_spec import TASK_TYPES
 
 _KEYS = ("%tfcluster", "%%tfcluster")
 
 
 def complete(line: str, word: str, clusters: Mapping[str, Cluster]) -> list[str]:
-    """What may stand where `word` is being typed.
+    """Return the words that can replace `word`.
 
     Args:
         line: The line up to the cursor, `word` included.
-        word: What has been typed of the word.
-        clusters: By name.
+        word: The part of the word that has been typed.
+        clusters: The clusters of the notebook, by name.
     """
     words = line.split()
     if word and words and words[-1] == word:
@@ -37,7 +38,7 @@ def complete(line: str, word: str, clusters: Mapping[str, Cluster]) -> list[str]
         options = list(COMMANDS)
     elif words[1] in COMMANDS:
         options = list(line_parser(words[1])._option_string_actions)
-        if words[1] in TAKES_TASKS:
+        if {"task", "tasks"} & {field.name for field in dataclasses.fields(COMMANDS[words[1]])}:
             options += _task_names(clusters)
     else:
         options = []
@@ -49,7 +50,7 @@ def _task_names(clusters: Mapping[str, Cluster]) -> list[str]:
 
 
 def install(shell: Any, clusters: Mapping[str, Cluster]) -> None:
-    """Register with the shell's completer."""
+    """Add the completions to those of the shell."""
 
     def complete_event(_: Any, event: Any) -> list[str]:
         return complete(event.line, event.symbol, clusters)
@@ -59,7 +60,7 @@ def install(shell: Any, clusters: Mapping[str, Cluster]) -> None:
 
 
 def remove(shell: Any) -> None:
-    """Take the completions back."""
+    """Remove the completions."""
     table = shell.strdispatchers.get("complete_command")
     for key in _KEYS:
         if table is not None:

@@ -66,7 +66,6 @@ class DetachedJobs:
             BaseException: What the first of them that failed has raised; the others can be waited for.
             TaskTimeoutError: One goes on after `timeout_s` seconds.
         """
-        __tracebackhide__ = True
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for found in self._of(name):
             left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
@@ -76,7 +75,6 @@ class DetachedJobs:
 
     async def wait_async(self, name: str, timeout_s: float | None) -> None:
         """As `wait`, while the event loop goes on."""
-        __tracebackhide__ = True
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for found in self._of(name):
             left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
@@ -88,7 +86,6 @@ class DetachedJobs:
         return [found for found in self._jobs if found.cluster.name == name]
 
     def _take(self, found: DetachedJob) -> None:
-        __tracebackhide__ = True
         if found in self._jobs:  # else its follower was first
             self._jobs.remove(found)
         found.settle(self._shell.user_ns)

@@ -1,23 +1,42 @@
-"""The sub-commands of ``%tfcluster``: each a few calls of `Cluster` and a print."""
+"""The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
+
+A command is one frozen dataclass: its fields are the options of its line, and its method `run` carries it
+out. To add one, write the class with the decorator `line_command`, here and nowhere else:
+
+    @line_command("wait", "wait for the cells that were started with --detach")
+    class Wait(LineCommand):
+        timeout_s: float | None = argument("--timeout", "SECONDS", "how long", type=parse_seconds)
+
+        def run(self, magics: TFClusterMagics) -> None: ...
+
+The decorator adds it to `COMMANDS`, from which dispatch, help and completion are made. The commands that
+injure tasks are in `line_faults`.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic.clusters.fault_lab import DEFAULT_KINDS
+from tfmagic.clusters.arguments import ShapeOptions, parse_count, parse_seconds
 from tfmagic.clusters.results import table_bundle
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.frontends import doctor
-from tfmagic.frontends.notebook.options import LineOptions
-from tfmagic.protocol.cluster_spec import TaskId, select
+from tfmagic.frontends.notebook.options import (
+    LineCommand,
+    argument,
+    flag,
+    line_command,
+    parse_variables,
+)
+from tfmagic.protocol.cluster_spec import select
 from tfmagic.runs import folder
 from tfmagic.runs.cell_records import read_records
 from tfmagic.runs.folder import RunFolder
@@ -25,299 +44,288 @@ from tfmagic.runs.log_reader import log_lines
 from tfmagic.views import static_form, tables
 from tfmagic.views.panel import PanelView
 
-_FULL_BYTES = 20_000_000
-
 if TYPE_CHECKING:
-    from tfmagic.clusters.cluster import Cluster
     from tfmagic.frontends.notebook.magic import TFClusterMagics
 
-
-def run_line(magics: TFClusterMagics, options: LineOptions) -> None:
-    """Carry out a parsed ``%tfcluster`` line."""
-    __tracebackhide__ = True
-    match options.command:
-        case "start":
-            _start(magics, options)
-        case "stop":
-            _stop(magics, options)
-        case "restart":
-            _restart(magics, options)
-        case "status":
-            _status(magics, options)
-        case "logs":
-            _logs(magics, options)
-        case "errors":
-            _errors(magics, options)
-        case "interrupt":
-            magics.running(options.cluster).interrupt(*options.words)
-        case "stacks":
-            print(magics.running(options.cluster).grouped_stacks(*options.words))
-        case "revive":
-            _revive(magics, options)
-        case "chaos":
-            _chaos(magics, options)
-        case "kill" | "pause" | "resume" | "preempt" | "slow" | "flood":
-            _fault(magics, options)
-        case "debug":
-            magics.running(options.cluster).debug(options.words[0])
-        case "wait":
-            magics.detached.wait(_known_name(magics, options), options.timeout_s)
-        case "attach":
-            _attach(magics, options)
-        case "doctor":
-            _doctor(magics, options)
-        case "tensorboard":
-            _tensorboard(magics, options)
-        case "push":
-            _push(magics, options)
-        case "pull":
-            pulled = magics.running(options.cluster).pull(*options.words, on=options.on)
-            magics.shell.user_ns.update(pulled)
+_FULL_BYTES = 20_000_000  # of a past cell that is shown with --full
 
 
-async def wait_async(magics: TFClusterMagics, options: LineOptions) -> None:
-    """`%tfcluster wait`, while the notebook's event loop goes on."""
-    __tracebackhide__ = True
-    await magics.detached.wait_async(_known_name(magics, options), options.timeout_s)
+@dataclass(frozen=True, slots=True)
+class _TasksLine(LineCommand):
+    tasks: tuple[str, ...] = argument("", "TASK", "tasks, by selector", nargs="*", default=())
 
 
-def _known_name(magics: TFClusterMagics, options: LineOptions) -> str:
-    return magics.known(options.cluster).name
+@dataclass(frozen=True, slots=True)
+class _VariablesLine(LineCommand):
+    names: tuple[str, ...] = argument("", "A,B", "variable names", type=parse_variables)
+    on: str | None = argument("--on", "SELECTOR", "which tasks")
 
 
-def _attach(magics: TFClusterMagics, options: LineOptions) -> None:
-    """Show a cell again: live where it still runs here, else what is on disk."""
-    base = folder.state_dir(TFCluster.instance().state_dir)
-    if options.all:
-        for run in folder.find_runs(base):
-            cells = ", ".join(f"[{r.prompt}] {r.verdict or 'not ended'}" for r in read_records(run))
-            print(f"{run}  {cells or 'no cell'}")
-        return
-    run = _find_run(magics, options, base)
-    records = [r for r in read_records(run) if options.cell in (None, r.prompt)]
-    if not records:
-        which = f"cell {options.cell}" if options.cell is not None else "a cell"
-        raise UsageError(f"run {run} has no record of {which}; %tfcluster attach --all lists what there is")
-    record = records[-1]
-    for job in magics.detached.running():
-        if job.number == record.cell and isinstance(job.view, PanelView):
-            job.view.show_again()
-            return
-    if not record.verdict:
-        print(f"tfmagic: this cell had not ended when its kernel was last seen; run {run}")
-    limit = _FULL_BYTES if options.full else TFCluster.instance().saved_bytes
-    form = static_form.render(record, run, limit_bytes=limit)
-    display({"text/html": form.html, "text/plain": form.text}, raw=True)
-    for item in form.apart:
-        display(item.data, metadata=item.metadata, raw=True)
+# -- the cluster -----------------------------------------------------------------------------------
 
 
-def _doctor(magics: TFClusterMagics, options: LineOptions) -> None:
-    """Look at this environment, for a cluster of the given shape or for the one that runs."""
-    cluster = magics.clusters.get(options.cluster)
-    if cluster is None or not cluster.running or options.shape.given:
-        cluster = magics.new_cluster(options.cluster, options.shape)
-    for finding in doctor.examine(doctor.case_of(magics.shell, cluster)):
-        print(finding)
+@line_command("start", "start a cluster and wait until every task is ready")
+class _Start(LineCommand):
+    shape: ShapeOptions = field(default_factory=ShapeOptions)
 
-
-def _find_run(magics: TFClusterMagics, options: LineOptions, base: Path) -> RunFolder:
-    """The run that is named; else that of the cluster here, else the newest of a cluster of that name."""
-    if options.words:
-        found = [run for run in folder.find_runs(base) if str(run) == options.words[0]]
-        if not found:
-            raise UsageError(
-                f"there is no run {options.words[0]!r} in {base / 'runs'}; %tfcluster attach --all lists them"
+    def run(self, magics: TFClusterMagics) -> None:
+        cluster = magics.clusters.get(self.cluster)
+        if cluster is not None and cluster.running:
+            magics.refuse_other_shape(self.cluster, self.shape)
+        else:
+            cluster = magics.new_cluster(self.cluster, self.shape)
+            magics.start_shown(cluster)
+            magics.add(cluster, self.shape)
+        dead = [row["task"] for row in cluster.status() if row["state"] == "dead"]
+        alive = [task.name for task in cluster.tasks if task.name not in dead]
+        message = f"runs: {', '.join(alive)}" if alive else "has no task that runs"
+        if dead:
+            message += (
+                f"; dead: {', '.join(dead)}. Bring them back with  %tfcluster revive   or  %tfcluster restart"
             )
-        return found[0]
-    cluster = magics.clusters.get(options.cluster)
+        print(f"tfmagic: cluster {self.cluster} {message}")
+
+
+@line_command("stop", "end a cluster (--all: every one)")
+class _Stop(LineCommand):
+    all: bool = flag("--all", "every cluster of this notebook")
+
+    def run(self, magics: TFClusterMagics) -> None:
+        for name in list(magics.clusters) if self.all else [self.cluster]:
+            cluster = magics.known(name)
+            was_running = cluster.running
+            cluster.stop()
+            print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}")
+
+
+@line_command("restart", "new processes at the same addresses, for all or for the named tasks")
+class _Restart(_TasksLine):
+    shape: ShapeOptions = field(default_factory=ShapeOptions)
+
+    def run(self, magics: TFClusterMagics) -> None:
+        cluster = magics.known(self.cluster)
+        if self.shape.given and self.tasks:
+            raise UsageError("restart takes a new shape or names of tasks, not both")
+        if self.shape.given:
+            old, cluster = cluster, magics.new_cluster(self.cluster, self.shape)
+            old.stop()
+            magics.start_shown(cluster)
+            magics.add(cluster, self.shape)
+        else:
+            cluster.restart(*self.tasks)
+        tasks = select(",".join(self.tasks or ("all",)), cluster.tasks)
+        print(f"tfmagic: cluster {self.cluster}: new processes for {', '.join(t.name for t in tasks)}")
+
+
+@line_command("status", "a table of the tasks")
+class _Status(LineCommand):
+    json: bool = flag("--json", "for programs")
+
+    def run(self, magics: TFClusterMagics) -> None:
+        cluster = magics.running(self.cluster)
+        rows = cluster.status()
+        if self.json:
+            print(json.dumps(rows))
+        else:
+            table = tables.status_table(rows, cluster.own_share())
+            display(table_bundle(tables.STATUS_HEADER, table), raw=True)
+
+
+@line_command("logs", "the tasks' output, from disk")
+class _Logs(_TasksLine):
+    tail: int | None = argument("--tail", "N", "the last N lines of each", type=parse_count)
+    grep: str | None = argument("--grep", "RE", "only lines that match")
+    path: bool = flag("--path", "where the files are")
+
+    def run(self, magics: TFClusterMagics) -> None:
+        cluster, run = magics.clusters.get(self.cluster), _find_run(magics, self.cluster, _state_dir())
+        tasks = run.tasks if cluster is None else cluster.tasks
+        chosen = select(",".join(self.tasks or ("all",)), tasks)
+        try:
+            pattern = re.compile(self.grep) if self.grep else None
+        except re.error as error:
+            raise UsageError(f"--grep {self.grep!r} is not a regular expression: {error}") from None
+        for task in chosen:
+            path = run.log_path(task)
+            if self.path:
+                print(path)
+                continue
+            for line in log_lines(path, task, self.tail, pattern):
+                sys.stdout.write(line)
+
+
+def _state_dir() -> Path:
+    return folder.state_dir(TFCluster.instance().state_dir)
+
+
+def _find_run(magics: TFClusterMagics, cluster_name: str, base: Path) -> RunFolder:
+    """Return the run of the cluster here, else the newest of a cluster of that name, of any kernel."""
+    cluster = magics.clusters.get(cluster_name)
     if cluster is not None:
         return cluster.run_folder
-    found = [run for run in folder.find_runs(base) if run.cluster == options.cluster]
+    found = [run for run in folder.find_runs(base) if run.cluster == cluster_name]
     if not found:
         raise UsageError(
-            f"no cluster {options.cluster!r} runs here ({magics.running_names()}), and there is no run of "
+            f"no cluster {cluster_name!r} runs here ({magics.running_names()}), and there is no run of "
             f"one in {base / 'runs'}"
         )
     return found[-1]
 
 
-def _start(magics: TFClusterMagics, options: LineOptions) -> None:
-    __tracebackhide__ = True
-    name = options.cluster
-    cluster = magics.clusters.get(name)
-    if cluster is not None and cluster.running:
-        magics.refuse_other_shape(name, options.shape)
-    else:
-        cluster = magics.new_cluster(name, options.shape)
-        magics.start_shown(cluster)
-        magics.clusters[name], magics.shapes[name] = cluster, magics.full_shape(cluster, options.shape)
-    dead = [row["task"] for row in cluster.status() if row["state"] == "dead"]
-    alive = ", ".join(task.name for task in cluster.tasks if task.name not in dead)
-    told = f"runs: {alive}" if alive else "has no task that runs"
-    if dead:
-        told += f"; dead: {', '.join(dead)}. Bring them back with  %tfcluster revive   or  %tfcluster restart"
-    print(f"tfmagic: cluster {name} {told}")
+@line_command("errors", "every failure of the last cell in full")
+class _Errors(_TasksLine):
+    def run(self, magics: TFClusterMagics) -> None:
+        texts = magics.known(self.cluster).errors(*self.tasks)
+        if not texts:
+            print("tfmagic: no task failed in the last cell")
+        for name, text in texts.items():
+            print(f"---- {name} ----\n{text}\n")
 
 
-def _stop(magics: TFClusterMagics, options: LineOptions) -> None:
-    chosen = list(magics.clusters) if options.all else [options.cluster]
-    for name in chosen:
-        cluster = magics.known(name)
-        was_running = cluster.running
-        cluster.stop()
-        print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}")
+@line_command("interrupt", "interrupt the cell that runs, on every task or only on these")
+class _Interrupt(_TasksLine):
+    def run(self, magics: TFClusterMagics) -> None:
+        magics.running(self.cluster).interrupt(*self.tasks)
 
 
-def _restart(magics: TFClusterMagics, options: LineOptions) -> None:
-    __tracebackhide__ = True
-    name = options.cluster
-    cluster = magics.known(name)
-    if options.shape.given and options.words:
-        raise UsageError("restart takes a new shape or names of tasks, not both")
-    if options.shape.given:
-        new = magics.new_cluster(name, options.shape)
-        cluster.stop()
-        magics.start_shown(new)
-        magics.clusters[name], magics.shapes[name] = new, magics.full_shape(new, options.shape)
-        cluster, words = new, new.tasks
-    else:
-        words = select(",".join(options.words), cluster.tasks) if options.words else cluster.tasks
-        cluster.restart(*options.words)
-    print(f"tfmagic: cluster {name}: new processes for {', '.join(t.name for t in words)}")
+@line_command("stacks", "the Python stacks of tasks, also of those that are stuck; equal ones once")
+class _Stacks(_TasksLine):
+    def run(self, magics: TFClusterMagics) -> None:
+        print(magics.running(self.cluster).grouped_stacks(*self.tasks))
 
 
-def _revive(magics: TFClusterMagics, options: LineOptions) -> None:
-    __tracebackhide__ = True
-    cluster = magics.running(options.cluster)
-    revived, late = cluster.revive(*options.words), cluster.faults.asked_to_end
-    if late and not revived:
-        names = ", ".join(map(str, late))
-        print(
-            f"tfmagic: cluster {options.cluster}: no task is dead yet; {names} caught the signal to end, and "
-            "may save first:  %tfcluster revive again when that is done"
+@line_command("revive", "bring dead tasks back, while the others keep their variables")
+class _Revive(_TasksLine):
+    def run(self, magics: TFClusterMagics) -> None:
+        cluster = magics.running(self.cluster)
+        revived, late = cluster.revive(*self.tasks), cluster.faults.asked_to_end
+        if revived:
+            message = f"{', '.join(revived)} came back, without variables; make strategies anew"
+        elif late:
+            message = (
+                f"no task is dead yet; {', '.join(map(str, late))} caught the signal to end, and may save "
+                "first:  %tfcluster revive again when that is done"
+            )
+        else:
+            message = "no task was dead"
+        print(f"tfmagic: cluster {self.cluster}: {message}")
+
+
+# -- cells, variables and what stands beside them ----------------------------------------------------
+
+
+@line_command("debug", "pdb in a task, on its last failure, with live frames")
+class _Debug(LineCommand):
+    task: str = argument("", "TASK", "the task")
+
+    def run(self, magics: TFClusterMagics) -> None:
+        magics.running(self.cluster).debug(self.task)
+
+
+@line_command("push", "send notebook variables:  push A,B [--on SELECTOR]")
+class _Push(_VariablesLine):
+    def run(self, magics: TFClusterMagics) -> None:
+        cluster, namespace = magics.running(self.cluster), magics.shell.user_ns
+        missing = [name for name in self.names if name not in namespace]
+        if missing:
+            raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
+        cluster.push({name: namespace[name] for name in self.names}, on=self.on or "all")
+
+
+@line_command("wait", "wait for the cells that were started with --detach")
+class Wait(LineCommand):
+    """Awaited instead of run where the notebook's event loop can go on: see `TFClusterMagics.wait_async`."""
+
+    timeout_s: float | None = argument("--timeout", "SECONDS", "then say who still runs", type=parse_seconds)
+
+    def run(self, magics: TFClusterMagics) -> None:
+        magics.detached.wait(magics.known(self.cluster).name, self.timeout_s)
+
+
+@line_command("attach", "show a cell of a past run again, from disk:  attach [RUN] [--cell N]")
+class _Attach(LineCommand):
+    run_name: str | None = argument("", "RUN", "its name; the newest without one", nargs="?")
+    cell: int | None = argument("--cell", "N", "the notebook's number of the cell", type=parse_count)
+    full: bool = flag("--full", "without the limit of a saved cell")
+    all: bool = flag("--all", "list the runs and their cells")
+
+    def run(self, magics: TFClusterMagics) -> None:
+        """Show the cell live where it still runs here, else from disk."""
+        base = _state_dir()
+        if self.all:
+            for run in folder.find_runs(base):
+                cells = ", ".join(f"[{r.prompt}] {r.verdict or 'not ended'}" for r in read_records(run))
+                print(f"{run}  {cells or 'no cell'}")
+            return
+        run = self._find_run(magics, base)
+        records = [r for r in read_records(run) if self.cell in (None, r.prompt)]
+        if not records:
+            which = f"cell {self.cell}" if self.cell is not None else "a cell"
+            raise UsageError(
+                f"run {run} has no record of {which}; %tfcluster attach --all lists what there is"
+            )
+        record = records[-1]
+        for job in magics.detached.running():
+            if job.number == record.cell and isinstance(job.view, PanelView):
+                job.view.show_again()
+                return
+        if not record.verdict:
+            print(f"tfmagic: this cell had not ended when its kernel was last seen; run {run}")
+        limit = _FULL_BYTES if self.full else TFCluster.instance().saved_bytes
+        form = static_form.render(record, run, limit_bytes=limit)
+        display({"text/html": form.html, "text/plain": form.text}, raw=True)
+        for item in form.apart:
+            display(item.data, metadata=item.metadata, raw=True)
+
+    def _find_run(self, magics: TFClusterMagics, base: Path) -> RunFolder:
+        if not self.run_name:
+            return _find_run(magics, self.cluster, base)
+        for run in folder.find_runs(base):
+            if str(run) == self.run_name:
+                return run
+        raise UsageError(
+            f"there is no run {self.run_name!r} in {base / 'runs'}; %tfcluster attach --all lists them"
         )
-    elif revived:
-        print(
-            f"tfmagic: cluster {options.cluster}: {', '.join(revived)} came back, without variables; make "
-            "strategies anew"
-        )
-    else:
-        print(f"tfmagic: cluster {options.cluster}: no task was dead")
 
 
-def _fault(magics: TFClusterMagics, options: LineOptions) -> None:
-    __tracebackhide__ = True
-    try:
-        _do_fault(magics.running(options.cluster), options)
-    except ValueError as error:
-        raise UsageError(f"%tfcluster {options.command}: {error}") from None
+@line_command(
+    "doctor", "what will get in the way here, of a cluster of that shape, and the line that mends it"
+)
+class _Doctor(LineCommand):
+    shape: ShapeOptions = field(default_factory=ShapeOptions)
+
+    def run(self, magics: TFClusterMagics) -> None:
+        """Look at this environment, for a cluster of the given shape or for the one that runs."""
+        cluster = magics.clusters.get(self.cluster)
+        if cluster is None or not cluster.running or self.shape.given:
+            cluster = magics.new_cluster(self.cluster, self.shape)
+        for finding in doctor.examine(doctor.case_of(magics.shell, cluster)):
+            print(finding)
 
 
-def _do_fault(cluster: Cluster, options: LineOptions) -> None:
-    __tracebackhide__ = True
-    fault = options.fault
-    assert fault is not None  # the parser of these commands makes one
-    if fault.after_s is not None:
-        amount = fault.signal_number if options.command == "kill" else fault.amount
-        hit = cluster.faults.later(fault.after_s, options.command, options.words, amount)
-        print(f"tfmagic: in {fault.after_s:g} s: {options.command} {', '.join(map(str, hit))}")
-        return
-    match options.command:
-        case "kill":
-            cluster.faults.kill(*options.words, signal_number=fault.signal_number)
-        case "pause":
-            cluster.faults.pause(*options.words)
-        case "resume":
-            cluster.faults.resume(*options.words)
-        case "preempt":
-            cluster.faults.preempt(*options.words)
-        case "slow":
-            cluster.faults.slow(",".join(options.words), fault.amount)
-        case "flood":
-            cluster.faults.flood(",".join(options.words), int(fault.amount))
+@line_command("tensorboard", "TensorBoard, which ends with the cluster:  tensorboard [LOGDIR] [--port N]")
+class _TensorBoard(LineCommand):
+    logdir: str | None = argument(
+        "", "LOGDIR", "by default the last that cells gave to tensorboard_dir", nargs="?"
+    )
+    port: int | None = argument("--port", "N", "by default a free one", type=parse_count)
+    host: str = argument("--host", "ADDRESS", "where it listens: %(default)s", default="127.0.0.1")
+    height: int = argument("--height", "PIXELS", "of the frame", type=parse_count, default=800)
+    stop: bool = flag("--stop", "end it")
+
+    def run(self, magics: TFClusterMagics) -> None:
+        cluster = magics.running(self.cluster)
+        if not self.stop:
+            board = cluster.tensorboard(self.logdir or None, port=self.port or None, host=self.host)
+            board.show(self.height)
+        elif (running := cluster.board) is None:
+            print(f"tfmagic: no TensorBoard runs beside cluster {self.cluster}")
+        else:
+            running.close()
+            print(f"tfmagic: TensorBoard at {running.url} ended")
 
 
-def _chaos(magics: TFClusterMagics, options: LineOptions) -> None:
-    __tracebackhide__ = True
-    cluster, fault = magics.running(options.cluster), options.fault
-    assert fault is not None
-    if fault.stop:
-        cluster.faults.calm()
-        print("tfmagic: all plans of faults have ended; what they had paused or slowed goes on")
-        return
-    try:
-        kinds = fault.kinds or DEFAULT_KINDS
-        plan = cluster.faults.chaos(fault.seed, fault.seconds, fault.every_s, kinds, options.on or "all")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    print(f"tfmagic: chaos with seed {fault.seed}, {len(plan)} faults; %tfcluster chaos --stop ends it")
-    for step in plan:
-        print(f"  {step}")
-
-
-def _status(magics: TFClusterMagics, options: LineOptions) -> None:
-    cluster = magics.running(options.cluster)
-    rows = cluster.status()
-    if options.json:
-        print(json.dumps(rows))
-        return
-    display(table_bundle(tables.STATUS_HEADER, tables.status_table(rows, cluster.own_share())), raw=True)
-
-
-def _logs(magics: TFClusterMagics, options: LineOptions) -> None:
-    run, tasks = _run_and_tasks(magics, options)
-    chosen = select(",".join(options.words or ("all",)), tasks)
-    try:
-        pattern = re.compile(options.grep) if options.grep else None
-    except re.error as error:
-        raise UsageError(f"--grep {options.grep!r} is not a regular expression: {error}") from None
-    for task in chosen:
-        path = run.log_path(task)
-        if options.path:
-            print(path)
-            continue
-        for line in log_lines(path, task, options.tail, pattern):
-            sys.stdout.write(line)
-
-
-def _run_and_tasks(magics: TFClusterMagics, options: LineOptions) -> tuple[RunFolder, tuple[TaskId, ...]]:
-    """The run whose logs are meant: also one of a kernel that is gone."""
-    cluster = magics.clusters.get(options.cluster)
-    if cluster is not None:
-        return cluster.run_folder, cluster.tasks
-    base = folder.state_dir(TFCluster.instance().state_dir)
-    run = _find_run(magics, dataclasses.replace(options, words=()), base)
-    return run, run.tasks
-
-
-def _errors(magics: TFClusterMagics, options: LineOptions) -> None:
-    texts = magics.known(options.cluster).errors(*options.words)
-    if not texts:
-        print("tfmagic: no task failed in the last cell")
-    for name, text in texts.items():
-        print(f"---- {name} ----\n{text}\n")
-
-
-def _tensorboard(magics: TFClusterMagics, options: LineOptions) -> None:
-    __tracebackhide__ = True
-    cluster, asked = magics.running(options.cluster), options.board
-    assert asked is not None  # the parser of this command makes one
-    if not asked.stop:
-        logdir = options.words[0] if options.words else None
-        cluster.tensorboard(logdir, port=asked.port, host=asked.host).show(asked.height)
-    elif (board := cluster.board) is None:
-        print(f"tfmagic: no TensorBoard runs beside cluster {options.cluster}")
-    else:
-        board.close()
-        print(f"tfmagic: TensorBoard at {board.url} ended")
-
-
-def _push(magics: TFClusterMagics, options: LineOptions) -> None:
-    __tracebackhide__ = True
-    cluster = magics.running(options.cluster)
-    missing = [name for name in options.words if name not in magics.shell.user_ns]
-    if missing:
-        raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
-    values = {name: magics.shell.user_ns[name] for name in options.words}
-    cluster.push(values, on=options.on or "all")
+@line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]")
+class _Pull(_VariablesLine):
+    def run(self, magics: TFClusterMagics) -> None:
+        magics.shell.user_ns.update(magics.running(self.cluster).pull(*self.names, on=self.on))

@@ -1,11 +1,13 @@
-"""``%%tfcluster`` and ``%tfcluster``: translate a line and a cell into calls of `Cluster`, no more.
+"""``%%tfcluster`` and ``%tfcluster``: a line and a cell become calls of `Cluster`.
 
-line ── options ──→ which cluster, which shape          (a mistake starts nothing)
-cell ── sources ──→ Python source and the names it reads (a syntax error starts nothing)
-Cluster.begin_cell ──→ wait, or await ──→ TaskResults ──→ --out, --pull    (a failure is raised as it was)
+    line ── options ──────→ which cluster, which shape           (a mistake starts nothing)
+    cell ── cell_source ──→ Python source and the names it reads (a syntax error starts nothing)
+    Cluster.begin_cell ──→ wait, or await ──→ TaskResults ──→ --out, --pull   (a failure is raised as it was)
 
-A cell is written once, as a generator of the jobs that must end before it goes on: the magic proper
-blocks for each, the one that `tfmagic.frontends.notebook.awaited_cells` puts in its place awaits it.
+IPython calls the methods of `TFClusterMagics`. A cell is a generator that yields each job whose end it needs:
+the blocking magic waits for the job, and the magic that `tfmagic.frontends.notebook.awaited_cells` puts in
+its place awaits it. Only the public interface of `Cluster` is used here, so that Python code can do the same.
+Frames of tfmagic are cut out of what these methods raise.
 """
 
 from __future__ import annotations
@@ -31,15 +33,26 @@ from tfmagic.clusters.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.frontends import doctor
-from tfmagic.frontends.notebook import awaited_cells, completion, detached_cells, line_commands
+from tfmagic.frontends.notebook import awaited_cells, completion, detached_cells, line_commands, line_faults
 from tfmagic.frontends.notebook.cell_source import prepare_cell
 from tfmagic.frontends.notebook.comparison import Comparison
-from tfmagic.frontends.notebook.options import CellOptions, HelpShown, parse_cell_line, parse_line
+from tfmagic.frontends.notebook.options import (
+    COMMANDS,
+    DEFAULT_NAME,
+    CellOptions,
+    HelpShown,
+    LineCommand,
+    cell_parser,
+    line_parser,
+    parse_cell_line,
+    read_options,
+)
 from tfmagic.frontends.notebook.view_choice import check_view, choose_view, publisher
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.views.progress import StartProgress
 
 Steps = Generator[Job, CellResult, None]
+_COMMAND_MODULES = line_commands, line_faults  # they fill COMMANDS
 
 
 @magics_class
@@ -58,13 +71,13 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         __tracebackhide__ = True
         try:
             if cell is None:
-                line_commands.run_line(self, parse_line(line))
+                parse_line(line).run(self)
             else:
                 with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
                     _drive(steps)
         except BaseException as error:
-            if (told := _tell(error)) is not None:
-                raise told  # noqa: B904
+            if (shown := _shown_error(error)) is not None:
+                raise shown  # noqa: B904
 
     @cell_magic(awaited_cells.ASYNC_MAGIC)
     async def tfcluster_async(self, line: str, cell: str) -> None:
@@ -74,24 +87,25 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
                 await _drive_async(steps)
         except BaseException as error:
-            if (told := _tell(error)) is not None:
-                raise told  # noqa: B904
+            if (shown := _shown_error(error)) is not None:
+                raise shown  # noqa: B904
 
     @line_magic(awaited_cells.ASYNC_WAIT)
     async def wait_async(self, line: str) -> None:
         """`%tfcluster wait`, awaited."""
         __tracebackhide__ = True
         try:
-            await line_commands.wait_async(self, parse_line(line))
+            wait = parse_line(line)
+            assert isinstance(wait, line_commands.Wait)
+            await self.detached.wait_async(self.known(wait.cluster).name, wait.timeout_s)
         except BaseException as error:
-            if (told := _tell(error)) is not None:
-                raise told  # noqa: B904
+            if (shown := _shown_error(error)) is not None:
+                raise shown  # noqa: B904
 
     # -- cells --
 
     def _cell_steps(self, options: CellOptions, body: str) -> Steps:
-        """The cell, up to each job that must have ended before it goes on."""
-        __tracebackhide__ = True
+        """Run the cell; yield each job that must end before the next step."""
         check_view(options.view, self.shell)
         cell = prepare_cell(body, self.shell)
         if options.detach:
@@ -114,34 +128,32 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             self.shell.user_ns[options.out] = results
 
     def _detach(self, options: CellOptions, cell: Cell) -> None:
-        """Start the cell and leave it to itself."""
-        __tracebackhide__ = True
+        """Start the cell, and return without waiting for it."""
         cluster = self._cluster_for(options)
-        place = self.start_shown(cluster)
-        job = cluster.begin_cell(cell, self._run_options(options, place), detached=True)
+        display_id = self.start_shown(cluster)
+        job = cluster.begin_cell(cell, self._run_options(options, display_id), detached=True)
         self.detached.add(cluster, job, options.out)
 
-    def _run_options(self, options: CellOptions, place: str) -> Options:
+    def _run_options(self, options: CellOptions, display_id: str) -> Options:
         return Options(
             on=options.on,
             push=options.push,
             pull=options.pull,
-            capture=options.capture,
+            capture=not options.no_capture,
             timeout_s=options.timeout_s,
             keep_going=options.keep_going,
             want_value=bool(options.out),
-            view=choose_view(options.view, self.shell, place),
+            view=choose_view(options.view, self.shell, display_id),
         )
 
     def _compare(self, options: CellOptions, cell: Cell) -> Generator[Job, CellResult, Comparison]:
-        """The cell in a new cluster of each size."""
-        __tracebackhide__ = True
+        """Run the cell in a new cluster of each size."""
         found = {}
         for size in options.compare:
             cluster = self.new_cluster(f"compare-{size}", options.shape, workers=size)
             try:
-                place = self.start_shown(cluster)
-                found[size] = (yield cluster.begin_cell(cell, self._run_options(options, place))).results
+                run_options = self._run_options(options, self.start_shown(cluster))
+                found[size] = (yield cluster.begin_cell(cell, run_options)).results
             finally:
                 cluster.stop()
         return Comparison(found)
@@ -149,40 +161,40 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
     # -- which cluster --
 
     def _cluster_for(self, options: CellOptions) -> Cluster:
-        """The running cluster of that name, checked against the line; else a new one."""
+        """Return the running cluster that the line means, after a check of its shape; else a new one."""
         name, asked = options.cluster, options.shape
         cluster = self.clusters.get(name)
         if cluster is not None and cluster.running:
             self.refuse_other_shape(name, asked)
-            if options.on is not None:
-                select(options.on, cluster.tasks)
-            return cluster
-        if name != "default" and not asked.given:
+        elif name != DEFAULT_NAME and not asked.given:
             raise UsageError(
                 f"no cluster {name!r} runs ({self.running_names()}); give its shape, such as "
                 f"--cluster {name} --workers 2, or start it with %tfcluster start --cluster {name}"
             )
-        cluster = self.new_cluster(name, asked)
+        else:
+            cluster = self.new_cluster(name, asked)
         if options.on is not None:
             select(options.on, cluster.tasks)
-        self.clusters[name], self.shapes[name] = cluster, self.full_shape(cluster, asked)
+        if cluster is not self.clusters.get(name):
+            self.add(cluster, asked)
         return cluster
 
-    def refuse_other_shape(self, name: str, asked: ShapeOptions) -> None:
-        differs = asked.disagreements(self.shapes[name])
-        if differs:
-            cluster = self.clusters[name]
-            raise UsageError(
-                f"cluster {name!r} runs with {cluster.shape}, which is not {' '.join(differs)}; leave the "
-                f"shape out to use it, or start it anew with  %tfcluster restart {' '.join(differs)}"
-                + (f" --cluster {name}" if name != "default" else "")
-            )
-
-    def full_shape(self, cluster: Cluster, asked: ShapeOptions) -> ShapeOptions:
+    def add(self, cluster: Cluster, asked: ShapeOptions) -> None:
+        """Make this the cluster of its name, and remember the shape that it was asked for."""
         shape = cluster.shape
-        return dataclasses.replace(
+        self.clusters[cluster.name] = cluster
+        self.shapes[cluster.name] = dataclasses.replace(
             asked, workers=shape.workers, ps=shape.ps, chief=shape.chief, evaluator=shape.evaluator
         )
+
+    def refuse_other_shape(self, name: str, asked: ShapeOptions) -> None:
+        """Raise `UsageError` where the line asks for another shape than that of the running cluster."""
+        differs = " ".join(asked.disagreements(self.shapes[name]))
+        if differs:
+            raise UsageError(
+                f"cluster {name!r} runs with {self.clusters[name].shape}, which is not {differs}; leave the "
+                f"shape out to use it, or start it anew with  %tfcluster restart {differs}{_naming(name)}"
+            )
 
     def new_cluster(self, name: str, asked: ShapeOptions, workers: int | None = None) -> Cluster:
         if asked.backend != "local" or asked.address:
@@ -203,8 +215,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         )
 
     def start_shown(self, cluster: Cluster) -> str:
-        """Start it with a progress bar, and say under which display id that stands, if it does."""
-        __tracebackhide__ = True
+        """Start a cluster with a progress bar; return the bar's display id, "" where there is none."""
         if cluster.running:
             return ""
         doctor.speak_up(self.shell, cluster)
@@ -221,16 +232,16 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         return "running: " + ", ".join(names) if names else "none runs"
 
     def known(self, name: str) -> Cluster:
-        """The cluster of that name, running or stopped."""
-        cluster = self.clusters.get(name)
-        if cluster is None:
+        """Return the cluster of that name, running or stopped; raise `UsageError` if there is none."""
+        if name not in self.clusters:
             raise UsageError(
                 f"there is no cluster {name!r} ({self.running_names()}); start it with "
-                f"%tfcluster start" + (f" --cluster {name}" if name != "default" else "")
+                f"%tfcluster start{_naming(name)}"
             )
-        return cluster
+        return self.clusters[name]
 
     def running(self, name: str) -> Cluster:
+        """Return the cluster of that name; raise `UsageError` if it does not run."""
         cluster = self.known(name)
         if not cluster.running:
             raise UsageError(f"cluster {name!r} was stopped; start it again with %tfcluster start")
@@ -242,12 +253,39 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             cluster.stop()
 
 
+def _naming(cluster: str) -> str:
+    """Return what a line needs to mean this cluster."""
+    return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
+
+
+def parse_line(line: str) -> LineCommand:
+    """Return the command of a ``%tfcluster`` line.
+
+    Raises:
+        UsageError: Something in it is wrong.
+        HelpShown: It asks for help.
+    """
+    name, _, rest = line.strip().partition(" ")
+    if name in ("", "--help", "-h"):
+        raise HelpShown(_overview())
+    if name not in COMMANDS:
+        raise UsageError(f"%tfcluster has no command {name!r}; it has {', '.join(COMMANDS)}")
+    return read_options(COMMANDS[name], line_parser(name), rest)
+
+
+def _overview() -> str:
+    """Return the help of ``%tfcluster`` as a whole: its commands, and the options of a cell."""
+    width = max(map(len, COMMANDS)) + 2
+    commands = [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
+    head, more = "%tfcluster COMMAND [options], with one of", "%tfcluster COMMAND --help says more."
+    return "\n".join([head, *commands, more, "", cell_parser().format_help()])
+
+
 def _drive(steps: Steps) -> None:
     """Block for each job."""
-    __tracebackhide__ = True
     job = next(steps, None)
     while job is not None:
-        result = waiting.finish(job)  # a cell may raise StopIteration: that is no end of the steps
+        result = waiting.finish(job)  # a cell may raise StopIteration: that is not the end of the steps
         try:
             job = steps.send(result)
         except StopIteration:
@@ -256,7 +294,6 @@ def _drive(steps: Steps) -> None:
 
 async def _drive_async(steps: Steps) -> None:
     """Await each job."""
-    __tracebackhide__ = True
     job = next(steps, None)
     while job is not None:
         result = await waiting.finish_async(job)
@@ -266,16 +303,15 @@ async def _drive_async(steps: Steps) -> None:
             return
 
 
-def _tell(error: BaseException) -> BaseException | None:
-    """What the notebook raises for it: mistakes of the line in IPython's way, help as text."""
+def _shown_error(error: BaseException) -> BaseException | None:
+    """Return what the notebook raises instead; print a text of help, and return None for it."""
     if issubclass(type(error), HelpShown):  # isinstance() would ask the user's classes
         print(error)
         return None
-    if issubclass(type(error), ClusterSpecError | BackendError):
-        told = UsageError(str(error))
-        told.__suppress_context__ = True
-        return told
-    # the frames that it came by are of no use to anybody
+    if issubclass(type(error), ClusterSpecError | BackendError):  # a mistake of the line
+        shown = UsageError(str(error))
+        shown.__suppress_context__ = True
+        return shown
     return error.with_traceback(ipython_tracebacks.without_bridge(error.__traceback__))
 
 

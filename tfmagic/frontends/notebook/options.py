@@ -1,6 +1,9 @@
-"""The options of ``%%tfcluster`` and ``%tfcluster``: what a line says, as frozen data.
+"""How the lines of ``%%tfcluster`` and ``%tfcluster`` are read: text becomes a small frozen dataclass.
 
-Only syntax and plain mistakes are dealt with here. Every mistake is a `UsageError` with a next step.
+A class declares each field together with its argument of the line, by `argument`; `new_parser` and
+`read_options` do the rest. This module has the options of a cell and the table of the line commands, whose
+classes are in `line_commands` and `line_faults`. `tfmagic.frontends.notebook.magic` reads lines with it. Only
+syntax is checked here, and every mistake is a `UsageError` that names the next step.
 """
 
 from __future__ import annotations
@@ -11,33 +14,30 @@ import keyword
 import re
 import shlex
 import signal
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from IPython.core.error import UsageError
 
-from tfmagic.clusters.arguments import ShapeOptions, add_shape, parse_count, parse_seconds, shape_of
-from tfmagic.clusters.fault_lab import KINDS
+from tfmagic.clusters.arguments import ShapeOptions, add_shape, parse_seconds, shape_of
 from tfmagic.errors import ClusterSpecError
 from tfmagic.protocol.cluster_spec import check_name
 
+if TYPE_CHECKING:
+    from tfmagic.frontends.notebook.magic import TFClusterMagics
+
 DEFAULT_NAME = "default"
-TAKES_TASKS = (
-    "restart", "logs", "errors", "interrupt", "debug", "stacks", "revive",
-    "kill", "pause", "resume", "preempt", "slow", "flood",
-)  # fmt: skip
-FAULTS = ("kill", "pause", "resume", "preempt", "slow", "flood", "chaos")
-_SHAPE = "shape, when no cluster runs yet (default: two workers)"
 VIEWS = ("auto", "widget", "html", "text", "quiet")
+T = TypeVar("T")
 
 
 class HelpShown(Exception):
-    """``--help`` was asked for; the argument is its text."""
+    """The line asks for help; the argument is the text to show."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of ending the process."""
+class Parser(argparse.ArgumentParser):
+    """A parser that raises `UsageError` instead of ending the process."""
 
     def __init__(self, prog: str, **kwargs: Any):
         super().__init__(
@@ -65,79 +65,78 @@ class _Parser(argparse.ArgumentParser):
         return self.parse_args(words)
 
 
-@dataclass(frozen=True, slots=True)
-class CellOptions:
-    """A parsed ``%%tfcluster`` line."""
-
-    shape: ShapeOptions = field(default_factory=ShapeOptions)
-    cluster: str = DEFAULT_NAME
-    on: str | None = None
-    out: str | None = None
-    pull: tuple[str, ...] = ()
-    push: tuple[str, ...] = ()
-    capture: bool = True
-    fresh: bool = False
-    timeout_s: float | None = None
-    keep_going: bool = False
-    view: str = "auto"
-    compare: tuple[int, ...] = ()
-    detach: bool = False
+# -- classes of options ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FaultOptions:
-    """What a line of the fault lab says beside its tasks; see `tfmagic.clusters.fault_lab`."""
+def argument(flag: str, metavar: str | None, help_text: str, **how: Any) -> Any:
+    """Declare a field of a class of options and its argument of the line.
 
-    amount: float = 0
-    signal_number: int = signal.SIGKILL
-    after_s: float | None = None
-    seed: int = 0
-    seconds: float = 0
-    every_s: float = 0
-    kinds: tuple[str, ...] | None = None
-    stop: bool = False
+    Args:
+        flag: The option, such as ``--on``; "" for a positional argument.
+        metavar: Stands for the value in the help; None shows the choices.
+        **how: Further arguments of `argparse.ArgumentParser.add_argument`. A list becomes a tuple.
+    """
+    return _declare(flag, {"default": None, "metavar": metavar, "help": help_text, **how})
 
 
-@dataclass(frozen=True, slots=True)
-class BoardOptions:
-    """What a line says of TensorBoard; see `Cluster.tensorboard`."""
-
-    port: int | None = None
-    host: str = "127.0.0.1"
-    height: int = 800
-    stop: bool = False
+def flag(name: str, help_text: str) -> Any:
+    """Declare a field that is True where the line has the option."""
+    return _declare(name, {"default": False, "action": "store_true", "help": help_text})
 
 
-@dataclass(frozen=True, slots=True)
-class LineOptions:
-    """A parsed ``%tfcluster`` line."""
-
-    command: str
-    cluster: str = DEFAULT_NAME
-    shape: ShapeOptions = field(default_factory=ShapeOptions)
-    words: tuple[str, ...] = ()
-    on: str | None = None
-    all: bool = False
-    json: bool = False
-    path: bool = False
-    tail: int | None = None
-    grep: str | None = None
-    timeout_s: float | None = None
-    cell: int | None = None
-    full: bool = False
-    fault: FaultOptions | None = None
-    board: BoardOptions | None = None
+def _declare(flag: str, how: dict[str, Any]) -> Any:
+    return field(default=how["default"], metadata={"flag": flag, "how": how})
 
 
-def _factor(text: str) -> float:
+def new_parser(prog: str, description: str, options: type[Any], title: str = "") -> Parser:
+    """Return the parser of a class of options.
+
+    Args:
+        options: A field `shape` stands for all options of a cluster's shape.
+        title: Of the group of the other options; without it they come before those of the shape.
+    """
+    parser = Parser(prog, description=description)
+    if _has_shape(options):
+        add_shape(parser, "shape, when no cluster runs yet (default: two workers)")
+    group = parser.add_argument_group(title) if title else parser
+    for declared in fields(options):
+        if option := declared.metadata.get("flag"):
+            group.add_argument(option, dest=declared.name, **declared.metadata["how"])
+        elif declared.metadata:
+            group.add_argument(declared.name, **declared.metadata["how"])
+    return parser
+
+
+def read_options(options: type[T], parser: Parser, line: str) -> T:
+    """Return the options of a line.
+
+    Raises:
+        UsageError: Something in it is wrong.
+        HelpShown: It asks for help.
+    """
+    found = parser.read(line)
+    values = {f.name: getattr(found, f.name) for f in fields(options) if f.metadata}  # type: ignore[arg-type]
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    if _has_shape(options):
+        values["shape"] = shape_of(found, parser)
+    return options(**values)
+
+
+def _has_shape(options: type[Any]) -> bool:
+    return "shape" in {declared.name for declared in fields(options)}
+
+
+# -- types of arguments ----------------------------------------------------------------------------
+
+
+def parse_factor(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a factor; write 1 to 100") from None
-    return value
 
 
-def _bytes(text: str) -> int:
+def parse_bytes(text: str) -> int:
     found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kMG]?)(i?)B?", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes; write 1000000, 200MB or 1GiB")
@@ -145,7 +144,7 @@ def _bytes(text: str) -> int:
     return int(float(found[1]) * base ** " kMG".index(found[2] or " "))
 
 
-def _signal(text: str) -> int:
+def parse_signal(text: str) -> int:
     name = text.upper().removeprefix("SIG")
     try:
         return int(signal.Signals(int(text)) if text.isdigit() else signal.Signals[f"SIG{name}"])
@@ -155,14 +154,14 @@ def _signal(text: str) -> int:
         ) from None
 
 
-def _name_list(text: str) -> tuple[str, ...]:
+def parse_variables(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError("it names no variable; write A,B")
-    return tuple(map(_one_name, names))
+    return tuple(map(_parse_variable, names))
 
 
-def _one_name(text: str) -> str:
+def _parse_variable(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a variable name; write A,B")
     if text.startswith("__") and text.endswith("__"):
@@ -170,7 +169,7 @@ def _one_name(text: str) -> str:
     return text
 
 
-def _cluster_name(text: str) -> str:
+def _parse_cluster_name(text: str) -> str:
     try:
         check_name(text)
     except ClusterSpecError as error:
@@ -178,7 +177,7 @@ def _cluster_name(text: str) -> str:
     return text
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _parse_sizes(text: str) -> tuple[int, ...]:
     kind, _, numbers = text.partition("=")
     values = numbers.split(",")
     if kind != "workers" or not all(v.strip().isdigit() and int(v) > 0 for v in values):
@@ -186,241 +185,96 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(int(v) for v in values)
 
 
+# -- the cell --------------------------------------------------------------------------------------
+
+
+def _cluster_argument() -> Any:
+    return argument(
+        "--cluster", "NAME", "which cluster, of several", type=_parse_cluster_name, default=DEFAULT_NAME
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CellOptions:
+    """The options of ``%%tfcluster``."""
+
+    cluster: str = _cluster_argument()
+    shape: ShapeOptions = field(default_factory=ShapeOptions)
+    on: str | None = argument("--on", "SELECTOR", "tasks that run it: all, worker, worker-1, worker-0:3, ...")
+    out: str | None = argument("--out", "NAME", "bind the results to NAME", type=_parse_variable)
+    pull: tuple[str, ...] = argument(
+        "--pull", "A,B", "fetch variables after it", type=parse_variables, default=()
+    )
+    push: tuple[str, ...] = argument(
+        "--push", "A,B", "send variables before it", type=parse_variables, default=()
+    )
+    no_capture: bool = flag("--no-capture", "send nothing but what --push names")
+    fresh: bool = flag("--fresh", "new processes for this cell, ended with it")
+    detach: bool = flag("--detach", "return at once; the cell goes on")
+    timeout_s: float | None = argument(
+        "--timeout", "SECONDS", "stop it after that, with stacks", type=parse_seconds
+    )
+    keep_going: bool = flag("--keep-going", "one failing task does not stop the others")
+    view: str = argument("--view", None, "how output is shown", choices=VIEWS, default="auto")
+    compare: tuple[int, ...] = argument(
+        "--compare", "workers=1,2,4", "run it at several sizes", type=_parse_sizes, default=()
+    )
+
+
 @functools.cache
-def cell_parser() -> _Parser:
-    """The parser of ``%%tfcluster``."""
-    parser = _Parser("%%tfcluster", description="Run the cell on every task of a TensorFlow cluster.")
-    add_shape(parser, _SHAPE)
-    group = parser.add_argument_group("the cell")
-    group.add_argument(
-        "--cluster",
-        type=_cluster_name,
-        default=DEFAULT_NAME,
-        metavar="NAME",
-        help="which cluster, of several",
-    )
-    group.add_argument(
-        "--on", metavar="SELECTOR", help="tasks that run it: all, worker, worker-1, worker-0:3, ..."
-    )
-    group.add_argument("--out", type=_one_name, metavar="NAME", help="bind the results to NAME")
-    group.add_argument("--pull", type=_name_list, default=(), metavar="A,B", help="fetch variables after it")
-    group.add_argument("--push", type=_name_list, default=(), metavar="A,B", help="send variables before it")
-    group.add_argument("--no-capture", action="store_true", help="send nothing but what --push names")
-    group.add_argument("--fresh", action="store_true", help="new processes for this cell, ended with it")
-    group.add_argument("--detach", action="store_true", help="return at once; the cell goes on")
-    group.add_argument(
-        "--timeout", type=parse_seconds, metavar="SECONDS", help="stop it after that, with stacks"
-    )
-    group.add_argument("--keep-going", action="store_true", help="one failing task does not stop the others")
-    group.add_argument("--view", choices=VIEWS, default="auto", help="how output is shown")
-    group.add_argument(
-        "--compare", type=_sizes, default=(), metavar="workers=1,2,4", help="run it at several sizes"
-    )
-    return parser
+def cell_parser() -> Parser:
+    """Return the parser of ``%%tfcluster``."""
+    description = "Run the cell on every task of a TensorFlow cluster."
+    return new_parser("%%tfcluster", description, CellOptions, "the cell")
 
 
 @functools.lru_cache(maxsize=256)
 def parse_cell_line(line: str) -> CellOptions:
-    """The options of a ``%%tfcluster`` line.
-
-    Raises:
-        UsageError: Something in it is wrong.
-        HelpShown: It asks for help.
-    """
+    """Return the options of a ``%%tfcluster`` line; raises as `read_options`."""
     parser = cell_parser()
-    found = parser.read(line)
+    found = read_options(CellOptions, parser, line)
     if found.detach and (found.fresh or found.compare):
         parser.error("--detach goes on in a cluster that stays: leave --fresh and --compare out")
     if found.on is not None and not found.on.strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
-    if found.compare and (found.workers is not None or found.fresh):
+    if found.compare and (found.shape.workers is not None or found.fresh):
         parser.error("--compare brings its own sizes; leave --workers and --fresh out")
-    return CellOptions(
-        shape=shape_of(found, parser),
-        cluster=found.cluster,
-        on=found.on,
-        out=found.out,
-        pull=found.pull,
-        push=found.push,
-        capture=not found.no_capture,
-        fresh=found.fresh,
-        timeout_s=found.timeout,
-        keep_going=found.keep_going,
-        view=found.view,
-        compare=found.compare,
-        detach=found.detach,
-    )
+    return found
 
 
-COMMANDS = {
-    "start": "start a cluster and wait until every task is ready",
-    "stop": "end a cluster (--all: every one)",
-    "restart": "new processes at the same addresses, for all or for the named tasks",
-    "status": "a table of the tasks",
-    "logs": "the tasks' output, from disk",
-    "errors": "every failure of the last cell in full",
-    "interrupt": "interrupt the cell that runs, on every task or only on these",
-    "stacks": "the Python stacks of tasks, also of those that are stuck; equal ones once",
-    "revive": "bring dead tasks back, while the others keep their variables",
-    "kill": "a crash: kill tasks, or signal them (--signal TERM)",
-    "pause": "a hang: stop tasks (SIGSTOP) until resume",
-    "resume": "let paused tasks go on",
-    "preempt": "ask tasks to end (SIGTERM), as a cloud does",
-    "slow": "make tasks slower:  slow TASK FACTOR ; with 1 as they were",
-    "flood": "let tasks write to their error stream:  flood TASK BYTES , as 200MB",
-    "chaos": "let faults come at random in the background (--stop ends it)",
-    "debug": "pdb in a task, on its last failure, with live frames",
-    "push": "send notebook variables:  push A,B [--on SELECTOR]",
-    "wait": "wait for the cells that were started with --detach",
-    "attach": "show a cell of a past run again, from disk:  attach [RUN] [--cell N]",
-    "doctor": "what will get in the way here, of a cluster of that shape, and the line that mends it",
-    "tensorboard": "TensorBoard, which ends with the cluster:  tensorboard [LOGDIR] [--port N]",
-    "pull": "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]",
-}
+# -- line commands ---------------------------------------------------------------------------------
 
 
-def _words(found: str | Iterable[str] | None) -> tuple[str, ...]:
-    if found is None or isinstance(found, str):
-        return (found,) if found else ()
-    return tuple(found)
+@dataclass(frozen=True, slots=True)
+class LineCommand:
+    """A parsed ``%tfcluster`` line. The fields of a subclass are its options."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    cluster: str = _cluster_argument()
+
+    def run(self, magics: TFClusterMagics) -> None:
+        """Carry out the command."""
+        raise NotImplementedError
+
+
+C = TypeVar("C", bound=LineCommand)
+COMMANDS: dict[str, type[LineCommand]] = {}  # complete when both modules of commands have been imported
+
+
+def line_command(name: str, summary: str) -> Callable[[type[C]], type[C]]:
+    """Make a subclass of `LineCommand` a frozen dataclass, and add it to `COMMANDS`."""
+
+    def add(cls: type[C]) -> type[C]:
+        made = dataclass(frozen=True, slots=True)(cls)
+        made.name, made.summary = name, summary
+        COMMANDS[name] = made
+        return made
+
+    return add
 
 
 @functools.cache
-def line_parser(command: str) -> _Parser:
-    """The parser of one sub-command of ``%tfcluster``."""
-    parser = _Parser(f"%tfcluster {command}", description=COMMANDS[command])
-    parser.add_argument(
-        "--cluster",
-        type=_cluster_name,
-        default=DEFAULT_NAME,
-        metavar="NAME",
-        help="which cluster, of several",
-    )
-    if command in ("start", "restart", "doctor"):
-        add_shape(parser, _SHAPE)
-    if command == "debug":
-        parser.add_argument("words", nargs=1, metavar="TASK", help="the task")
-    if command in ("restart", "logs", "errors", "interrupt", "stacks", "revive"):
-        parser.add_argument("words", nargs="*", metavar="TASK", help="tasks, by selector")
-    if command in FAULTS:
-        _add_fault(parser, command)
-    if command in ("push", "pull"):
-        parser.add_argument("words", type=_name_list, metavar="A,B", help="variable names")
-        parser.add_argument("--on", metavar="SELECTOR", help="which tasks")
-    if command == "stop":
-        parser.add_argument("--all", action="store_true", help="every cluster of this notebook")
-    if command == "status":
-        parser.add_argument("--json", action="store_true", help="for programs")
-    if command == "wait":
-        parser.add_argument(
-            "--timeout", type=parse_seconds, metavar="SECONDS", help="then say who still runs"
-        )
-    if command == "attach":
-        parser.add_argument("words", nargs="?", metavar="RUN", help="its name; the newest without one")
-        parser.add_argument("--cell", type=parse_count, metavar="N", help="the notebook's number of the cell")
-        parser.add_argument("--full", action="store_true", help="without the limit of a saved cell")
-        parser.add_argument("--all", action="store_true", help="list the runs and their cells")
-    if command == "tensorboard":
-        _add_board(parser)
-    if command == "logs":
-        parser.add_argument("--tail", type=parse_count, metavar="N", help="the last N lines of each")
-        parser.add_argument("--grep", metavar="RE", help="only lines that match")
-        parser.add_argument("--path", action="store_true", help="where the files are")
-    return parser
-
-
-def _add_board(parser: _Parser) -> None:
-    parser.add_argument(
-        "words", nargs="?", metavar="LOGDIR", help="by default the last that cells gave to tensorboard_dir"
-    )
-    parser.add_argument("--port", type=parse_count, metavar="N", help="by default a free one")
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens: %(default)s"
-    )
-    parser.add_argument("--height", type=parse_count, default=800, metavar="PIXELS", help="of the frame")
-    parser.add_argument("--stop", action="store_true", help="end it")
-
-
-def _add_fault(parser: _Parser, command: str) -> None:
-    if command == "chaos":
-        parser.add_argument(
-            "--seed", type=parse_count, default=0, metavar="N", help="the same one, the same faults"
-        )
-        parser.add_argument("--seconds", type=parse_seconds, default=30.0, metavar="S", help="how long (30)")
-        parser.add_argument(
-            "--every", type=parse_seconds, default=3.0, metavar="S", help="mean time between two (3)"
-        )
-        parser.add_argument("--faults", type=_name_list, metavar="A,B", help=f"of {', '.join(KINDS)}")
-        parser.add_argument("--on", metavar="SELECTOR", help="tasks that they may hit")
-        parser.add_argument("--stop", action="store_true", help="end it")
-        return
-    parser.add_argument("words", nargs="+", metavar="TASK", help="tasks, by selector")
-    if command == "slow":
-        parser.add_argument("amount", type=_factor, metavar="FACTOR", help="1 to 100")
-    if command == "flood":
-        parser.add_argument("amount", type=_bytes, metavar="BYTES", help="such as 1000000, 200MB, 1GB")
-    if command == "kill":
-        parser.add_argument("--signal", type=_signal, default=signal.SIGKILL, metavar="S", help="KILL")
-    parser.add_argument(
-        "--after", type=parse_seconds, metavar="S", help="in so many seconds; returns at once"
-    )
-
-
-def overview() -> str:
-    """The help of ``%tfcluster`` as a whole: its commands, and the options of a cell."""
-    lines = ["%tfcluster COMMAND [options], with one of"]
-    width = max(map(len, COMMANDS)) + 2
-    lines += [f"  {name:<{width}}{text}" for name, text in COMMANDS.items()]
-    return "\n".join([*lines, "%tfcluster COMMAND --help says more.", "", cell_parser().format_help()])
-
-
-def parse_line(line: str) -> LineOptions:
-    """The sub-command and options of a ``%tfcluster`` line.
-
-    Raises:
-        UsageError: Something in it is wrong.
-        HelpShown: It asks for help.
-    """
-    command, _, rest = line.strip().partition(" ")
-    if command in ("", "--help", "-h"):
-        raise HelpShown(overview())
-    if command not in COMMANDS:
-        known = ", ".join(COMMANDS)
-        raise UsageError(f"%tfcluster has no command {command!r}; it has {known}")
-    parser = line_parser(command)
-    found = parser.read(rest)
-    has_shape = command in ("start", "restart", "doctor")
-    return LineOptions(
-        command=command,
-        cluster=found.cluster,
-        shape=shape_of(found, parser) if has_shape else ShapeOptions(),
-        words=_words(getattr(found, "words", ())),
-        on=getattr(found, "on", None),
-        all=getattr(found, "all", False),
-        json=getattr(found, "json", False),
-        path=getattr(found, "path", False),
-        tail=getattr(found, "tail", None),
-        grep=getattr(found, "grep", None),
-        timeout_s=getattr(found, "timeout", None),
-        cell=getattr(found, "cell", None),
-        full=getattr(found, "full", False),
-        fault=_fault_of(command, found) if command in FAULTS else None,
-        board=_board_of(found) if command == "tensorboard" else None,
-    )
-
-
-def _board_of(found: argparse.Namespace) -> BoardOptions:
-    return BoardOptions(port=found.port or None, host=found.host, height=found.height, stop=found.stop)
-
-
-def _fault_of(command: str, found: argparse.Namespace) -> FaultOptions:
-    return FaultOptions(
-        amount=getattr(found, "amount", 0),
-        signal_number=getattr(found, "signal", signal.SIGKILL),
-        after_s=getattr(found, "after", None),
-        seed=getattr(found, "seed", 0),
-        seconds=getattr(found, "seconds", 0),
-        every_s=getattr(found, "every", 0),
-        kinds=getattr(found, "faults", None),
-        stop=getattr(found, "stop", False),
-    )
+def line_parser(name: str) -> Parser:
+    """Return the parser of a line command."""
+    return new_parser(f"%tfcluster {name}", COMMANDS[name].summary, COMMANDS[name])
