@@ -1,4 +1,4 @@
-"""Which cells are awaited: a top-level ``%%tfcluster`` on a kernel, and nothing else."""
+"""The transformer awaits a top-level ``%%tfcluster`` on a kernel, and nothing else."""
 
 from types import SimpleNamespace
 

@@ -1,16 +1,16 @@
-"""Detached cells in a notebook: who follows one and who waits for it see its end in any order."""
+"""Detached cells in a notebook: the follower and a wait see the end of a cell in either order."""
 
 import asyncio
 from types import SimpleNamespace
 
 import pytest
 
-from tfmagic.clusters import waiting as execution
+from tfmagic.clusters import waiting as waiting_module
 from tfmagic.frontends.notebook import awaited_cells, detached_cells
 
 
 @pytest.mark.parametrize("waits_first", [False, True])
-def test_a_wait_ends_well_also_where_the_follower_was_told_first(monkeypatch, waits_first):
+def test_a_wait_ends_well_also_where_the_follower_is_notified_first(monkeypatch, waits_first):
     async def notebook():
         ended = asyncio.Event()
 
@@ -24,8 +24,8 @@ def test_a_wait_ends_well_also_where_the_follower_was_told_first(monkeypatch, wa
             return True
 
         monkeypatch.setattr(awaited_cells, "can_await", lambda shell: True)
-        monkeypatch.setattr(execution, "follow", follow)
-        monkeypatch.setattr(execution, "wait_async", wait_async)
+        monkeypatch.setattr(waiting_module, "follow", follow)
+        monkeypatch.setattr(waiting_module, "wait_async", wait_async)
         jobs = detached_cells.DetachedJobs(SimpleNamespace(user_ns={}))
         for number in (1, 2):
             result = SimpleNamespace(pulled={}, results=number)

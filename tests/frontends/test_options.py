@@ -1,4 +1,6 @@
-"""What a magic line says, and every mistake in it."""
+"""Parsing of magic lines: options, mistakes, help and completion."""
+
+from types import SimpleNamespace
 
 import pytest
 from IPython.core.error import UsageError
@@ -6,9 +8,10 @@ from IPython.core.error import UsageError
 from tfmagic.frontends.notebook.completion import complete
 from tfmagic.frontends.notebook.magic import parse_line
 from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, parse_cell_line
+from tfmagic.protocol.cluster_spec import TaskId
 
 
-def test_the_empty_line_says_nothing():
+def test_an_empty_line_gives_the_defaults():
     options = parse_cell_line("")
     assert not options.shape.given
     assert not options.no_capture and options.view == "auto" and options.on is None
@@ -66,7 +69,7 @@ def test_a_mistake_is_one_usage_error_with_a_next_step(line, message):
 
 
 @pytest.mark.parametrize("line", ["pull __name__", "push class", "start --cluster '<b>'", "status \0"])
-def test_so_is_one_of_a_command(line):
+def test_a_mistake_in_a_command_is_a_usage_error_too(line):
     with pytest.raises(UsageError, match="%tfcluster"):
         parse_line(line)
 
@@ -82,7 +85,7 @@ def test_help_is_text():
             parse_line(f"{command} --help")
 
 
-def test_an_unknown_command_lists_those_there_are():
+def test_the_error_of_an_unknown_command_lists_the_commands():
     with pytest.raises(UsageError, match="start, stop, restart"):
         parse_line("explode")
 
@@ -96,7 +99,11 @@ def test_an_unknown_command_lists_those_there_are():
         ("%%tfcluster --on wor", "wor", {"worker"}),
         ("%%tfcluster --view q", "q", {"quiet"}),
         ("%tfcluster logs --ta", "--ta", {"--tail"}),
+        ("%tfcluster kill wor", "wor", {"worker-0", "worker-1"}),
+        ("%tfcluster status wor", "wor", set()),
     ],
 )
 def test_completion(line, word, expected):
-    assert set(complete(line, word, {})) == expected
+    cluster = SimpleNamespace(tasks=[TaskId("worker", 0), TaskId("worker", 1)])
+    clusters = {} if "--on" in line else {"default": cluster}
+    assert set(complete(line, word, clusters)) == expected

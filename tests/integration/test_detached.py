@@ -1,4 +1,4 @@
-"""Cells that nobody waits for, in a plain shell: queues, waits, and what they bind and raise."""
+"""Detached cells in a plain shell: their queue, waits for them, and the names and exceptions they leave."""
 
 import pytest
 from conftest import wait_until
@@ -58,7 +58,7 @@ def test_a_name_that_a_detached_cell_assigns_is_not_overwritten_by_the_notebooks
     assert notebook.ns["seen"]["worker-0"] == "the task's"
 
 
-def test_wait_raises_what_the_cell_raised_and_the_next_wait_has_the_others(notebook):
+def test_wait_raises_the_exception_of_a_cell_and_the_next_wait_has_the_others(notebook):
     notebook.run("%%tfcluster --workers 1 --detach\nraise ValueError('first')")
     notebook.run("%%tfcluster --detach --out second\nprint('fine')\n1")
     with pytest.raises(ValueError, match="first"):
@@ -67,7 +67,7 @@ def test_wait_raises_what_the_cell_raised_and_the_next_wait_has_the_others(noteb
     assert notebook.ns["second"]["worker-0"] == 1
 
 
-def test_a_wait_that_ends_too_early_says_who_still_runs_and_where(notebook, flag):
+def test_a_wait_that_ends_too_early_names_the_running_tasks_and_their_lines(notebook, flag):
     notebook.run(f"%%tfcluster --workers 2 --detach\nif 1:\n    pass\n{loop(flag)}print('over')")
     wait_until(lambda: all(row["line"] for row in notebook.cluster().status()))
     with pytest.raises(
@@ -108,7 +108,7 @@ def test_a_display_that_fails_costs_no_results(notebook, monkeypatch, capsys):
     assert "no display" in capsys.readouterr().err
 
 
-def test_what_makes_no_sense_is_refused(notebook):
+def test_contradictory_options_are_refused(notebook):
     for line in ("--detach --fresh", "--detach --compare workers=1,2", "--view widget", "--view html"):
         with pytest.raises(UsageError):
             notebook.run(f"%%tfcluster {line}\npass")

@@ -31,7 +31,7 @@ def test_a_cell_runs_on_every_task_with_its_role(notebook):
         r["worker"]
 
 
-def test_variables_stay_on_the_task_and_win_over_the_notebooks(notebook):
+def test_variables_stay_on_the_task_and_take_precedence_over_the_notebooks(notebook):
     notebook.run("n = 5")
     notebook.run("%%tfcluster --out r\nn + 1")
     assert notebook.ns["r"].of("worker") == [6, 6]
@@ -364,7 +364,7 @@ def test_logs_are_for_the_user_alone(notebook):
     assert {oct(p.stat().st_mode)[-3:] for p in run.folder.iterdir()} == {"600"}
 
 
-def test_a_log_that_grows_between_cells_is_bounded_too_and_later_cells_are_told(notebook, capsys):
+def test_a_log_that_grows_between_cells_is_bounded_too_and_later_cells_warn(notebook, capsys):
     notebook.run("%config TFCluster.max_log_bytes = 100000")
     try:
         notebook.run("%tfcluster start --workers 1")

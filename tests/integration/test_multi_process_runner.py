@@ -720,8 +720,8 @@ def test_a_crash_of_our_own_is_no_success():
     def fail(task, number):
         raise OSError("no space")
 
-    runner._errands.life.supervisor.backend.signal = fail
-    runner._errands.signal(tuple(runner._errands.known), signal.SIGKILL)
+    runner._one_shot.life.supervisor.backend.signal = fail
+    runner._one_shot.signal(tuple(runner._one_shot.known), signal.SIGKILL)
     with pytest.raises(OSError, match="no space"):
         runner.join(timeout=60)
 

@@ -50,7 +50,7 @@ import pytest
 
 
 def note_pid():
-    """To be looked for when the session is over."""
+    """Record the process and its parent, for a check after the session."""
     with open(FOLDER / f"pids-{os.getpid()}", "a") as file:
         print(os.getpid(), os.getppid(), file=file)
     return os.getpid()
@@ -382,7 +382,7 @@ class TestC:
 """
 
 
-def test_xdist_workers_are_strangers_and_a_killed_one_leaves_no_task(suite):
+def test_xdist_workers_share_nothing_and_a_killed_one_leaves_no_task(suite):
     suite.makeconftest(HELPERS)
     suite.makepyfile(test_xdist=XDIST)
     result = suite.runpytest_subprocess(
@@ -484,7 +484,7 @@ def pytest_unconfigure(config):
 
 
 @pytest.mark.parametrize("how", [[], ["-p", "tfmagic.pytest_plugin"], ["-p", "tfmagic"]])
-def test_a_suite_without_clusters_pays_nothing_however_the_plugin_is_loaded(suite, how):
+def test_a_suite_without_clusters_loads_nothing_however_the_plugin_is_loaded(suite, how):
     suite.makeconftest(LIGHT)
     suite.makepyfile("def test_plain(): pass")
     result = suite.runpytest_subprocess(*FLAGS, *how)

@@ -1,4 +1,4 @@
-"""Functions of tests on their way to the tasks: under pytest, and in a script of TensorFlow's kind."""
+"""Functions and test classes that travel to tasks: under pytest, and in a script with TensorFlow's test main."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def test_an_assert_that_fails_on_a_task_shows_its_values(cluster_of_module, tmp_
 
 
 @pytest.mark.parametrize("fixture", ["request", "monkeypatch", "tmp_path_factory", "cluster_of_module"])
-def test_what_belongs_to_the_test_run_is_refused_in_words(cluster_of_module, request, fixture):
+def test_objects_of_the_test_run_are_refused_with_a_reason(cluster_of_module, request, fixture):
     value = request.getfixturevalue(fixture)
     with pytest.raises(CaptureError, match="belongs to the (test run|process that started it) and stays"):
         cluster_of_module.run(lambda: value)
@@ -89,7 +89,7 @@ class UnittestTest(unittest.TestCase):
         assert self.cluster.run(self.helper)["worker-0"] == 3
         assert self.cluster.run(lambda test: test.number, self)["worker-0"] == 3
 
-    def test_what_did_not_travel_is_told_where_it_is_read(self):
+    def test_reading_an_attribute_that_did_not_travel_names_the_reason(self):
         for name, why in [
             ("stuck", "generator"),
             ("request", "belongs to the test run"),

@@ -1,4 +1,4 @@
-"""The course, executed in a real kernel as nbclient and papermill do."""
+"""The quickstart, executed in a real kernel by nbclient."""
 
 from pathlib import Path
 

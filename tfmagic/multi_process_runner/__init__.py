@@ -1,21 +1,10 @@
-"""TensorFlow's `MultiProcessRunner`, for everybody.
+"""TensorFlow's `MultiProcessRunner`, for scripts, notebooks and pytest.
 
+Tests of distributed code use it: a process for each task of a cluster spec, which calls a function and ends.
 The names, parameters and behaviour are those of ``tensorflow.python.distribute.multi_process_runner`` of
-TensorFlow 2.21, a private module that works under its own test main only. This one works in scripts, in
-notebooks and under pytest, with no test main, and starts its processes from an interpreter that has
-imported TensorFlow already.
-
-Where it differs, it is on purpose:
-
-- A process that a signal ended is an error, as one that ended with an exit code is (`terminate` excepted).
-- An error is raised about a second after it happened, although other processes hang; they are ended.
-- `max_run_time` takes no alarm signal from the caller.
-- A result also has `by_task`: {task name: what it returned}, None included, and `return_value` has the order
-  chief, worker, ps, evaluator.
-- A pool has no time limits: it says who died, and who failed while others hang.
-- The death of a process is raised as the root cause, although its peers raise because of it: but see
-  `wait_for_peers`.
-- Processes end with the one that started them, in whatever way that ends.
+TensorFlow 2.21, a private module that works only under its own test main. The processes are forked from a
+launcher that has imported TensorFlow already, and end with the process that started them, however it ends.
+docs/multi_process_runner.md has a table of the deliberate differences.
 """
 
 from __future__ import annotations
@@ -54,9 +43,9 @@ __all__ = [
 
 
 class _Barrier:
-    """A barrier of all tasks of the cluster spec, as `multiprocessing.Barrier` has it.
+    """A barrier of all tasks of the cluster spec, with the interface of `multiprocessing.Barrier`.
 
-    It breaks, for those who wait, as soon as a task has ended that they wait for.
+    It breaks as soon as a task has ended that has not arrived.
     """
 
     @property
@@ -64,16 +53,16 @@ class _Barrier:
         return task_context.current_task().num_tasks
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for all others; as which one this task came, from 0 on.
+        """Wait for all others, and return the place of this task in the order of arrival, from 0 on.
 
         Raises:
-            threading.BrokenBarrierError: Somebody will not come, or `timeout` seconds have passed.
+            threading.BrokenBarrierError: A task will not arrive, or `timeout` seconds have passed.
         """
         return task_context.meet(timeout)
 
 
 def get_barrier() -> _Barrier:
-    """The barrier of all tasks; for `fn`.
+    """Return the barrier of all tasks; called in `fn`.
 
     Raises:
         ValueError: This is not the process of a task.
@@ -87,34 +76,32 @@ def get_barrier() -> _Barrier:
 
 
 def manager() -> Any:
-    """The `multiprocessing` manager for this process, whose queues, events and values can be arguments.
+    """Return the `multiprocessing` manager of this process, whose queues, events and values can be arguments.
 
-    It is made once, in a process of its own that ends with this one.
+    It runs in a process of its own that ends with this one.
     """
     return shared_manager.shared_manager()
 
 
 def is_oss() -> bool:
-    """Whether bazel runs this, as in TensorFlow's module."""
-    return len(sys.argv) >= 1 and "bazel" in sys.argv[0]
+    """Check whether bazel runs this, as in TensorFlow's module."""
+    return "bazel" in "".join(sys.argv[:1])
 
 
 def test_main() -> None:
-    """Run the tests of a script, as TensorFlow's module does; nothing else needs it.
+    """Run the tests of a script, as TensorFlow's module does.
 
-    Where ``__main__`` defines no test cases, or is a notebook or pytest, it does nothing.
+    Does nothing where ``__main__`` defines no test cases, or is a notebook or pytest.
     """
     import unittest
 
     main = sys.modules["__main__"]
     cases = [v for v in vars(main).values() if isinstance(v, type) and issubclass(v, unittest.TestCase)]
-    own = [case for case in cases if case.__module__ == "__main__"]
-    is_notebook = hasattr(main, "get_ipython")
-    if not own or is_notebook or not hasattr(main, "__file__"):
-        return
-    from tensorflow.python.platform import test
+    has_own = any(case.__module__ == "__main__" for case in cases)
+    if has_own and hasattr(main, "__file__") and not hasattr(main, "get_ipython"):
+        from tensorflow.python.platform import test
 
-    test.main()
+        test.main()
 
 
-test_main.__test__ = False  # type: ignore[attr-defined]  # pytest takes it for a test otherwise
+test_main.__test__ = False  # type: ignore[attr-defined]  # otherwise pytest collects it

@@ -1,8 +1,8 @@
-"""Ours in the place of TensorFlow's module, in this process and in those that it starts.
+"""`install`: replaces TensorFlow's runner module in this process, and in those that a runner starts.
 
 TensorFlow's own helpers (`multi_worker_test_base.create_multi_process_cluster`, the pools of `combinations`
-and `strategy_combinations`) look for the runner in their own module, wherever they were imported: so each
-module that has it gets ours. TensorFlow is not imported for that.
+and `strategy_combinations`) have imported the runner by name. So every loaded module that has the module, or
+a function or class of it, gets ours. TensorFlow is not imported for that.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ T = TypeVar("T")
 _PACKAGE = "tensorflow.python.distribute"
 _THEIRS = f"{_PACKAGE}.multi_process_runner"
 _OURS = "tfmagic.multi_process_runner"
+_keep: list[types.ModuleType] = []  # a module that is collected empties the globals of its functions
 
 
 def install() -> None:
-    """Put this module in the place of ``tensorflow.python.distribute.multi_process_runner``.
+    """Replace ``tensorflow.python.distribute.multi_process_runner`` by this module.
 
-    Modules that have imported TensorFlow's, or a function or class of it by name, get ours, and so do those
-    that import it later, in this process and in all that a runner or a pool starts. A script is then imported
-    by its processes, as `multiprocessing` does it, and `MultiProcessRunner` waits for peers by default. A
-    second call changes what was imported since the first.
+    This holds for modules that have imported it or will import it, in this process and in all that a runner
+    or a pool starts. A script is then imported by its processes, as `multiprocessing` does it, and
+    `MultiProcessRunner` waits for peers by default. A second call replaces what was imported since the first.
     """
     ours, theirs = sys.modules[_OURS], sys.modules.get(_THEIRS)
     sys.modules[_THEIRS] = ours
     if theirs is None or theirs is ours:
         return
     names = [name for name in vars(ours)["__all__"] if name in vars(theirs)]
-    put = {id(vars(theirs)[name]): getattr(ours, name) for name in names} | {id(theirs): ours}
+    ours_for = {id(vars(theirs)[name]): getattr(ours, name) for name in names} | {id(theirs): ours}
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType) and module not in (ours, theirs):
-            _replace(vars(module), put)
+            found = {k: ours_for[id(v)] for k, v in list(vars(module).items()) if id(v) in ours_for}
+            vars(module).update(found)
     _keep.append(theirs)
 
 
 def is_installed() -> bool:
-    """Return whether `install` was called in this process."""
+    """Check whether `install` was called in this process."""
     return sys.modules.get(_THEIRS) is sys.modules[_OURS]
 
 
@@ -55,11 +56,3 @@ def prepare_installed(setup: Setup) -> None:
     """Do as `prepare_plain`, in a process whose starter has called `install`."""
     install()
     prepare_plain(setup)
-
-
-_keep: list[types.ModuleType] = []  # a module that is collected empties the globals of its functions
-
-
-def _replace(names: dict[str, Any], put: dict[int, Any]) -> None:
-    found = {name: put[id(value)] for name, value in list(names.items()) if id(value) in put}
-    names.update(found)

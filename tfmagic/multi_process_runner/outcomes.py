@@ -1,4 +1,4 @@
-"""What comes out of processes: a result, or the errors that TensorFlow's module has."""
+"""The result of a runner's processes, and the errors that TensorFlow's module has."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class MultiProcessRunnerResult(_Result):
     """What processes returned and wrote.
 
     Attributes:
-        return_value: What they returned, but None, in the order of the tasks.
+        return_value: The returned values, without None, in the order of the tasks.
         stdout: The lines that they wrote, as ``[worker-0]:    text\\n``; empty without `return_output`.
-        by_task: What each returned, None included, by task name.
+        by_task: The returned values, with None, by task name.
     """
 
     by_task: dict[str, Any]
@@ -24,16 +24,16 @@ class MultiProcessRunnerResult(_Result):
     def __new__(
         cls, return_value: list[Any], stdout: list[str], by_task: dict[str, Any] | None = None
     ) -> MultiProcessRunnerResult:
-        made = super().__new__(cls, return_value, stdout)
-        made.by_task = {} if by_task is None else by_task
-        return made
+        result = super().__new__(cls, return_value, stdout)
+        result.by_task = {} if by_task is None else by_task
+        return result
 
     def __getnewargs__(self) -> tuple[Any, ...]:  # type: ignore[override]
         return (self.return_value, self.stdout, self.by_task)
 
 
-class SubprocessTimeoutError(RuntimeError):
-    """Processes had not ended in time. `mpr_result` has what there was until then."""
+class _RunnerError(RuntimeError):
+    """Has the result up to the failure as `mpr_result`."""
 
     def __init__(self, msg: str, mpr_result: MultiProcessRunnerResult):
         super().__init__(msg)
@@ -43,15 +43,12 @@ class SubprocessTimeoutError(RuntimeError):
         return type(self), (str(self), self.mpr_result)
 
 
-class UnexpectedSubprocessExitError(RuntimeError):
-    """A process ended without an exception. `mpr_result` has what there was until then."""
+class SubprocessTimeoutError(_RunnerError):
+    """Processes had not ended in time. `mpr_result` is the result until then."""
 
-    def __init__(self, msg: str, mpr_result: MultiProcessRunnerResult):
-        super().__init__(msg)
-        self.mpr_result = mpr_result
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.mpr_result)
+class UnexpectedSubprocessExitError(_RunnerError):
+    """A process ended without an exception. `mpr_result` is the result until then."""
 
 
 class NotInitializedError(RuntimeError):

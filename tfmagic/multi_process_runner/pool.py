@@ -1,4 +1,4 @@
-"""Processes for the tasks of a cluster spec that stay, and run one function after the other."""
+"""A pool: one process for each task of a cluster spec, which stays and runs one function after another."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _shutdown_all_pool_runners() -> None:
 
 
 class MultiProcessPoolRunner:
-    """Processes for a cluster spec that stay, and run one function after the other.
+    """Processes for a cluster spec that stay, and run one function after another.
 
-    They are started by the first `run`. A pool that is pickled arrives as a new one.
+    The first `run` starts them. A pickled pool arrives as a new one.
 
     Args:
         cluster_spec: Addresses by task type.
@@ -48,14 +48,14 @@ class MultiProcessPoolRunner:
         check_spec(cluster_spec)
         self._cluster_spec, self._initializer, self._share_gpu = cluster_spec, initializer, share_gpu
         self._cluster: Cluster | None = None
-        self._attempts: dict[str, int] = {}  # those that have been set up
+        self._attempts: dict[str, int] = {}  # by task name, of the processes that are set up
         _active_pool_runners.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._cluster_spec, self._initializer, self._share_gpu)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the interpreter may be on its way out
+        with contextlib.suppress(Exception):  # the interpreter might be ending
             self.shutdown()
 
     def run(
@@ -67,15 +67,15 @@ class MultiProcessPoolRunner:
         """Call ``fn(*args, **kwargs)`` in every process.
 
         Returns:
-            What it returned, None left out, in the order of the tasks.
+            The returned values, without None, in the order of the tasks.
 
         Raises:
-            BaseException: What a process raised, as it was. The processes stay.
+            BaseException: The exception of a process, unchanged. The processes stay.
             UnexpectedSubprocessExitError: A process died. The next call starts a new one.
             tfmagic.CaptureError: `fn`, an argument or a result cannot travel.
         """
         __tracebackhide__ = True
-        cluster = self._started()
+        cluster = self._running_cluster()
         call = functools.partial(fn, **kwargs) if kwargs else fn
         try:
             results = cluster.run(call, *(args or ()))
@@ -90,7 +90,8 @@ class MultiProcessPoolRunner:
         if cluster is not None:
             cluster.stop()
 
-    def _started(self) -> Cluster:
+    def _running_cluster(self) -> Cluster:
+        """Return the cluster, with every process alive and set up."""
         __tracebackhide__ = True
         refuse_while_loading()
         if self._cluster is None:
@@ -103,7 +104,7 @@ class MultiProcessPoolRunner:
         cluster.revive()
         attempts = cluster.attempts()
         new = [name for name, attempt in attempts.items() if self._attempts.get(name) != attempt]
-        if new:  # also those that were killed since nothing else reached them
+        if new:
             on = ",".join(new)
             cluster.run(prepare_installed if is_installed() else prepare_plain, present_setup(), on=on)
             if self._initializer is not None:
@@ -112,7 +113,9 @@ class MultiProcessPoolRunner:
         return cluster
 
 
-_QUICK: dict[str, Any] = {  # a failure is told within two seconds, also when others are stuck in native code
+_QUICK: dict[
+    str, Any
+] = {  # a failure is raised within two seconds, also when other tasks are stuck in native code
     "failure_grace_s": 0.5,
     "interrupt_grace_s": 0.3,
     "cancel_grace_s": 0.3,

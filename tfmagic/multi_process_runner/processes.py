@@ -1,4 +1,4 @@
-"""The processes of a runner as `multiprocessing` shows them: TensorFlow's helpers ask for them so."""
+"""The processes of a runner, with the interface of `multiprocessing.Process`: TensorFlow's helpers use it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tfmagic.protocol.cluster_spec import TaskId
 
 
 class TaskProcess:
-    """The present process of a task, with what `multiprocessing.Process` has of it."""
+    """The present process of a task."""
 
-    def __init__(self, errands: OneShotTasks, task: TaskId):
-        self._errands, self._task = errands, task
+    def __init__(self, processes: OneShotTasks, task: TaskId):
+        self._processes, self._task = processes, task
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._task.name} pid={self.pid} exitcode={self.exitcode}>"
@@ -23,25 +23,25 @@ class TaskProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its pid; None while it is only asked for."""
-        return self._errands.pid(self._task) or None
+        """None until the process has started."""
+        return self._processes.pid(self._task) or None
 
     @property
     def exitcode(self) -> int | None:
-        """Its exit code, negative for the number of a signal; None while it lives."""
-        return self._errands.exit_code(self._task)
+        """Negative for the number of a signal; None while the process lives."""
+        return self._processes.exit_code(self._task)
 
     def is_alive(self) -> bool:
         return self.exitcode is None
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, or `timeout` seconds have passed."""
-        self._errands.wait_for_end(self._task, timeout)
+        """Wait until the process has ended, or `timeout` seconds have passed."""
+        self._processes.wait_for_end(self._task, timeout)
 
     def terminate(self) -> None:
-        """Send it SIGTERM."""
-        self._errands.signal((self._task,), signal.SIGTERM)
+        """Send SIGTERM."""
+        self._processes.signal((self._task,), signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
-        self._errands.signal((self._task,), signal.SIGKILL)
+        """Send SIGKILL."""
+        self._processes.signal((self._task,), signal.SIGKILL)

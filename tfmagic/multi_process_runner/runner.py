@@ -1,17 +1,19 @@
-"""A process for each task of a cluster spec, which calls a function and ends."""
+"""The runner: one process for each task of a cluster spec, which calls a function and ends.
+
+MultiProcessRunner ──→ `tfmagic.clusters.one_shot_tasks`: starts the processes, applies `_rules` on its thread
+join ──→ MultiProcessRunnerResult, or the root failure is raised
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import os
 import signal
 import sys
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters import outcomes
@@ -37,7 +39,7 @@ from tfmagic.task.tensorflow.test_setup import call_plain
 
 _DEFAULT_TIMEOUT_SEC = 200
 _STACKS_S = 2.0  # between SIGTERM, which writes the stacks, and SIGKILL
-_SAY_S = 1.0  # after which somebody who waits is told on whom
+_SILENT_S = 1.0  # of waiting at exit, before a message names the processes
 _TAIL_LINES = 20
 
 
@@ -45,24 +47,24 @@ class MultiProcessRunner:
     """Runs a function in a process for each task of a cluster spec.
 
     Args:
-        fn: The function. It may be a lambda, be defined in ``__main__``, and close over what dill can pickle.
+        fn: The function. It can be a lambda, be defined in ``__main__``, and close over what dill can pickle.
         cluster_spec: Addresses by task type, such as `create_cluster_spec` makes.
         rpc_layer: Of TF_CONFIG; "grpc" by default.
         max_run_time: Seconds after which every process is ended, without an error.
         grpc_fail_fast: GRPC_FAIL_FAST in the processes; None leaves it as it is.
-        stream_output: Print what they write, prefixed.
-        return_output: Keep it for the result's `stdout`.
+        stream_output: Print the output of the processes, prefixed.
+        return_output: Keep the output for the result's `stdout`.
         use_dill_for_args: Accepted; arguments always travel by dill.
-        daemon: The end of the interpreter ends the processes; else it waits for them, and says so.
-        dependence_on_chief: Once the chief has ended, the others have three seconds. With `auto_restart` only
+        daemon: End the processes at the end of the interpreter, instead of waiting for them.
+        dependence_on_chief: End the others three seconds after the chief has ended. With `auto_restart` only
             a chief that ended with code 0 ends them.
-        auto_restart: Start a process again that ended with another code than 0, terminated ones included.
+        auto_restart: Restart a process that ended with another code than 0, terminated ones included.
         share_gpu: False gives each task GPUs of its own, in turn.
         args, kwargs: For `fn`.
-        wait_for_peers: What `join` does after a process has died, without an exception of its own. True: as
-            TensorFlow's runner, it waits for what the others raise or return, as long as its `timeout` lets
-            it, and raises an exception rather than the death. False: it raises the death after about a
-            second. None: True once `install` was called.
+        wait_for_peers: After a process has died without an exception: True lets `join` wait for the others,
+            as long as its `timeout` allows, and raise an exception of theirs rather than the death, as
+            TensorFlow's runner does. False lets it raise the death after about a second. None: True once
+            `install` was called.
 
     Raises:
         ValueError: `fn` cannot be called, or there are several chiefs.
@@ -98,14 +100,13 @@ class MultiProcessRunner:
         self._wait_for_peers = is_installed() if wait_for_peers is None else wait_for_peers
         self._task_env = {} if share_gpu else divide_gpus(cluster_spec)
         self._lines: list[str] = []
-        self._errands: OneShotTasks | None = None
-        self._lock = threading.Lock()  # two threads may start processes: see `start_in_process_as`
-        self._at_exit: Callable[[], object] | None = None
+        self._one_shot: OneShotTasks | None = None
+        self._lock = threading.Lock()  # for threads that start processes during `start_in_process_as`
         self._joined_at: float | None = None
         self._until: float | None = None
 
     def set_args(self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
-        """Other arguments for the processes that are started from now on."""
+        """Set the arguments of the processes that are started from now on."""
         self._args, self._kwargs = tuple(args or self._args), dict(kwargs or self._kwargs)
 
     # -- starting --
@@ -122,16 +123,23 @@ class MultiProcessRunner:
         self._start_all(GivenSpec(self._cluster_spec).tasks)
 
     def start_in_process_as(self, as_task_type: str, as_task_id: int) -> None:
-        """Start the processes, but call `fn` for this task in the present one, where pdb can be used.
+        """Start the other processes, and call `fn` for this task in the present one, where pdb works.
 
-        It returns when `fn` does. What it writes is not in the result's `stdout`.
+        Returns when `fn` does. The output of `fn` is not in the result's `stdout`.
         """
         __tracebackhide__ = True
         me = TaskId(as_task_type, as_task_id)
         self._start_all(tuple(t for t in GivenSpec(self._cluster_spec).tasks if t != me))
         tf_config = GivenSpec(self._cluster_spec, self._rpc_layer).tf_config(me)
-        with _environment(TF_CONFIG=tf_config), self._started().guest(me, tf_config):
-            self._fn(*self._args, **self._kwargs)
+        before = os.environ.get("TF_CONFIG")
+        os.environ["TF_CONFIG"] = tf_config
+        try:
+            with self._started().guest(me, tf_config):
+                self._fn(*self._args, **self._kwargs)
+        finally:
+            os.environ.pop("TF_CONFIG", None)
+            if before is not None:
+                os.environ["TF_CONFIG"] = before
 
     def start_single_process(
         self,
@@ -146,8 +154,8 @@ class MultiProcessRunner:
 
         Args:
             task_type, task_id: The task.
-            cluster_spec: For this process alone, instead of that of the runner.
-            fn, args, kwargs: Instead of those of the runner; `args` and `kwargs` only together with `fn`.
+            cluster_spec: Replaces that of the runner for this process.
+            fn, args, kwargs: Replace those of the runner; `args` and `kwargs` only together with `fn`.
         """
         __tracebackhide__ = True
         self._refuse_joined()
@@ -158,7 +166,7 @@ class MultiProcessRunner:
 
     def _start_all(self, tasks: tuple[TaskId, ...]) -> None:
         __tracebackhide__ = True
-        if self._errands is not None:
+        if self._one_shot is not None:
             raise ValueError("MultiProcessRunner already started.")
         self._refuse_joined()
         self._begin(tasks, self._fn, self._args, self._kwargs)
@@ -174,32 +182,33 @@ class MultiProcessRunner:
         __tracebackhide__ = True
         refuse_while_loading()
         with self._lock:
-            if self._errands is None:
-                self._errands = self._make_errands()
+            if self._one_shot is None:
+                self._one_shot = self._new_one_shot_tasks()
                 if not self._daemon:
-                    self._at_exit = functools.partial(_wait_at_exit, weakref.ref(self))
-                    atexit.register(self._at_exit)
+                    atexit.register(self._wait_at_exit)
             if self._max_run_time is not None and self._until is None:
                 self._until = time.monotonic() + self._max_run_time
         caller = call_installed if is_installed() else call_plain
         call = (caller, (present_setup(tf_config), fn, *args), kwargs)
         try:
-            self._errands.begin(dict.fromkeys(tasks, call))
+            self._one_shot.begin(dict.fromkeys(tasks, call))
         except BaseException:
-            if not self._errands.known:  # it has never begun: nothing of it stays
-                self._errands.close()
-                self._errands = None
+            if not self._one_shot.known:  # no process was started
+                self._one_shot.close()
+                self._one_shot = None
             raise
 
-    def _make_errands(self) -> OneShotTasks:
+    def _new_one_shot_tasks(self) -> OneShotTasks:
         __tracebackhide__ = True
-        env = {} if self._grpc_fail_fast is None else {"GRPC_FAIL_FAST": str(self._grpc_fail_fast)}
-        make = TaskSettings(
-            env=env, purpose="plain", task_env=self._task_env, script=find_script(is_installed())
+        settings = TaskSettings(
+            env={} if self._grpc_fail_fast is None else {"GRPC_FAIL_FAST": str(self._grpc_fail_fast)},
+            purpose="plain",
+            task_env=self._task_env,
+            script=find_script(is_installed()),
         )
         write = self._take_lines if self._stream_output or self._return_output else None
         shape = GivenSpec(self._cluster_spec, self._rpc_layer)
-        return OneShotTasks(shape, make, self._rules, write=write, name="runner")
+        return OneShotTasks(shape, settings, self._rules, write=write, name="runner")
 
     def _rules(self) -> Rules:
         return Rules(
@@ -211,7 +220,7 @@ class MultiProcessRunner:
         )
 
     def _take_lines(self, text: str) -> None:
-        """Lines of one task, on the thread that follows the logs."""
+        """Print and keep lines of one task. Called on the thread that follows the logs."""
         if self._return_output:
             self._lines += text.splitlines(keepends=True)
         if self._stream_output:
@@ -221,35 +230,36 @@ class MultiProcessRunner:
         if self._joined_at is not None:
             raise ValueError("cannot start new processes afterMultiProcessRunner.join() is called")
 
-    # -- looking --
+    # -- queries --
 
     @property
     def _processes(self) -> dict[tuple[str, int], TaskProcess]:
-        """The processes by (task type, task id): TensorFlow's `MultiProcessCluster` waits for one so."""
-        errands = self._errands
-        known = () if errands is None else tuple(errands.known)
-        return {(task.type, task.index): TaskProcess(errands, task) for task in known if errands is not None}
+        """The processes by (task type, task id), for TensorFlow's `MultiProcessCluster`."""
+        one_shot = self._one_shot
+        if one_shot is None:
+            return {}
+        return {(task.type, task.index): TaskProcess(one_shot, task) for task in tuple(one_shot.known)}
 
     def get_process_id(self, task_type: str, task_id: int) -> int | None:
-        """The pid of the task's process; None where it has none."""
+        """Return the pid of the task's process; None where it has none."""
         task = TaskId(task_type, task_id)
-        if self._errands is None or task not in self._errands.known:
+        if self._one_shot is None or task not in self._one_shot.known:
             return None
-        return self._errands.pid(task) or None
+        return self._one_shot.pid(task) or None
 
     def get_process_exit_code(self, task_type: str, task_id: int) -> int | None:
-        """The exit code, negative for the number of a signal; None while the process lives.
+        """Return the exit code, negative for the number of a signal; None while the process lives.
 
         Raises:
             KeyError: The task never had a process.
         """
         task = TaskId(task_type, task_id)
-        if self._errands is None:
+        if self._one_shot is None:
             raise KeyError((task_type, task_id))
-        return self._errands.exit_code(task)
+        return self._one_shot.exit_code(task)
 
     def process_exists(self, task_type: str, task_id: int) -> bool:
-        """Whether the process has not ended. Raises `KeyError` where there never was one."""
+        """Check whether the process has not ended. Raises `KeyError` where there never was one."""
         return self.get_process_exit_code(task_type, task_id) is None
 
     # -- ending --
@@ -258,13 +268,13 @@ class MultiProcessRunner:
         """Wait until every process has ended.
 
         Args:
-            timeout: Whole seconds; None waits as long as it takes.
+            timeout: Whole seconds; None for no limit.
 
         Raises:
-            BaseException: What a process raised, as it was; it has `mpr_result`.
+            BaseException: The exception of a process, unchanged; it has `mpr_result`.
             UnexpectedSubprocessExitError: A process ended with another code than 0, or by a signal.
             SubprocessTimeoutError: Processes had not ended after `timeout`. They were ended.
-            tfmagic.CaptureError: What a process returned cannot travel.
+            tfmagic.CaptureError: A returned value cannot be pickled.
             ValueError: It was joined before, or never started; or `timeout` is no whole number.
         """
         __tracebackhide__ = True
@@ -272,98 +282,110 @@ class MultiProcessRunner:
             raise ValueError("`timeout` must be an integer or `None`.")
         if self._joined_at is not None:
             raise ValueError("MultiProcessRunner can't be joined twice.")
-        errands = self._started()
+        one_shot = self._started()
         self._joined_at = time.monotonic()
-        where = ""
+        places = ""
         try:
-            errands.look()
-            in_time = errands.wait(timeout)
+            one_shot.look()
+            in_time = one_shot.wait(timeout)
             if not in_time:
-                where = self._end_late(errands)
-        except BaseException:  # Ctrl-C: who waits no longer does not want them
+                places = self._end_late(one_shot)
+        except BaseException:  # Ctrl-C, for example
             self.terminate_all()
             raise
         finally:
-            errands.close()
-            if self._at_exit is not None:
-                atexit.unregister(self._at_exit)
-        self._raise_failure(errands)
+            one_shot.close()
+            atexit.unregister(self._wait_at_exit)
+        self._raise_failure(one_shot)
+        result = self._result(one_shot)
         if not in_time:
             message = (
                 f"One or more subprocesses timed out, where timeout was set to {timeout}s. Please change the "
                 "`timeout` argument for `MultiProcessRunner.join()` or `multi_process_runner.run()` if it "
-                f"should be adjusted.{where}"
+                f"should be adjusted.{places}"
             )
-            raise SubprocessTimeoutError(message, self._result(errands))
-        return self._checked_result(errands)
+            raise SubprocessTimeoutError(message, result)
+        outcomes.require_values(result.by_task)
+        return result
 
     def terminate(self, task_type: str, task_id: int) -> None:
-        """Kill the task's process, and wait until it has ended. With `auto_restart` it is started again.
+        """Kill the task's process, and wait until it has ended. With `auto_restart` it is restarted.
 
         Raises:
             ValueError: There is no such process.
         """
         task = TaskId(task_type, task_id)
-        if self._errands is None or task not in self._errands.known:
+        if self._one_shot is None or task not in self._one_shot.known:
             raise ValueError(f"{task_type}-{task_id} does not exist")
-        if self._errands.signal((task,), signal.SIGKILL):
-            self._errands.wait_for_end(task)
+        if self._one_shot.signal((task,), signal.SIGKILL):
+            self._one_shot.wait_for_end(task)
 
     def terminate_all(self, sig: int | None = None) -> None:
-        """Signal every process, by default with SIGKILL. They are not started again."""
-        if self._errands is not None:
-            self._errands.signal(tuple(self._errands.known), sig or signal.SIGKILL, dismiss=True)
+        """Signal every process, by default with SIGKILL. They are not restarted."""
+        if self._one_shot is not None:
+            self._one_shot.signal(tuple(self._one_shot.known), sig or signal.SIGKILL, dismiss=True)
 
     def _started(self) -> OneShotTasks:
-        if self._errands is None:
+        if self._one_shot is None:
             raise ValueError("MultiProcessRunner has not been started: call start() before join()")
-        return self._errands
+        return self._one_shot
 
-    def _end_late(self, errands: OneShotTasks) -> str:
-        """End what has not ended in time, with its stacks in the output; who that was, and where."""
+    def _end_late(self, one_shot: OneShotTasks) -> str:
+        """End the processes that are late, with their stacks in the output; return their names and places."""
         self._auto_restart = False
-        late = tuple(task for task, errand in sorted(errands.known.items()) if errand.end is None)
-        places = errands.stacks(late)
+        late = tuple(task for task, known in sorted(one_shot.known.items()) if known.end is None)
+        places = one_shot.stacks(late)
         self.terminate_all(signal.SIGTERM)
-        if not errands.wait(_STACKS_S):
+        if not one_shot.wait(_STACKS_S):
             self.terminate_all()
-            errands.wait()
+            one_shot.wait()
         names = ", ".join(task.name for task in late)
         return f" It was: {names}\n{places}" if late else ""
 
-    def _raise_failure(self, errands: OneShotTasks) -> None:
+    def _raise_failure(self, one_shot: OneShotTasks) -> None:
         """Raise the root failure, if there is one."""
         __tracebackhide__ = True
-        if errands.crashed is not None:
-            raise errands.crashed
-        failed = find_failures(errands.failures(), raised_first=self._wait_for_peers)
+        if one_shot.crashed is not None:
+            raise one_shot.crashed
+        failed = find_failures(one_shot.failures(), raised_first=self._wait_for_peers)
         if not failed:
             return
         root, outcome = next(iter(failed.items()))
-        error = errands.build_error(raised_first=self._wait_for_peers)
+        error = one_shot.build_error(raised_first=self._wait_for_peers)
         assert error is not None
         if isinstance(outcome, TaskExited | TaskLost):
+            last = "\n    ".join(tail_lines(one_shot.life.run.log_path(root), _TAIL_LINES))
             found: BaseException = UnexpectedSubprocessExitError(
-                f"Subprocess {root} exited with exit code {errands.known[root].exit_code}. See logs for "
-                f"details.\n{root} {describe_end(outcome, errands.life.watch)}{_tail(errands, root)}",
-                self._result(errands),
+                f"Subprocess {root} exited with exit code {one_shot.known[root].exit_code}. See logs for "
+                f"details.\n{root} {describe_end(outcome, one_shot.life.watch)}"
+                + (f"; it last wrote:\n    {last}" if last else ""),
+                self._result(one_shot),
             )
             found.__notes__ = list(getattr(error, "__notes__", ()))
             raise found
-        with contextlib.suppress(Exception):  # a class may forbid attributes
-            error.mpr_result = self._result(errands)  # type: ignore[attr-defined]
+        with contextlib.suppress(Exception):  # a class can forbid attributes
+            error.mpr_result = self._result(one_shot)  # type: ignore[attr-defined]
         raise error
 
-    def _checked_result(self, errands: OneShotTasks) -> MultiProcessRunnerResult:
-        __tracebackhide__ = True
-        result = self._result(errands)
-        outcomes.require_values(result.by_task)
-        return result
-
-    def _result(self, errands: OneShotTasks) -> MultiProcessRunnerResult:
-        values = errands.values()
+    def _result(self, one_shot: OneShotTasks) -> MultiProcessRunnerResult:
+        values = one_shot.values()
         lines, self._lines = self._lines, []
         return MultiProcessRunnerResult([v for v in values.values() if v is not None], lines, values)
+
+    def _wait_at_exit(self) -> None:
+        """Wait at the end of the interpreter for processes that are no daemons, as `multiprocessing` does.
+
+        The manager ends first, as it does there: servers that TensorFlow's `MultiProcessCluster` has left
+        running wait for an event of the manager.
+        """
+        one_shot = self._one_shot
+        if one_shot is None or not one_shot.life.running:
+            return
+        end_shared_manager()
+        if not one_shot.wait(_SILENT_S):
+            alive = ", ".join(task.name for task, known in one_shot.known.items() if known.end is None)
+            print(f"tfmagic: waiting for {alive} to end; Ctrl-C ends them", file=sys.stderr)
+            one_shot.wait()
 
 
 def run(
@@ -392,40 +414,3 @@ def run(
     )
     runner.start()
     return runner.join(timeout)
-
-
-def _tail(errands: OneShotTasks, task: TaskId) -> str:
-    lines = tail_lines(errands.life.run.log_path(task), _TAIL_LINES)
-    return "".join(f"\n    {line}" for line in ("; it last wrote:", *lines)) if lines else ""
-
-
-@contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Environment variables for a while."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _wait_at_exit(reference: weakref.ref[MultiProcessRunner]) -> None:
-    """The end of the interpreter waits for processes that are no daemons, as `multiprocessing` does.
-
-    The manager ends first, as it does there: servers of TensorFlow's `MultiProcessCluster` that nobody has
-    stopped wait for an event of it.
-    """
-    runner = reference()
-    errands = None if runner is None else runner._errands
-    if runner is None or errands is None or runner._joined_at is not None or not errands.life.running:
-        return
-    end_shared_manager()
-    if not errands.wait(_SAY_S):
-        alive = ", ".join(task.name for task, errand in errands.known.items() if errand.end is None)
-        print(f"tfmagic: waiting for {alive} to end; Ctrl-C ends them", file=sys.stderr)
-        errands.wait()

@@ -1,4 +1,4 @@
-"""What a cluster spec and this process say about the processes that are to be started."""
+"""What a runner passes on to its processes: cluster specs, the state of TensorFlow here, and GPUs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tfmagic.clusters import environment
 from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
@@ -18,17 +18,20 @@ ClusterSpecDict = Mapping[str, Sequence[str]]
 def create_cluster_spec(
     has_chief: bool = False, num_workers: int = 1, num_ps: int = 0, has_eval: bool = False
 ) -> dict[str, list[str]]:
-    """A cluster spec with free ports of this machine: {task type: ["localhost:port", ...]}."""
+    """Return a cluster spec with free ports of this machine: {task type: ["localhost:port", ...]}."""
     counts = {"worker": num_workers, "ps": num_ps, "evaluator": int(has_eval), "chief": int(has_chief)}
-    ports = _free_ports(sum(counts.values()))
-    return {
-        task_type: [f"localhost:{next(ports)}" for _ in range(count)]
-        for task_type, count in counts.items()
-        if count
-    }
+    with contextlib.ExitStack() as held:  # all at once, so that no port comes twice
+        spec: dict[str, list[str]] = {}
+        for task_type, count in counts.items():
+            for _ in range(count):
+                sock = held.enter_context(socket.socket())
+                sock.bind(("", 0))
+                spec.setdefault(task_type, []).append(f"localhost:{sock.getsockname()[1]}")
+    return spec
 
 
 def check_spec(cluster_spec: ClusterSpecDict) -> None:
+    """Raise `ValueError` where a cluster spec has no task, or several chiefs."""
     chiefs = len(cluster_spec.get("chief", ()))
     if chiefs > 1:
         raise ValueError(
@@ -40,7 +43,7 @@ def check_spec(cluster_spec: ClusterSpecDict) -> None:
 
 
 def present_setup(tf_config: str = "") -> Setup:
-    """How this process has TensorFlow; as it is by default where it has not imported it."""
+    """Return the modes of TensorFlow in this process; the defaults where it is not imported."""
     tf2, eager = sys.modules.get("tensorflow.python.tf2"), sys.modules.get("tensorflow.python.eager.context")
     return Setup(
         is_v2=tf2 is None or tf2.enabled(),
@@ -51,7 +54,7 @@ def present_setup(tf_config: str = "") -> Setup:
 
 
 def divide_gpus(cluster_spec: ClusterSpecDict) -> dict[TaskId, dict[str, str]]:
-    """CUDA_VISIBLE_DEVICES of each task that computes: the GPUs in turn."""
+    """Return CUDA_VISIBLE_DEVICES of each task that computes: the GPUs in turn."""
     module = sys.modules.get("tensorflow.python.eager.context")
     if module is not None:
         count = len(module.context().list_physical_devices("GPU"))
@@ -60,13 +63,3 @@ def divide_gpus(cluster_spec: ClusterSpecDict) -> dict[TaskId, dict[str, str]]:
     computing = [task for task in GivenSpec(cluster_spec).tasks if task.type in ("chief", "worker")]
     shares = {task: range(place, count, len(computing)) for place, task in enumerate(computing)}
     return {t: {"CUDA_VISIBLE_DEVICES": ",".join(map(str, share))} for t, share in shares.items() if share}
-
-
-def _free_ports(count: int) -> Iterator[int]:
-    """Ports that nobody listens at now."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("", 0))
-        ports = [sock.getsockname()[1] for sock in sockets]
-    return iter(ports)

@@ -1,1 +1,1 @@
-"""The magics: a line or a cell becomes calls of a cluster."""
+"""The magics ``%%tfcluster`` and ``%tfcluster``: a line or a cell becomes calls of a cluster."""

@@ -1,34 +1,35 @@
-"""Buttons that work while a cell runs: a top-level ``%%tfcluster`` of a notebook becomes an awaited call.
+"""The input transformer that lets a notebook await a ``%%tfcluster`` cell, so that its buttons work.
 
-While a blocking cell runs, ipykernel 7.4 handles no message of the page; while an awaited one runs, it does
-(measured in JupyterLab 4.6 and Notebook 7.6, with every setting of subshells). So an input transformer turns
+While a blocking cell runs, ipykernel 7.4 handles no message of the page; while an awaited cell runs, it does
+(measured in JupyterLab 4.6 and Notebook 7.6, with every setting of subshells). So the transformer turns
 
     get_ipython().run_cell_magic('tfcluster', ...)
 into
     await get_ipython().run_cell_magic('_tfcluster_async', ...)
 
 where that can be awaited: on a kernel whose loop is asyncio's, with autoawait on, and not in a nested call
-(``%%time``, ``%%capture``, a function, ``ip.run_cell``), whose caller expects plain code. Everything else
-takes the blocking way: all the same but for the buttons.
+(``%%time``, ``%%capture``, a function, ``ip.run_cell``), whose caller expects plain code. Other cells block;
+they differ only in the buttons. ``%tfcluster wait`` is transformed in the same way.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import traceback
 from typing import Any
 
 ASYNC_MAGIC, ASYNC_WAIT = "_tfcluster_async", "_tfcluster_wait_async"
 _CALL = "get_ipython().run_cell_magic('tfcluster',"
 _AWAITED = f"await get_ipython().run_cell_magic('{ASYNC_MAGIC}',"
-_EMPTY = ", '')"  # a body: IPython's complaint of it names the magic
+_EMPTY = ", '')"  # without a body IPython raises an error that names the magic: it stays as typed
 _WAIT = re.compile(r"get_ipython\(\)\.run_line_magic\('tfcluster', (?=['\"]wait\b)")
 _AWAITED_WAIT = f"await get_ipython().run_line_magic('{ASYNC_WAIT}', "
 _NESTING = frozenset({"run_cell_magic", "run_line_magic", "run_code"})
 
 
 class Transformer:
-    """What is put into `input_transformers_post` of a shell."""
+    """An entry of `input_transformers_post` of a shell."""
 
     def __init__(self, shell: Any):
         self._shell = shell
@@ -45,7 +46,7 @@ class Transformer:
 
 
 def can_await(shell: Any) -> bool:
-    """Whether a cell of this shell may be awaited, and its front end's messages are handled meanwhile."""
+    """Check whether this shell can await a cell, and handles its front end's messages meanwhile."""
     return (
         hasattr(shell, "kernel")
         and bool(getattr(shell, "autoawait", False))
@@ -54,22 +55,18 @@ def can_await(shell: Any) -> bool:
 
 
 def install(shell: Any) -> None:
-    """Make the shell await its cells."""
+    """Let the shell await its cells."""
     remove(shell)
     shell.input_transformers_post.append(Transformer(shell))
 
 
 def remove(shell: Any) -> None:
-    """Take it back."""
+    """Remove the transformer, also one of an earlier import of this module."""
     kept = [t for t in shell.input_transformers_post if type(t).__name__ != Transformer.__name__]
     shell.input_transformers_post[:] = kept
 
 
 def _is_nested() -> bool:
-    """Whether code of a cell that runs already asks for this transformation."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_name in _NESTING and "IPython" in frame.f_code.co_filename:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
-    return False
+    """Check whether a cell that already runs has caused this transformation."""
+    codes = (frame.f_code for frame, _ in traceback.walk_stack(sys._getframe(2)))
+    return any(code.co_name in _NESTING and "IPython" in code.co_filename for code in codes)

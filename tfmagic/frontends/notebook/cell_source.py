@@ -1,6 +1,7 @@
-"""From the text of a notebook cell to a `Cell`: magics translated, syntax checked, names found.
+"""`prepare_cell`: the text of a notebook cell becomes a `Cell` with Python source and the names it reads.
 
-Runs in the notebook before anything is started, so that a cell with a syntax error starts nothing.
+`tfmagic.frontends.notebook.magic` calls it in the notebook before anything is started, so that a cell with a
+syntax error starts nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import linecache
 import re
 import sys
 import tokenize
+import traceback
 import warnings
-from io import StringIO
 from typing import Any
 
 from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
 from IPython.core.inputtransformer2 import TransformerManager
 
 from tfmagic.clusters.running_cell import Cell
@@ -24,7 +26,7 @@ from tfmagic.failures import ipython_tracebacks
 from tfmagic.serialization.free_names import names_read
 
 _numbers = itertools.count(1)
-_names: dict[int, dict[str, str]] = {}  # of cells, by the notebook's number and their text
+_names: dict[int, dict[str, str]] = {}  # file names of cells, by the notebook's number and their text
 _TIMING_MAGICS = ("time", "timeit", "prun")
 _SHELL_VARIABLE = re.compile(r"\$(\w+)|\{([^}]*)\}")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -34,9 +36,9 @@ def prepare_cell(body: str, shell: Any = None) -> Cell:
     """Translate and check a cell's body.
 
     Args:
-        body: The text below the magic line; a line is put in its place, so that line numbers in
-            tracebacks are those that the notebook shows.
-        shell: The notebook's shell, which then shows the cell's own lines in tracebacks.
+        body: The text below the magic line. An empty line takes the place of that line, so that tracebacks
+            have the line numbers that the notebook shows.
+        shell: The notebook's shell, which then shows the cell's lines in tracebacks.
 
     Raises:
         SyntaxError: With the notebook's line number.
@@ -60,10 +62,10 @@ def prepare_cell(body: str, shell: Any = None) -> Cell:
 
 
 def _name_cell(prompt: int, text: str) -> str:
-    """The file name of a cell: what Python, warnings, `logging` and `inspect` show of it, everywhere.
+    """Return the file name of a cell, which Python, warnings, `logging` and `inspect` show everywhere.
 
-    Several cells of one number (of a loop in the notebook, say) have several names, since each name has one
-    source.
+    Cells of the same number (run in a loop of the notebook, for example) get different names, because each
+    name has one source.
     """
     if not prompt:
         return f"<tfcluster-{next(_numbers)}>"
@@ -72,21 +74,17 @@ def _name_cell(prompt: int, text: str) -> str:
 
 
 def _running_cell_number(names: dict[str, int], default: int) -> int:
-    """The number of the notebook cell that called us (the shell's own count may be one ahead)."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename in names:
-            return names[frame.f_code.co_filename]
-        frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
-    return default
+    """Return the number of the notebook cell that called us; the shell's own count can be one ahead."""
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    return next((names[file] for file in files if file in names), default)
 
 
 @functools.lru_cache(maxsize=256)
 def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
-    """The Python source, the names that it reads, and whether its last value is shown."""
+    """Return the Python source, the names that it reads, and whether its last value is shown."""
     if not text.strip():
         return "", frozenset(), True
-    blank = _leading_blank_lines(text)  # which IPython drops
+    blank = _leading_blank_lines(text)  # IPython drops them
     try:
         source = TransformerManager().transform_cell(text)
     except SyntaxError as error:
@@ -94,7 +92,7 @@ def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
         raise
     source = "\n" * (blank - _leading_blank_lines(source)) + source
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are the task's to tell, once
+        warnings.simplefilter("ignore")  # the task shows them, once
         try:
             tree = _check(source)
         except SyntaxError:
@@ -106,7 +104,7 @@ def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
 
 
 def _with_automagic(source: str) -> str:
-    """The source, in which a single line such as ``cd /tmp``, which is no Python, is a call of a magic."""
+    """Return the source, with a single line such as ``cd /tmp`` turned into a call of a magic."""
     shell, text = ipython_tracebacks.find_shell(), source.strip()
     if shell is None or "\n" in text or not shell.automagic:
         return source
@@ -123,7 +121,7 @@ def _check(source: str) -> ast.Module:
     """Parse and compile as IPython does: each statement by itself.
 
     Raises:
-        SyntaxError: Of Python's parser, or of its compiler.
+        SyntaxError: Raised by Python's parser or compiler.
     """
     compiler = CachingCompiler()
     tree = compiler.ast_parse(source, "<cell>")
@@ -135,7 +133,7 @@ def _check(source: str) -> ast.Module:
 
 
 def _names_in_magic(node: ast.AST) -> set[str]:
-    """The names in the text of a translated ``%time f(x)`` or ``!echo $x {y}``."""
+    """Return the names in the text of a translated ``%time f(x)`` or ``!echo $x {y}``."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return set()
     texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
@@ -153,12 +151,8 @@ def _names_in_magic(node: ast.AST) -> set[str]:
 
 
 def _ends_in_semicolon(text: str) -> bool:
-    """Whether the last token is a semicolon, which keeps IPython from showing the value."""
-    last = ""
+    """Check whether the last token is a semicolon, which keeps IPython from showing the value."""
     try:
-        for token in tokenize.generate_tokens(StringIO(text).readline):
-            if token.type == tokenize.OP or token.string.strip():
-                last = token.string if token.type != tokenize.COMMENT else last
-    except (tokenize.TokenError, SyntaxError):  # magics are no Python tokens
+        return bool(DisplayHook.semicolon_at_end_of_expression(text))
+    except (tokenize.TokenError, SyntaxError):  # the text has magics
         return text.rstrip().endswith(";")
-    return last == ";"

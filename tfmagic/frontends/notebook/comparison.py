@@ -1,4 +1,4 @@
-"""``--compare workers=1,2,4``: the same cell at several sizes, as a table and a chart."""
+"""`Comparison`: the results of ``%%tfcluster --compare``, the same cell at several sizes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tfmagic.clusters.results import TaskResults, table_bundle
 
 
 class Comparison(Mapping[int, TaskResults[Any]]):
-    """Results by number of workers; shows as a table with a chart of the seconds."""
+    """Results by number of workers; displayed as a table with a chart of the seconds."""
 
     def __init__(self, results: Mapping[int, TaskResults[Any]]):
         self._results = dict(results)
 
     @property
     def seconds(self) -> dict[int, float]:
-        """How long the cell took at each size: the slowest task."""
+        """The time of the cell at each size: that of the slowest task."""
         return {size: max(results.seconds.values()) for size, results in self._results.items()}
 
     def __getitem__(self, workers: int) -> TaskResults[Any]:

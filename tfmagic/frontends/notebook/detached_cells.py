@@ -1,7 +1,8 @@
-"""Cells that nobody waits for: ``%%tfcluster --detach``, and ``%tfcluster wait``.
+"""Cells that run in the background: ``%%tfcluster --detach``, and ``%tfcluster wait`` for their end.
 
-In a notebook each is followed on the event loop: its panel stays live, and when it has ended, `--out` and
-`--pull` are bound. In a terminal a cell is shown when somebody waits for it. What it raised is raised then.
+In a notebook the event loop follows each cell: its panel stays live, and at its end `--out` and `--pull` are
+bound. In a terminal a cell is shown while ``%tfcluster wait`` waits for it. A cell's exception is raised by
+``%tfcluster wait``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tfmagic.clusters import waiting as execution
+from tfmagic.clusters import waiting
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.outcomes import CellResult
@@ -18,7 +19,7 @@ from tfmagic.frontends.notebook import awaited_cells
 
 
 class DetachedJob:
-    """A job that goes on by itself, and what is to be bound when it has ended."""
+    """A job in the background, and the name `out` to which its results will be bound."""
 
     def __init__(self, cluster: Cluster, job: Job, out: str | None):
         self.cluster, self.job, self.out = cluster, job, out
@@ -26,13 +27,13 @@ class DetachedJob:
         self.is_settled = False
 
     def settle(self, namespace: dict[str, Any]) -> None:
-        """Bind its results, or keep what it raised. Does nothing a second time."""
+        """Bind the results, or keep the exception. Does nothing a second time."""
         if self.is_settled:
             return
         self.is_settled = True
         try:
             result: CellResult = self.job.settle()
-        except BaseException as error:  # it belongs to whoever waits
+        except BaseException as error:  # raised by `DetachedJobs.wait`
             self.error = error
             return
         namespace.update(result.pulled)
@@ -41,12 +42,12 @@ class DetachedJob:
 
 
 class DetachedJobs:
-    """Those of one notebook, in their order."""
+    """The detached jobs of one notebook, in the order of their start."""
 
     def __init__(self, shell: Any):
         self._shell = shell
         self._jobs: list[DetachedJob] = []
-        self._followers: set[Any] = set()  # the loop itself keeps its tasks only weakly
+        self._followers: set[Any] = set()  # the event loop keeps its tasks only weakly
 
     def add(self, cluster: Cluster, job: Job, out: str | None) -> None:
         """Look after a job that has begun."""
@@ -56,29 +57,27 @@ class DetachedJobs:
             self._follow(found)
 
     def running(self) -> list[Job]:
-        """The jobs that have not ended."""
+        """Return the jobs that have not ended."""
         return [found.job for found in self._jobs if not found.job.run.done.is_set()]
 
     def wait(self, name: str, timeout_s: float | None) -> None:
-        """Wait for the cells that were detached on the cluster of that name; raise what they raised.
+        """Wait for the detached cells of the cluster of that name.
 
         Raises:
-            BaseException: What the first of them that failed has raised; the others can be waited for.
-            TaskTimeoutError: One goes on after `timeout_s` seconds.
+            BaseException: The exception of the first cell that failed; another call waits for the rest.
+            TaskTimeoutError: A cell still runs after `timeout_s` seconds.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = _deadline(timeout_s)
         for found in self._of(name):
-            left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not execution.wait(found.job, left_s):
+            if not waiting.wait(found.job, _left_s(deadline)):
                 raise _still_runs(found)
             self._take(found)
 
     async def wait_async(self, name: str, timeout_s: float | None) -> None:
-        """As `wait`, while the event loop goes on."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        """Do as `wait`, while the event loop goes on."""
+        deadline = _deadline(timeout_s)
         for found in self._of(name):
-            left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not await execution.wait_async(found.job, left_s):
+            if not await waiting.wait_async(found.job, _left_s(deadline)):
                 raise _still_runs(found)
             self._take(found)
 
@@ -86,7 +85,7 @@ class DetachedJobs:
         return [found for found in self._jobs if found.cluster.name == name]
 
     def _take(self, found: DetachedJob) -> None:
-        if found in self._jobs:  # else its follower was first
+        if found in self._jobs:  # otherwise its follower has removed it
             self._jobs.remove(found)
         found.settle(self._shell.user_ns)
         if found.error is not None:
@@ -96,7 +95,7 @@ class DetachedJobs:
         import asyncio
 
         async def follow() -> None:
-            await execution.follow(found.job)
+            await waiting.follow(found.job)
             found.settle(self._shell.user_ns)
             if found.error is None and found in self._jobs:  # nothing is left to wait for
                 self._jobs.remove(found)
@@ -106,13 +105,20 @@ class DetachedJobs:
         task.add_done_callback(self._followers.discard)
 
 
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _left_s(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
 def _still_runs(found: DetachedJob) -> TaskTimeoutError:
     state = found.job.supervisor.state.cells.get(found.job.number)
-    waiting = found.job.tasks if state is None else state.waiting_for
     places = []
-    for task in waiting:
-        mark = None if state is None else state.marks.get(task)
-        place = None if mark is None else mark.place
+    for task in found.job.tasks if state is None else state.waiting_for:
+        progress = None if state is None else state.marks.get(task)
+        place = None if progress is None else progress.place
         places.append(task.name if place is None else f"{task} (line {place.line})")
     return TaskTimeoutError(
         f"the detached cell still runs on {', '.join(places)}; it goes on. Wait again, or end it with  "

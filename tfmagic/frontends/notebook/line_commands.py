@@ -3,7 +3,13 @@
 A command is one frozen dataclass: its fields are the options of its line, and its method `run` carries it
 out. To add one, write the class with the decorator `line_command`, here and nowhere else:
 
-    @line_command("wait", "wait for the cells that were started with --detach")
+    @line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]")
+class _Pull(_VariablesLine):
+    def run(self, magics: TFClusterMagics) -> None:
+        magics.shell.user_ns.update(magics.running(self.cluster).pull(*self.names, on=self.on))
+
+
+@line_command("wait", "wait for the cells that were started with --detach")
     class Wait(LineCommand):
         timeout_s: float | None = argument("--timeout", "SECONDS", "how long", type=parse_seconds)
 
@@ -58,7 +64,7 @@ class _TasksLine(LineCommand):
 @dataclass(frozen=True, slots=True)
 class _VariablesLine(LineCommand):
     names: tuple[str, ...] = argument("", "A,B", "variable names", type=parse_variables)
-    on: str | None = argument("--on", "SELECTOR", "which tasks")
+    on: str | None = argument("--on", "SELECTOR", "tasks, by selector")
 
 
 # -- the cluster -----------------------------------------------------------------------------------
@@ -98,7 +104,7 @@ class _Stop(LineCommand):
             print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}")
 
 
-@line_command("restart", "new processes at the same addresses, for all or for the named tasks")
+@line_command("restart", "give all or the named tasks new processes at the same addresses")
 class _Restart(_TasksLine):
     shape: ShapeOptions = field(default_factory=ShapeOptions)
 
@@ -117,9 +123,9 @@ class _Restart(_TasksLine):
         print(f"tfmagic: cluster {self.cluster}: new processes for {', '.join(t.name for t in tasks)}")
 
 
-@line_command("status", "a table of the tasks")
+@line_command("status", "show a table of the tasks")
 class _Status(LineCommand):
-    json: bool = flag("--json", "for programs")
+    json: bool = flag("--json", "print JSON, for programs")
 
     def run(self, magics: TFClusterMagics) -> None:
         cluster = magics.running(self.cluster)
@@ -131,11 +137,11 @@ class _Status(LineCommand):
             display(table_bundle(tables.STATUS_HEADER, table), raw=True)
 
 
-@line_command("logs", "the tasks' output, from disk")
+@line_command("logs", "print the tasks' output, from disk")
 class _Logs(_TasksLine):
     tail: int | None = argument("--tail", "N", "the last N lines of each", type=parse_count)
     grep: str | None = argument("--grep", "RE", "only lines that match")
-    path: bool = flag("--path", "where the files are")
+    path: bool = flag("--path", "print the paths of the files")
 
     def run(self, magics: TFClusterMagics) -> None:
         cluster, run = magics.clusters.get(self.cluster), _find_run(magics, self.cluster, _state_dir())
@@ -172,7 +178,7 @@ def _find_run(magics: TFClusterMagics, cluster_name: str, base: Path) -> RunFold
     return found[-1]
 
 
-@line_command("errors", "every failure of the last cell in full")
+@line_command("errors", "print every failure of the last cell in full")
 class _Errors(_TasksLine):
     def run(self, magics: TFClusterMagics) -> None:
         texts = magics.known(self.cluster).errors(*self.tasks)
@@ -182,19 +188,19 @@ class _Errors(_TasksLine):
             print(f"---- {name} ----\n{text}\n")
 
 
-@line_command("interrupt", "interrupt the cell that runs, on every task or only on these")
+@line_command("interrupt", "interrupt the running cell, on all or the named tasks")
 class _Interrupt(_TasksLine):
     def run(self, magics: TFClusterMagics) -> None:
         magics.running(self.cluster).interrupt(*self.tasks)
 
 
-@line_command("stacks", "the Python stacks of tasks, also of those that are stuck; equal ones once")
+@line_command("stacks", "print the Python stacks of tasks, also of stuck ones; equal stacks once")
 class _Stacks(_TasksLine):
     def run(self, magics: TFClusterMagics) -> None:
         print(magics.running(self.cluster).grouped_stacks(*self.tasks))
 
 
-@line_command("revive", "bring dead tasks back, while the others keep their variables")
+@line_command("revive", "restart dead tasks; the others keep their variables")
 class _Revive(_TasksLine):
     def run(self, magics: TFClusterMagics) -> None:
         cluster = magics.running(self.cluster)
@@ -214,7 +220,7 @@ class _Revive(_TasksLine):
 # -- cells, variables and what stands beside them ----------------------------------------------------
 
 
-@line_command("debug", "pdb in a task, on its last failure, with live frames")
+@line_command("debug", "start pdb in a task, on its last failure, with live frames")
 class _Debug(LineCommand):
     task: str = argument("", "TASK", "the task")
 
@@ -236,7 +242,7 @@ class _Push(_VariablesLine):
 class Wait(LineCommand):
     """Awaited instead of run where the notebook's event loop can go on: see `TFClusterMagics.wait_async`."""
 
-    timeout_s: float | None = argument("--timeout", "SECONDS", "then say who still runs", type=parse_seconds)
+    timeout_s: float | None = argument("--timeout", "SECONDS", "wait at most this long", type=parse_seconds)
 
     def run(self, magics: TFClusterMagics) -> None:
         magics.detached.wait(magics.known(self.cluster).name, self.timeout_s)
@@ -244,9 +250,9 @@ class Wait(LineCommand):
 
 @line_command("attach", "show a cell of a past run again, from disk:  attach [RUN] [--cell N]")
 class _Attach(LineCommand):
-    run_name: str | None = argument("", "RUN", "its name; the newest without one", nargs="?")
-    cell: int | None = argument("--cell", "N", "the notebook's number of the cell", type=parse_count)
-    full: bool = flag("--full", "without the limit of a saved cell")
+    run_name: str | None = argument("", "RUN", "name of the run; default: the newest", nargs="?")
+    cell: int | None = argument("--cell", "N", "number of the cell in the notebook", type=parse_count)
+    full: bool = flag("--full", "without the size limit of a saved cell")
     all: bool = flag("--all", "list the runs and their cells")
 
     def run(self, magics: TFClusterMagics) -> None:
@@ -288,9 +294,7 @@ class _Attach(LineCommand):
         )
 
 
-@line_command(
-    "doctor", "what will get in the way here, of a cluster of that shape, and the line that mends it"
-)
+@line_command("doctor", "check this environment for a cluster of that shape, and print how to fix problems")
 class _Doctor(LineCommand):
     shape: ShapeOptions = field(default_factory=ShapeOptions)
 
@@ -305,13 +309,11 @@ class _Doctor(LineCommand):
 
 @line_command("tensorboard", "TensorBoard, which ends with the cluster:  tensorboard [LOGDIR] [--port N]")
 class _TensorBoard(LineCommand):
-    logdir: str | None = argument(
-        "", "LOGDIR", "by default the last that cells gave to tensorboard_dir", nargs="?"
-    )
-    port: int | None = argument("--port", "N", "by default a free one", type=parse_count)
-    host: str = argument("--host", "ADDRESS", "where it listens: %(default)s", default="127.0.0.1")
-    height: int = argument("--height", "PIXELS", "of the frame", type=parse_count, default=800)
-    stop: bool = flag("--stop", "end it")
+    logdir: str | None = argument("", "LOGDIR", "default: the last of tensorboard_dir", nargs="?")
+    port: int | None = argument("--port", "N", "default: a free port", type=parse_count)
+    host: str = argument("--host", "ADDRESS", "address to listen on (%(default)s)", default="127.0.0.1")
+    height: int = argument("--height", "PIXELS", "height of the frame", type=parse_count, default=800)
+    stop: bool = flag("--stop", "end TensorBoard")
 
     def run(self, magics: TFClusterMagics) -> None:
         cluster = magics.running(self.cluster)
@@ -323,9 +325,3 @@ class _TensorBoard(LineCommand):
         else:
             running.close()
             print(f"tfmagic: TensorBoard at {running.url} ended")
-
-
-@line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]")
-class _Pull(_VariablesLine):
-    def run(self, magics: TFClusterMagics) -> None:
-        magics.shell.user_ns.update(magics.running(self.cluster).pull(*self.names, on=self.on))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class _Fault(LineCommand):
     tasks: tuple[str, ...] = argument("", "TASK", "tasks, by selector", nargs="+", default=())
     after_s: float | None = argument(
-        "--after", "S", "in so many seconds; returns at once", type=parse_seconds
+        "--after", "S", "seconds until the fault; returns at once", type=parse_seconds
     )
     amount: float = 0  # see `tfmagic.clusters.fault_lab.Fault`
 
@@ -52,21 +52,21 @@ class _Fault(LineCommand):
         raise NotImplementedError
 
 
-@line_command("kill", "a crash: kill tasks, or signal them (--signal TERM)")
+@line_command("kill", "let tasks crash: kill them, or signal them (--signal TERM)")
 class _Kill(_Fault):
-    amount: int = argument("--signal", "S", "KILL", type=parse_signal, default=signal.SIGKILL)
+    amount: int = argument("--signal", "S", "default: KILL", type=parse_signal, default=signal.SIGKILL)
 
     def injure(self, lab: FaultLab) -> None:
         lab.kill(*self.tasks, signal_number=self.amount)
 
 
-@line_command("pause", "a hang: stop tasks (SIGSTOP) until resume")
+@line_command("pause", "let tasks hang: stop them (SIGSTOP) until resume")
 class _Pause(_Fault):
     def injure(self, lab: FaultLab) -> None:
         lab.pause(*self.tasks)
 
 
-@line_command("resume", "let paused tasks go on")
+@line_command("resume", "continue paused tasks")
 class _Resume(_Fault):
     def injure(self, lab: FaultLab) -> None:
         lab.resume(*self.tasks)
@@ -78,7 +78,7 @@ class _Preempt(_Fault):
         lab.preempt(*self.tasks)
 
 
-@line_command("slow", "make tasks slower:  slow TASK FACTOR ; with 1 as they were")
+@line_command("slow", "make tasks slower:  slow TASK FACTOR ; 1 ends it")
 class _Slow(_Fault):
     amount: float = argument("", "FACTOR", "1 to 100", type=parse_factor)
 
@@ -86,7 +86,7 @@ class _Slow(_Fault):
         lab.slow(",".join(self.tasks), self.amount)
 
 
-@line_command("flood", "let tasks write to their error stream:  flood TASK BYTES , as 200MB")
+@line_command("flood", "let tasks write to their error stream:  flood TASK BYTES , such as 200MB")
 class _Flood(_Fault):
     amount: int = argument("", "BYTES", "such as 1000000, 200MB, 1GB", type=parse_bytes)
 
@@ -94,16 +94,16 @@ class _Flood(_Fault):
         lab.flood(",".join(self.tasks), self.amount)
 
 
-@line_command("chaos", "let faults come at random in the background (--stop ends it)")
+@line_command("chaos", "inject faults at random in the background (--stop ends it)")
 class _Chaos(LineCommand):
-    seed: int = argument("--seed", "N", "the same one, the same faults", type=parse_count, default=0)
-    seconds: float = argument("--seconds", "S", "how long (30)", type=parse_seconds, default=30.0)
-    every_s: float = argument("--every", "S", "mean time between two (3)", type=parse_seconds, default=3.0)
+    seed: int = argument("--seed", "N", "the same seed gives the same faults", type=parse_count, default=0)
+    seconds: float = argument("--seconds", "S", "duration (30)", type=parse_seconds, default=30.0)
+    every_s: float = argument("--every", "S", "mean time between faults (3)", type=parse_seconds, default=3.0)
     kinds: tuple[str, ...] = argument(
-        "--faults", "A,B", f"of {', '.join(KINDS)}", type=parse_variables, default=DEFAULT_KINDS
+        "--faults", "A,B", f"kinds, of {', '.join(KINDS)}", type=parse_variables, default=DEFAULT_KINDS
     )
-    on: str = argument("--on", "SELECTOR", "tasks that they may hit", default="all")
-    stop: bool = flag("--stop", "end it")
+    on: str = argument("--on", "SELECTOR", "tasks that the faults can hit", default="all")
+    stop: bool = flag("--stop", "end the faults")
 
     def run(self, magics: TFClusterMagics) -> None:
         lab = magics.running(self.cluster).faults

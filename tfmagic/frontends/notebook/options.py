@@ -190,7 +190,7 @@ def _parse_sizes(text: str) -> tuple[int, ...]:
 
 def _cluster_argument() -> Any:
     return argument(
-        "--cluster", "NAME", "which cluster, of several", type=_parse_cluster_name, default=DEFAULT_NAME
+        "--cluster", "NAME", "name of the cluster", type=_parse_cluster_name, default=DEFAULT_NAME
     )
 
 
@@ -200,24 +200,26 @@ class CellOptions:
 
     cluster: str = _cluster_argument()
     shape: ShapeOptions = field(default_factory=ShapeOptions)
-    on: str | None = argument("--on", "SELECTOR", "tasks that run it: all, worker, worker-1, worker-0:3, ...")
+    on: str | None = argument(
+        "--on", "SELECTOR", "tasks that run the cell: all, worker, worker-1, worker-0:3, ..."
+    )
     out: str | None = argument("--out", "NAME", "bind the results to NAME", type=_parse_variable)
     pull: tuple[str, ...] = argument(
-        "--pull", "A,B", "fetch variables after it", type=parse_variables, default=()
+        "--pull", "A,B", "fetch variables after the cell", type=parse_variables, default=()
     )
     push: tuple[str, ...] = argument(
-        "--push", "A,B", "send variables before it", type=parse_variables, default=()
+        "--push", "A,B", "send variables before the cell", type=parse_variables, default=()
     )
-    no_capture: bool = flag("--no-capture", "send nothing but what --push names")
-    fresh: bool = flag("--fresh", "new processes for this cell, ended with it")
-    detach: bool = flag("--detach", "return at once; the cell goes on")
+    no_capture: bool = flag("--no-capture", "send only the variables of --push")
+    fresh: bool = flag("--fresh", "run the cell in new processes, which end with it")
+    detach: bool = flag("--detach", "return at once; the cell runs on")
     timeout_s: float | None = argument(
-        "--timeout", "SECONDS", "stop it after that, with stacks", type=parse_seconds
+        "--timeout", "SECONDS", "stop the cell then, with stacks", type=parse_seconds
     )
-    keep_going: bool = flag("--keep-going", "one failing task does not stop the others")
+    keep_going: bool = flag("--keep-going", "let the other tasks run on when one fails")
     view: str = argument("--view", None, "how output is shown", choices=VIEWS, default="auto")
     compare: tuple[int, ...] = argument(
-        "--compare", "workers=1,2,4", "run it at several sizes", type=_parse_sizes, default=()
+        "--compare", "workers=1,2,4", "run the cell at several sizes", type=_parse_sizes, default=()
     )
 
 

@@ -1,4 +1,4 @@
-"""Which view shows a cell: by the wish of the line, the front end, and the settings."""
+"""The choice of the view that shows a cell: by the option ``--view``, the front end, and the settings."""
 
 from __future__ import annotations
 
@@ -16,42 +16,38 @@ from tfmagic.views.panel import HtmlView, LiveDisplay, Look, PanelView, Publishe
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.text import TextView
 
-_REFRESH_S = 1.0  # of html without a widget: the scroll position is lost each time
+_REFRESH_S = 1.0  # of html without a widget; each refresh loses the scroll position
 
 Choice = Callable[[ViewContext], View] | Literal["quiet"]
 
 
 def check_view(name: str, shell: Any) -> None:
-    """Refuse a view that this front end cannot show.
-
-    Raises:
-        UsageError: Says which one it can.
-    """
+    """Raise `UsageError` for a view that this front end cannot show."""
     if name in ("widget", "html") and not hasattr(shell, "kernel"):
         raise UsageError(f"--view {name} needs a notebook; use --view text here, or leave it out")
 
 
-def choose_view(name: str, shell: Any, place: str = "") -> Choice:
-    """The view for a cell of this shell.
+def choose_view(name: str, shell: Any, display_id: str = "") -> Choice:
+    """Return what makes the view of a cell.
 
     Args:
         name: auto, widget, html, text or quiet.
-        place: The id of a display whose place a panel takes.
+        display_id: Of a display that a panel replaces; "" for a new one.
     """
     if name == "quiet":
         return "quiet"
-    is_notebook = hasattr(shell, "kernel")
-    if name == "text" or not is_notebook:
-        return lambda stage: _text_view(stage, shell)
-    if name == "html":
-        return lambda stage: HtmlView(stage, publisher(shell), _REFRESH_S, _look(), place)
-    if name == "auto" and not _is_watched(shell):
-        return lambda stage: HtmlView(stage, publisher(shell), None, _look(), place)
-    return lambda stage: _widget_view(stage, shell, place)
+    if name == "text" or not hasattr(shell, "kernel"):
+        return lambda context: _text_view(context, shell)
+    config = TFCluster.instance()
+    look = Look(config.fold_noise, config.fold_equal, config.saved_bytes)
+    if name == "html" or (name == "auto" and not _is_watched(shell)):
+        refresh_s = _REFRESH_S if name == "html" else None
+        return lambda context: HtmlView(context, publisher(shell), refresh_s, look, display_id)
+    return lambda context: PanelView(context, publisher(shell), _new_widget, look, display_id)
 
 
 def publisher(shell: Any) -> Publisher:
-    """What puts bundles on the notebook's page."""
+    """Return a function that puts bundles on the notebook's page."""
 
     def publish(data: Mapping[str, Any], *, display_id: str, update: bool = False) -> None:
         shell.display_pub.publish(
@@ -61,17 +57,13 @@ def publisher(shell: Any) -> Publisher:
     return publish
 
 
-def _widget_view(stage: ViewContext, shell: Any, place: str) -> View:
-    return PanelView(stage, publisher(shell), _make_widget, _look(), place)
-
-
-def _make_widget() -> LiveDisplay:
+def _new_widget() -> LiveDisplay:
     from tfmagic.views.widget import WidgetDisplay  # ipywidgets costs 0.2 s, which a quick cell need not pay
 
     return WidgetDisplay()
 
 
-def _text_view(stage: ViewContext, shell: Any) -> View:
+def _text_view(context: ViewContext, shell: Any) -> View:
     is_notebook = hasattr(shell, "kernel")
 
     def show_rich(
@@ -81,25 +73,20 @@ def _text_view(stage: ViewContext, shell: Any) -> View:
 
     is_terminal = not is_notebook and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     return TextView(
-        stage.folder,
-        stage.starts.items(),
-        stage.run.displays,
+        context.folder,
+        context.starts.items(),
+        context.run.displays,
         show_rich=show_rich if is_notebook else None,
         terminal=is_terminal,
-        has_begun=stage.has_begun,
-        news=functools.partial(find_news, stage),
+        has_begun=context.has_begun,
+        news=functools.partial(find_news, context),
     )
 
 
-def _look() -> Look:
-    config = TFCluster.instance()
-    return Look(config.fold_noise, config.fold_equal, config.saved_bytes)
-
-
 def _is_watched(shell: Any) -> bool:
-    """Whether somebody may look and click while the cell runs.
+    """Check whether a user can look and click while the cell runs.
 
-    Programs that run notebooks (nbclient, papermill, nbconvert) take no input; front ends do.
+    Front ends accept input; programs that run notebooks (nbclient, papermill, nbconvert) do not.
     """
     try:
         content = shell.kernel.get_parent("shell").get("content", {})
