@@ -1,4 +1,4 @@
-"""The command line's pure side: what words mean, exit codes, summaries, and what help says."""
+"""The command line without a run: parsing, exit codes, summaries, and help."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tfmagic.clusters.arguments import shape_of
 from tfmagic.frontends.cli import logs, main, pages, parsers, targets
 from tfmagic.frontends.cli.doctor import in_a_shell
 from tfmagic.frontends.cli.run import name_of
-from tfmagic.frontends.cli.verdicts import Ending, Verdict, code_of, exit_code, place_of, summarize
+from tfmagic.frontends.cli.summary import RunSummary, StopReason, exit_code, format_summary, place_of
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
 from tfmagic.protocol.payload import PackedError
@@ -159,12 +159,12 @@ def test_every_option_of_a_run():
         ("run --backend ray s.py", "unrecognized arguments"),
         ("run --wor 2 s.py", "unrecognized arguments"),
         ("status x", "unrecognized arguments: x"),
-        ("logs --tail x", "not a number of lines"),
+        ("logs --tail x", "not a whole number"),
         ("logs --grep [", "not a regular expression"),
         ("doctor --ps one", "not a whole number"),
     ],
 )
-def test_a_mistake_is_told_with_a_next_step(capsys, words, said):
+def test_a_mistake_is_shown_with_a_next_step(capsys, words, said):
     text = refusal(capsys, *words.split())
     assert re.search(said, text) and "--help" in text
 
@@ -248,22 +248,21 @@ def raised(interrupted=False):
     ],
 )
 def test_the_exit_code_is_that_of_the_task_that_failed_first(outcome, code):
-    assert code_of(outcome) == code
-    assert exit_code(Ending.ITSELF, outcome) == code
+    assert exit_code(StopReason.TASKS_ENDED, outcome) == code
 
 
 @pytest.mark.parametrize(
-    ("ending", "code"),
+    ("reason", "code"),
     [
-        (Ending.TIMEOUT, 124),
-        (Ending.NOT_STARTED, 125),
-        (Ending.INTERRUPTED, 130),
-        (Ending.BROKEN_PIPE, 141),
-        (Ending.TERMINATED, 143),
+        (StopReason.TIMEOUT, 124),
+        (StopReason.NOT_STARTED, 125),
+        (StopReason.INTERRUPTED, 130),
+        (StopReason.BROKEN_PIPE, 141),
+        (StopReason.TERMINATED, 143),
     ],
 )
-def test_what_ended_the_run_from_outside_wins(ending, code):
-    assert exit_code(ending, TaskExited(WORKER, 1, 7)) == exit_code(ending, None) == code
+def test_a_reason_from_outside_decides_the_exit_code(reason, code):
+    assert exit_code(reason, TaskExited(WORKER, 1, 7)) == exit_code(reason, None) == code
 
 
 TRACEBACK = """\
@@ -297,9 +296,9 @@ def test_the_place_of_a_failure_is_the_innermost_line_of_the_users(stack, innerm
     assert place_of(stack, innermost_first) == place
 
 
-def test_a_summary_says_who_why_where_and_what_became_of_the_others():
-    verdict = Verdict(
-        Ending.ITSELF,
+def test_a_summary_has_the_task_the_reason_the_place_and_the_other_tasks():
+    summary = RunSummary(
+        StopReason.TASKS_ENDED,
         1,
         WORKER,
         "raised ValueError: bad",
@@ -310,7 +309,7 @@ def test_a_summary_says_who_why_where_and_what_became_of_the_others():
         1.0,
         "tfmagic logs x",
     )
-    assert summarize(verdict).splitlines() == [
+    assert format_summary(summary).splitlines() == [
         "tfmagic: worker-1 failed first: it raised ValueError: bad, at train.py, line 12",
         "    Traceback:",
         "    ValueError: bad",
@@ -322,13 +321,13 @@ def test_a_summary_says_who_why_where_and_what_became_of_the_others():
 
 
 def test_a_run_that_went_well_has_no_summary():
-    assert summarize(Verdict(Ending.ITSELF, 0)) == ""
+    assert format_summary(RunSummary(StopReason.TASKS_ENDED, 0)) == ""
 
 
 # ---- scripts that cannot be ---------------------------------------------------------------------
 
 
-def test_what_python_can_run_is_no_complaint(tmp_path):
+def test_a_script_that_python_can_run_has_no_problem(tmp_path):
     import compileall
     import zipapp
 
@@ -338,9 +337,9 @@ def test_what_python_can_run_is_no_complaint(tmp_path):
     compileall.compile_dir(tmp_path / "app", legacy=True, quiet=1)
     (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe4'\n")
     for name in ("app", "app.pyz", "app/__main__.py", "app/__main__.pyc", "latin.py"):
-        assert targets.find_complaint(str(tmp_path / name), False) is None, name
-    assert targets.find_complaint("tensorflow.nowhere", True) is None  # only a task could know
-    assert targets.find_complaint("json", True) is None
+        assert targets.find_problem(str(tmp_path / name), False) is None, name
+    assert targets.find_problem("tensorflow.nowhere", True) is None  # only a task could know
+    assert targets.find_problem("json", True) is None
 
 
 @pytest.mark.parametrize(
@@ -352,11 +351,11 @@ def test_what_python_can_run_is_no_complaint(tmp_path):
         (b"\0", 1, "null bytes"),
     ],
 )
-def test_what_python_cannot_run_is_told_before_anything_starts(tmp_path, content, code, said):
+def test_a_script_that_python_cannot_run_is_an_error_before_anything_starts(tmp_path, content, code, said):
     path = tmp_path / "script.py"
     if content is not None:
         path.write_bytes(content)
-    found = targets.find_complaint(str(path), False)
+    found = targets.find_problem(str(path), False)
     assert found[0] == code and said in found[1]
 
 
@@ -389,11 +388,11 @@ def test_a_run_is_called_after_its_script(target, is_module, name):
         ("pip install x, then restart the kernel", "pip install x"),
     ],
 )
-def test_advice_for_a_notebook_is_told_as_a_shell_understands_it(advice, line):
+def test_advice_for_a_notebook_becomes_a_line_for_a_shell(advice, line):
     assert in_a_shell(advice) == line
 
 
-def test_the_doctor_says_in_json_and_in_its_exit_code_that_something_will_fail(capsys, monkeypatch):
+def test_the_doctor_reports_trouble_in_json_and_in_its_exit_code(capsys, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     assert main(["doctor", "--json"]) == 1
     findings = json.loads(capsys.readouterr().out)
@@ -471,7 +470,7 @@ def test_logs_of_anything_are_lines(base, capsys):
 
 
 @pytest.mark.parametrize("words", [["nowhere"], ["worker-7"], ["20260101", "ps"]])
-def test_logs_that_are_not_there_are_told(base, capsys, words):
+def test_missing_logs_are_an_error(base, capsys, words):
     make_run(base, "20260101-000000-a-1", logs={"worker-0": b"x\n"})
     assert main(["logs", *words]) == 1
     said = capsys.readouterr()
@@ -489,7 +488,7 @@ def row(name, **changes):
     return {"task": name, "state": "running", "pid": 5, "doing": "running", "address": "h:1", **changes}
 
 
-def test_status_tells_what_runs_what_ended_and_what_died(base, capsys):
+def test_status_shows_what_runs_what_ended_and_what_died(base, capsys):
     now = time.time()
     tasks = [row("worker-0", line=3), row("worker-1", state="nonsense", memory_bytes="much")]
     make_run(base, "20260101-000000-a-1", "a", status={"written": now, "ended": False, "tasks": tasks})
@@ -521,7 +520,7 @@ def test_status_tells_what_runs_what_ended_and_what_died(base, capsys):
     }
 
 
-def test_old_run_folders_go_when_that_is_asked_for(base, capsys):
+def test_old_run_folders_are_deleted_on_request(base, capsys):
     old = make_run(base, "20250101-000000-a-1", pid=GONE, started=0.0)
     kept = make_run(base, "20260101-000000-a-1", pid=GONE)
     assert main(["reap", "--runs", "--dry-run"]) == 0

@@ -1,4 +1,4 @@
-"""What the doctor finds in software and settings, and when it speaks."""
+"""The doctor's findings in software and settings, and when it prints them."""
 
 import json
 import subprocess
@@ -109,30 +109,30 @@ def test_bounds_of_versions(only, version, fits):
 # ---- Keras ---------------------------------------------------------------------------------------
 
 
-def test_the_repair_of_keras_is_said_and_leaving_it_out_noted(only):
+def test_the_repair_of_keras_is_shown_and_its_absence_is_a_note(only):
     only(keras="3.12.0")
     assert "repaired in the tasks" in one(software.keras(case())).what
-    found = one(software.keras(case(make=TaskSettings(keras_fix=False))))
+    found = one(software.keras(case(task_settings=TaskSettings(keras_fix=False))))
     assert found.severity is Severity.NOTE and "--keras 2" in found.advice
 
 
 def test_a_keras_that_is_not_known_to_be_broken_is_only_named(only):
     only(keras="3.99.0")
-    assert one(software.keras(case(make=TaskSettings(keras_fix=False)))).what == "keras 3.99.0"
+    assert one(software.keras(case(task_settings=TaskSettings(keras_fix=False)))).what == "keras 3.99.0"
 
 
 def test_keras_2_needs_tf_keras_of_the_same_tensorflow(only, monkeypatch, tmp_path):
     only(tensorflow="2.21.0", keras="3.12.0")
-    found = one(software.keras(case(make=TaskSettings(keras=2))))
+    found = one(software.keras(case(task_settings=TaskSettings(keras=2))))
     assert (found.severity, found.what) == (Severity.TROUBLE, "tf_keras is missing")
     assert 'pip install "tf_keras==2.21.*"' in found.advice
     install(tmp_path / "other", tf_keras="2.20.1")
     sys.path.append(str(tmp_path / "other"))
-    assert one(software.keras(case(make=TaskSettings(keras=2)))).severity is Severity.NOTE
+    assert one(software.keras(case(task_settings=TaskSettings(keras=2)))).severity is Severity.NOTE
 
 
 def test_tf_keras_of_this_environment_is_fine():
-    assert one(software.keras(case(make=TaskSettings(keras=2)))).severity is Severity.FINE
+    assert one(software.keras(case(task_settings=TaskSettings(keras=2)))).severity is Severity.FINE
 
 
 def test_legacy_keras_by_the_environment_is_named(monkeypatch, only):
@@ -153,7 +153,9 @@ def test_another_keras_backend_is_trouble_wherever_it_is_chosen(monkeypatch, tmp
     assert len(list(software.keras(case()))) == 1
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     assert list(software.keras(case()))[1].severity is Severity.TROUBLE
-    assert len(list(software.keras(case(make=TaskSettings(env={"KERAS_BACKEND": "tensorflow"}))))) == 1
+    assert (
+        len(list(software.keras(case(task_settings=TaskSettings(env={"KERAS_BACKEND": "tensorflow"}))))) == 1
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"backend": "tensorflow"}'])
@@ -272,7 +274,7 @@ def test_a_tf_config_of_the_notebook_is_noted(monkeypatch):
 
 
 @pytest.mark.parametrize("shell", [TERMINAL, NOTEBOOK])
-def test_everything_is_said_in_order(shell):
+def test_the_findings_come_in_order(shell):
     words = [f.what.split()[0] for f in doctor.examine(case(shell))]
     assert words[:3] == ["Python", "tensorflow", "keras"]
     assert words.index("memory:") < words.index("network:") < words.index("state") < words.index("time-outs:")
@@ -287,16 +289,16 @@ def test_here_is_no_trouble():
     assert doctor.troubles(case()) == []
 
 
-def test_what_a_start_refuses_is_said_by_the_start_alone(monkeypatch, tmp_path):
+def test_only_the_start_reports_what_it_refuses(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TFMAGIC_STATE_DIR", str(tmp_path / "file"))
     huge = case(workers=20_000)
-    assert any(f.told_by_start for f in doctor.examine(huge))
+    assert any(f.refused_by_start for f in doctor.examine(huge))
     told = " ".join(f.what for f in doctor.troubles(huge))
     assert "memory: " not in told and "state folder" not in told
 
 
-def test_a_look_that_fails_costs_only_itself(monkeypatch):
+def test_a_check_that_fails_costs_only_itself(monkeypatch):
     def gpus(case):
         yield doctor.Finding("one")
         raise RuntimeError("a strange machine")
@@ -307,7 +309,7 @@ def test_a_look_that_fails_costs_only_itself(monkeypatch):
     assert doctor.troubles(case()) == []
 
 
-def test_a_look_imports_nothing_heavy():
+def test_a_check_imports_nothing_heavy():
     code = (
         "import sys; from doctoring import case; from tfmagic.frontends import doctor; doctor.examine(case()); "
         "print({m.partition('.')[0] for m in sys.modules} & {'tensorflow', 'keras', 'tf_keras', 'numpy'})"
@@ -327,7 +329,7 @@ def test_a_look_imports_nothing_heavy():
 # ---- in the notebook -----------------------------------------------------------------------------
 
 
-def test_the_doctor_is_told_a_shape(notebook):
+def test_the_doctor_takes_a_shape(notebook):
     said = notebook.run("%tfcluster doctor --workers 3000 --chief")
     assert "✕ memory" in said and "Up to" in said and "tasks fit" in said
     assert "a cluster of 1 chief, 3000 workers needs about" in said
@@ -342,7 +344,7 @@ def test_of_a_running_cluster_the_doctor_asks_for_no_further_room(notebook):
     assert "1 worker take" in notebook.run("%tfcluster doctor --workers 1")
 
 
-PROXY = "http://127.0.0.1:9"  # the discard port: nobody listens
+PROXY = "http://127.0.0.1:9"  # the discard port, where no process listens
 STRATEGY = """%%tfcluster --timeout 6 --view quiet --out sums
 import tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -361,7 +363,7 @@ def test_tasks_meet_past_a_proxy_that_the_notebook_has(notebook, monkeypatch, ca
     assert "http_proxy is set: tasks connect to each other past it" in notebook.run("%tfcluster doctor")
 
 
-def test_a_start_without_trouble_says_nothing_of_the_doctors(notebook, capsys):
+def test_a_start_without_trouble_prints_no_finding(notebook, capsys):
     notebook.run("%tfcluster start --workers 1")
     assert capsys.readouterr().err == ""
 

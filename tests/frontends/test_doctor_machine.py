@@ -1,4 +1,4 @@
-"""What the doctor finds in the machine, the network and the state folder: on real limits where there are any."""
+"""The doctor's findings in the machine, the network and the state folder, with real limits if possible."""
 
 import errno
 import json
@@ -14,7 +14,7 @@ from doctoring import case, install, look_in_process
 
 from tfmagic.clusters import environment
 from tfmagic.clusters.task_settings import TaskSettings
-from tfmagic.frontends.doctor import Severity, folder, machine, network
+from tfmagic.frontends.doctor import Severity, folder, machine
 from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import memory
@@ -54,14 +54,14 @@ def cgroup(tmp_path, monkeypatch):
 # ---- memory, cores, GPUs ------------------------------------------------------------------------
 
 
-def test_memory_is_told_with_how_many_tasks_fit():
+def test_memory_is_shown_with_the_number_of_tasks_that_fit():
     found = one(machine.memory_room(case(workers=2)))
     assert found.severity is Severity.FINE and "2 workers take" in found.what and "tasks fit" in found.what
 
 
 def test_too_little_memory_is_refused_as_a_start_does_it():
     found = one(machine.memory_room(case(workers=20_000)))
-    assert found.severity is Severity.TROUBLE and found.told_by_start
+    assert found.severity is Severity.TROUBLE and found.refused_by_start
     assert "Up to" in found.advice
 
 
@@ -105,7 +105,7 @@ def test_a_container_without_a_limit_of_cores_is_silent(cgroup, files):
 
 @pytest.fixture
 def gpus(monkeypatch, tmp_path):
-    """A machine with GPUs 0 to 3, a TensorFlow built with or without CUDA, and CUDA's libraries or not."""
+    """Simulate GPUs 0 to 3, a TensorFlow built with or without CUDA, and CUDA's libraries or not."""
 
     def make(cuda_build=True, libraries=True, count=4):
         real = environment.visible_gpus
@@ -134,8 +134,8 @@ def said_of_gpus(**given):
 def test_no_gpu_is_fine_unless_some_were_asked_for(monkeypatch):
     monkeypatch.setattr(environment, "visible_gpus", lambda _: [])
     assert said_of_gpus() == "✓ no GPU: tasks compute on the processor"
-    found = one(machine.gpus(case(make=TaskSettings(gpus_per_task=1))))
-    assert found.told_by_start and "each need 2; this machine shows 0" in found.advice
+    found = one(machine.gpus(case(task_settings=TaskSettings(gpus_per_task=1))))
+    assert found.refused_by_start and "each need 2; this machine shows 0" in found.advice
 
 
 def test_gpus_for_every_task_are_fine(gpus):
@@ -211,7 +211,7 @@ def test_a_container_without_a_limit_of_threads_is_silent(cgroup):
     assert list(machine.threads(case(workers=20), cgroup("pids", pids__max="max", pids__current="5"))) == []
 
 
-def test_a_limit_of_virtual_memory_is_named_where_tasks_die_of_it():
+def test_a_limit_of_virtual_memory_that_kills_tasks_is_named():
     before = "resource.setrlimit(resource.RLIMIT_AS, ({0}, {0}))"
     assert "ulimit -v unlimited" in look_in_process("machine.address_space", before.format(3 << 30))
     assert look_in_process("machine.address_space", before.format(8 << 30)) == ""
@@ -223,35 +223,35 @@ def test_a_limit_of_virtual_memory_is_named_where_tasks_die_of_it():
 
 def test_this_machine_reaches_itself_and_nothing_stays_open():
     before = len(os.listdir("/proc/self/fd"))
-    found = one(network.loopback(case(workers=30)))
+    found = one(machine.loopback(case(workers=30)))
     assert found.severity is Severity.FINE and "30 tasks" in found.what
     assert len(os.listdir("/proc/self/fd")) == before
-    assert list(network.loopback(case(running=True))) == []
+    assert list(machine.loopback(case(running=True))) == []
 
 
 def test_a_loopback_interface_that_is_down_is_named():
-    said = look_or_skip("network.loopback", wrap=("unshare", "-rn"))
-    assert "nobody can connect to 127.0.0.1" in said and "ip link set lo up" in said
+    said = look_or_skip("machine.loopback", wrap=("unshare", "-rn"))
+    assert "nothing can connect to 127.0.0.1" in said and "ip link set lo up" in said
 
 
 def test_ports_that_run_out_are_named():
     before = "resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))"
-    said = look_in_process("network.loopback", before, workers=100)
+    said = look_in_process("machine.loopback", before, workers=100)
     assert "no port for each of 100 tasks (Too many open files)" in said
 
 
 def test_more_tasks_than_the_system_has_ports_are_named():
-    assert one(network.loopback(case(workers=10_000))).severity is Severity.FINE
-    found = one(network.loopback(case(workers=60_000)))
-    assert found.told_by_start and "the system hands out" in found.what
+    assert one(machine.loopback(case(workers=10_000))).severity is Severity.FINE
+    found = one(machine.loopback(case(workers=60_000)))
+    assert found.refused_by_start and "the system hands out" in found.what
 
 
-def test_a_port_that_is_refused_is_told_as_a_start_tells_it(monkeypatch):
+def test_a_port_that_is_refused_is_reported_as_a_start_does_it(monkeypatch):
     def refuse(*_):
         raise OSError(errno.EADDRINUSE, "Address already in use")
 
     monkeypatch.setattr(socket.socket, "bind", refuse)
-    assert one(network.loopback(case())).told_by_start
+    assert one(machine.loopback(case())).refused_by_start
 
 
 # ---- state folder --------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(monkeypatch, tmp_path):
     blocked.touch()
     monkeypatch.setenv("TFMAGIC_STATE_DIR", str(blocked))
     found = one(folder.state_folder(case()))
-    assert found.told_by_start and "cannot be written" in found.advice
+    assert found.refused_by_start and "cannot be written" in found.advice
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_many_tasks_need_more_room_for_logs(base, monkeypatch):
     monkeypatch.setattr(folder, "_free_bytes", lambda _: 3 << 30)
     assert one(folder.state_folder(case(workers=2))).severity is Severity.FINE
     found = one(folder.state_folder(case(workers=8)))
-    assert found.severity is Severity.NOTE and "logs of 8 tasks may take 8.0 GiB" in found.advice
+    assert found.severity is Severity.NOTE and "logs of 8 tasks can take 8.0 GiB" in found.advice
 
 
 def test_little_room_is_noted_also_where_little_is_kept(base, monkeypatch):
@@ -318,7 +318,7 @@ def test_a_folder_that_others_can_read_is_closed(base, monkeypatch, mode):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_named(base, monkeypatch):
+def test_a_folder_of_another_user_is_named(base, monkeypatch):
     monkeypatch.setattr(folder, "_free_bytes", lambda _: 50 << 30)
     (base / "runs").mkdir(parents=True, mode=0o700)
     os.chown(base / "runs", 65534, -1)
@@ -380,7 +380,7 @@ def test_no_run_and_the_runs_of_living_kernels_are_no_leftovers(base):
     assert list(folder.leftovers(case())) == []
 
 
-def test_ended_runs_are_told_with_their_size_and_when_they_go(base):
+def test_ended_runs_are_shown_with_their_size_and_limits(base):
     make_run(base, "a", dead_pid(), "done")
     make_run(base, "b", dead_pid(), "failed")
     found = one(folder.leftovers(case()))
@@ -397,7 +397,7 @@ def test_a_run_whose_kernel_ended_before_its_cell_is_named(base):
     assert "%tfcluster attach b" in found.advice
 
 
-def test_a_pid_that_is_somebody_elses_by_now_is_no_living_kernel(base):
+def test_a_pid_that_another_process_has_now_is_no_living_kernel(base):
     me = identify(os.getpid()).as_json()
     pid = me.pop("pid")
     make_run(base, "a", pid, "", **me)

@@ -1,4 +1,4 @@
-"""Log folders that the tasks of a real cluster share: what clashes, and what does not any more."""
+"""Log folders that the tasks of a real cluster share: the problems, and the solutions."""
 
 import collections
 import glob
@@ -31,7 +31,7 @@ def run(cluster, fn, *args, **options):
 
 
 def save_naively(folder, rounds):
-    """Both tasks write the same checkpoints; the errors that they get."""
+    """Let both tasks write the same checkpoints; their errors."""
     import tensorflow as tf
 
     me = tfmagic.current_task().index
@@ -58,7 +58,7 @@ def save_with_the_rule(folder, rounds):
 
 
 def whose(folder, rounds):
-    """Which task's values each checkpoint holds."""
+    """Return whose values each checkpoint holds."""
     import tensorflow as tf
 
     def value(i):
@@ -86,7 +86,7 @@ def test_two_tasks_that_save_to_one_folder(cluster_of_module, tmp_path, save):
 
 
 def save_model(folder, rounds, cured):
-    """A .keras file from both tasks, until one is broken; how many can be read, as each task sees it."""
+    """Let both tasks write a .keras file until one is broken; how many each task can read."""
     import keras
 
     model = keras.Sequential([keras.Input([200]), keras.layers.Dense(200)])
@@ -181,7 +181,7 @@ def test_what_a_killed_kernel_has_left_goes_with_the_next_start(tmp_path):
 
 
 def train(base, steps, die_at=None):
-    """Steps under a strategy, with a checkpoint after each; where it began, and the final values."""
+    """Train under a strategy, with a checkpoint after each step; the first step, and the final values."""
     import tensorflow as tf
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -261,7 +261,7 @@ def save_step_1(base):
 
 
 def restore_at_different_moments(base):
-    """The others look when a newer checkpoint is there already: what each of them restores."""
+    """Let the others look when a newer checkpoint is there; the step that each of them restores."""
     import tensorflow as tf
 
     me = tfmagic.current_task()

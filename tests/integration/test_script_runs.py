@@ -17,7 +17,7 @@ RUN_S = 120.0  # an import of TensorFlow on a busy machine, and a training
 
 
 class Runner:
-    """``python -m tfmagic ...`` under way: its output in files, which nobody has to read."""
+    """``python -m tfmagic ...`` in a process, with its output in files, so that no pipe fills up."""
 
     def __init__(self, folder, words, **more):
         self.folder = folder
@@ -47,7 +47,7 @@ class Runner:
         return self.err_path.read_text("utf-8", "replace")
 
     def lines(self, task):
-        """What a task has printed."""
+        """Return the lines that a task has printed."""
         head = f"[{task}]:".ljust(14) + " "
         return [line[15:] for line in self.out.splitlines() if line.startswith(head)]
 
@@ -180,7 +180,7 @@ def _path(folder):
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
 
 
-def test_the_task_that_failed_first_is_named_with_its_line_and_nobody_waits_for_it(tool, script):
+def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for_it(tool, script):
     path = script(
         """
         import tensorflow as tf
@@ -212,7 +212,7 @@ def test_the_task_that_failed_first_is_named_with_its_line_and_nobody_waits_for_
 
 
 def test_an_exit_code_a_signal_and_an_end_in_good_order(tool, script):
-    """Exit functions and threads that are no daemons have their say; a crash tells its line."""
+    """Exit functions and non-daemon threads run to their end; a crash shows its line."""
     path = script(
         """
         import atexit, os, signal, sys, threading, time
@@ -239,7 +239,7 @@ def test_an_exit_code_a_signal_and_an_end_in_good_order(tool, script):
     assert "worker-0" not in crash.out
 
 
-def test_a_run_that_takes_too_long_is_ended_and_says_where_it_was(tool, script):
+def test_a_run_that_takes_too_long_is_ended_and_shows_its_stacks(tool, script):
     path = script("import time\ndef wait():\n    time.sleep(1000)\nwait()\n")
     run = tool("run", "--timeout", "0.5", path)
     assert run.wait() == 124
@@ -407,7 +407,7 @@ def test_what_a_killed_runner_and_its_guards_have_left_is_reaped(tool, script):
     left = wait_until(lambda: alive(below) if not alive({keeper, launcher}) else None)
     dry = tool("reap", "--dry-run")
     assert dry.wait() == 1
-    (sleeper,) = alive(left)  # in a session of its own: nobody's death has reached it
+    (sleeper,) = alive(left)  # in a session of its own, so that no signal has reached it
     assert f"would end a process that a task has started (pid {sleeper}) of run " in dry.out
     reap = tool("reap")
     assert reap.wait() == 0 and f"ended a process that a task has started (pid {sleeper})" in reap.out
@@ -422,7 +422,7 @@ def _guards(pid):
     return keeper, launcher
 
 
-def test_a_pipe_that_nobody_reads_on_ends_the_run_quietly(tool, script, tmp_path):
+def test_a_closed_pipe_ends_the_run_quietly(tool, script, tmp_path):
     path = script("import time\nwhile True:\n    print('line')\n    time.sleep(0.01)\n")
     command = [sys.executable, "-m", "tfmagic", "run", str(path)]
     with (tmp_path / "err.txt").open("wb") as err:
@@ -435,7 +435,7 @@ def test_a_pipe_that_nobody_reads_on_ends_the_run_quietly(tool, script, tmp_path
     reader.cancel()
     reader.join()
     text = (tmp_path / "err.txt").read_text()
-    assert "Traceback" not in text and "nobody reads the output any more" in text
+    assert "Traceback" not in text and "the reader of the output has closed it" in text
 
 
 def test_nothing_is_started_for_a_cluster_or_a_script_that_cannot_be(tool, script):

@@ -38,7 +38,7 @@ class JupyterServer:
     """`jupyter server` with settings, a runtime folder and a token of its own.
 
     Args:
-        config: What jupyter_server_config.py says.
+        config: The content of jupyter_server_config.py.
     """
 
     def __init__(self, folder, config="", **environ):
@@ -75,7 +75,7 @@ class JupyterServer:
         return False
 
     def open(self, path, token=TOKEN, **headers):
-        """Send a request; its path goes out as it is written here."""
+        """Send a request; the path is not normalised."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         if token is not None:
             headers["Authorization"] = f"token {token}"
@@ -88,7 +88,7 @@ class JupyterServer:
             return Reply(response, response.read())
 
     def metrics(self):
-        """The values on /metrics by name and labels; a sample that is there twice is an error."""
+        """Return the values on /metrics by name and labels; a sample that is there twice is an error."""
         reply = self.get("/metrics")
         assert reply.status == 200
         found = {}
@@ -129,7 +129,7 @@ def run(cluster_of_module, state_dir):
 
 @pytest.fixture
 def other_run(state_dir):
-    """A run folder that is nobody's; the test fills it."""
+    """Make a run folder without a kernel; the test fills it."""
     folder = state_dir / "runs" / "20990101-000000-other-1"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"pid": os.getpid(), "started": time.time()}))
@@ -413,7 +413,7 @@ def test_the_servers_authorizer_address_and_settings_are_heeded(tmp_path, run):
 
 
 class JupyterServerAt(JupyterServer):
-    """One below a base address."""
+    """Start a server below a base address."""
 
     def __init__(self, base_url, *arguments, **keywords):
         self.base_url = base_url

@@ -27,7 +27,7 @@ WORKER_1 = TaskContext("worker", 1, SPEC, False)
 
 @pytest.fixture(autouse=True, scope="module")
 def _tensorflow():
-    """Its import sets environment variables: before the guard against leaks looks at them."""
+    """Import TensorFlow, which sets environment variables, before the guard against leaks reads them."""
     import tensorflow as tf
 
     _ = tf.keras.Model
@@ -44,7 +44,7 @@ def saves(base, item=None, **options):
 
 
 def three(base, **options):
-    """A folder with checkpoints 1, 2, 3 that hold their number; its owner has ended."""
+    """Save checkpoints 1, 2, 3 that hold their number, and close the folder."""
     v = variable()
     with saves(base, v, **options) as kept:
         for step in (1, 2, 3):
@@ -53,7 +53,7 @@ def three(base, **options):
 
 
 def restored(base):
-    """The step and the value that a new process of the run starts from."""
+    """Return the step and the value from which a new process of the run starts."""
     v = variable()
     return logdir.checkpoints(v, base).restore_or_initialize(), float(v[0])
 
@@ -74,7 +74,7 @@ def test_outside_a_cluster_it_is_the_base_itself(tmp_path):
     assert logdir.tensorboard_dir(tmp_path) == str(tmp_path)
 
 
-def test_the_chief_gets_the_base_and_the_others_a_place_that_goes(tmp_path):
+def test_the_chief_gets_the_base_and_the_others_a_temporary_folder(tmp_path):
     with (
         logdir.task_logdir(tmp_path, task=WORKER_0) as kept,
         logdir.task_logdir(tmp_path, task=WORKER_1) as mine,
@@ -169,7 +169,7 @@ def flip(path):
 @pytest.mark.parametrize(
     "damage", [cut, flip, os.unlink, lambda p: p.write_bytes(b""), lambda p: p.write_bytes(os.urandom(300))]
 )
-def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path, capfd, name, damage):
+def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path, capfd, name, damage):
     three(tmp_path)
     damage(tmp_path / name)
     assert restored(tmp_path) == (2, 2.0)
@@ -178,7 +178,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path, capfd, name, dam
     )
 
 
-def test_training_goes_on_below_a_damaged_one_and_keeps_what_is_whole(tmp_path, capfd):
+def test_training_goes_on_below_a_damaged_checkpoint_and_keeps_the_complete_ones(tmp_path, capfd):
     three(tmp_path, max_to_keep=1)
     v = variable(9.0)
     with saves(tmp_path, v) as kept:
@@ -192,7 +192,7 @@ def test_training_goes_on_below_a_damaged_one_and_keeps_what_is_whole(tmp_path, 
     assert "checkpoint 4" in capfd.readouterr().err
 
 
-def test_a_damaged_one_takes_no_place_among_those_that_are_kept(tmp_path):
+def test_a_damaged_checkpoint_does_not_count_among_those_that_are_kept(tmp_path):
     three(tmp_path)
     cut(tmp_path / "ckpt-3.data-00000-of-00001")
     (tmp_path / "ckpt-1.index").unlink()
@@ -203,7 +203,7 @@ def test_a_damaged_one_takes_no_place_among_those_that_are_kept(tmp_path):
     assert {name[:6] for name in os.listdir(tmp_path) if name[0] == "c"} == {"checkp", "ckpt-2", "ckpt-5"}
 
 
-def test_a_damaged_one_that_was_mended_is_kept(tmp_path):
+def test_a_damaged_checkpoint_that_was_repaired_is_kept(tmp_path):
     three(tmp_path)
     data = tmp_path / "ckpt-3.data-00000-of-00001"
     content = data.read_bytes()
@@ -226,7 +226,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
-def test_what_the_state_file_says_does_not_matter(tmp_path, state):
+def test_the_content_of_the_state_file_does_not_matter(tmp_path, state):
     three(tmp_path)
     (tmp_path / "checkpoint").unlink()
     if state is not None:
@@ -235,7 +235,7 @@ def test_what_the_state_file_says_does_not_matter(tmp_path, state):
 
 
 def test_tensorflow_alone_trusts_the_state_file(tmp_path):
-    """The trap beside the cure: nothing is restored, or an error, although three whole checkpoints are there."""
+    """It restores nothing, or raises, although three complete checkpoints are there."""
     import tensorflow as tf
 
     three(tmp_path)
@@ -261,7 +261,7 @@ def test_a_save_that_was_killed_leaves_nothing_for_long(tmp_path):
 
 @pytest.fixture
 def small_files():
-    """As on a full disk: a file cannot grow over 2000 bytes."""
+    """Limit files to 2000 bytes, as a full disk does."""
     before = getrlimit(RLIMIT_FSIZE)
 
     def limit(on=True):
@@ -309,7 +309,7 @@ def test_a_run_that_begins_anew_in_an_old_folder_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [3, "x", None, b"", {"a": 1}, {}, {1: 2}, object(), len])
-def test_what_cannot_be_saved_is_a_type_error(tmp_path, bad):
+def test_an_object_that_cannot_be_saved_is_a_type_error(tmp_path, bad):
     with pytest.raises(TypeError, match=r"checkpoints\(\) takes"):
         logdir.checkpoints(bad, tmp_path)
 
@@ -460,14 +460,14 @@ def test_a_tilde_is_the_home_and_no_folder_of_that_name(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["home"]
 
 
-def test_one_that_does_not_keep_leaves_nothing(tmp_path):
+def test_a_task_that_does_not_keep_leaves_nothing(tmp_path):
     with acting_as(WORKER_1, lambda timeout: 0):
         kept = saves(tmp_path / "base")
         assert kept.save() == 1
         assert not (tmp_path / "base").exists() and kept.latest is None
 
 
-def test_names_of_files_tell_what_is_missing():
+def test_names_of_files_show_what_is_missing():
     files = checkpoint_files(
         ["ckpt-1.index", "ckpt-1.data-00001-of-00002", "ckpt-2.data-00000-of-00001", "other"]
     )
@@ -485,7 +485,7 @@ def test_the_owner_file_goes_with_its_owner(tmp_path):
 
 
 def test_a_cell_that_ran_twice_lets_go_of_the_folder_with_one_close(tmp_path):
-    """Its first object is garbage, and nobody can close that any more."""
+    """The object of the first run is garbage, and can no longer be closed."""
     take = "import sys; from tfmagic.logdir import owners; owners.hold(sys.argv[1])"
     command = [sys.executable, "-c", take, str(tmp_path)]
 

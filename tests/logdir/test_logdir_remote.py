@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture(scope="module")
 def server():
-    """Its address."""
+    """Start the server; its address."""
     import fsspec.asyn
     from moto.server import ThreadedMotoServer
 
@@ -45,7 +45,7 @@ def server():
 
 @pytest.fixture
 def bucket(server, monkeypatch, request):
-    """The URL of a new bucket, for which the environment has all that it takes."""
+    """Make a bucket, and set the environment for it; its URL."""
     import fsspec
 
     for name, value in {"ENDPOINT_URL": server, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
@@ -91,7 +91,7 @@ def test_checkpoints_are_kept_there_and_the_oldest_go(bucket):
     assert restored(f"{bucket}/run") == (3, 3.0)
 
 
-def test_one_that_was_cut_short_there_is_passed_over(bucket, capfd):
+def test_a_remote_checkpoint_that_is_incomplete_is_skipped(bucket, capfd):
     save(f"{bucket}/run", 1, 2, 3)
     remote = Remote(f"{bucket}/run")
     remote.remove("ckpt-3.data-00000-of-00001")
@@ -156,7 +156,7 @@ def test_a_server_that_falls_silent_within_a_save_is_waited_for_once(bucket, mon
     assert restored(f"{bucket}/run")[0] == 2
 
 
-def test_what_could_not_be_uploaded_at_the_end_stays_for_another_try(bucket, monkeypatch):
+def test_files_that_could_not_be_uploaded_at_the_end_stay_for_another_try(bucket, monkeypatch):
     path = logdir.task_logdir(f"{bucket}/run")
     Path(path, "model").write_text("x")
     put = Remote.put
@@ -174,7 +174,7 @@ def test_what_could_not_be_uploaded_at_the_end_stays_for_another_try(bucket, mon
     assert names(f"{bucket}/run") == {"model"} and not os.path.exists(path)
 
 
-def test_of_two_runs_the_one_that_began_first_is_told(bucket):
+def test_of_two_runs_the_one_that_began_first_gets_an_error(bucket):
     url = f"{bucket}/run"
     first, second = (logdir.checkpoints(variable(float(n)), url) for n in (1, 2))
     first.save()
@@ -263,7 +263,7 @@ def test_a_path_travels_as_the_string_that_it_is(bucket):
             found.close()
 
 
-def test_only_what_has_changed_is_uploaded_again(bucket, tmp_path):
+def test_only_changed_files_are_uploaded_again(bucket, tmp_path):
     (tmp_path / "a").write_text("1")
     (tmp_path / "ckpt-1_temp").mkdir()
     (tmp_path / "ckpt-1_temp" / "part-00000-of-00001.index").write_text("half")
@@ -276,7 +276,7 @@ def test_only_what_has_changed_is_uploaded_again(bucket, tmp_path):
 
 
 def test_a_file_that_is_deleted_before_its_turn_is_no_error(bucket, tmp_path, monkeypatch):
-    """As a CheckpointManager does it while the newer one is uploaded."""
+    """A CheckpointManager does so while the newer one is uploaded."""
     for name in "abc":
         (tmp_path / name).touch()
     put = Remote.put
@@ -291,8 +291,8 @@ def test_a_file_that_is_deleted_before_its_turn_is_no_error(bucket, tmp_path, mo
     assert names(bucket) == {"a", "c"}
 
 
-def test_only_what_is_really_under_way_is_left_out():
-    """What is not uploaded at the end is lost: the local folder goes."""
+def test_only_files_under_way_are_left_out():
+    """Files that are not uploaded at the end are lost with the local folder."""
     kept = {
         "low_temperature/model",
         "my_templates/a",
@@ -321,14 +321,14 @@ def test_credentials_and_address_can_be_given_as_storage_options(server, bucket,
 # ---- what goes wrong -----------------------------------------------------------------------------
 
 
-def test_a_bucket_that_is_not_there_is_told_before_training(bucket):
+def test_a_missing_bucket_is_an_error_before_training(bucket):
     with pytest.raises(
         logdir.LogdirError, match=r"s3://no-such-bucket/run cannot be written: .*Make the bucket first"
     ):
         logdir.checkpoints(variable(), "s3://no-such-bucket/run")
 
 
-def test_without_credentials_it_says_so(bucket, monkeypatch, tmp_path):
+def test_missing_credentials_are_named(bucket, monkeypatch, tmp_path):
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         monkeypatch.delenv(f"AWS_{name}")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -337,7 +337,7 @@ def test_without_credentials_it_says_so(bucket, monkeypatch, tmp_path):
         logdir.task_logdir(f"{bucket}/run")
 
 
-def test_a_server_that_nobody_is_at_is_told(bucket, monkeypatch):
+def test_an_address_without_a_server_is_an_error(bucket, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(logdir.LogdirError, match=r"Is its server up.*AWS_ENDPOINT_URL"):
@@ -392,7 +392,7 @@ def test_memory_is_for_one_process_alone():
         logdir.checkpoints(variable(), "memory://run")
 
 
-def test_one_that_was_saved_again_meanwhile_is_fetched_again(bucket):
+def test_a_checkpoint_that_was_saved_again_meanwhile_is_fetched_again(bucket):
     save(f"{bucket}/run", 1)
     v = variable()
     reader = logdir.checkpoints(v, f"{bucket}/run")

@@ -1,4 +1,4 @@
-"""What a restart takes from a log folder, and what it leaves in nobody's way."""
+"""What a restart restores from a log folder, and what it leaves there."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from tfmagic import logdir
 from tfmagic.logdir import checks, owners
 
 
-def test_training_begins_anew_where_nothing_is_whole(tmp_path):
+def test_training_begins_anew_without_a_complete_checkpoint(tmp_path):
     with saves(tmp_path) as kept:
         kept.save(3)
     cut(tmp_path / "ckpt-3.data-00000-of-00001")
@@ -20,7 +20,7 @@ def test_training_begins_anew_where_nothing_is_whole(tmp_path):
     assert restored(tmp_path) == (1, 7.0)
 
 
-def test_what_tensorflow_says_of_a_full_disk_comes_without_names_of_its_functions(tmp_path, small_files):  # noqa: F811
+def test_the_error_of_a_full_disk_comes_without_names_of_tensorflows_functions(tmp_path, small_files):  # noqa: F811
     kept = saves(tmp_path)
     small_files()
     with kept, pytest.raises(logdir.LogdirError, match=r"could not be written to [^ ]*: /[^ ]*/ckpt-1_temp/"):
@@ -29,7 +29,7 @@ def test_what_tensorflow_says_of_a_full_disk_comes_without_names_of_its_function
 
 @pytest.mark.parametrize("is_alive", [False, True])
 def test_the_owner_file_of_another_user_counts_while_he_lives(tmp_path, monkeypatch, is_alive):
-    """In a folder that several may write to: opening his file to write it is forbidden."""
+    """In a folder that several users may write to, it is forbidden to open another user's file for writing."""
     path, os_open = tmp_path / owners.NAME, os.open
     path.write_text('{"task": "theirs", "pid": 7, "host": "here"}')
 
@@ -62,7 +62,7 @@ def test_the_owner_file_of_another_user_counts_while_he_lives(tmp_path, monkeypa
 
 @pytest.mark.parametrize("package", ["tensorflow", "keras"])
 def test_a_variable_of_a_strategy_is_a_step(tmp_path, package):
-    """As the iterations of an optimizer are, under a MultiWorkerMirroredStrategy and others."""
+    """The iterations of an optimizer are one, under a MultiWorkerMirroredStrategy and others."""
     import keras
     import tensorflow as tf
 
@@ -78,10 +78,10 @@ def test_a_variable_of_a_strategy_is_a_step(tmp_path, package):
 
 @pytest.mark.parametrize("moment", ["damage_of", "unbuilt_layers"])
 @pytest.mark.parametrize("times", [1, 1000])
-def test_one_that_its_writer_deletes_while_it_is_read_gives_way_to_the_next(
+def test_a_checkpoint_that_its_writer_deletes_during_the_read_gives_way_to_the_next(
     tmp_path, monkeypatch, capfd, moment, times
 ):
-    """As an evaluator meets it, beside a chief that keeps one."""
+    """An evaluator meets it beside a chief that keeps one checkpoint."""
     v, mine, looks = variable(1.0), variable(), []
     writer = saves(tmp_path, v, max_to_keep=1)
     writer.save(1)

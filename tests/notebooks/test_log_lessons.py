@@ -1,4 +1,4 @@
-"""The lessons on log folders, executed: what they say breaks does break, and the cure cures."""
+"""The lessons on log folders, executed: each problem appears, and each solution works."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from test_quickstart import execute, outputs
 
 
 def value(notebook, source):
-    """The text of the results of a cell."""
+    """Return the text of the results of a cell."""
     shown = [o.data["text/plain"] for o in outputs(notebook, source) if "text/plain" in o.get("data", {})]
     return "\n".join(shown)
 
@@ -16,7 +16,7 @@ def text(notebook, source):
     return value(notebook, source) + "".join(o.get("text", "") for o in outputs(notebook, source))
 
 
-def test_the_lesson_on_log_folders_breaks_what_it_says_and_cures_it():
+def test_the_lesson_on_log_folders_shows_each_problem_and_its_solution():
     notebook = execute("04-logdir.ipynb")
     naive = value(notebook, "--out naive\n")
     assert "BadZipFile" in naive or (sys.version_info >= (3, 13) and "save 1000: whole" in naive)

@@ -1,4 +1,4 @@
-"""A log's bytes: which file a name opens, and which span of it is asked for."""
+"""A log's bytes: the file that a name opens, and the requested span."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Run folders in, Prometheus' text out: whole ones, old ones, and folders full of somebody else's things."""
+"""Run folders in, Prometheus' text out: whole ones, old ones, and folders with foreign content."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def cell(number, seconds, verdict="done", cluster="default"):
 
 
 class Page:
-    """What a scrape shows: sample values by name and labels; a sample that is there twice is an error."""
+    """The values of a scrape by name and labels; a sample that is there twice is an error."""
 
     def __init__(self, text):
         self.values = {}
@@ -92,7 +92,7 @@ class Page:
                 self.values[key] = sample.value
 
     def __call__(self, name, **labels):
-        """The value of the only sample of that name that has these labels, or None."""
+        """Return the value of the only sample of that name with these labels, or None."""
         found = [
             v for (n, has), v in self.values.items() if n == name and labels.items() <= dict(has).items()
         ]
@@ -104,7 +104,7 @@ class Page:
 
 
 class Scraper:
-    """One server's life: scrapes of the same collector."""
+    """Scrapes of the same collector, as by one server."""
 
     def __init__(self, base):
         self.registry = CollectorRegistry(auto_describe=True)
@@ -171,7 +171,7 @@ def test_a_killed_kernel_is_down_at_once_and_forgotten_later(tmp_path):
     scraper = Scraper(tmp_path)
     assert scraper()("tfmagic_cluster_up", run="r1") == 1
     kernel.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, kernel.pid, os.WEXITED | os.WNOWAIT)  # it has ended; nobody has reaped it
+    os.waitid(os.P_PID, kernel.pid, os.WEXITED | os.WNOWAIT)  # it has ended and is not reaped
     assert scraper()("tfmagic_cluster_up", run="r1") == 0
     kernel.wait()
     page = scraper()
@@ -223,7 +223,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("content", [*GARBAGE.values(), *ODD.values()], ids=[*GARBAGE, *ODD])
-def test_a_bad_status_costs_nobody_else_their_metrics(tmp_path, content):
+def test_a_bad_status_costs_no_other_run_its_metrics(tmp_path, content):
     write_run(tmp_path, "r2", content)
     write_run(tmp_path, "r1", status())
     page = scrape(tmp_path)
@@ -256,7 +256,7 @@ def test_a_run_that_is_pruned_while_it_is_looked_at_costs_no_other(tmp_path, mon
     assert shown == {f"r{number}" for number in range(6)} - set(gone)
 
 
-def test_what_nobody_foresaw_costs_one_run_only(tmp_path, monkeypatch):
+def test_an_unexpected_error_costs_one_run_only(tmp_path, monkeypatch):
     write_run(tmp_path, "r1", status())
     write_run(tmp_path, "r2", status())
     read = status_reader.read_snapshot
@@ -295,7 +295,7 @@ odd_tasks = st.lists(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(st.sampled_from(list(status())), json_values), tasks=odd_tasks)
-def test_whatever_a_status_says_the_page_can_be_read(tmp_path, changes, tasks):
+def test_the_page_can_be_read_with_any_content_of_a_status(tmp_path, changes, tasks):
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)
     write_run(tmp_path, "r2", {**status(tasks=tasks), **changes})
     write_run(tmp_path, "r1", status())
@@ -393,7 +393,7 @@ def test_a_kernel_that_runs_for_days_is_not_lost_behind_newer_runs(tmp_path):
     assert scrape(tmp_path)("tfmagic_cluster_up", run="20200101-old") == 1
 
 
-def test_what_was_noted_between_scrapes_is_read_in_bounded_pieces(tmp_path, monkeypatch):
+def test_records_between_scrapes_are_read_in_bounded_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(ended_cells, "_SCRAPE_BYTES", 40_000)
     monkeypatch.setattr(ended_cells, "_MAX_LINE", 50_000)
     scraper = Scraper(tmp_path)

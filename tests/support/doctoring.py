@@ -1,4 +1,4 @@
-"""Cases for the doctor: a shell, a shape, settings, and site-packages with only what a test puts there."""
+"""Cases for the doctor: a shell, a shape, settings, and site-packages with chosen packages only."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ TERMINAL = SimpleNamespace()
 
 def case(
     shell: Any = NOTEBOOK,
-    make: TaskSettings | None = None,
+    task_settings: TaskSettings | None = None,
     running: bool = False,
     settings: Any = (),
     **shape: Any,
 ) -> Case:
-    """A cluster of that shape, with presets but for `settings`."""
+    """Return the case of a cluster of that shape, with presets except for `settings`."""
     given = dict(settings)
     presets = TFCluster.class_traits()
 
     def setting(name: str) -> Any:
         return given[name] if name in given else presets[name].default_value
 
-    return Case(shell, ClusterShape(**shape), make or TaskSettings(), setting, running)
+    return Case(shell, ClusterShape(**shape), task_settings or TaskSettings(), setting, running)
 
 
 def install(folder: Path, requires: dict[str, list[str]] | None = None, **versions: str) -> str:
-    """A folder of site-packages that holds the metadata of these packages, and nothing else."""
+    """Make a folder of site-packages with only the metadata of these packages."""
     for name, version in versions.items():
         info = folder / f"{name}-{version}.dist-info"
         info.mkdir(parents=True)
@@ -56,10 +56,10 @@ def install(folder: Path, requires: dict[str, list[str]] | None = None, **versio
 
 
 def look_in_process(check: str, before: str = "", wrap: tuple[str, ...] = (), **shape: Any) -> str:
-    """What a check prints in a process of its own, after `before`; "refused: ..." where `wrap` may not run."""
+    """Run a check in a process of its own, after `before`; its output, "refused: ..." if `wrap` is forbidden."""
     code = (
         "import os, resource, sys\nfrom doctoring import case\n"
-        "from tfmagic.frontends.doctor import folder, machine, network, settings, software\n"
+        "from tfmagic.frontends.doctor import folder, machine, settings, software\n"
         f"asked = case(**{shape!r})\n{before}\nprint('looked')\nfor f in {check}(asked): print(f)\n"
     )
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"}

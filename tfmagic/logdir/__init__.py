@@ -1,11 +1,12 @@
-"""Log folders that several tasks share: one writer where there must be one, else a folder each.
+"""Log folders and checkpoints for code that runs on several tasks: one writer, or a folder for each task.
 
-    task_logdir(base)      the chief gets base, the others a place that vanishes with their process
-    checkpoints(x, base)   all save, the chief keeps; a restart takes the newest complete one
-    tensorboard_dir(base)  base/worker-1: a folder of its own for each task's event files
+    task_logdir(base)      the chief gets base, the others a folder that is deleted with their process
+    checkpoints(x, base)   all tasks save, the chief keeps; a restart takes the newest complete one
+    tensorboard_dir(base)  base/worker-1: a folder for each task's event files
     mirror(local, url)     a local folder, copied to s3://, hdfs://, memory:// ... as it grows
 
-Usable in a cell, in a script, and without a cluster. Importing it loads neither TensorFlow nor fsspec.
+Called by users' code in a cell, in a script, and without a cluster. Its import loads neither TensorFlow nor
+fsspec.
 """
 
 from __future__ import annotations

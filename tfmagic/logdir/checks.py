@@ -1,11 +1,9 @@
-"""What is looked at before a checkpoint is restored: whether it is whole, and all would come back.
+"""Checks of what users save and restore. Called by `tfmagic.logdir.saving`.
 
-TensorFlow restores variables that are made later when they are made. Keras 3 makes those of the layers of a
-model with a `call` of its own while it only traces shapes, and what is assigned there is lost: the model then
-trains from random weights, without a word (measured with Keras 3.15). Those of a Sequential and of optimizers
-do come back.
-
-Called by `tfmagic.logdir.saving`.
+Before a restore: TensorFlow restores variables that are made later when they are made. But Keras 3 makes the
+variables of a layer inside a model with its own `call` while it only traces shapes, and loses the values
+assigned there: the model then trains from random weights, without a message (measured with Keras 3.15). Those
+of a Sequential model and of optimizers are restored.
 """
 
 from __future__ import annotations
@@ -15,8 +13,43 @@ import sys
 from typing import Any
 
 
+def as_step(step: Any) -> int:
+    """Return a step as a number. A tensor or variable, such as an optimizer's iterations, is a step too."""
+    value = step.numpy() if hasattr(step, "numpy") else step  # int() takes no variable of a strategy
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"a step is a whole number of 0 or more, not {step!r}") from error
+    if number < 0 or number != value:
+        raise ValueError(f"a step is a whole number of 0 or more, not {step!r}")
+    return number
+
+
+def as_checkpoint(item: Any) -> Any:
+    """Return a tf.train.Checkpoint of the object.
+
+    Raises:
+        TypeError: The object cannot be saved in one.
+    """
+    import tensorflow as tf
+
+    if isinstance(item, tf.train.Checkpoint):
+        return item
+    parts = item if isinstance(item, dict) else {"model": item}
+    for name, part in parts.items():
+        if not isinstance(part, tf.__internal__.tracking.Trackable):
+            named = f"{name!r} of the dict" if isinstance(item, dict) else "it"
+            raise TypeError(
+                f"checkpoints() takes a Keras model or optimizer, a tf.Module, a tf.Variable, a "
+                f"tf.train.Checkpoint, or a dict of these by name; {named} is a {type(part).__name__}"
+            )
+    if not parts or not all(isinstance(name, str) for name in parts):
+        raise TypeError("checkpoints() takes a dict of trackable objects by name, and this one names none")
+    return tf.train.Checkpoint(**parts)
+
+
 def unbuilt_layers(checkpoint: Any, prefix: str) -> list[str]:
-    """Names of Keras 3 layers that this checkpoint has variables for, and that would not get them."""
+    """Return the names of Keras 3 layers whose variables are in this checkpoint and would not be restored."""
     keras = sys.modules.get("keras")
     if keras is None or not keras.__version__.startswith("3"):
         return []
@@ -41,7 +74,7 @@ def unbuilt_layers(checkpoint: Any, prefix: str) -> list[str]:
 
 
 def damage_of(prefix: str) -> str:
-    """What is wrong with the checkpoint at this path, "" if nothing: all of it is read and checked."""
+    """Read and check the whole checkpoint at this path. Return the damage, "" if there is none."""
     import tensorflow as tf
 
     try:
@@ -57,7 +90,7 @@ def damage_of(prefix: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """The end of what TensorFlow says, on one line."""
+    """Return the end of TensorFlow's message, on one line."""
     text = str(getattr(error, "message", "") or error).partition("[Op:")[0]
     text = re.sub(r"\{\{function_node [^}]*\}\}", "", text).strip()
     return " ".join(text.split())[-300:].removeprefix("; ")

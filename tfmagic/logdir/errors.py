@@ -1,8 +1,8 @@
-"""What `tfmagic.logdir` raises.
+"""The exceptions of `tfmagic.logdir`.
 
 TfmagicError
-├── LogdirError        (OSError)      a folder that cannot be used: read-only, full, in use, out of reach
-├── CheckpointError    (ValueError)   a checkpoint that is not there, or is none of this object
+├── LogdirError        (OSError)      a folder cannot be used: read-only, full, in use, not reachable
+├── CheckpointError    (ValueError)   a checkpoint does not exist, or belongs to another object
 └── DriverError        (ImportError)  a package is missing; the message is the line that installs it
 """
 
@@ -16,8 +16,8 @@ class LogdirError(TfmagicError, OSError):
 
 
 class CheckpointError(TfmagicError, ValueError):
-    """There is no such checkpoint, or it does not fit what is to be saved or restored."""
+    """There is no such checkpoint, or it does not fit the object that is saved or restored."""
 
 
 class DriverError(TfmagicError, ImportError):
-    """A package that reaches this kind of folder is not installed."""
+    """The package for this kind of folder is not installed."""

@@ -1,12 +1,13 @@
-"""Folders behind a URL, by fsspec: what TensorFlow's own file system cannot write.
+"""Files behind a URL, by fsspec, for the URLs that TensorFlow's own file system cannot write.
 
-    event and checkpoint files ──→ local folder ── push: what has changed; `checkpoint` last ──→ URL
+    event and checkpoint files ──→ local folder ── push: changed files; `checkpoint` last ──→ URL
 
-TensorFlow 2.21 knows local paths and gs:// alone ("File system scheme 's3' not implemented"). A file is
-uploaded as a whole. Object stores show it when it is complete; elsewhere it is uploaded beside and renamed.
-Every call ends within `TIMEOUT_S`: it runs on a thread "tfmagic-bounded", which nobody waits for after that.
+TensorFlow 2.21 knows only local paths and gs:// ("File system scheme 's3' not implemented"). A file is
+uploaded as a whole. Object stores show it when it is complete; elsewhere it is uploaded under another name
+and renamed. Every call ends within `TIMEOUT_S`. It runs on a thread "tfmagic-bounded", which is left behind
+after that.
 
-A mirror with `every_s` has a thread "tfmagic-mirror": it reads the folder, uploads, and ends in `close`.
+A mirror with `every_s` has a thread "tfmagic-mirror", which reads the folder, uploads, and ends in `close`.
 """
 
 from __future__ import annotations
@@ -29,22 +30,24 @@ TIMEOUT_S = 60.0  # for one file or listing
 _T = TypeVar("_T")
 _BY_TENSORFLOW = ("gs", "file")
 _WHOLE_ONLY = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")  # an upload is visible when it is complete
-# what its writer renames when it is complete: TensorFlow's checkpoints, our shards; and our own notes
+# files that their writer renames when they are complete (TensorFlow's checkpoints, our shards), and our notes
 _UNDER_WAY = re.compile(r"(.*/)?([^/]*_temp/part-[^/]*|[^/]*\.tempstate\d+|\.[^/]*\.writing|\.tfmagic-[^/]*)")
 _OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}}}
 }
 _OPTIONS["s3a"] = _OPTIONS["s3"]
+_DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow", "abfs": "adlfs"}
+_IS_IT_UP = "Is its server up, and its address right (AWS_ENDPOINT_URL, storage_options)?"
 
 
 def is_remote(base: str | os.PathLike[str]) -> bool:
-    """Whether this is a URL that TensorFlow does not write by itself."""
+    """Return whether this is a URL that TensorFlow does not write by itself."""
     scheme, mark, _ = os.fspath(base).partition("://")
     return bool(mark) and scheme not in _BY_TENSORFLOW
 
 
 def refuse_private(url: str) -> None:
-    """Refuse a place that each process has for itself, where several tasks are to share it."""
+    """Refuse a URL that means another place in each process, if several tasks are to share it."""
     if url.startswith("memory://") and task_context.is_task() and task_context.current_task().num_tasks > 1:
         raise LogdirError(
             f"{url} is in the memory of one process: the {task_context.current_task().num_tasks} tasks of "
@@ -53,7 +56,7 @@ def refuse_private(url: str) -> None:
 
 
 class Remote:
-    """The files right below a URL.
+    """The files directly below a URL.
 
     Raises:
         DriverError: fsspec, or its driver for this kind of URL, is missing.
@@ -63,59 +66,50 @@ class Remote:
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None):
         self.url = url.rstrip("/")
         self._scheme = url.partition("://")[0]
+        try:
+            import fsspec
+        except ImportError as error:
+            raise DriverError(f'{url} needs fsspec:  pip install "tfmagic[remote]"') from error
+        if self._scheme not in fsspec.available_protocols():
+            kinds = "write s3://, gs://, hdfs:// ..."
+            raise LogdirError(f"{url}: there is no kind of folder {self._scheme}://; {kinds}")
         options = {**_OPTIONS.get(self._scheme, {}), **(storage_options or {})}
-        fsspec = _fsspec(url)
         self._fs, self._path = self._ask("be opened", lambda: fsspec.core.url_to_fs(self.url, **options))
 
     def __repr__(self) -> str:
         return f"<Remote {self.url}>"
 
     def prove(self) -> None:
-        """Write and remove a small file: what is wrong is told before any training starts."""
+        """Write and remove a small file, so that a problem shows before any training starts."""
         name = f".tfmagic-probe-{uuid.uuid4().hex}"
         self.write(name, b"x")
         self.remove(name)
 
     def names(self) -> dict[str, int]:
-        """The files and their sizes in bytes; none where there is no folder yet."""
+        """Return the files and their sizes in bytes; none if there is no folder yet."""
 
-        def look() -> dict[str, int]:
+        def list_files() -> list[dict[str, Any]]:
             self._fs.invalidate_cache()
-            try:
-                found = self._fs.ls(self._path, detail=True)
-            except FileNotFoundError:
-                return {}
-            files = [f for f in found if f["type"] == "file"]
-            return {f["name"].rpartition("/")[2]: int(f["size"] or 0) for f in files}
+            return list(self._fs.ls(self._path, detail=True))
 
-        return self._ask("be listed", look)
+        none: list[dict[str, Any]] = []
+        found = self._ask("be listed", list_files, none)
+        return {f["name"].rpartition("/")[2]: int(f["size"] or 0) for f in found if f["type"] == "file"}
 
     def write(self, name: str, content: bytes) -> None:
-        """A small file, in one piece."""
+        """Write a small file in one piece."""
         self._ask("be written", lambda: self._fs.pipe_file(self._at(name), content))
 
     def read(self, name: str) -> bytes | None:
-        """A small file; None where there is none."""
-
-        def fetch() -> bytes | None:
-            try:
-                return bytes(self._fs.cat_file(self._at(name)))
-            except FileNotFoundError:
-                return None
-
-        return self._ask("be read", fetch)
+        """Return the content of a small file, None if there is no such file."""
+        return self._ask("be read", lambda: bytes(self._fs.cat_file(self._at(name))), None)
 
     def remove(self, name: str) -> None:
-        """A file, if it is there."""
-
-        def delete() -> None:
-            with contextlib.suppress(FileNotFoundError):
-                self._fs.rm_file(self._at(name))
-
-        self._ask("be written", delete)
+        """Remove a file, if it is there."""
+        self._ask("be written", lambda: self._fs.rm_file(self._at(name)), None)
 
     def put(self, local: str, name: str) -> None:
-        """Upload a file; nobody sees half of it."""
+        """Upload a file. No reader sees half of the file."""
 
         def upload() -> None:
             target = self._at(name)
@@ -130,7 +124,7 @@ class Remote:
         self._ask("be written", upload)
 
     def get(self, name: str, local: str) -> None:
-        """Download a file; half of one is never seen under its name."""
+        """Download a file. No reader sees half of the file."""
 
         def download() -> None:
             with files.replacing(local, f"{local}.fetching") as beside:
@@ -141,17 +135,21 @@ class Remote:
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
 
-    def _ask(self, what: str, call: Callable[[], _T]) -> _T:
+    def _ask(self, what: str, call: Callable[[], _T], *if_missing: _T) -> _T:
+        """Return the result of a call to the server; `if_missing` if it says that there is no such file."""
         try:
             return cast(_T, time_limits.call(call, TIMEOUT_S))
         except ImportError as error:
-            raise DriverError(f"{self.url}: {error}. {_install_line(self._scheme)}") from error
+            driver = _DRIVERS.get(self._scheme)
+            mend = f"Install it with:  pip install {driver}" if driver else "Install the package named here"
+            raise DriverError(f"{self.url}: {error}. {mend}") from error
         except TimeoutError as error:
             raise LogdirError(
-                f"{self.url} cannot {what}: no answer within {TIMEOUT_S:.0f} s. Is its server up, and its "
-                "address right (AWS_ENDPOINT_URL, storage_options)?"
+                f"{self.url} cannot {what}: no answer within {TIMEOUT_S:.0f} s. {_IS_IT_UP}"
             ) from error
-        except Exception as error:  # drivers raise what their libraries do: botocore's are not even OSErrors
+        except Exception as error:  # drivers raise the errors of their libraries; botocore's are no OSErrors
+            if if_missing and isinstance(error, FileNotFoundError):
+                return if_missing[0]
             raise LogdirError(
                 f"{self.url} cannot {what}: {type(error).__name__}: {error}{_advice(error)}"
             ) from error
@@ -162,38 +160,21 @@ def _advice(error: Exception) -> str:
     if "Credentials" in names or isinstance(error, PermissionError):
         return ". Give the tasks credentials, in storage_options or their environment"
     if isinstance(error, FileNotFoundError):
-        return ". Make the bucket first: a folder is made by itself, a bucket is not"
+        return ". Make the bucket first: tfmagic makes folders, but no buckets"
     if "Connect" in names or "Endpoint" in names:
-        return ". Is its server up, and its address right (AWS_ENDPOINT_URL, storage_options)?"
+        return f". {_IS_IT_UP}"
     return ""
 
 
-def _fsspec(url: str) -> Any:
-    try:
-        import fsspec
-    except ImportError as error:
-        raise DriverError(f'{url} needs fsspec:  pip install "tfmagic[remote]"') from error
-    scheme = url.partition("://")[0]
-    if scheme not in fsspec.available_protocols():
-        raise LogdirError(f"{url}: there is no kind of folder {scheme}://; write s3://, gs://, hdfs:// ...")
-    return fsspec
-
-
-def _install_line(scheme: str) -> str:
-    package = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow", "abfs": "adlfs"}
-    found = package.get(scheme)
-    return f"Install it with:  pip install {found}" if found else "Install the package that it names"
-
-
 class Mirror:
-    """A local folder whose files, those of its subfolders included, are copied to a URL as they grow.
+    """A local folder whose files, with those of its subfolders, are copied to a URL as they grow.
 
     Args:
         local: The folder.
-        url: Where to.
-        every_s: Seconds between two looks on a thread; None looks only when `push` or `close` is called.
-        storage_options: What fsspec is to know.
-        is_sole: Whether this process alone is to write there: it uploads no more when another has begun to.
+        url: The target.
+        every_s: Seconds between two uploads by a thread; None uploads only in `push` and `close`.
+        storage_options: Options for fsspec.
+        is_sole: Whether this process alone may write there: it uploads no more once another one has begun to.
 
     Raises:
         DriverError, LogdirError: It cannot be written.
@@ -210,17 +191,17 @@ class Mirror:
     ):
         self.local, self.remote = os.fspath(local), Remote(url, storage_options)
         self.remote.prove()
-        self._is_sole, self._is_lost = is_sole, False
-        if is_sole:  # who comes later has it: perhaps the other one was killed
-            self.remote.write(owners.MIRROR_NAME, owners.claim())
+        self._claim = (  # the later run gets the place: perhaps the other one was killed
+            owners.RemoteClaim(self.remote, owners.MIRROR_NAME, owners.process_token()) if is_sole else None
+        )
+        self._is_lost = False
         self._seen: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         if every_s is not None:
-            serve = (every_s,)
             self._thread = threading.Thread(
-                target=self._serve, args=serve, name="tfmagic-mirror", daemon=True
+                target=self._serve, args=(every_s,), name="tfmagic-mirror", daemon=True
             )
             self._thread.start()
 
@@ -231,18 +212,22 @@ class Mirror:
         self.close()
 
     def push(self) -> list[str]:
-        """Upload what has changed since the last time; the names.
+        """Upload the files that have changed since the last call. Return their names.
 
-        What a checkpoint's index names goes before the index, and the file `checkpoint` last.
+        The files that a checkpoint's index names go before the index, and the file `checkpoint` goes last.
 
         Raises:
-            LogdirError: It cannot be written; what was not uploaded is tried again by the next call.
+            LogdirError: A file cannot be written; the next call tries again.
         """
         with self._lock:
-            files = sorted(self._files().items(), key=lambda item: _order(item[0]))
-            changed = [(name, mark) for name, mark in files if self._seen.get(name) != mark]
-            if changed and self._is_sole:
-                self._hold()
+            found = sorted(self._files().items(), key=lambda item: _order(item[0]))
+            changed = [(name, mark) for name, mark in found if self._seen.get(name) != mark]
+            if changed and self._claim is not None and (rival := self._claim.rival()):
+                self._is_lost = True
+                raise LogdirError(
+                    f"{rival} has begun to write to {self.remote.url} after this run, which uploads no "
+                    "more: they would replace each other's files. Give one of them a folder of its own"
+                )
             return [name for name, mark in changed if self._upload(name, mark)]
 
     def _upload(self, name: str, mark: tuple[int, int]) -> bool:
@@ -252,27 +237,15 @@ class Mirror:
         except LogdirError:
             if os.path.exists(path):
                 raise
-            return False  # deleted since the look: of old checkpoints, for one
+            return False  # deleted meanwhile, as old checkpoints are
         self._seen[name] = mark
         return True
 
-    def _hold(self) -> None:
-        owner = self.remote.read(owners.MIRROR_NAME)
-        self._is_lost = owner is not None and owner != owners.claim()
-        if owner is None:
-            self.remote.write(owners.MIRROR_NAME, owners.claim())
-        elif self._is_lost:
-            who = owners.tell(owner.decode("utf-8", "replace"))
-            raise LogdirError(
-                f"{who} has begun to write to {self.remote.url} after this run, which uploads no "
-                "more: they would replace each other's files. Give one of them a folder of its own"
-            )
-
     def close(self) -> None:
-        """Upload the rest, and end. May be called again after an error.
+        """Upload the rest, and end. Can be called again after an error.
 
         Raises:
-            LogdirError: It cannot be written; the local folder has everything.
+            LogdirError: A file cannot be written; the local folder has everything.
         """
         self._over.set()
         if self._thread is not None:
@@ -289,7 +262,7 @@ class Mirror:
         while not self._over.wait(every_s):
             try:
                 self.push()
-            except LogdirError as error:  # the next look may do better; close() raises
+            except LogdirError as error:  # the next upload can succeed; close() raises
                 print(f"tfmagic: {error}", file=sys.stderr, flush=True)
                 if self._is_lost:
                     return

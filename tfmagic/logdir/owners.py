@@ -1,12 +1,13 @@
-"""Who writes to a folder: one process at a time.
+"""Let one process at a time write to a folder. Used by `places`, `saving`, and the Keras repairs of `task`.
 
-    <base>/.tfmagic-writer    locked by flock(2) as long as the writer writes; its text says who that is
+    <base>/.tfmagic-writer    locked by flock(2) while its owner writes; the text names the owner
 
-The lock and not the text decides: the kernel drops it with the process, also after SIGKILL. A file system
-without locks (some network ones) cannot be guarded, and is let be.
+Only the lock decides, and the kernel releases it with the process, also after SIGKILL. A file system without
+locks (some network ones) cannot be guarded, and gets no error.
 
-Behind a URL are no locks: there the file of this name says who began last (`stores.RemoteStore.hold`), and
-stays. Whether that one still lives cannot be known, and a run that starts again after a kill must get it.
+Behind a URL there are no locks: a file of the same name says which run began last (`RemoteClaim`). The file
+stays, since a run that starts again after a kill must be able to write, and the state of the other is
+unknown.
 """
 
 from __future__ import annotations
@@ -18,68 +19,74 @@ import os
 import socket
 import uuid
 from dataclasses import dataclass
+from typing import Protocol
 
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.protocol import task_context
 from tfmagic.system import files
 
 NAME = ".tfmagic-writer"
-MIRROR_NAME = ".tfmagic-logdir-writer"  # of `task_logdir`; one run may save checkpoints there, too
+MIRROR_NAME = ".tfmagic-logdir-writer"  # for `task_logdir`; the same run can save checkpoints there, too
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @dataclass(slots=True)
-class _Held:
+class _Lock:
     fd: int
-    times: int
+    count: int
     pid: int
 
 
-_held: dict[str, _Held] = {}
+_locks: dict[str, _Lock] = {}
 
 
 def hold(folder: str) -> None:
-    """Be the writer of this folder; may be called again by the same process.
+    """Become the writer of this folder. The same process can call it several times.
 
     Raises:
-        LogdirError: Another process is.
+        LogdirError: Another process is the writer.
     """
     key = os.path.realpath(folder)
-    held = _held.get(key)
-    if held is not None and held.pid == os.getpid():
-        held.times += 1
-        return
-    _held[key] = _Held(_lock(key, folder), 1, os.getpid())
+    lock = _own_lock(key)
+    if lock is None:
+        _locks[key] = _Lock(_open_locked(key, folder), 1, os.getpid())
+    else:
+        lock.count += 1
 
 
 def release(folder: str) -> None:
     """Undo one `hold`."""
     key = os.path.realpath(folder)
-    held = _held.get(key)
-    if held is None or held.pid != os.getpid():
+    lock = _own_lock(key)
+    if lock is None:
         return
-    held.times -= 1
-    if held.times <= 0:
-        del _held[key]
-        with contextlib.suppress(OSError):  # under the lock: nobody's but ours
+    lock.count -= 1
+    if lock.count <= 0:
+        del _locks[key]
+        with contextlib.suppress(OSError):  # under the lock, so that it is our own file
             os.unlink(os.path.join(key, NAME))
-        os.close(held.fd)
+        os.close(lock.fd)
 
 
 def abandon(folder: str) -> None:
-    """Whoever called `hold` is garbage and never released: the lock stays, for the next `release` to end."""
-    held = _held.get(os.path.realpath(folder))
-    if held is not None and held.pid == os.getpid():
-        held.times = max(held.times - 1, 0)
+    """Forget a `hold` whose caller is garbage and never released. The lock stays until the next `release`."""
+    lock = _own_lock(os.path.realpath(folder))
+    if lock is not None:
+        lock.count = max(lock.count - 1, 0)
 
 
-def _lock(key: str, folder: str) -> int:
+def _own_lock(key: str) -> _Lock | None:
+    lock = _locks.get(key)
+    return lock if lock is not None and lock.pid == os.getpid() else None  # not that of a parent that forked
+
+
+def _open_locked(key: str, folder: str) -> int:
     path = os.path.join(key, NAME)
     while True:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             is_ours = True
-        except PermissionError:  # another user's, who was killed: the lock can be had by reading, too
+        except PermissionError:  # another user's, who was killed: a file opened to read can be locked
             fd, is_ours = _open_to_read(path, folder), False
         _take(fd, folder)
         if is_ours and files.is_still_at(fd, path):
@@ -117,34 +124,59 @@ def _take(fd: int, folder: str) -> None:
             return
         os.close(fd)
         raise
-    owner = os.read(fd, 1000).decode("utf-8", "replace")
+    owner = owner_of(os.read(fd, 1000))
     os.close(fd)
     raise LogdirError(
-        f"{folder} is being written by {tell(owner)}, and two writers spoil each other's "
+        f"{folder} is being written by {owner}, and two writers spoil each other's "
         "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
     )
+
+
+def describe() -> dict[str, object]:
+    """Return the data that names this process to others."""
+    task = task_context.current_task().name if task_context.is_task() else ""
+    return {"task": task, "pid": os.getpid(), "host": socket.gethostname()}
+
+
+def owner_of(content: bytes) -> str:
+    """Return the name of the process that wrote this content, from the data of `describe`."""
+    try:
+        owner = json.loads(content)
+        return f"{owner['task'] or 'a process'} (pid {owner['pid']} on {owner['host']})"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+class _RemoteFiles(Protocol):
+    def read(self, name: str) -> bytes | None: ...
+    def write(self, name: str, content: bytes) -> None: ...
 
 
 _tokens: dict[int, str] = {}
 
 
-def claim() -> bytes:
-    """This process for a file behind a URL: the same each time, and never that of another one."""
-    token = _tokens.setdefault(os.getpid(), uuid.uuid4().hex)  # a fork is another process
-    return json.dumps({**describe(), "claim": token}).encode()
+def process_token() -> str:
+    """Return the same text for each call in this process, and another one in every other process."""
+    return _tokens.setdefault(os.getpid(), uuid.uuid4().hex)  # a fork is another process
 
 
-def describe() -> dict[str, object]:
-    """This process, for others to read."""
-    task = task_context.current_task().name if task_context.is_task() else ""
-    return {"task": task, "pid": os.getpid(), "host": socket.gethostname()}
+class RemoteClaim:
+    """A file behind a URL that names the run which began last to write there.
 
+    Args:
+        remote: The files of the URL, a `tfmagic.logdir.mirrors.Remote`.
+        name: The name of the file.
+        token: Tells the claims of several writers in one process apart, unless they share it.
+    """
 
-def tell(text: str) -> str:
-    """Who that is, from what `describe` has given."""
-    try:
-        owner = json.loads(text)
-        who = f"{owner['task'] or 'a process'} (pid {owner['pid']} on {owner['host']})"
-    except (ValueError, KeyError, TypeError):
-        who = "another process"
-    return who
+    def __init__(self, remote: _RemoteFiles, name: str, token: str):
+        self._remote, self._name = remote, name
+        self._content = json.dumps({**describe(), "claim": token}).encode()
+        remote.write(name, self._content)
+
+    def rival(self) -> str:
+        """Return the run that has begun to write since, "" if there is none."""
+        content = self._remote.read(self._name)
+        if content is None:
+            self._remote.write(self._name, self._content)
+        return "" if content in (None, self._content) else owner_of(content)

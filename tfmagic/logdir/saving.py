@@ -1,11 +1,11 @@
-"""Checkpoints of several tasks: all save, the chief keeps, all restart from the same one.
+"""Checkpoints of several tasks: all tasks save, the chief keeps, and all restart from the same checkpoint.
 
-    save     every task ── tf.train.Checkpoint.write ──→ chief: base/ckpt-12    others: a temporary place
-             chief: state file `checkpoint`, then the oldest go
-    restore  chief: the newest that is complete ──→ .tfmagic-restore ── barrier ──→ the others take that one
+    save     every task ── tf.train.Checkpoint.write ──→ chief: base/ckpt-12    others: a temporary folder
+             chief: writes the state file `checkpoint`, then deletes the oldest
+    restore  chief: the newest complete one ──→ .tfmagic-restore ── barrier ──→ the others take the same
 
-A checkpoint is complete when all of its files are there and every checksum in it holds: that is read before
-anything is restored. Never trusted for it: the file `checkpoint`, which may be gone, or of another machine.
+A checkpoint is complete when all of its files are there and every checksum in it is right. All of it is read
+before anything is restored. The file `checkpoint` is not trusted: it can be missing, or from another machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHOICE = ".tfmagic-restore"
 _STATE = "checkpoint"
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_LOOKS = 20  # at a folder that somebody else saves to meanwhile
+_ATTEMPTS = 20  # to read a folder while another process saves there
 
 
 def checkpoints(
@@ -51,32 +51,30 @@ def checkpoints(
     task: TaskContext | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Checkpoints:
-    """Checkpoints of an object in a folder that all tasks know. Every task makes one, and every task saves.
+    """Return the checkpoints of an object in a folder. Every task calls this, and every task saves.
 
     Args:
         model_or_checkpoint: A model or optimizer of Keras 2 or 3, a tf.Module, a tf.train.Checkpoint, any
             other trackable object, or a dict of these by name.
         base: A folder, or a URL such as ``s3://bucket/run``.
-        max_to_keep: How many; the oldest are deleted. 0 keeps all.
-        task: By default the task that runs this code.
-        storage_options: What fsspec is to know of a remote base.
+        max_to_keep: Number of checkpoints; the oldest are deleted. 0 keeps all.
+        task: The task; by default the one that runs this code.
+        storage_options: Options for fsspec, of a remote base.
 
     Raises:
-        TypeError: The object holds nothing that a checkpoint could.
+        TypeError: The object cannot be saved in a checkpoint.
         LogdirError: The folder cannot be written, or another run writes to it.
         DriverError: A package for this kind of URL is missing.
     """
     is_number = hasattr(max_to_keep, "__index__") and not isinstance(max_to_keep, bool)
     if not is_number or operator.index(max_to_keep) < 0:
         raise ValueError(f"max_to_keep is a number of checkpoints, or 0 for all, not {max_to_keep!r}")
-    who = task if task is not None else task_context.current_task() if task_context.is_task() else None
-    return Checkpoints(
-        _checkpoint_of(model_or_checkpoint), base, operator.index(max_to_keep), who, storage_options
-    )
+    checkpoint, number = checks.as_checkpoint(model_or_checkpoint), operator.index(max_to_keep)
+    return Checkpoints(checkpoint, base, number, task or places.this_task(), storage_options)
 
 
 class Checkpoints:
-    """See `checkpoints`, which makes it."""
+    """The checkpoints of one object in one base, for one task. Made by `checkpoints`."""
 
     def __init__(
         self,
@@ -89,12 +87,12 @@ class Checkpoints:
         self._checkpoint, self._max_to_keep, self._task = checkpoint, max_to_keep, task
         self._keeps = task is None or task.is_chief
         self._owned: weakref.finalize[..., Checkpoints] | None = None
-        self._whole: dict[tuple[tuple[str, int], ...], str] = {}  # files, sizes: what is damaged there, or ""
+        self._damages: dict[tuple[tuple[str, int], ...], str] = {}  # by files, sizes; "" if complete
         self._warned: set[int] = set()
         self._store: Store = self._open(base, storage_options)
         self._last = max(self.steps, default=0)
         if task is not None and task.is_chief:
-            self._own()
+            self._hold()
 
     def _open(self, base: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> Store:
         text = os.fspath(base)
@@ -121,45 +119,45 @@ class Checkpoints:
         self.close()
 
     def close(self) -> None:
-        """Let another run write to the folder; the end of the process does that too."""
+        """Let another run write to the folder. The end of the process does that too."""
         if self._owned is not None and self._owned.detach():
             owners.release(self._store.folder)
         self._owned = None
         if isinstance(self._store, RemoteStore):
             self._store.let_go()
 
-    # -- what there is --
+    # -- listing --
 
     @property
     def steps(self) -> list[int]:
-        """The steps whose files are all there, the oldest first; what is in them was not looked at."""
+        """The steps whose files are all there, the oldest first. The content was not checked."""
         files = checkpoint_files(self._store.names())
         return [step for step in sorted(files) if not missing_files(files[step])]
 
     @property
     def latest(self) -> str | None:
-        """The newest complete checkpoint as TensorFlow takes it: a path without suffix. None without any."""
+        """The path of the newest complete checkpoint, without suffix; None if there is none."""
         step = self._newest()
         return None if step is None else self._prefix(step)
 
     # -- saving --
 
     def save(self, step: int | None = None) -> int:
-        """Save; on every task, under a multi-worker strategy: reading some variables is a collective.
+        """Save. Under a multi-worker strategy every task must call this: some reads are collectives.
 
         Args:
-            step: Its number; by default one more than the last one that this task knows of.
+            step: Its number; by default one more than the last step that this task knows.
 
         Returns:
             The number.
 
         Raises:
-            LogdirError: It could not be written; the one before is still the newest, and complete.
+            LogdirError: It could not be written; the checkpoint before is still the newest, and complete.
             CheckpointError: There is nothing to save, or `base` holds a later step.
         """
-        number = self._last + 1 if step is None else _whole(step)
+        number = self._last + 1 if step is None else checks.as_step(step)
         if self._keeps:
-            self._own()
+            self._hold()
             self._refuse_older(number)
             self._save_kept(number)
         else:
@@ -174,7 +172,7 @@ class Checkpoints:
         with self._writing(self._store.folder, number) as prefix:
             self._checkpoint.write(prefix)
             self._refuse_empty(prefix)
-            # later ones are damaged, and so is what was passed over
+            # later checkpoints are damaged, and so are those in _warned
             kept = sorted({number} | {n for n in self.steps if n < number and n not in self._warned})
             if self._max_to_keep:
                 kept = kept[-self._max_to_keep :]
@@ -188,22 +186,22 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _writing(self, folder: str, number: int) -> Iterator[str]:
-        """Nothing of this checkpoint stays if it fails."""
+        """Remove all files of this checkpoint if the body fails."""
         import tensorflow as tf
 
         prefix = os.path.join(folder, f"{PREFIX}-{number}")
         before = self.steps if self._keeps else []
-        was_there = number in before  # saved again: the old one may still be whole
+        was_there = number in before  # saved again: the old one can still be complete
         try:
             yield prefix
         except BaseException as error:
             shutil.rmtree(f"{prefix}_temp", ignore_errors=True)
-            left = "Nothing of it stays"
+            left = "All of its files are removed"
             if not was_there and not self._forget(folder, number, error):
-                left = "What there is of it is passed over"
-            # others are TensorFlow's own business: a peer's death, for one
-            is_ours = isinstance(error, OSError) or prefix in str(error)
-            if not isinstance(error, OSError | tf.errors.OpError) or not is_ours:
+                left = "The rest of its files is passed over"
+            # other errors are not about writing: the death of a peer, for example
+            is_of_tensorflow = isinstance(error, tf.errors.OpError) and prefix in str(error)
+            if not isinstance(error, OSError) and not is_of_tensorflow:
                 raise
             newest = f"; the newest is still that of step {max(before)}" if before else ""
             raise LogdirError(
@@ -212,10 +210,10 @@ class Checkpoints:
             ) from error
 
     def _forget(self, folder: str, number: int, why: BaseException) -> bool:
-        """Remove what there is of a checkpoint; False if that could not be done."""
+        """Remove the files of a checkpoint. Return False if that failed."""
         try:
             files = checkpoint_files(os.listdir(folder)).get(number, [])
-            is_silent = isinstance(why.__cause__, TimeoutError)  # whom nobody shall wait for a second time
+            is_silent = isinstance(why.__cause__, TimeoutError)  # do not wait for that server again
             store = LocalStore(folder) if is_silent or folder != self._store.folder else self._store
             store.remove(reversed(files))
         except OSError:
@@ -223,15 +221,15 @@ class Checkpoints:
         return not is_silent
 
     def _write_state(self, kept: list[int]) -> None:
-        """The file that `tf.train.latest_checkpoint` and evaluators read, as TensorFlow writes it."""
+        """Write the file that `tf.train.latest_checkpoint` and evaluators read, as TensorFlow does."""
         lines = [f'model_checkpoint_path: "{PREFIX}-{kept[-1]}"']
         lines += [f'all_model_checkpoint_paths: "{PREFIX}-{step}"' for step in kept]
-        LocalStore(self._store.folder).write(_STATE, "\n".join([*lines, ""]))
+        LocalStore(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
 
     def _refuse_older(self, number: int) -> None:
         newest = max(self.steps, default=-1)
         if newest > number:
-            newest = self._newest() or -1  # a damaged one is in nobody's way
+            newest = self._newest() or -1  # a damaged one does not count
         if newest > number:
             raise CheckpointError(
                 f"{self._store} has a checkpoint of step {newest}, which a restart would take instead of "
@@ -248,7 +246,7 @@ class Checkpoints:
                 "on data, or give it an Input"
             )
 
-    def _own(self) -> None:
+    def _hold(self) -> None:
         if isinstance(self._store, RemoteStore):
             self._store.hold()
         elif self._owned is None:
@@ -257,7 +255,7 @@ class Checkpoints:
             self._clear_up()
 
     def _clear_up(self) -> None:
-        """What a save that was killed has left: temporary folders, and data without an index."""
+        """Delete what a killed save left: temporary folders, and data without an index."""
         files = checkpoint_files(self._store.names())
         cut = [n for names in files.values() if not names[-1].endswith(".index") for n in names]
         self._store.remove(cut)
@@ -268,10 +266,10 @@ class Checkpoints:
     # -- restoring --
 
     def restore(self) -> int:
-        """As `restore_or_initialize`, where there must be a checkpoint.
+        """Restore the newest complete checkpoint, which must exist. For more see `restore_or_initialize`.
 
         Raises:
-            CheckpointError: There is no complete one, or it is not one of this object.
+            CheckpointError: There is no complete checkpoint, or the newest belongs to another object.
         """
         step = self.restore_or_initialize()
         if step is None:
@@ -279,17 +277,17 @@ class Checkpoints:
         return step
 
     def restore_or_initialize(self) -> int | None:
-        """Restore the newest complete checkpoint; the step that it was saved at. None if there is none.
+        """Restore the newest complete checkpoint. Return its step, None if there is no checkpoint.
 
         In a cell every chief and worker task that runs it must call this: they wait for each other, and all
-        take what the chief found, so that nobody starts from another step than the rest.
+        restore the step that the chief found.
 
         Raises:
-            CheckpointError: The newest is not one of this object.
-            threading.BrokenBarrierError: A task of the cell ended without coming here.
+            CheckpointError: The newest belongs to another object.
+            threading.BrokenBarrierError: A task of the cell ended without this call.
         """
-        for _ in range(_LOOKS):
-            self._whole.clear()  # what was looked at before may have changed
+        for _ in range(_ATTEMPTS):
+            self._damages.clear()  # the files can have changed since
             self._store.forget()
             step = self._agree()
             if step is None:
@@ -297,9 +295,9 @@ class Checkpoints:
             try:
                 self._read(step)
             except Exception:
-                if not self._is_alone or self._is_there(step):
+                if not self._is_alone or step in self.steps:
                     raise
-                continue  # whoever saves here has deleted it, and has a newer one
+                continue  # the writer has deleted it, and has a newer one
             self._last = step
             return step
         raise self._too_slow()
@@ -321,13 +319,10 @@ class Checkpoints:
                 f"{prefix} is a checkpoint of something else: {str(error).splitlines()[0][:300]}"
             ) from error
 
-    def _is_there(self, step: int) -> bool:
-        return not missing_files(checkpoint_files(self._store.names()).get(step, ()))
-
     def _too_slow(self) -> CheckpointError:
         return CheckpointError(
-            f"the checkpoints in {self._store} are deleted before they are read: whoever saves there must "
-            "keep more of them (max_to_keep)"
+            f"the checkpoints in {self._store} are deleted before they are read. Let the task that saves "
+            "there keep more of them (max_to_keep)"
         )
 
     @property
@@ -335,16 +330,16 @@ class Checkpoints:
         return self._task is None or not task_context.is_task() or self._task.type in ("ps", "evaluator")
 
     def _agree(self) -> int | None:
-        """The step that all tasks of this cell restore."""
+        """Return the step that all tasks of this cell restore."""
         if self._is_alone:
             return self._newest()
-        assert self._task is not None
+        assert self._task is not None  # by `_is_alone`
         step = None
         if self._task.is_chief:
             step = self._newest()
             owner = identify(os.getpid())
             assert owner is not None
-            self._store.write(CHOICE, json.dumps({"step": step, **owner.as_json()}))
+            self._store.write(CHOICE, json.dumps({"step": step, **owner.as_json()}).encode())
         try:
             task_context.meet_trainers()
             if not self._task.is_chief:
@@ -361,16 +356,16 @@ class Checkpoints:
         return step
 
     def _chosen(self) -> int | None:
-        """What the chief has found; without it in the cell, what we find."""
+        """Return the chief's choice; if the chief does not run the cell, the newest step."""
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            choice = json.loads(self._store.read(CHOICE) or "")
+            choice = json.loads(self._store.read(CHOICE) or b"")
             if from_json(choice).alive:
                 return None if choice["step"] is None else int(choice["step"])
         return self._newest()
 
     def _newest(self) -> int | None:
-        """The newest complete step; those that are passed over are told, once each."""
-        for _ in range(_LOOKS):
+        """Return the newest complete step. Print a line for each newer step that is damaged, once."""
+        for _ in range(_ATTEMPTS):
             sizes = self._store.names()
             files = checkpoint_files(sizes)
             for step in sorted(files, reverse=True):
@@ -380,7 +375,7 @@ class Checkpoints:
                     return step
                 now = self._store.names()
                 if {name: now.get(name) for name in files[step]} != {n: sizes[n] for n in files[step]}:
-                    break  # it is written or deleted at this moment
+                    break  # it is being written or deleted: try again
                 if step not in self._warned:
                     self._warned.add(step)
                     places.say(f"checkpoint {step} in {self._store} is passed over: it {damage}")
@@ -389,51 +384,20 @@ class Checkpoints:
         raise self._too_slow()
 
     def _damage(self, step: int, files: list[str], sizes: Mapping[str, int]) -> str:
-        if not sizes[files[-1]]:  # TensorFlow makes it empty, and fills it
+        if not sizes[files[-1]]:  # TensorFlow creates an empty file first
             return NO_INDEX
         key = tuple((name, sizes[name]) for name in files)
-        if self._whole.get(key) != "":  # one that was complete stays so; a damaged one may have been mended
+        if self._damages.get(key) != "":  # a damaged one can have been repaired
             try:
                 self._store.fetch(files)
             except LogdirError as error:
                 if not isinstance(error.__cause__, FileNotFoundError):
                     raise
                 return "was deleted"
-            self._whole[key] = checks.damage_of(self._prefix(step))
-        return self._whole[key]
+            self._damages[key] = checks.damage_of(self._prefix(step))
+        return self._damages[key]
 
     def _prefix(self, step: int) -> str:
         if not isinstance(self._store, LocalStore):
             self._store.fetch(checkpoint_files(self._store.names()).get(step, ()))
         return os.path.join(self._store.folder, f"{PREFIX}-{step}")
-
-
-def _whole(step: Any) -> int:
-    """A step as a number; a tensor or variable, such as an optimizer's iterations, is one too."""
-    value = step.numpy() if hasattr(step, "numpy") else step  # int() takes no variable of a strategy
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"a step is a whole number of 0 or more, not {step!r}") from error
-    if number < 0 or number != value:
-        raise ValueError(f"a step is a whole number of 0 or more, not {step!r}")
-    return number
-
-
-def _checkpoint_of(item: Any) -> Any:
-    """A tf.train.Checkpoint of the object."""
-    import tensorflow as tf
-
-    if isinstance(item, tf.train.Checkpoint):
-        return item
-    parts = item if isinstance(item, dict) else {"model": item}
-    for name, part in parts.items():
-        if not isinstance(part, tf.__internal__.tracking.Trackable):
-            named = f"{name!r} of the dict" if isinstance(item, dict) else "it"
-            raise TypeError(
-                f"checkpoints() takes a Keras model or optimizer, a tf.Module, a tf.Variable, a "
-                f"tf.train.Checkpoint, or a dict of these by name; {named} is a {type(part).__name__}"
-            )
-    if not parts or not all(isinstance(name, str) for name in parts):
-        raise TypeError("checkpoints() takes a dict of trackable objects by name, and this one names none")
-    return tf.train.Checkpoint(**parts)

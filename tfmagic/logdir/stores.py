@@ -1,20 +1,18 @@
-"""Where checkpoints are kept: a folder, or a URL with a local folder in front of it.
+"""The files of the checkpoints of one base: a folder, or a URL with a local folder in front of it.
 
     save:     TensorFlow ──→ store.folder ── publish ──→ URL
     restore:  store.folder ←── fetch ── URL
 
-`tfmagic.logdir.saving` is the only user. Neither imports TensorFlow at its top.
+Only `tfmagic.logdir.saving` uses it. It imports no TensorFlow.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import uuid
 from collections.abc import Iterable
-from typing import Protocol
 
 from tfmagic.logdir import owners
 from tfmagic.logdir.errors import LogdirError
@@ -26,35 +24,8 @@ NO_INDEX = "has no index: it is being saved, or that was cut short"
 _FILE = re.compile(rf"{PREFIX}-(\d+)\.(?:index|data-(\d{{5}})-of-(\d{{5}}))")
 
 
-class Store(Protocol):
-    """The files of one base."""
-
-    folder: str  # where TensorFlow reads and writes
-
-    def names(self) -> dict[str, int]:
-        """The files and their sizes in bytes."""
-
-    def publish(self, names: Iterable[str]) -> None:
-        """These files of `folder` are to be kept, in this order."""
-
-    def fetch(self, names: Iterable[str]) -> None:
-        """These files are to be in `folder`."""
-
-    def forget(self) -> None:
-        """What was fetched before may be another's by now."""
-
-    def remove(self, names: Iterable[str]) -> None:
-        """These files are to be gone."""
-
-    def write(self, name: str, text: str) -> None:
-        """A small file, in one piece."""
-
-    def read(self, name: str) -> str | None:
-        """A small file; None where there is none."""
-
-
 class LocalStore:
-    """A folder."""
+    """A folder. TensorFlow reads and writes in `folder` itself."""
 
     def __init__(self, folder: str):
         self.folder = folder
@@ -63,6 +34,7 @@ class LocalStore:
         return self.folder
 
     def names(self) -> dict[str, int]:
+        """Return the files and their sizes in bytes."""
         found = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:
@@ -72,70 +44,68 @@ class LocalStore:
         return found
 
     def publish(self, names: Iterable[str]) -> None:
-        pass
+        """Keep these files of `folder`, in this order."""
 
     def fetch(self, names: Iterable[str]) -> None:
-        pass
+        """Bring these files into `folder`."""
 
     def forget(self) -> None:
-        pass
+        """Fetch all files anew, since another process can have replaced them."""
 
     def remove(self, names: Iterable[str]) -> None:
+        """Remove these files, if they are there."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.folder, name))
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file in one piece."""
         path = os.path.join(self.folder, name)
         try:
-            files.replace_text(path, text)
+            files.replace_text(path, content.decode())
         except OSError as error:
             raise LogdirError(f"{path} cannot be written: {error.strerror}") from error
 
-    def read(self, name: str) -> str | None:
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a small file, None if there is no such file."""
         try:
-            with open(os.path.join(self.folder, name)) as file:
+            with open(os.path.join(self.folder, name), "rb") as file:
                 return file.read()
         except FileNotFoundError:
             return None
 
 
 class RemoteStore:
-    """A URL; `folder` is this process' own."""
+    """A URL. `folder` belongs to this process; for the other methods see `LocalStore`."""
 
     def __init__(self, remote: Remote, folder: str):
         self.folder = folder
+        self.names, self.read, self.write = remote.names, remote.read, remote.write
         self._remote = remote
         self._have: set[str] = set()
-        self._claim = ""  # what we have written about ourselves
+        self._claim: owners.RemoteClaim | None = None
 
     def __str__(self) -> str:
         return self._remote.url
 
     def hold(self) -> None:
-        """Be the writer; later, see whether we still are.
+        """Become the writer; later, check that this is still the writer.
 
         Raises:
             LogdirError: Another run has begun to write there since.
         """
-        owner = self._remote.read(owners.NAME) if self._claim else None
-        if owner is None:
-            self._claim = self._claim or json.dumps({**owners.describe(), "claim": uuid.uuid4().hex})
-            self._remote.write(owners.NAME, self._claim.encode())
-        elif owner.decode("utf-8", "replace") != self._claim:
-            who = owners.tell(owner.decode("utf-8", "replace"))
+        if self._claim is None:
+            self._claim = owners.RemoteClaim(self._remote, owners.NAME, uuid.uuid4().hex)
+        elif rival := self._claim.rival():
             raise LogdirError(
-                f"{who} has begun to write to {self} after this run, and two writers spoil each other's "
+                f"{rival} has begun to write to {self} after this run, and two writers spoil each other's "
                 "checkpoints. Nothing was saved. Give one of them a folder of its own; or end the other, and "
                 "run this cell again"
             )
 
     def let_go(self) -> None:
-        """Undo `hold`: a later `hold` begins anew. Asks nobody, since the server may be gone by now."""
-        self._claim = ""
-
-    def names(self) -> dict[str, int]:
-        return self._remote.names()
+        """Undo `hold`: a later `hold` begins anew. Asks no server, since it can be gone by now."""
+        self._claim = None
 
     def publish(self, names: Iterable[str]) -> None:
         for name in names:
@@ -161,16 +131,12 @@ class RemoteStore:
         for name in names:
             self._remote.remove(name)
 
-    def write(self, name: str, text: str) -> None:
-        self._remote.write(name, text.encode())
 
-    def read(self, name: str) -> str | None:
-        content = self._remote.read(name)
-        return None if content is None else content.decode("utf-8", "replace")
+Store = LocalStore | RemoteStore
 
 
 def checkpoint_files(names: Iterable[str]) -> dict[int, list[str]]:
-    """The files of each checkpoint by its number, the index last; also of what is no whole one."""
+    """Return the files of each checkpoint by its number, the index last, also of incomplete checkpoints."""
     found: dict[int, list[str]] = {}
     for name in sorted(names):  # "data" before "index"
         match = _FILE.fullmatch(name)
@@ -180,20 +146,12 @@ def checkpoint_files(names: Iterable[str]) -> dict[int, list[str]]:
 
 
 def missing_files(files: Iterable[str]) -> str:
-    """What these files of one checkpoint lack by their names; "" if nothing."""
-    shards: set[int] = set()
-    total = 0
-    has_index = False
-    for name in files:
-        match = _FILE.fullmatch(name)
-        assert match is not None  # from `checkpoint_files`
-        if match[2] is None:
-            has_index = True
-        else:
-            shards.add(int(match[2]))
-            total = max(total, int(match[3]))
-    if not has_index:
+    """Return which file of one checkpoint is missing, by the names of its files; "" if none is."""
+    matches = [match for name in files if (match := _FILE.fullmatch(name))]
+    if all(match[2] for match in matches):
         return NO_INDEX
+    shards = {int(match[2]) for match in matches if match[2]}
+    total = max((int(match[3]) for match in matches if match[2]), default=0)
     lost = sorted(set(range(total)) - shards)
     if not total or lost:
         return f"lacks data file {lost[0] if lost else 0} of {total or 'any'}"

@@ -1,4 +1,4 @@
-"""``tfmagic logs``: what tasks have printed, from disk."""
+"""``tfmagic logs``: print the tasks' output from disk."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from pathlib import Path
 
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.cli.parsers import program_name
-from tfmagic.frontends.cli.status import look, state_of
+from tfmagic.frontends.cli.status import state_of, take_snapshot
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId, select
 from tfmagic.runs import folder
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, LogReader, log_lines
 from tfmagic.system.memory import format_bytes
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _PIECE_BYTES = 1 << 18
 _SELECTOR = re.compile(rf"(all|({'|'.join(TASK_TYPES)})(-\d+(:\d+)?)?)(,|$)")
 
 
 class NotThere(Exception):
-    """There is no such run or task; the argument says what there is."""
+    """There is no such run or task. The argument is the message."""
 
 
-def main(found: argparse.Namespace) -> int:
-    """Print what is asked for; 1 where it is not there."""
+def main(args: argparse.Namespace) -> int:
+    """Print logs, paths, or the list of runs. Return 1 if there is no such run or task."""
     base = folder.state_dir()
-    if found.list:
+    if args.list:
         _list(base)
         return 0
     try:
-        run, words = find_run(base, found.words)
-        if found.path:
+        run, words = find_run(base, args.words)
+        if args.path:
             print(*(run.log_path(task) for task in choose(run, words)), sep="\n")
-        elif found.follow:
-            _follow(run, words, found.tail, found.grep)
+        elif args.follow:
+            _follow(run, words, args.tail, args.grep)
         else:
             for task in choose(run, words):
-                sys.stdout.writelines(log_lines(run.log_path(task), task, found.tail, found.grep))
+                sys.stdout.writelines(log_lines(run.log_path(task), task, args.tail, args.grep))
     except (NotThere, ClusterSpecError) as error:
         sys.stderr.write(f"{program_name()} logs: {error}\n")
         return 1
@@ -51,10 +51,10 @@ def main(found: argparse.Namespace) -> int:
 
 
 def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
-    """The run that the words mean, the newest one where they name none, and the words for its tasks.
+    """Return the run that the first word names, else the newest run, and the words that name tasks.
 
     Raises:
-        NotThere: There is none.
+        NotThere: There is no such run.
     """
     found = folder.find_runs(base)
     if words and (Path(words[0]) / "run.json").exists():
@@ -67,7 +67,8 @@ def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
     exact = [run for run in found if str(run) == name]
     begins = exact or [run for run in found if str(run).startswith(name)]
     if len(begins) > 1:
-        raise NotThere(f"{name!r} is the beginning of {len(begins)} runs: {_some(begins)}")
+        some = ", ".join(map(str, begins[:5])) + (", ..." if len(begins) > 5 else "")
+        raise NotThere(f"{name!r} is the beginning of {len(begins)} runs: {some}")
     matches = begins or [run for run in found if run.cluster == name]
     if not matches:
         raise NotThere(
@@ -77,11 +78,11 @@ def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
 
 
 def choose(run: RunFolder, words: Sequence[str]) -> tuple[TaskId, ...]:
-    """The tasks of the run that the words mean.
+    """Return the tasks of the run that the words name.
 
     Raises:
-        NotThere: It has no log.
-        ClusterSpecError: It has no such task.
+        NotThere: The run has no log.
+        ClusterSpecError: The run has no such task.
     """
     tasks = run.tasks
     if not tasks:
@@ -89,14 +90,10 @@ def choose(run: RunFolder, words: Sequence[str]) -> tuple[TaskId, ...]:
     return select(",".join(words or ("all",)), tasks)
 
 
-def _some(found: Sequence[RunFolder]) -> str:
-    return ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
-
-
 def _list(base: Path) -> None:
-    """A line for each run, the newest last, as it stands beside the prompt."""
+    """Print a line for each run, the newest last, next to the prompt."""
     for run in folder.find_runs(base):
-        snapshot = look(run.folder)
+        snapshot = take_snapshot(run.folder)
         if snapshot is not None:
             size = sum(file_size(run.log_path(task)) for task in run.tasks)
             shape = snapshot.shape or "of unknown shape"
@@ -104,11 +101,11 @@ def _list(base: Path) -> None:
 
 
 def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.Pattern[str] | None) -> None:
-    """Print what there is and what comes, until the run ends. New tasks are found as they come."""
+    """Print the logs, also of tasks that start later, until the run ends."""
     readers: dict[TaskId, LogReader] = {}
     with contextlib.ExitStack() as stack:
         while True:
-            lives = _lives(run)  # before the look: what was written by then is still read
+            lives = _lives(run)  # asked first, so that everything written before the end is read below
             for task in choose(run, words):
                 last = None if task in readers else tail
                 if task not in readers:
@@ -119,13 +116,13 @@ def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.
             if not lives:
                 break
             sys.stdout.flush()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         for reader in readers.values():
             sys.stdout.writelines(matching(reader.take_partial(), pattern))
 
 
 def new_lines(reader: LogReader, pattern: re.Pattern[str] | None) -> Iterator[str]:
-    """The whole lines that have come since the last call, and match."""
+    """Yield the whole lines since the last call that match."""
     offset = -1
     while reader.offset != offset:
         offset = reader.offset
@@ -133,12 +130,12 @@ def new_lines(reader: LogReader, pattern: re.Pattern[str] | None) -> Iterator[st
 
 
 def matching(text: str, pattern: re.Pattern[str] | None) -> Iterator[str]:
-    """The lines, with their ends, that match behind their prefix."""
+    """Yield the lines, with their ends, whose text after the prefix matches."""
     for line in text.split("\n")[:-1]:
         if pattern is None or pattern.search(line[PREFIX_COLUMNS + 1 :]):
             yield line + "\n"
 
 
 def _lives(run: RunFolder) -> bool:
-    snapshot = look(run.folder)
+    snapshot = take_snapshot(run.folder)
     return snapshot is not None and (snapshot.live or (not snapshot.written and folder.kernel_lives(run)))

@@ -1,4 +1,7 @@
-"""Command lines and help. Loads argparse and nothing else: `--help` takes as long as Python itself."""
+"""Parsers and help of the command line.
+
+Loads only argparse and the texts of `pages`, so that ``tfmagic --help`` takes as long as Python itself.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,12 @@ from tfmagic.clusters.arguments import add_shape, parse_count, parse_seconds
 from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES, Page
 
 BAD_USAGE = 2
-GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: what ends before is told
-_INDENT = "    "
-_SHAPE = {"--workers": True, "--ps": True, "--chief": False, "--evaluator": False}  # whether a number follows
+GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: the summary is out by then
+_SHAPE = {"--workers", "--ps", "--chief", "--evaluator"}
 
 
 def program_name() -> str:
-    """How this program was called."""
+    """Return the command by which this program was started."""
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     return "tfmagic" if name == "tfmagic" else "python -m tfmagic"
 
@@ -36,7 +38,6 @@ class Parser(argparse.ArgumentParser):
             description=f"{page.summary[0].upper()}{page.summary[1:]}.\n\n{page.description}",
             epilog=_epilog(page),
             allow_abbrev=False,
-            add_help=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self.set_defaults(command=command, parser=self)
@@ -44,12 +45,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_USAGE, f"{self.prog}: {message}\n{self.prog} --help says more\n")
 
-    def add_help_option(self) -> None:
-        self.add_argument("-h", "--help", action="help", help="show this text")
-
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """What a command line says; ends the process for help, a version, and a mistake."""
+    """Parse a command line. Ends the process after help, a version, or an error."""
     program = program_name()
     command, rest = (words[0], words[1:]) if words else ("", [])
     if command == "help":
@@ -69,15 +67,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def make_parser(command: str) -> Parser:
-    """The parser of one command."""
+    """Return the parser of one command."""
     parser = Parser(command)
     _ADD[command](parser)
-    parser.add_help_option()
     return parser
 
 
 def overview() -> str:
-    """The help of the whole, as a man page reads."""
+    """Return the help of all commands, laid out as a man page."""
     program = program_name()
     examples = [(f"{program} {line}", what) for page in PAGES.values() for line, what in page.examples[:2]]
     sections = {
@@ -94,13 +91,8 @@ def overview() -> str:
         "EXIT STATUS": ["0 is success, 2 a mistake on the command line; each command's help lists its own."],
         "ENVIRONMENT": _columns(ENVIRONMENT),
         "FILES": _columns(FILES),
-        "SEE ALSO": [f"{program} {name} --help" for name in PAGES],
     }
-    blocks = (
-        "\n".join([title, *(f"{_INDENT}{line}".rstrip() for line in lines)])
-        for title, lines in sections.items()
-    )
-    return "\n\n".join(blocks)
+    return "\n\n".join("\n    ".join([title, *lines]) for title, lines in sections.items())
 
 
 def _epilog(page: Page) -> str:
@@ -117,75 +109,71 @@ def _columns(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
-    """`run`: its options, then the script or the module, then what is the script's own.
+    """Parse the words of `run`: its options, the script or module, then the script's own arguments.
 
-    Options of the shape may also stand directly behind the script, where none stands before it.
+    Options of the shape may also stand directly after the script, if none stands before it. argparse cannot
+    split the words: it takes options anywhere, and with `argparse.REMAINDER` it rejects ``-mMODULE
+    --option``.
     """
-    own, rest = split_run(parser, words)
-    if not {word.partition("=")[0] for word in own} & set(_SHAPE):
-        start = 2 if rest[:1] == ["-m"] else 1
-        behind, others = _split_shape(rest[start:])
-        own, rest = [*own, *behind], [*rest[:start], *others]
-    found = parser.parse_args(own)
-    if not rest or rest == ["-m"]:
-        parser.error("a script is missing" if not rest else "-m needs the name of a module")
-    found.is_module = rest[0].startswith("-m")
-    if found.is_module:
-        glued = rest[0][2:]
-        found.target, found.argv = (glued, rest[1:]) if glued else (rest[1], rest[2:])
-        if not re.fullmatch(r"\w+(\.\w+)*", found.target):
-            parser.error(f"-m {found.target!r} is not the name of a module")
-    else:
-        found.target, found.argv = rest[0], rest[1:]
-        if found.target == "-":
-            parser.error("a script on standard input could be read by one task only; give it a file")
-    return found
-
-
-def _split_shape(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The options of a shape that `words` begin with, and the others; ``--`` between them is nobody's."""
-    place = 0
-    while place < len(words) and words[place].partition("=")[0] in _SHAPE:
-        takes_next = "=" not in words[place] and _SHAPE[words[place]]
-        place += 2 if takes_next else 1
-    is_mark = words[place : place + 1] == ["--"] and (
-        place > 0 or (words[place + 1 : place + 2] and words[place + 1].partition("=")[0] in _SHAPE)
-    )
-    return list(words[:place]), list(words[place + 1 if is_mark else place :])
-
-
-def split_run(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of `run` up to the script or ``-m``, and the others. argparse would take options anywhere."""
     valued = {name for name, action in parser._option_string_actions.items() if action.nargs is None}
-    place = 0
-    while place < len(words):
-        word = words[place]
-        if word == "--":
-            return list(words[:place]), list(words[place + 1 :])
-        if word == "-" or not word.startswith("-") or (word.startswith("-m") and not word.startswith("--")):
-            return list(words[:place]), list(words[place:])
-        place += 2 if word in valued else 1
-    return list(words), []
+
+    def count(words: Sequence[str], is_option: Callable[[str], object]) -> int:
+        """Return how many of the first words are options with their values."""
+        place = 0
+        while place < len(words) and is_option(words[place]):
+            place += 2 if words[place] in valued else 1
+        return place
+
+    place = count(words, lambda word: re.match(r"-(?!m|-?$)", word))
+    own, rest = list(words[:place]), list(words[place:])
+    if rest[:1] == ["--"]:
+        del rest[0]
+    if not any(map(_is_shape, own)):
+        start = 2 if rest[:1] == ["-m"] else 1
+        end = start + count(rest[start:], _is_shape)
+        own += rest[start:end]
+        # "--" separates the shape from options of the script that have the same name
+        if rest[end : end + 1] == ["--"] and (end > start or _is_shape("".join(rest[end + 1 : end + 2]))):
+            end += 1
+        del rest[start:end]
+    args = parser.parse_args(own)
+    if not rest or rest == ["-m"]:
+        parser.error("-m needs the name of a module" if rest else "a script is missing")
+    args.is_module = rest[0].startswith("-m")
+    if args.is_module and rest[0] != "-m":
+        rest[:1] = ["-m", rest[0][2:]]
+    args.target, *args.argv = rest[args.is_module :]
+    if args.is_module and not re.fullmatch(r"\w+(\.\w+)*", args.target):
+        parser.error(f"-m {args.target!r} is not the name of a module")
+    if args.target == "-":
+        parser.error("a script on standard input could be read by one task only; give it a file")
+    return args
+
+
+def _is_shape(word: str) -> bool:
+    return word.partition("=")[0] in _SHAPE
 
 
 def _add_run(parser: Parser) -> None:
     add_shape(parser, "the cluster (default: two workers)", backends=False)
     group = parser.add_argument_group("the run")
-    group.add_argument("--timeout", type=parse_seconds, metavar="SECONDS", help="then end it, with stacks")
+    group.add_argument(
+        "--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks"
+    )
     group.add_argument("--keep-going", action="store_true", help="a failing task does not stop the others")
     group.add_argument(
         "--grace",
         type=_grace,
         default=GRACE_S,
         metavar="SECONDS",
-        help=f"what the others get after a failure ({GRACE_S:g})",
+        help=f"time for the others to end after a failure ({GRACE_S:g})",
     )
     group.add_argument(
         "--term-grace",
         type=_grace,
         default=TERM_GRACE_S,
         metavar="SECONDS",
-        help=f"what the tasks get after SIGTERM ({TERM_GRACE_S:g})",
+        help=f"time for the tasks to end after SIGTERM ({TERM_GRACE_S:g})",
     )
     group = parser.add_argument_group("output")
     group.add_argument("--log-dir", metavar="DIR", help="put the logs there, as TASK.log")
@@ -193,7 +181,7 @@ def _add_run(parser: Parser) -> None:
 
 
 def _add_doctor(parser: Parser) -> None:
-    add_shape(parser, "the cluster that is meant (default: two workers)", backends=False)
+    add_shape(parser, "the cluster to check for (default: two workers)", backends=False)
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -203,16 +191,18 @@ def _add_status(parser: Parser) -> None:
 
 
 def _add_logs(parser: Parser) -> None:
-    parser.add_argument("words", nargs="*", metavar="RUN | TASK", help="a run, and tasks of it")
-    parser.add_argument("--tail", type=_line_count, metavar="N", help="the last N lines of each")
+    parser.add_argument("words", nargs="*", metavar="RUN | TASK", help="a run, and tasks of that run")
+    parser.add_argument("--tail", type=parse_count, metavar="N", help="the last N lines of each")
     parser.add_argument("--grep", type=_pattern, metavar="RE", help="only lines that match")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on with what comes")
-    parser.add_argument("--path", action="store_true", help="where the files are")
+    parser.add_argument(
+        "--follow", "-f", action="store_true", help="also print new output until the run ends"
+    )
+    parser.add_argument("--path", action="store_true", help="print the paths of the files")
     parser.add_argument("--list", action="store_true", help="list the runs")
 
 
 def _add_reap(parser: Parser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="end nothing, only say what there is")
+    parser.add_argument("--dry-run", action="store_true", help="end nothing, only list the processes")
     parser.add_argument("--runs", action="store_true", help="also delete old run folders")
 
 
@@ -228,31 +218,31 @@ def _add_tfrecord(parser: Parser) -> None:
     def add(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
 
-    verify = add("verify", "look at every record: does it hold, is one missing")
+    verify = add("verify", "check every record, and find missing ones")
     verify.add_argument(
         "--workers", type=parse_count, metavar="N", help="processes (default: as many as pay)"
     )
     verify.add_argument("--json", action="store_true", help="for programs")
-    salvage = add("salvage", "copy all records that hold into a new file")
+    salvage = add("salvage", "copy the intact records into a new file")
     salvage.add_argument("src", metavar="SRC")
-    cat = add("cat", "print records: text as it is, other bytes as Python writes them")
+    cat = add("cat", "print records: text as it is, other bytes as Python literals")
     cat.add_argument("--head", type=parse_count, metavar="N", help="the first N")
     kind = cat.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="of tf.train.Example, its features")
     kind.add_argument("--hex", action="store_true", help="hexadecimal digits")
-    split = add("split", "one file in shards")
+    split = add("split", "split one file into shards")
     split.add_argument("src", metavar="SRC")
     size = split.add_mutually_exclusive_group(required=True)
-    size.add_argument("--shards", type=parse_count, metavar="N", help="so many shards")
-    size.add_argument("--records", type=parse_count, metavar="N", help="so many records in each")
-    merge = add("merge", "many files in one, in their order")
+    size.add_argument("--shards", type=parse_count, metavar="N", help="number of shards")
+    size.add_argument("--records", type=parse_count, metavar="N", help="number of records in each shard")
+    merge = add("merge", "join files into one, in their order")
     for action in (verify, cat, merge):
         action.add_argument("paths", nargs="+", metavar="PATH")
     for action in (salvage, split, merge):
         action.add_argument("dst", metavar="DST")
-        action.add_argument("--overwrite", action="store_true", help="replace what is there")
+        action.add_argument("--overwrite", action="store_true", help="replace an existing file")
     for action in (split, merge):
-        action.add_argument("--gzip", action="store_true", help="compress what is written")
+        action.add_argument("--gzip", action="store_true", help="compress the output")
 
 
 _ADD: dict[str, Callable[[Parser], Any]] = {
@@ -267,13 +257,6 @@ _ADD: dict[str, Callable[[Parser], Any]] = {
 
 def _grace(text: str) -> float:
     return 0.0 if text in ("0", "0.0") else parse_seconds(text)
-
-
-def _line_count(text: str) -> int:
-    try:
-        return parse_count(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines") from None
 
 
 def _pattern(text: str) -> re.Pattern[str]:

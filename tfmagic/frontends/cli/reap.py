@@ -1,4 +1,4 @@
-"""``tfmagic reap``: end what a killed kernel has left."""
+"""``tfmagic reap``: end the processes that a killed kernel left behind."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from tfmagic.runs import folder, orphans
 from tfmagic.runs.orphans import Leftover
 
 
-def main(found: argparse.Namespace) -> int:
-    """End it, or only say what there is; 1 where something is left."""
+def main(args: argparse.Namespace) -> int:
+    """End the processes, or only list them. Return 1 if one is left."""
     base = folder.state_dir()
-    if not found.dry_run:
+    if not args.dry_run:
         for left in orphans.reap(base):
-            print(f"ended {tell(left)}")
+            print(f"ended {describe(left)}")
     remaining = orphans.find(base)
-    how = "would end" if found.dry_run else "could not end"
+    how = "would end" if args.dry_run else "could not end"
     for left in remaining:
-        print(f"{how} {tell(left)}")
+        print(f"{how} {describe(left)}")
     if not remaining:
         print("no process of a kernel that is gone runs here")
-    if found.runs:
-        _prune(base, found.dry_run)
+    if args.runs:
+        _prune(base, args.dry_run)
     return 1 if remaining else 0
 
 
-def tell(left: Leftover) -> str:
-    """Which process it is."""
+def describe(left: Leftover) -> str:
+    """Return the role, the pid and the run of a process."""
     return f"{left.role or 'a process that a task has started'} (pid {left.process.pid}) of run {left.run}"
 
 
 def _prune(base: Path, dry_run: bool) -> None:
-    """Delete the run folders that are over age or over the total size."""
+    """Delete the run folders over the limit of age or of total size."""
     from tfmagic.clusters.settings import TFCluster
 
     settings = TFCluster.instance()

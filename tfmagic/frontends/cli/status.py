@@ -1,4 +1,4 @@
-"""``tfmagic status``: the clusters of this user, from what their kernels have written down."""
+"""``tfmagic status``: print this user's clusters, from the status files that their kernels write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,34 +27,27 @@ _MOST_RUNS = 1000
 _STALE_S = 15.0  # a kernel that lives writes at least every 10 s
 
 
-def main(found: argparse.Namespace) -> int:
-    """Print them."""
+def main(args: argparse.Namespace) -> int:
+    """Print the clusters."""
     base = runs.state_dir()
-    taken = [look(folder) for folder in reversed(newest_runs(base, _MOST_RUNS))]
-    seen = [snapshot for snapshot in taken if snapshot is not None]
-    shown = [snapshot for snapshot in seen if found.all or snapshot.live]
-    if found.json:
+    seen = [found for folder in reversed(newest_runs(base, _MOST_RUNS)) if (found := take_snapshot(folder))]
+    shown = [snapshot for snapshot in seen if args.all or snapshot.live]
+    if args.json:
         print(json.dumps([as_json(snapshot, base) for snapshot in shown]))
         return 0
     for snapshot in shown:
-        print(tell(snapshot, base, time.time()))
+        print(describe(snapshot, base, time.time()))
     if not any(snapshot.live for snapshot in seen):
-        print(f"no cluster runs here, says {base}")
+        print(f"no cluster runs here, by the state folder {base}")
     if len(shown) < len(seen):
-        print(f"{_ended(seen)}; --all shows them")
+        ended, died = sum(not snapshot.live for snapshot in seen), sum(snapshot.died for snapshot in seen)
+        what = "1 run has" if ended == 1 else f"{ended} runs have"
+        print(f"{what} ended{f', of which {died} died' if died else ''}; --all shows them")
     return 0
 
 
-def _ended(seen: Sequence[Snapshot]) -> str:
-    """How many runs have ended, and how many of them with their kernel alone."""
-    ended = [snapshot for snapshot in seen if not snapshot.live]
-    died = sum(snapshot.died for snapshot in ended)
-    what = "1 run has" if len(ended) == 1 else f"{len(ended)} runs have"
-    return f"{what} ended" + (f", of which {died} died" if died else "")
-
-
-def look(folder: Path) -> Snapshot | None:
-    """What a run folder says; a kernel is known by more than its pid, where the folder has that."""
+def take_snapshot(folder: Path) -> Snapshot | None:
+    """Read a run folder; None if it is none. The kernel is checked by its whole identity if that is known."""
     snapshot = read_snapshot(folder)
     if snapshot is None or not snapshot.live or runs.kernel_lives(RunFolder(folder)):
         return snapshot
@@ -62,7 +55,7 @@ def look(folder: Path) -> Snapshot | None:
 
 
 def state_of(snapshot: Snapshot) -> str:
-    """A word: running, ended, died, or unknown of a run that never said."""
+    """Return running, ended, died, or unknown if the run has no status."""
     if snapshot.live:
         return "running"
     if snapshot.died:
@@ -70,8 +63,8 @@ def state_of(snapshot: Snapshot) -> str:
     return "ended" if snapshot.written else "unknown"
 
 
-def tell(snapshot: Snapshot, base: Path, now: float) -> str:
-    """A cluster in lines: whose, where, and a table of its tasks; one line where nothing is left of it."""
+def describe(snapshot: Snapshot, base: Path, now: float) -> str:
+    """Return the owner, the folder and a table of the tasks; one line for a cluster that has ended."""
     state, shape = state_of(snapshot), snapshot.shape or "of unknown shape"
     if not (snapshot.live or snapshot.died):
         return f"{snapshot.run}  {state}, {shape}"
@@ -79,9 +72,9 @@ def tell(snapshot: Snapshot, base: Path, now: float) -> str:
     silent_s = now - snapshot.written
     owner = f"pid {snapshot.pid}, which lives"
     if snapshot.died:
-        owner = f"pid {snapshot.pid}, which is gone; {program_name()} reap ends what it has left"
+        owner = f"pid {snapshot.pid}, which is gone; {program_name()} reap ends the processes that it left"
     elif silent_s > _STALE_S:
-        owner += f", and has said nothing for {silent_s:.0f} s: it is stopped, or very busy"
+        owner += f", and has written nothing for {silent_s:.0f} s: it is stopped, or very busy"
     table = tables.to_text(tables.STATUS_HEADER, tables.status_table(map(row_of, snapshot.tasks)))
     return "\n".join(
         [
@@ -97,14 +90,14 @@ def tell(snapshot: Snapshot, base: Path, now: float) -> str:
 
 
 def row_of(task: TaskStatus) -> dict[str, Any]:
-    """A task as `tfmagic.clusters.status.status_rows` has it; None or "" for what is not known."""
+    """Return a row as `tfmagic.clusters.status.status_rows` does, with None or "" for unknown values."""
     texts: Mapping[str, str] = {key: task.texts.get(key, "") for key in TASK_TEXTS}
     numbers = {key: task.numbers.get(key) for key in TASK_NUMBERS}
     return {"task": task.task, "state": task.state, **texts, **numbers}
 
 
 def as_json(snapshot: Snapshot, base: Path) -> dict[str, Any]:
-    """A cluster for programs."""
+    """Return a cluster as plain data for JSON."""
     return {
         "run": snapshot.run,
         "cluster": snapshot.cluster,

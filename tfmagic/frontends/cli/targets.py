@@ -1,4 +1,4 @@
-"""What is to be run: whether it is there and reads, before anything is started for it."""
+"""Check that the script or module of ``tfmagic run`` exists and compiles, before any task starts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tfmagic.clusters.environment import existing_folder
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 
 
-def find_complaint(target: str, is_module: bool) -> tuple[int, str] | None:
-    """An exit code, and what is wrong with the target; None where nothing is.
+def find_problem(target: str, is_module: bool) -> tuple[int, str] | None:
+    """Return an exit code and a message, or None if the target can be run.
 
-    Nothing of the user's is imported: of a dotted name only the first part is looked for.
+    No code of the user's is imported, so only the first part of a dotted name is looked for.
     """
     if is_module:
         name = target.partition(".")[0]
@@ -39,15 +39,12 @@ def find_complaint(target: str, is_module: bool) -> tuple[int, str] | None:
             if pkgutil.get_importer(target) is not None or pkgutil.read_code(file) is not None:  # type: ignore[attr-defined]
                 return None  # an archive, or a .pyc
             file.seek(0)
-            return _find_mistake(file.read(), target)
+            source = file.read()
     except OSError as error:
         return BAD_USAGE, f"can't open file {target!r}: {error.strerror or error}"
-
-
-def _find_mistake(source: bytes, target: str) -> tuple[int, str] | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # each task will say the same
+            warnings.simplefilter("ignore")  # each task will show them
             compile(source, os.path.abspath(target), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         return 1, "".join(traceback.format_exception_only(error)).rstrip()
@@ -55,13 +52,13 @@ def _find_mistake(source: bytes, target: str) -> tuple[int, str] | None:
 
 
 def leave_own_folder() -> None:
-    """Take from `sys.path` what is there for this program's sake: the tasks get the script's folder instead.
+    """Remove this program's own folder from `sys.path`; the tasks put the script's folder there.
 
-    With ``python -m`` that is the working directory, with the installed script its own folder.
+    With ``python -m`` it is the working directory, with the installed script the script's folder.
     """
     own = {"", existing_folder(), os.path.dirname(os.path.realpath(sys.argv[0]))}
     if sys.flags.safe_path or not sys.path or sys.path[0] not in own:
         return
     folder = os.path.abspath(sys.path.pop(0))
     if os.path.dirname(os.path.dirname(os.path.abspath(tfmagic.__file__))) == folder:
-        sys.path.append(folder)  # a checkout: the tasks find tfmagic there, behind everything else
+        sys.path.append(folder)  # a checkout, last on the path: the tasks need tfmagic

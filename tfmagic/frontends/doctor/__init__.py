@@ -1,10 +1,10 @@
-"""What of this environment will get in the way, each finding with the line that mends it.
+"""Check this environment for problems; each finding has the line that fixes it.
 
-    %tfcluster doctor [shape] ── Case ──→ examine ──→ every finding, in the order in which one meets them
+    %tfcluster doctor [shape] ── Case ──→ examine ──→ all findings, in the order in which users meet them
     start, first cell ────────── Case ──→ troubles ──→ only what will fail or hang, two lines each
 
-A check is a function from the `Case` to findings; a new one is a line in a table below. Checks look: they
-start nothing, import nothing of TensorFlow's or Keras', and reach no network but this machine's own.
+A check is a function from the `Case` to findings; a new one is a line in the table below. A check must start
+no process, import neither TensorFlow nor Keras, and use no network but this machine's own.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tfmagic.frontends.doctor import folder, machine, network, settings, software
+from tfmagic.frontends.doctor import folder, machine, settings, software
 from tfmagic.frontends.doctor.findings import Case, Finding, Severity, case_of
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
 
-__all__ = ["Case", "Finding", "Severity", "case_of", "examine", "speak_up", "troubles"]
+__all__ = ["Case", "Finding", "Severity", "case_of", "examine", "troubles", "warn_before_start"]
 
 Check = Callable[[Case], Iterator[Finding]]
 
@@ -37,41 +37,41 @@ _CHECKS: tuple[Check, ...] = (
     machine.open_files,
     machine.threads,
     machine.address_space,
-    network.loopback,
-    network.proxy,
+    machine.loopback,
+    machine.proxy,
     folder.state_folder,
     folder.leftovers,
     settings.timeouts,
     settings.tf_config,
 )
-_ONLY_WHEN_ASKED: frozenset[Check] = frozenset(  # never in the way of a start, or told by it
+_ONLY_WHEN_ASKED: frozenset[Check] = frozenset(  # none of them prevents a start, or the start reports it
     (machine.memory_room, machine.cores, machine.gpus, folder.leftovers, settings.tf_config)
 )
 
 
 def examine(case: Case) -> list[Finding]:
-    """Everything, in the order in which one meets it."""
-    return [finding for check in _CHECKS for finding in _look(check, case)]
+    """Return all findings."""
+    return [finding for check in _CHECKS for finding in _run(check, case)]
 
 
 def troubles(case: Case) -> list[Finding]:
-    """What will fail or hang after a start that does not notice it. Takes some milliseconds."""
+    """Return what will fail or hang after a start that does not notice it. Takes some milliseconds."""
     checks = (check for check in _CHECKS if check not in _ONLY_WHEN_ASKED)
-    found = (finding for check in checks for finding in _look(check, case))
-    return [f for f in found if f.severity is Severity.TROUBLE and not f.told_by_start]
+    found = (finding for check in checks for finding in _run(check, case))
+    return [f for f in found if f.severity is Severity.TROUBLE and not f.refused_by_start]
 
 
-def speak_up(shell: Any, cluster: Cluster) -> None:
-    """Say on stderr what will go wrong with a cluster that is about to be started; else nothing."""
-    with contextlib.suppress(Exception):  # whatever it is: nothing of this is worth a start
+def warn_before_start(shell: Any, cluster: Cluster) -> None:
+    """Print on standard error what will fail in a cluster that is about to be started."""
+    with contextlib.suppress(Exception):  # no failure of the checks may prevent a start
         for finding in troubles(case_of(shell, cluster)):
             print(f"tfmagic: {finding.what}\n    {finding.advice}", file=sys.stderr)
 
 
-def _look(check: Check, case: Case) -> Iterator[Finding]:
-    """The findings of one check. One that fails on a strange machine costs its findings, and no more."""
+def _run(check: Check, case: Case) -> Iterator[Finding]:
+    """Yield the findings of one check, and a note if it fails: the other checks go on."""
     try:
         yield from check(case)
-    except Exception as error:  # whatever it is, the other checks have their say
+    except Exception as error:
         name = check.__name__.replace("_", " ")
-        yield Finding(f"{name}: could not be looked at ({error!r})", severity=Severity.NOTE)
+        yield Finding(f"{name}: the check failed ({error!r})", severity=Severity.NOTE)

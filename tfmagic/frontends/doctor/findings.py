@@ -1,4 +1,4 @@
-"""What the doctor says, and what it is asked about."""
+"""A finding of the doctor, and the `Case` that the checks get."""
 
 from __future__ import annotations
 
@@ -19,25 +19,18 @@ class Severity(enum.Enum):
     """How much a finding matters; the value is the mark in front of it."""
 
     FINE = "✓"
-    NOTE = "!"  # works, and not as one may expect
+    NOTE = "!"  # works, but perhaps not as expected
     TROUBLE = "✕"  # will fail or hang, later and elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that was looked at.
+    """The result of a check."""
 
-    Attributes:
-        what: What was looked at, and what it is.
-        advice: What is wrong with it and the line that mends it; "" where nothing is.
-        severity: How much it matters.
-        told_by_start: A start refuses it, and says the same.
-    """
-
-    what: str
-    advice: str = ""
+    what: str  #: what was checked, and its state
+    advice: str = ""  #: the problem and the line that fixes it; "" without a problem
     severity: Severity = Severity.FINE
-    told_by_start: bool = False
+    refused_by_start: bool = False  #: a start refuses it with the same message
 
     def __str__(self) -> str:
         head = f"{self.severity.value} {self.what}"
@@ -45,44 +38,34 @@ class Finding:
 
 
 def note(what: str, advice: str) -> Finding:
-    """Something that works, and not as one may expect."""
     return Finding(what, advice, Severity.NOTE)
 
 
 def trouble(what: str, advice: str) -> Finding:
-    """Something that will fail or hang."""
     return Finding(what, advice, Severity.TROUBLE)
 
 
 def refused(what: str, advice: str) -> Finding:
-    """Trouble that a start finds, too."""
-    return Finding(what, advice, Severity.TROUBLE, told_by_start=True)
+    """Return trouble that a start refuses as well."""
+    return Finding(what, advice, Severity.TROUBLE, refused_by_start=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the doctor is asked about: a cluster that is to be started here, or that runs.
+    """The cluster that the checks are about: one to be started here, or one that runs."""
 
-    Attributes:
-        shell: The IPython shell.
-        shape: How many tasks of each type.
-        make: What else was asked for.
-        setting: A setting of `TFCluster` by name.
-        running: It runs already: what it needs is taken.
-    """
-
-    shell: Any
+    shell: Any  #: the IPython shell
     shape: Shape
-    make: TaskSettings
-    setting: Callable[[str], Any]
-    running: bool = False
+    task_settings: TaskSettings
+    setting: Callable[[str], Any]  #: returns a setting of `TFCluster` by name
+    running: bool = False  #: it has what it needs: memory, ports, files and threads
 
     @property
     def environ(self) -> dict[str, str]:
         """The environment that the tasks start from."""
-        return {**os.environ, **self.make.env}
+        return {**os.environ, **self.task_settings.env}
 
 
 def case_of(shell: Any, cluster: Cluster) -> Case:
-    """The case of a cluster, started or not."""
+    """Return the case of a cluster, started or not."""
     return Case(shell, cluster.shape, cluster.make, cluster.setting, cluster.running)

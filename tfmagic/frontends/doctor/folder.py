@@ -1,4 +1,4 @@
-"""The state folder: whether it can take the tasks' logs, and what earlier kernels have left in it."""
+"""Check whether the state folder can take the tasks' logs, and what earlier kernels left in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tfmagic.errors import LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.runs import folder as runs
-from tfmagic.runs import orphans as reaping
+from tfmagic.runs import orphans
 from tfmagic.runs.cell_records import read_records
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system.memory import format_bytes
@@ -26,7 +26,7 @@ _LOCAL = f"%env TFMAGIC_STATE_DIR=/tmp/tfmagic-{os.getuid()}"
 
 
 def state_folder(case: Case, mounts: Path = Path("/proc/self/mounts")) -> Iterator[Finding]:
-    """Whether it can be written, by whom, how much, and over what."""
+    """Check whether the folder is writable, how much space it has, its owner and its file system."""
     base = runs.state_dir(case.setting("state_dir"))
     what = f"state folder {base}"
     try:
@@ -47,19 +47,19 @@ def _space(case: Case, base: Path) -> Iterator[Finding]:
     free, tasks = _free_bytes(base), len(case.shape.tasks)
     logs = case.setting("max_log_bytes") * tasks
     what = f"state folder {base}: {format_bytes(free)} free"
-    mend = f"make room, or put it elsewhere:  {_ANOTHER}"
+    fix = f"make room, or put it elsewhere:  {_ANOTHER}"
     if free < _FULL_BYTES:
-        yield trouble(what, f"the tasks' output will soon be lost: {mend}")
+        yield trouble(what, f"the tasks' output will soon be lost: {fix}")
     elif free < max(_TIGHT_BYTES, logs):
         yield note(
             what,
-            f"the logs of {tasks} tasks may take {format_bytes(logs)}: {mend}   or keep less:  "
+            f"the logs of {tasks} tasks can take {format_bytes(logs)}: {fix}   or keep less:  "
             f"%config TFCluster.max_log_bytes = {free // 2 // tasks}",
         )
 
 
 def _owner(folder: Path) -> Iterator[Finding]:
-    """One that is open to others was closed when it was tried just now."""
+    # its mode needs no check: `check_writable` has just closed it to others
     owner = folder.stat().st_uid
     if owner != os.geteuid():
         yield note(f"{folder} belongs to user {owner}", f"who can read your logs:  {_LOCAL}")
@@ -70,13 +70,13 @@ def _network(base: Path, mounts: Path) -> Iterator[Finding]:
     if _NETWORK.fullmatch(kind):
         yield note(
             f"state folder {base} is on a network file system ({kind})",
-            "it is slow there, and lines that a task and its children append may be torn (open(2), "
+            "it is slow there, and lines that a task and its children append can be torn (open(2), "
             f"O_APPEND): put it on a local disk:  {_LOCAL}",
         )
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The type of the file system that holds a path; "" where that cannot be known."""
+    """Return the type of the file system that holds a path; "" if it is unknown."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:
@@ -90,29 +90,22 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 
 
 def leftovers(case: Case) -> Iterator[Finding]:
-    """What kernels that are gone have left. Looks at every run: not for before a start."""
-    yield from _processes(case)
-    yield from _kept_runs(case)
-
-
-def _processes(case: Case) -> Iterator[Finding]:
-    """Task processes without a kernel: after a crash of the machine's better half."""
-    found = reaping.find(runs.state_dir(case.setting("state_dir")))
+    """Find processes and logs that ended kernels left. Reads every run, so it is too slow before a start."""
+    base = runs.state_dir(case.setting("state_dir"))
+    found = orphans.find(base)
     if found:
         pids = ", ".join(str(left.process.pid) for left in found[:5])
         yield note(
-            f"{_count(len(found), 'process')} of kernels that are gone: pid {pids}",
+            f"{len(found)} process{'es' if len(found) > 1 else ''} of kernels that are gone: pid {pids}",
             "the next start ends them:  %tfcluster start",
         )
+    gone = [run for run in runs.find_runs(base) if not runs.kernel_lives(run)]
+    if gone:
+        yield _kept_runs(case, gone)
 
 
-def _kept_runs(case: Case) -> Iterator[Finding]:
-    """The logs of ended kernels, which of them were cut short, and when they go."""
-    gone = [
-        run for run in runs.find_runs(runs.state_dir(case.setting("state_dir"))) if not runs.kernel_lives(run)
-    ]
-    if not gone:
-        return
+def _kept_runs(case: Case, gone: list[RunFolder]) -> Finding:
+    """Describe the logs of ended kernels, which of them were cut short, and when they are deleted."""
     size = sum(_size_bytes(run) for run in gone)
     what = f"{_count(len(gone), 'earlier run')}, {format_bytes(size)} in {gone[0].folder.parent}"
     cut_short = [run for run in gone if any(not r.verdict for r in read_records(run))]
@@ -122,10 +115,9 @@ def _kept_runs(case: Case) -> Iterator[Finding]:
         "(TFCluster.keep_runs_days, keep_runs_bytes)"
     )
     if not cut_short:
-        yield Finding(f"{what}; {kept}")
-        return
+        return Finding(f"{what}; {kept}")
     names = ", ".join(map(str, cut_short[-3:]))
-    yield note(
+    return note(
         f"{what}; in {_count(len(cut_short), 'run')} the kernel ended before the cell: {names}",
         f"%tfcluster attach {cut_short[-1]}   shows what there is; {kept}",
     )
@@ -137,6 +129,6 @@ def _count(number: int, word: str) -> str:
 
 def _size_bytes(run: RunFolder) -> int:
     total = 0
-    with contextlib.suppress(OSError):  # pruned while we look
+    with contextlib.suppress(OSError):  # pruned meanwhile
         total = sum(entry.stat().st_size for entry in os.scandir(run.folder))
     return total

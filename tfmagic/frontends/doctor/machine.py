@@ -1,10 +1,11 @@
-"""Whether this machine, or the part of it that its container or its user may have, is enough for a shape."""
+"""Check whether this machine has the resources for a cluster: memory, cores, GPUs, limits, network."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import resource
+import socket
 from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from tfmagic.backends import launcher_client
+from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.clusters import environment
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
@@ -22,13 +24,16 @@ from tfmagic.system.memory import format_bytes
 _CGROUPS = Path("/sys/fs/cgroup")
 _THREADS = 110  # of a task with a TensorFlow server, of which 97 are gRPC's (measured, 2.21 on 2 cores)
 _KERNEL_FILES = 3  # open in the notebook's kernel for each task (measured: 17 for 2 tasks, 29 for 6)
-_SPARE_FILES = 40  # for what else is opened meanwhile: libraries, the page's channels, ports
-_ADDRESS_BYTES = 3_700_000_000  # a task that trains (measured: it dies at 3.0 GB and lives at 4.0)
+_SPARE_FILES = 40  # for other files that are opened meanwhile: libraries, the page's channels, ports
+_ADDRESS_BYTES = 3_700_000_000  # of a task that trains (measured: it dies at 3.0 GB and lives at 4.0)
+_ADDRESS = "127.0.0.1"  # where tasks listen
+_CONNECT_S = 1.0
+_TRIED_PORTS = 64  # the system's search for a free port takes seconds for thousands of them
 
 
 def memory_room(case: Case) -> Iterator[Finding]:
-    """Whether the tasks fit, as a start checks it."""
-    warm, task_bytes = launcher_client.is_warm(case.make.flavour), case.setting("task_bytes")
+    """Check whether the tasks fit into memory, as a start does."""
+    warm, task_bytes = launcher_client.is_warm(case.task_settings.flavour), case.setting("task_bytes")
     free, total = memory.free_bytes(), memory.limit_bytes()
     what = f"memory: {format_bytes(free)} of {format_bytes(total)} free"
     if case.running:
@@ -47,34 +52,29 @@ def memory_room(case: Case) -> Iterator[Finding]:
 
 
 def cores(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:
-    """Whether tasks will share cores, and whether a container gives less of them than it shows."""
+    """Check whether tasks will share cores, and whether a container allows fewer cores than it shows."""
     shown = len(os.sched_getaffinity(0))
     allowed = min(_cpu_quota(cgroups), shown)
     computing = sum(1 for task in case.shape.tasks if task.type != "ps")
-    what = (
-        f"cores: {shown}"
-        if allowed == shown
-        else f"cores: {allowed:g} of {shown}, by a limit of the container"
-    )
     if allowed < shown:
         each = max(int(allowed // computing), 1)
         yield note(
-            what,
-            f"TensorFlow starts threads for {shown}, which wait for each other then:  "
+            f"cores: {allowed:g} of {shown}, by a limit of the container",
+            f"TensorFlow starts threads for {shown}, which then wait for each other:  "
             f"--env TF_NUM_INTRAOP_THREADS={each} --env TF_NUM_INTEROP_THREADS={each}",
         )
     elif computing > allowed:
         yield note(
-            what,
+            f"cores: {shown}",
             f"{computing} tasks share them: right for trying out, slower than fewer tasks for training:  "
             f"--workers {int(allowed)}",
         )
     else:
-        yield Finding(what)
+        yield Finding(f"cores: {shown}")
 
 
 def _cpu_quota(cgroups: Path) -> float:
-    """The cores that the control groups allow, or infinity (cgroup-v2.rst, cpu.max; sched-bwc.rst)."""
+    """Return the cores that the control groups allow, or infinity (cgroup-v2.rst, cpu.max; sched-bwc.rst)."""
     found = [float("inf")]
     for folder in memory.cgroup_folders(cgroups, "cpu"):
         words = _read(folder / "cpu.max").split()
@@ -85,56 +85,52 @@ def _cpu_quota(cgroups: Path) -> float:
 
 
 def gpus(case: Case) -> Iterator[Finding]:
-    """Which GPUs the tasks will see, and whether this TensorFlow can use them."""
+    """Check which GPUs the tasks will see, and whether this TensorFlow can use them."""
     present, seen = environment.visible_gpus({}), environment.visible_gpus(case.environ)
-    computes = TaskId("worker", 0) if case.shape.workers else TaskId("chief", 0)  # all of them get as many
+    task = TaskId("worker", 0) if case.shape.workers else TaskId("chief", 0)  # the others get as many
     try:
-        environment.assign_gpus(computes, case.shape, seen, case.make.gpus_per_task)
+        environment.assign_gpus(task, case.shape, seen, case.task_settings.gpus_per_task)
     except ClusterSpecError as error:
         yield refused(f"GPUs: {len(seen)}", str(error))
         return
     if not present:
         yield Finding("no GPU: tasks compute on the processor")
         return
+    found = list(_gpu_problems(case, present, seen))
+    yield from found or [Finding(f"GPUs: {len(seen)} of {len(present)}")]
+
+
+def _gpu_problems(case: Case, present: list[str], seen: list[str]) -> Iterator[Finding]:
     what = f"GPUs: {len(seen)} of {len(present)}"
-    found = [*_hidden(case, what, present, seen), *(_unusable(what) if seen else ())]
-    computing = case.shape.workers + (case.shape.chief and not case.shape.ps)
-    if seen and computing > len(seen):
-        found.append(
-            note(what, f"{computing} tasks share them and their memory; one for each:  --workers {len(seen)}")
-        )
-    yield from found or [Finding(what)]
-
-
-def _hidden(case: Case, what: str, present: list[str], seen: list[str]) -> Iterator[Finding]:
     if len(seen) < len(present):
         value = case.environ.get("CUDA_VISIBLE_DEVICES", "")
         yield note(
             f"{what}: CUDA_VISIBLE_DEVICES is {value!r}",
             'tasks see no others. For all:  import os; del os.environ["CUDA_VISIBLE_DEVICES"]',
         )
-
-
-def _unusable(what: str) -> Iterator[Finding]:
-    mend = "tasks compute on the processor:  pip install 'tensorflow[and-cuda]', then restart the kernel"
+    if not seen:
+        return
+    fix = "tasks compute on the processor:  pip install 'tensorflow[and-cuda]', then restart the kernel"
     if not built_with_cuda():
-        yield note(f"{what}, and this TensorFlow is built without CUDA", mend)
+        yield note(f"{what}, and this TensorFlow is built without CUDA", fix)
     elif not has_cuda_libraries():
-        yield note(f"{what}, and CUDA's libraries are missing", mend)
+        yield note(f"{what}, and CUDA's libraries are missing", fix)
+    computing = case.shape.workers + (case.shape.chief and not case.shape.ps)
+    if computing > len(seen):
+        share = f"{computing} tasks share them and their memory; one for each:  --workers {len(seen)}"
+        yield note(what, share)
 
 
 def built_with_cuda() -> bool:
-    """What TensorFlow notes of its own build; True where it does not say."""
+    """Return whether TensorFlow was built with CUDA, by the file about its build; True without that file."""
     spec = importlib.util.find_spec("tensorflow")
-    for folder in spec.submodule_search_locations or () if spec else ():
-        text = _read(Path(folder, "python/platform/build_info.py"))
-        if "'is_cuda_build', False" in text:
-            return False
-    return True
+    folders = spec.submodule_search_locations or () if spec else ()
+    texts = [_read(Path(folder, "python/platform/build_info.py")) for folder in folders]
+    return not any("'is_cuda_build', False" in text for text in texts)
 
 
 def has_cuda_libraries(cache: Path = Path("/etc/ld.so.cache")) -> bool:
-    """Whether the CUDA runtime is here: as wheels, in the loader's cache, or on LD_LIBRARY_PATH."""
+    """Look for the CUDA runtime: in wheels, in the loader's cache, and on LD_LIBRARY_PATH."""
     if any((d.metadata["Name"] or "").startswith("nvidia-cuda-runtime") for d in distributions()):
         return True
     for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")):
@@ -147,8 +143,10 @@ def has_cuda_libraries(cache: Path = Path("/etc/ld.so.cache")) -> bool:
 
 
 def open_files(case: Case) -> Iterator[Finding]:
-    """The limit of open files. The kernel holds the most: a task itself needs about 15, its leader one
-    more for each task."""
+    """Check the limit of open files.
+
+    The kernel holds the most. A task needs about 15, and the leader one more for each task.
+    """
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if case.running or limit == resource.RLIM_INFINITY:
         return
@@ -156,15 +154,15 @@ def open_files(case: Case) -> Iterator[Finding]:
     needed = len(os.listdir("/proc/self/fd")) + _KERNEL_FILES * tasks + _SPARE_FILES
     if needed <= limit:
         return
-    mend = f"ulimit -n {2 * needed}   before Jupyter is started"
+    fix = f"ulimit -n {2 * needed}   before Jupyter is started"
     if hard == resource.RLIM_INFINITY or needed <= hard:
         pair = (2 * needed if hard == resource.RLIM_INFINITY else min(2 * needed, hard), hard)
-        mend = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {pair})"
-    yield trouble(f"open files: at most {limit}", f"{tasks} tasks need about {needed}:  {mend}")
+        fix = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {pair})"
+    yield trouble(f"open files: at most {limit}", f"{tasks} tasks need about {needed}:  {fix}")
 
 
 def threads(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:
-    """The limits of threads: the user's (not for root, see setrlimit(2)) and the container's."""
+    """Check the limits of threads: the user's (root has none, see setrlimit(2)) and the container's."""
     if case.running:
         return
     needed = _THREADS * len(case.shape.tasks)
@@ -172,9 +170,8 @@ def threads(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:
     if os.geteuid() != 0 and limit != resource.RLIM_INFINITY and limit < needed + _all_threads():
         left = max(limit - _own_threads(), 0)
         if left < needed:
-            yield _too_few_threads(
-                case, f"threads: {left} of the user's {limit} are left", needed, left, "ulimit -u"
-            )
+            what = f"threads: {left} of the user's {limit} are left"
+            yield _too_few_threads(case, what, needed, left, "ulimit -u")
     for folder in memory.cgroup_folders(cgroups, "pids"):
         most, used = (_read(folder / name).strip() for name in ("pids.max", "pids.current"))
         if most.isdigit() and used.isdigit() and int(most) - int(used) < needed:
@@ -192,22 +189,18 @@ def _too_few_threads(case: Case, what: str, needed: int, left: int, option: str)
 
 
 def _all_threads() -> int:
-    """Every thread of the machine, from proc(5), loadavg: no user has more, and it costs nothing."""
+    """Return the number of threads of the machine (proc(5), loadavg): no user has more, and it is cheap."""
     words = _read(Path("/proc/loadavg")).split()
     return int(words[3].partition("/")[2]) if len(words) > 3 else 1 << 30
 
 
 def _own_threads() -> int:
-    uid = os.getuid()
-    return sum(
-        p.info["num_threads"] or 0
-        for p in psutil.process_iter(["uids", "num_threads"])
-        if p.info["uids"] and p.info["uids"].real == uid
-    )
+    found = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
+    return sum(p["num_threads"] or 0 for p in found if p["uids"] and p["uids"].real == os.getuid())
 
 
 def address_space(case: Case) -> Iterator[Finding]:
-    """A limit of virtual memory, as some shared machines set it."""
+    """Check the limit of virtual memory, which some shared machines set."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _ADDRESS_BYTES:
         yield trouble(
@@ -217,8 +210,50 @@ def address_space(case: Case) -> Iterator[Finding]:
         )
 
 
+def loopback(case: Case) -> Iterator[Finding]:
+    """Check that there is a port for every task, and that one can be connected to."""
+    if case.running:
+        return
+    tasks = case.shape.tasks
+    try:
+        HeldPorts(tasks[:_TRIED_PORTS]).close()
+        reason = "" if len(tasks) <= _count_ports() else f"the system hands out {_count_ports()}"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        fix = "end what holds them, or ask for fewer tasks:  !ss -tan | wc -l"
+        yield refused(f"no port for each of {len(tasks)} tasks ({reason})", fix)
+        return
+    if case.task_settings.isolate:  # the tasks get a loopback of their own
+        return
+    with socket.create_server((_ADDRESS, 0)) as server:
+        try:
+            socket.create_connection(server.getsockname(), _CONNECT_S).close()
+        except OSError as error:
+            fix = "tasks cannot reach each other: bring the loopback interface up:  ip link set lo up"
+            yield trouble(f"nothing can connect to {_ADDRESS} ({error.strerror or error})", fix)
+            return
+    yield Finding(f"network: {_ADDRESS}, with a port for each of {len(tasks)} tasks")
+
+
+def _count_ports(limits: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> int:
+    """Return the number of ports that the system assigns by itself (ip(7))."""
+    try:
+        first, last = map(int, limits.read_text().split())
+    except (OSError, ValueError):
+        return 1 << 16
+    return last - first + 1
+
+
+def proxy(case: Case) -> Iterator[Finding]:
+    """Name a proxy for web pages; a start excludes the tasks' addresses from it."""
+    name = environment.proxy_variable(case.environ)
+    if name:
+        yield Finding(f"{name} is set: tasks connect to each other past it, and to the world through it")
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:  # not there, or not ours to read
+    except OSError:  # missing, or not readable for this user
         return ""

@@ -1,4 +1,4 @@
-"""Python, TensorFlow, Keras, and what the panels need: by their metadata, without an import of them."""
+"""Check Python, TensorFlow, Keras and the packages of the panels, by their metadata and without an import."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ _TRUE = ("1", "true")
 
 
 def python(case: Case) -> Iterator[Finding]:
-    """The interpreter (one that is too old cannot even install tfmagic), and the system below it."""
+    """Check the interpreter and the system. (A Python that is too old cannot install tfmagic.)"""
     what = f"Python {platform.python_version()}"
-    if not _has_pidfd():
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
         yield trouble(
             f"{what} on Linux {platform.release()}",
             "the system refuses pidfd_open, by which tasks are watched: it needs Linux 5.3 or newer and, "
@@ -44,16 +46,8 @@ def python(case: Case) -> Iterator[Finding]:
         yield Finding(what)
 
 
-def _has_pidfd() -> bool:
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (OSError, AttributeError):
-        return False
-    return True
-
-
 def processor(case: Case, cpuinfo: Path = Path("/proc/cpuinfo")) -> Iterator[Finding]:
-    """TensorFlow's wheels for x86 need AVX (tensorflow.org, install/pip), and end by SIGILL without."""
+    """Check for AVX: without it TensorFlow's wheels for x86 end by SIGILL (tensorflow.org, install/pip)."""
     if platform.machine() != "x86_64":
         return
     try:
@@ -71,13 +65,13 @@ def processor(case: Case, cpuinfo: Path = Path("/proc/cpuinfo")) -> Iterator[Fin
 
 
 def tensorflow(case: Case) -> Iterator[Finding]:
-    """Which TensorFlow is installed, and whether it is the one that is imported."""
+    """Check which TensorFlow is installed, and whether its partner packages fit."""
     found = [p for name in _TENSORFLOWS if (p := find_package(name))]
     if not found:
         if importlib.util.find_spec("tensorflow") is None:
             yield trouble("TensorFlow is missing", "pip install tensorflow")
         else:
-            yield Finding("TensorFlow, of a build that does not say its version")
+            yield Finding("TensorFlow, of a build without a version")
         return
     what = " and ".join(f"{p.name} {p.version}" for p in found)
     if release(found[0].version) < _LEAST_TENSORFLOW:
@@ -95,29 +89,29 @@ def tensorflow(case: Case) -> Iterator[Finding]:
 
 
 def _partners(tensorflow: Package) -> Iterator[Finding]:
-    """Packages that are not of a version that TensorFlow says it works with."""
+    """Find packages whose version TensorFlow's requirements exclude."""
     for line in tensorflow.requires:
         try:
             wanted = Requirement(line)
-        except InvalidRequirement:  # of an old build; it says nothing then
+        except InvalidRequirement:  # an old build has such lines
             continue
         is_for_this = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
         if not is_for_this or canonicalize_name(wanted.name) not in _PARTNERS:
             continue
         installed = find_package(wanted.name)
-        mend = f"pip install '{wanted.name}{wanted.specifier}'"
+        fix = f"pip install '{wanted.name}{wanted.specifier}'"
         if installed is None:
-            yield trouble(f"{wanted.name} is missing", f"{tensorflow.name} needs it:  {mend}")
+            yield trouble(f"{wanted.name} is missing", f"{tensorflow.name} needs it:  {fix}")
         elif not wanted.specifier.contains(installed.version, prereleases=True):
             asks = f"{tensorflow.name} {tensorflow.version} asks for {wanted.specifier}"
-            yield trouble(f"{wanted.name} {installed.version}", f"{asks}:  {mend}")
+            yield trouble(f"{wanted.name} {installed.version}", f"{asks}:  {fix}")
 
 
 def keras(case: Case) -> Iterator[Finding]:
-    """The Keras that the tasks get, and whether its `fit` works under multi-worker strategies."""
+    """Check the Keras that the tasks get, and whether its `fit` works under multi-worker strategies."""
     legacy = case.environ.get("TF_USE_LEGACY_KERAS", "").lower() in _TRUE
-    if case.make.keras == 2 or legacy:
-        yield _tf_keras(legacy and case.make.keras != 2)
+    if case.task_settings.keras == 2 or legacy:
+        yield _tf_keras(legacy and case.task_settings.keras != 2)
         return
     installed = find_package("keras")
     if installed is None:
@@ -126,7 +120,7 @@ def keras(case: Case) -> Iterator[Finding]:
     what = f"keras {installed.version}"
     if not BROKEN_FROM <= release(installed.version)[:2] < BROKEN_BEFORE:
         yield Finding(what)
-    elif case.make.keras_fix:
+    elif case.task_settings.keras_fix:
         yield Finding(
             f"{what}: model.fit under multi-worker strategies, broken upstream (keras#20585), is repaired in "
             "the tasks (--no-keras-fix switches that off)"
@@ -142,13 +136,13 @@ def keras(case: Case) -> Iterator[Finding]:
 def _tf_keras(by_environment: bool) -> Finding:
     installed, tensorflow = find_package("tf_keras"), find_package("tensorflow")
     pair = ".".join(map(str, release(tensorflow.version)[:2])) if tensorflow else ""
-    mend = f'pip install "tf_keras=={pair}.*"' if pair else "pip install tf_keras"
+    fix = f'pip install "tf_keras=={pair}.*"' if pair else "pip install tf_keras"
     if installed is None:
         why = "TF_USE_LEGACY_KERAS is set" if by_environment else "--keras 2 uses it"
-        return trouble("tf_keras is missing", f"{why}:  {mend}")
+        return trouble("tf_keras is missing", f"{why}:  {fix}")
     what = f"tf_keras {installed.version}"
     if pair and not installed.version.startswith(f"{pair}."):
-        return note(what, f"is made for another TensorFlow than {pair}:  {mend}")
+        return note(what, f"is made for another TensorFlow than {pair}:  {fix}")
     if by_environment:
         return note(
             what,
@@ -159,7 +153,7 @@ def _tf_keras(by_environment: bool) -> Finding:
 
 
 def _keras_backend(case: Case) -> Iterator[Finding]:
-    """A Keras of another backend cannot be tf.keras: "Keras cannot be imported" (TensorFlow 2.21)."""
+    """Check the backend: only Keras with TensorFlow can be imported as tf.keras (TensorFlow 2.21)."""
     chosen = case.environ.get("KERAS_BACKEND")
     if chosen not in (None, "", "tensorflow"):
         yield trouble(
@@ -179,19 +173,19 @@ def _keras_backend(case: Case) -> Iterator[Finding]:
 def _configured_backend(path: Path) -> str:
     try:
         return str(json.loads(path.read_text()).get("backend", ""))
-    except (OSError, ValueError, AttributeError):  # Keras does without it, too
+    except (OSError, ValueError, AttributeError):  # Keras ignores such a file, too
         return ""
 
 
 def hidden_modules(case: Case) -> Iterator[Finding]:
-    """Files of the user's that are imported in place of a package or of a module of Python.
+    """Find files of the user's that are imported in place of a package or of a module of Python.
 
-    IPython puts the notebook's folder before the packages, and ``sys.path.insert(0, ...)`` a folder before
-    Python's own modules. What the notebook has loaded by then it keeps; the process that imports TensorFlow
-    loads it anew, by the same path.
+    IPython puts the notebook's folder before the packages, and ``sys.path.insert(0, ...)`` puts a folder
+    before Python's own modules. The notebook keeps the modules that it has loaded, but the process that
+    imports TensorFlow loads them anew, by the same path.
     """
     for name in _IMPORTED_WHOLE:
-        spec = PathFinder.find_spec(name)  # asks the path also where the notebook has loaded it
+        spec = PathFinder.find_spec(name)  # searches the path also if the notebook has loaded the package
         if spec is not None and spec.origin and not spec.origin.endswith("__init__.py"):
             yield _hides(Path(spec.origin), f"the package {name}")
     stdlib = os.path.dirname(os.__file__)
@@ -215,17 +209,17 @@ def _modules_in(folder: str) -> set[str]:
 
 
 def front_end(case: Case) -> Iterator[Finding]:
-    """Whether there are panels, and whether their buttons work while a cell runs."""
+    """Check whether there are panels, and whether their buttons work while a cell runs."""
     if not hasattr(case.shell, "kernel"):
         yield Finding("a terminal: output is prefixed text; panels are for notebooks")
         return
     for name, least in _PANEL_PACKAGES:
         installed = find_package(name)
-        mend = f'pip install -U "{name}>={".".join(map(str, least))}", then restart the kernel'
+        fix = f'pip install -U "{name}>={".".join(map(str, least))}", then restart the kernel'
         if installed is None:
-            yield trouble(f"{name} is missing", f"there are no panels without it, but  --view text:  {mend}")
+            yield trouble(f"{name} is missing", f"there are no panels without it, but  --view text:  {fix}")
         elif release(installed.version) < least:
-            yield note(f"{name} {installed.version}", f"panels may not come up with it:  {mend}")
+            yield note(f"{name} {installed.version}", f"panels might not appear with it:  {fix}")
     yield _buttons(case)
 
 
@@ -244,7 +238,7 @@ def _buttons(case: Case) -> Finding:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version: (2, 16) of ``2.16rc1``; () of what is no version."""
+    """Return the numbers of a version, (2, 16) for ``2.16rc1``; () for an invalid version."""
     try:
         return Version(version).release
     except InvalidVersion:
@@ -253,7 +247,7 @@ def release(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """What the metadata of an installed package say."""
+    """The metadata of an installed package."""
 
     name: str
     version: str
@@ -261,10 +255,10 @@ class Package:
 
 
 def find_package(name: str) -> Package | None:
-    """The package of that name, or None.
+    """Return the package of that name, or None.
 
-    Only the header is read, and once: the email parser, to which importlib.metadata gives the whole
-    description for each question, takes some milliseconds for TensorFlow's.
+    Only the header is parsed, and once. importlib.metadata parses the long description as well, for each
+    question: 2.6 ms instead of 0.5 for TensorFlow, and a start asks for a dozen packages.
     """
     try:
         found = distribution(name)
@@ -272,6 +266,6 @@ def find_package(name: str) -> Package | None:
         return None
     text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
     lines = [line.partition(": ") for line in text.partition("\n\n")[0].splitlines()]
-    said = {key: value for key, _, value in reversed(lines)}
+    fields = {key: value for key, _, value in reversed(lines)}
     requires = tuple(value for key, _, value in lines if key == "Requires-Dist")
-    return Package(said.get("Name", name), said.get("Version", "0"), requires)
+    return Package(fields.get("Name", name), fields.get("Version", "0"), requires)

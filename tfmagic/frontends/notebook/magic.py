@@ -218,7 +218,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         """Start a cluster with a progress bar; return the bar's display id, "" where there is none."""
         if cluster.running:
             return ""
-        doctor.speak_up(self.shell, cluster)
+        doctor.warn_before_start(self.shell, cluster)
         publish = publisher(self.shell) if hasattr(self.shell, "kernel") else None
         progress = StartProgress(cluster.name, str(cluster.shape), publish=publish)
         try:
