@@ -162,13 +162,13 @@ class ScriptedBackend:
 
 
 class _Encoded:
-    """A live display that encodes what it is sent, as a widget does, and shows it to nobody."""
+    """A live display that encodes what it is sent, as a widget does, and shows it nowhere."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
-    def open(self, board: Any) -> Mapping[str, Any]:
-        return {"text/plain": json.dumps(board.setup)}
+    def open(self, model: Any) -> Mapping[str, Any]:
+        return {"text/plain": json.dumps(model.setup)}
 
     def send(self, message: Mapping[str, Any]) -> None:
         self.bytes += len(json.dumps(message))
@@ -196,10 +196,10 @@ def _share(count: int, sizes: Sizes) -> Row:
     supervisor.wait_for(lambda s: all(seen.host for seen in s.tasks.values()), _PATIENCE_S)
     command = RunCell(cell=1, source="pass", filename="<cell>", tasks=tasks)
     cell = supervisor.run_cell(CellRequested(1, dict.fromkeys(tasks, command)))
-    stage = ViewContext(
+    context = ViewContext(
         "simulated", f"{count} workers", run, cell, supervisor, lambda outcome: {}, "pass", "<cell>"
     )
-    view = PanelView(stage, lambda data, **how: None, _Encoded, Look())
+    view = PanelView(context, lambda data, **how: None, _Encoded, Look())
     seconds = sizes.watch_s
     writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder), str(count), str(seconds + 1)])
     _show(view, 1.0)

@@ -21,10 +21,10 @@ def reader_of(tmp_path, data):
 
 def read_all(reader, step=1 << 16):
     text = ""
-    while reader.behind_bytes:
+    while reader.log.behind_bytes:
         text += reader.read_lines(step)
     text += reader.take_partial()
-    reader.close()
+    reader.log.close()
     return text
 
 
@@ -46,7 +46,7 @@ def test_a_line_is_held_back_until_it_is_whole(tmp_path):
     with path.open("ab") as file:
         file.write(b"o\n")
     assert reader.read_lines(1000) == "[worker-0]:    two\n"
-    reader.close()
+    reader.log.close()
 
 
 def test_a_last_line_without_an_end_is_shown_at_the_end(tmp_path):
@@ -58,7 +58,7 @@ def test_reading_stops_at_an_offset(tmp_path):
     _, reader = reader_of(tmp_path, b"one\ntwo\n")
     assert reader.read_lines(1000, end=4) == "[worker-0]:    one\n"
     assert reader.read_lines(1000, end=4) == ""
-    reader.close()
+    reader.log.close()
 
 
 def test_a_character_split_between_reads_is_not_torn(tmp_path):
@@ -97,7 +97,7 @@ def test_colours_are_kept_in_rows_only(tmp_path):
     assert reader.live_row == "rest"
     assert reader.take_partial_rows() == ["rest"] and reader.live_row == ""
     assert reader.take_partial_rows() == []
-    reader.close()
+    reader.log.close()
     assert read_output(path, 0, 1000) == "\x1b[31mred\x1b[0m\nrest"
 
 
@@ -125,7 +125,7 @@ def test_a_finished_bar_is_shown_at_the_next_look(tmp_path):
         file.write(b"Epoch 2\n\r50%")
     assert reader.read_lines(1000) == "[worker-0]:    Epoch 2\n"
     assert reader.take_partial() == "[worker-0]:    50%\n"
-    reader.close()
+    reader.log.close()
 
 
 def test_a_line_that_is_come_back_to_is_shown_again_if_it_has_changed():
@@ -159,7 +159,7 @@ def test_a_long_line_is_whole_up_to_a_limit_of_ones_own(tmp_path, step):
 
 def test_tail_and_missing_files(tmp_path):
     path, reader = reader_of(tmp_path, b"1\n2\n3\n")
-    reader.close()
+    reader.log.close()
     assert tail_lines(path, 2) == ["2", "3"]
     assert list(read_rows(tmp_path / "none.log")) == []
     assert tail_lines(tmp_path / "none.log", 2) == []

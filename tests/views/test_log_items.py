@@ -43,7 +43,7 @@ class Follower:
 
     def finish(self):
         self.look(self.path.stat().st_size)
-        self.feed.close()
+        self.feed.log.close()
         return self.shown()
 
     def shown(self):

@@ -58,8 +58,8 @@ class Supervisor:
         self.asked.append(event)
 
 
-class Theatre:
-    """A cell on some workers, its logs, and the board that shows it."""
+class ShownCell:
+    """A cell on some workers, its logs, and the panel model that shows it."""
 
     def __init__(self, folder, *tasks, **how):
         self.run = RunFolder(folder)
@@ -72,10 +72,10 @@ class Theatre:
         self.cell = RunningCell(request, dict.fromkeys(tasks, 0))
         self.supervisor.happen(request)
         texts = lambda cell: {"worker-0": "Traceback of it"}  # noqa: E731
-        self.stage = ViewContext(
-            "default", "2 workers", self.run, self.cell, self.supervisor, texts, "", "", 7
+        self.context = ViewContext(
+            "default", "2 workers", self.run, self.cell, self.supervisor, texts, prompt=7
         )
-        self.board = PanelModel(self.stage, **how)
+        self.model = PanelModel(self.context, **how)
         self.sent = []
 
     def write(self, task, text):
@@ -83,131 +83,131 @@ class Theatre:
             file.write(text)
 
     def look(self):
-        return {**self.board.look(), **self.board.look()}  # the second shows what was there at the first
+        return {**self.model.look(), **self.model.look()}  # the second shows what was there at the first
 
 
 @pytest.fixture
-def theatre(tmp_path):
-    made = Theatre(tmp_path, A, B)
+def shown(tmp_path):
+    made = ShownCell(tmp_path, A, B)
     yield made
-    made.board.close()
+    made.model.close()
 
 
-def test_the_setup_names_the_tasks_and_those_that_are_open(theatre):
-    setup = theatre.board.setup
+def test_the_setup_names_the_tasks_and_those_that_are_open(shown):
+    setup = shown.model.setup
     assert [t["name"] for t in setup["tasks"]] == ["worker-0", "worker-1"]
     assert setup["cell"] == 7 and setup["open"] == [0, 1]
     json.dumps(setup)
 
 
-def test_a_look_says_what_has_changed_and_the_next_one_nothing(theatre):
-    first = theatre.board.look()
+def test_a_look_says_what_has_changed_and_the_next_one_nothing(shown):
+    first = shown.model.look()
     assert first["tasks"]["0"]["state"] == "running" and first["head"]["total"] == 2
-    assert theatre.board.look() == {}
-    theatre.write(A, "one\ntwo")
-    message = theatre.look()
+    assert shown.model.look() == {}
+    shown.write(A, "one\ntwo")
+    message = shown.look()
     assert message["rows"] == {"0": {"base": 0, "items": ["one", "two"]}}
     assert set(message["tasks"]) == {"0"} and message["tasks"]["0"]["last"] == "two"
-    theatre.write(A, " more\n")
-    assert theatre.look()["rows"] == {"0": {"base": 1, "items": ["two more"]}}
+    shown.write(A, " more\n")
+    assert shown.look()["rows"] == {"0": {"base": 1, "items": ["two more"]}}
 
 
-def test_a_snapshot_has_everything_and_takes_nothing_from_later_looks(theatre):
-    theatre.write(A, "one\n")
-    theatre.look()
-    shot = theatre.board.greet()
+def test_a_snapshot_has_everything_and_takes_nothing_from_later_looks(shown):
+    shown.write(A, "one\n")
+    shown.look()
+    shot = shown.model.greet()
     assert shot["reset"] and shot["rows"]["0"]["items"] == ["one"] and "state" in shot["tasks"]["1"]
-    theatre.write(A, "two\n")
-    assert theatre.look()["rows"]["0"] == {"base": 1, "items": ["two"]}
+    shown.write(A, "two\n")
+    assert shown.look()["rows"]["0"] == {"base": 1, "items": ["two"]}
 
 
 def test_rows_go_out_for_watched_tasks_only_and_in_full_when_a_panel_opens(tmp_path):
     tasks = [TaskId("worker", n) for n in range(6)]
-    theatre = Theatre(tmp_path, *tasks)
-    theatre.write(tasks[3], "quiet\n")
-    message = theatre.look()
+    shown = ShownCell(tmp_path, *tasks)
+    shown.write(tasks[3], "quiet\n")
+    message = shown.look()
     assert "rows" not in message and message["tasks"]["3"]["last"] == "quiet"
-    theatre.board.obey({"kind": "watch", "tasks": [3], "merged": False}, theatre.sent.append)
-    assert theatre.sent[-1]["rows"] == {"3": {"base": 0, "items": ["quiet"]}}
-    assert theatre.board.open_names == ("worker-3",)
-    theatre.board.obey({"kind": "watch", "tasks": [3], "merged": True}, theatre.sent.append)
-    assert set(theatre.sent[-1]["rows"]) == {"0", "1", "2", "4", "5"}
-    theatre.board.close()
+    shown.model.obey({"kind": "watch", "tasks": [3], "merged": False}, shown.sent.append)
+    assert shown.sent[-1]["rows"] == {"3": {"base": 0, "items": ["quiet"]}}
+    assert shown.model.open_names == ("worker-3",)
+    shown.model.obey({"kind": "watch", "tasks": [3], "merged": True}, shown.sent.append)
+    assert set(shown.sent[-1]["rows"]) == {"0", "1", "2", "4", "5"}
+    shown.model.close()
 
 
-def test_an_updated_display_is_replaced_where_it_is(theatre):
+def test_an_updated_display_is_replaced_where_it_is(shown):
     for n, (text, update) in enumerate((("one", False), ("two", True))):
         content = {"data": {"text/plain": text}, "transient": {"display_id": "x"}, "update": update}
-        theatre.cell.displays.append(Displayed(A, 1, 1, n * 5, json.dumps(content).encode()))
-        theatre.write(A, "line\n")
-        message = theatre.look()
+        shown.cell.displays.append(Displayed(A, 1, 1, n * 5, json.dumps(content).encode()))
+        shown.write(A, "line\n")
+        message = shown.look()
     assert message["replaced"]["0"]["0"]["d"] == {"text/plain": "two"}
 
 
-def test_equal_values_are_folded(theatre):
+def test_equal_values_are_folded(shown):
     for task in (A, B):
         content = {"data": {"text/plain": "42"}, "value": True}
-        theatre.cell.displays.append(Displayed(task, 1, 1, 0, json.dumps(content).encode()))
-    (row,) = theatre.look()["values"]
+        shown.cell.displays.append(Displayed(task, 1, 1, 0, json.dumps(content).encode()))
+    (row,) = shown.look()["values"]
     assert row["tasks"] == ["worker-0", "worker-1"]
 
 
-def test_a_failure_is_told_with_its_text(theatre):
+def test_a_failure_is_told_with_its_text(shown):
     error = PackedError("ValueError", "bad", "", None, "", line=3)
-    theatre.supervisor.happen(CellRaised(A, 1, 1, 0.5, 0, error))
-    facts = theatre.look() or theatre.board.snapshot()
+    shown.supervisor.happen(CellRaised(A, 1, 1, 0.5, 0, error))
+    facts = shown.look() or shown.model.snapshot()
     told = facts["tasks"]["0"]
-    shot = theatre.board.snapshot()["tasks"]["0"]
+    shot = shown.model.snapshot()["tasks"]["0"]
     assert shot["state"] == "failed" and shot["error"]["text"] == "Traceback of it"
     assert told.get("state", "failed") == "failed"
 
 
-def test_the_end_is_told_with_the_verdict(theatre):
+def test_the_end_is_told_with_the_verdict(shown):
     for task in (A, B):
-        theatre.supervisor.state = apply(theatre.supervisor.state, CellReturned(task, 1, 1, 0.5, 0), 0.0)
-    outcome = theatre.supervisor.state.cells[1]
-    theatre.cell.finish(outcome)
-    message = theatre.board.look(describe_cell(theatre.stage, outcome, 1.0))
+        shown.supervisor.state = apply(shown.supervisor.state, CellReturned(task, 1, 1, 0.5, 0), 0.0)
+    outcome = shown.supervisor.state.cells[1]
+    shown.cell.finish(outcome)
+    message = shown.model.look(describe_cell(shown.context, outcome, 1.0))
     assert message["head"]["over"] and message["head"]["verdict"] == "done" and message["head"]["done"] == 2
 
 
 @pytest.mark.parametrize("how", [TaskExited(A, 1, -9, 0, 5), CellReturned(A, 1, 1, 0.5, 5)], ids=type)
-def test_what_a_later_cell_writes_is_not_shown_by_one_that_others_still_run(theatre, how):
-    theatre.write(A, "mine\n")
-    theatre.supervisor.state = apply(theatre.supervisor.state, how, 0.0)
-    theatre.write(A, "of another cell\n")
-    theatre.look()
-    assert theatre.board.greet()["rows"]["0"]["items"] == ["mine"]
+def test_what_a_later_cell_writes_is_not_shown_by_one_that_others_still_run(shown, how):
+    shown.write(A, "mine\n")
+    shown.supervisor.state = apply(shown.supervisor.state, how, 0.0)
+    shown.write(A, "of another cell\n")
+    shown.look()
+    assert shown.model.greet()["rows"]["0"]["items"] == ["mine"]
 
 
-def test_buttons_reach_the_supervisor_and_foreign_requests_nothing(theatre):
+def test_buttons_reach_the_supervisor_and_foreign_requests_nothing(shown):
     for request in ({"kind": "interrupt"}, {"kind": "interrupt", "task": 1}, {"kind": "stop"}):
-        assert theatre.board.act(request)
-    assert theatre.supervisor.asked == [((), 1), ((B,), 1), StopRequested()]
-    assert not theatre.board.act({"kind": "hello"})
+        assert shown.model.act(request)
+    assert shown.supervisor.asked == [((), 1), ((B,), 1), StopRequested()]
+    assert not shown.model.act({"kind": "hello"})
     for request in ({}, {"kind": "watch"}, {"kind": "stacks", "task": 9}):
         with pytest.raises((KeyError, IndexError)):
-            theatre.board.obey(request, theatre.sent.append)
+            shown.model.obey(request, shown.sent.append)
 
 
-def test_the_log_goes_out_in_parts_with_its_path(theatre):
-    theatre.write(A, "x" * 99 + "\n")
-    theatre.write(A, "bar 1\rbar 2\n" * 10_000)
-    theatre.board.obey({"kind": "log", "task": 0, "request": 5}, theatre.sent.append)
-    parts = [message["log"] for message in theatre.sent]
+def test_the_log_goes_out_in_parts_with_its_path(shown):
+    shown.write(A, "x" * 99 + "\n")
+    shown.write(A, "bar 1\rbar 2\n" * 10_000)
+    shown.model.obey({"kind": "log", "task": 0, "request": 5}, shown.sent.append)
+    parts = [message["log"] for message in shown.sent]
     text = "".join(part["text"] for part in parts)
     assert text.count("bar 2") == 10_000 and "bar 1" not in text and text.startswith("x" * 99)
     assert parts[0]["path"].endswith("worker-0.log") and parts[0]["request"] == 5
 
 
-def test_a_snapshot_from_disk_is_that_of_the_end(theatre):
-    theatre.write(A, "one\n")
+def test_a_snapshot_from_disk_is_that_of_the_end(shown):
+    shown.write(A, "one\n")
     for task in (A, B):
-        end = theatre.run.log_path(task).stat().st_size
-        theatre.supervisor.state = apply(theatre.supervisor.state, CellReturned(task, 1, 1, 0.5, end), 0.0)
-    outcome = theatre.supervisor.state.cells[1]
-    theatre.cell.finish(outcome)
-    shot = PanelModel.replay(describe_cell(theatre.stage, outcome, 1.0), theatre.run)
+        end = shown.run.log_path(task).stat().st_size
+        shown.supervisor.state = apply(shown.supervisor.state, CellReturned(task, 1, 1, 0.5, end), 0.0)
+    outcome = shown.supervisor.state.cells[1]
+    shown.cell.finish(outcome)
+    shot = PanelModel.replay(describe_cell(shown.context, outcome, 1.0), shown.run)
     assert shot["reset"] and shot["head"]["over"] and shot["rows"]["0"]["items"] == ["one"]
     json.dumps(shot)
 
@@ -231,18 +231,18 @@ def test_a_busy_process_and_a_stopped_one_are_told_apart():
     assert sampler.sample({A: 0}) == {}
 
 
-def test_a_stopped_task_is_stalled_and_the_head_says_who_waits(theatre):
-    theatre.supervisor.happen(reached(B, "barrier 1", (A, B)), observed({A: 1.0, B: 1.0}, stopped=(A,)))
-    message = theatre.board.look()
+def test_a_stopped_task_is_stalled_and_the_head_says_who_waits(shown):
+    shown.supervisor.happen(reached(B, "barrier 1", (A, B)), observed({A: 1.0, B: 1.0}, stopped=(A,)))
+    message = shown.model.look()
     told = message["tasks"]["0"]
     assert told["state"] == "stalled" and "SIGSTOP" in told["note"]
     assert message["tasks"]["1"]["state"] == "waiting"
     assert message["head"]["message"] == "worker-1 waits at barrier 1; worker-0 is stopped"
 
 
-def test_memory_that_runs_out_is_said_in_the_head(theatre):
-    theatre.supervisor.warning = "memory is nearly used up"
-    assert theatre.board.look()["head"]["message"] == "memory is nearly used up"
+def test_memory_that_runs_out_is_said_in_the_head(shown):
+    shown.supervisor.warning = "memory is nearly used up"
+    assert shown.model.look()["head"]["message"] == "memory is nearly used up"
 
 
 def test_the_line_of_a_cell_is_that_of_its_innermost_frame():

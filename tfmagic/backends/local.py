@@ -266,7 +266,7 @@ class LocalBackend:
         process = self._processes.get(task)
         if exit_code == -signal.SIGKILL:
             return process.reason if process is not None and process.attempt == attempt else ""
-        return self._run.last_words(task, attempt) if exit_code == GAVE_UP else ""
+        return self._run.end_reason(task, attempt) if exit_code == GAVE_UP else ""
 
     def _forked(self, task: TaskId, attempt: int, pid: int, pidfd: Handle) -> list[Event]:
         process = self._processes.get(task)

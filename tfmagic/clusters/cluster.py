@@ -45,7 +45,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import find_lines
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ClusterState
-from tfmagic.views.facts import tell_news
+from tfmagic.views.facts import cell_news
 
 
 class Cluster(Calls):
@@ -425,7 +425,7 @@ class Cluster(Calls):
         """What somebody should know of the cells that run: who waits for whom, who is dead; "" if nothing."""
         supervisor = self._running_life().supervisor
         cells = supervisor.state.cells.values()
-        return "\n".join(filter(None, (tell_news(supervisor, cell) for cell in cells)))
+        return "\n".join(filter(None, (cell_news(supervisor, cell) for cell in cells)))
 
     def grouped_stacks(self, *tasks: str) -> str:
         """`stacks` as people read them: of the user's code, equal ones once, and what is waited for there."""

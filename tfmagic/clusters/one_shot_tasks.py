@@ -244,7 +244,7 @@ class OneShotTasks:
         self.life.close()
         self.wait()
         for reader in self._readers.values():
-            reader.close()
+            reader.log.close()
 
     # -- results --
 

@@ -1,4 +1,4 @@
-"""The run folder: the only place that knows its layout and file names, and that writes and reads its files.
+"""The run folder: the only package that knows its layout and the names of its files.
 
 Imports `tfmagic.protocol` and `tfmagic.system`.
 """

@@ -1,99 +1,83 @@
-"""What is kept of a cell beside the tasks' logs, so that it can be shown again when the kernel is gone.
+"""Records of cells, kept beside the logs so that a cell can be shown again after its kernel has ended.
 
-    <run>/cells.jsonl        a line for each cell when it begins, and one when it has ended: the last holds
+    <run>/cells.jsonl        a line for each cell when it begins and when it has ended; the last line counts
     <run>/<task>.displays    a line for each rich display of the task: {"cell", "offset", "bundle"}
 
-The supervisor writes the displays, whoever shows a cell its record; anybody may read both.
+The supervisor writes the displays, and a view the records. `%tfcluster attach`, the doctor and the server
+extension read them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
-from tfmagic.runs.folder import RunFolder
-from tfmagic.system import files
+from tfmagic.runs.folder import RunFolder, append_text, file_size
 
 _SOURCE_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """A task's failure, for people."""
+    """A task's failure as text."""
 
     type: str
     message: str
-    line: int = 0
-    text: str = ""
+    line: int = 0  #: The line of the cell, or 0.
+    text: str = ""  #: The traceback.
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """One task's part of a cell.
-
-    Attributes:
-        state: One word: starting, ready, running, waiting, stalled, failed, died, stopped or done.
-        note: What it waits for, or how it ended.
-        seconds: How long its part took; None while it runs.
-        start, end: Its part of the log, in bytes; `end` is None while it runs.
-    """
+    """One task's part of a cell."""
 
     task: str
-    state: str
-    note: str = ""
-    seconds: float | None = None
-    start: int = 0
-    end: int | None = None
+    state: str  #: starting, ready, running, waiting, stalled, failed, died, stopped or done.
+    note: str = ""  #: The object it waits for, or how it ended.
+    seconds: float | None = None  #: How long its part took; None while it runs.
+    start: int = 0  #: The offset in its log at which its part begins.
+    end: int | None = None  #: The offset at which its part ends; None while it runs.
     error: ErrorRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CellRecord:
-    """A cell and how far it got.
+    """A cell, complete or as far as it has run."""
 
-    Attributes:
-        cell: Its number in the run's own count.
-        prompt: The number that the notebook shows, or 0.
-        started: Seconds since the epoch.
-        elapsed_s: How long it took, or takes until now.
-        verdict: done, failed, interrupted, timed out or stopped; "" while it runs.
-        notes: What happened to its tasks after it, before the next cell.
-    """
-
-    cell: int
+    cell: int  #: Its number in the run.
     cluster: str
     shape: str
     tasks: tuple[TaskRecord, ...]
-    prompt: int = 0
+    prompt: int = 0  #: The number that the notebook shows, or 0.
     source: str = ""
-    started: float = 0.0
+    started: float = 0.0  #: In seconds since the epoch.
     elapsed_s: float = 0.0
-    verdict: str = ""
-    open: tuple[str, ...] = field(default=())
-    notes: tuple[str, ...] = field(default=())
+    verdict: str = ""  #: done, failed, interrupted, timed out or stopped; "" while it runs.
+    open: tuple[str, ...] = ()  #: The tasks whose panels are open.
+    notes: tuple[str, ...] = ()  #: What happened to its tasks between its end and the next cell.
 
     def encode(self) -> str:
-        """The record as a line of JSON."""
+        """Return the record as a line of JSON."""
         content = asdict(self)
         content["source"] = self.source[:_SOURCE_CHARACTERS]
         return json.dumps(content) + "\n"
 
 
 def append_record(run: RunFolder, record: CellRecord) -> None:
-    """Note a cell in its run folder. A full disk costs the note, not the cell."""
-    _append(run.folder / "cells.jsonl", record.encode())
+    """Note a cell in its run folder."""
+    append_text(run.folder / "cells.jsonl", record.encode())
 
 
 def read_records(run: RunFolder) -> list[CellRecord]:
-    """The cells of a run, the last one last, each as it was noted last."""
+    """Return the last record of each cell of a run, the last cell last."""
     found: dict[int, CellRecord] = {}
     for line in _lines(run.folder / "cells.jsonl"):
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # a line that a crash cut short
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # a crash cut the line short
             record = _decode(json.loads(line))
             found[record.cell] = record
     return list(found.values())
@@ -103,23 +87,20 @@ def append_display(run: RunFolder, shown: Displayed, max_bytes: int) -> None:
     """Keep a display, as long as the task's file is below `max_bytes`."""
     path = displays_path(run, shown.task)
     line = json.dumps({"cell": shown.cell, "offset": shown.offset, "bundle": shown.bundle.decode()})
-    with contextlib.suppress(OSError):
-        if path.stat().st_size + len(line) > max_bytes:
-            return
-    _append(path, line + "\n")
+    if file_size(path) + len(line) <= max_bytes:
+        append_text(path, line + "\n")
 
 
 def read_displays(run: RunFolder, task: TaskId, cell: int) -> list[Displayed]:
-    """What the task displayed in that cell, in order."""
+    """Return what the task displayed in that cell, in order."""
     found = []
     head = json.dumps({"cell": cell, "offset": 0}).partition(' "offset"')[0]
     for line in _lines(displays_path(run, task)):
-        if not line.startswith(head):  # of another cell: not worth reading
+        if not line.startswith(head):  # of another cell: decoding it would cost time
             continue
         with contextlib.suppress(ValueError, TypeError, KeyError):
             content = json.loads(line)
-            if content["cell"] == cell:
-                found.append(Displayed(task, 0, cell, int(content["offset"]), content["bundle"].encode()))
+            found.append(Displayed(task, 0, cell, int(content["offset"]), content["bundle"].encode()))
     return found
 
 
@@ -134,11 +115,6 @@ def _decode(content: dict[str, Any]) -> CellRecord:
         tasks.append(TaskRecord(**part, error=None if error is None else ErrorRecord(**error)))
     content |= {name: tuple(content.get(name, ())) for name in ("open", "notes")}
     return CellRecord(tasks=tuple(tasks), **content)
-
-
-def _append(path: Path, text: str) -> None:
-    with contextlib.suppress(OSError):
-        files.append(path, text)
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,8 +1,9 @@
-"""Reading a task's log: bytes by offset in, prefixed lines out.
+"""Reads the logs of tasks: bytes by offset in; rows of text, or prefixed lines, out.
 
-The log file is the truth of what a task wrote. A `LogReader` follows one from an offset, in bounded
-pieces, however fast it grows; the task never waits for its readers. Lines without a control are prefixed
-as bytes, all others go through a `Screen`: no control reaches who reads, and a progress bar is one line.
+The log file holds everything that a task wrote, in order. `LogFollower` reads one from an offset, in bounded
+pieces, however fast it grows; a task never waits for its readers. `LogReader` makes prefixed lines from it,
+for the text view and the command line. Lines without control characters are prefixed as bytes; all others go
+through a `Screen`, so that no control character reaches a reader and a progress bar is one line.
 """
 
 from __future__ import annotations
@@ -14,39 +15,90 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.runs.folder import file_size
 from tfmagic.runs.terminal.lines import LIMIT_COLUMNS
 from tfmagic.runs.terminal.screen import WINDOW_ROWS, Row, Screen, has_controls, plain_text, rows_of
 
 PREFIX_COLUMNS = 14  # as TensorFlow's multi_process_runner pads "[worker-0]:"
 _PIECE_BYTES = 1 << 18
-_LONG_LINE_BYTES = 4096  # few are longer on the average
+_LONG_LINE_BYTES = 4096  # the average line of a log is shorter
 
 
 def prefix(task: TaskId | str) -> str:
-    """``[worker-0]:`` padded to 14 columns, and a space."""
+    """Return ``[worker-0]:`` padded to 14 columns, and a space."""
     return f"[{task}]:".ljust(PREFIX_COLUMNS) + " "
 
 
-class RowStream:
-    """Bytes in, rows out, each once: when it will not change any more, as far as one can tell.
+class LogFollower:
+    """Reads one growing log; owns a file descriptor from the first read until `close`.
 
     Attributes:
-        screen: Where the bytes go.
+        offset: The end of what was read, in bytes.
+    """
+
+    def __init__(self, path: Path, offset: int = 0):
+        self.path, self.offset = path, offset
+        self._fd: int | None = None
+        self._last_size = offset
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    @property
+    def behind_bytes(self) -> int:
+        """The number of bytes that were written and not read."""
+        return max(file_size(self.path) - self.offset, 0)
+
+    def next_end(self) -> int:
+        """Return the end of the log at the previous call: a view reads up to there.
+
+        A display that a task published before it wrote a line arrives a moment after the line is in the log.
+        """
+        end, self._last_size = self._last_size, file_size(self.path)
+        return max(end, self.offset)
+
+    def read(self, max_bytes: int, end: int | None = None) -> bytes:
+        """Return the next bytes, at most `max_bytes`, and none behind the offset `end`."""
+        size = max_bytes if end is None else min(max_bytes, end - self.offset)
+        chunk = self.peek(self.offset, size)
+        self.offset += len(chunk)
+        return chunk
+
+    def peek(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on, fewer where the log ends, without moving on."""
+        if size <= 0:
+            return b""
+        if self._fd is None:
+            try:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return b""
+        return os.pread(self._fd, size, offset)
+
+
+class RowStream:
+    """Takes bytes and gives each row once, when it will probably not change any more.
+
+    Attributes:
+        screen: The terminal screen that the bytes are written to.
     """
 
     def __init__(self) -> None:
         self.screen = Screen()
-        self._rows: list[Row] = []  # not given out yet, or changed since
+        self._rows: list[Row] = []  # not given yet, or changed since
         self._first = 0  # the number of the first of them
         self._settled = 0
-        self._given: dict[int, Row] = {}  # the last ones, should the cursor come back to them
+        self._given: dict[int, Row] = {}  # the last ones, in case the cursor comes back to them
         self._given_end = 0
 
     def feed(self, data: bytes) -> list[Row]:
-        """Rows that have come to rest.
+        """Return the rows that are complete.
 
-        A bar that was just left waits for the next call: of bars one below the other, the first is left
-        for the second and come back to at each step, and a step may be torn.
+        A progress bar that the cursor just left waits for the next call. Where bars stand one below the
+        other, the cursor leaves the first for the second and comes back at each step, and a step can be
+        split between two calls.
         """
         self.screen.feed(data)
         base, rows = self.screen.take()
@@ -61,21 +113,21 @@ class RowStream:
         return self._give(count)
 
     def finish(self) -> list[Row]:
-        """All other rows; nothing is fed after that."""
+        """Return all other rows. Nothing can be fed after that."""
         self.screen.finish()
         rows = self.feed(b"") + self._give(self._settled)
         while self._rows and not self._rows[-1]:
-            self._rows.pop()  # the line that nothing was written to, and what bars leave below
+            self._rows.pop()  # the line that nothing was written to, and the empty ones below bars
         return rows + self._give(self._first + len(self._rows))
 
     @property
     def idle(self) -> bool:
-        """Whether everything was given out, and what comes next depends on nothing of it."""
+        """Whether all rows were given, and later rows depend on none of them."""
         return len(self._rows) <= 1 and self.screen.idle and self.screen.settled == self._first
 
     @property
     def live(self) -> Row:
-        """The lowest row with text that is not given out; "" if there is none."""
+        """The lowest row with text that was not given; "" if there is none."""
         for place in range(len(self._rows) - 1, -1, -1):
             row = self._rows[place]
             if plain_text(row).strip() and self._given.get(self._first + place) != row:
@@ -90,7 +142,7 @@ class RowStream:
         del self._rows[:count]
         self._first = end
         given = rows
-        if start < self._given_end:  # what did not change is not said twice
+        if start < self._given_end:  # rows that did not change are not given twice
             given = [row for number, row in enumerate(rows, start) if self._given.get(number) != row]
         last = rows[-WINDOW_ROWS:]
         self._given.update(enumerate(last, end - len(last)))
@@ -101,37 +153,31 @@ class RowStream:
 
 
 class LogReader:
-    """Follows the log of one task from `offset`; owns a file descriptor.
+    """Makes prefixed lines, or rows, from the log of one task; `close` its `log` at the end.
 
     Args:
-        whole_bytes: `read_lines` gives a line without controls whole up to this size. A longer one, by
-            default one that has more bytes than a row has columns, ends where rows end.
+        whole_bytes: `read_lines` returns a line without controls whole up to this size. A longer line (by
+            default one that has more bytes than a row has columns) is split where rows end.
     """
 
     def __init__(self, path: Path, task: TaskId, offset: int = 0, whole_bytes: int = LIMIT_COLUMNS):
-        self.offset = offset
+        self.log = LogFollower(path, offset)
         self._whole_bytes = whole_bytes
-        self._path = path
-        self._fd: int | None = None
-        self._partial = bytearray()  # text without controls and without a line end; and, while there is a
-        self._stream: RowStream | None = None  # stream, everything is in that
+        # text without controls and without a line end; empty while there is a stream, which holds it then
+        self._partial = bytearray()
+        self._stream: RowStream | None = None
         self._prefix = prefix(task)
         self._prefix_bytes = self._prefix.encode()
 
-    def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
     def read_lines(self, max_bytes: int, end: int | None = None) -> str:
-        """The next whole lines, prefixed; "" when there is none yet.
+        """Return the next whole lines, prefixed; "" if there is none yet.
 
         Args:
-            max_bytes: How much to read at the most; more where a line is longer.
-            end: Offset behind which nothing is read yet.
+            max_bytes: The most to read; more where a line is longer.
+            end: The offset behind which nothing is read yet.
         """
         is_text = self._stream is None
-        while (chunk := self._read(max_bytes, end)) and is_text:
+        while (chunk := self.log.read(max_bytes, end)) and is_text:
             is_text = not has_controls(bytes(self._partial[-1:]) + chunk)
             if not is_text or b"\n" in chunk or len(self._partial) + len(chunk) > self._whole_bytes:
                 break
@@ -150,18 +196,18 @@ class LogReader:
         return text
 
     def read_rows(self, max_bytes: int, end: int | None = None) -> list[Row]:
-        """The next whole lines, with their styles."""
-        return self._feed(self._read(max_bytes, end))
+        """Return the next whole lines with their styles."""
+        return self._feed(self.log.read(max_bytes, end))
 
     def take_partial(self) -> str:
-        """What stands after the last line end, as a line of its own."""
+        """Return the text behind the last line end as a line."""
         if self._stream is None:
             partial, self._partial = bytes(self._partial), bytearray()
             return self._prefixed(partial) if partial else ""
         return self._render(self.take_partial_rows())
 
     def take_partial_rows(self) -> list[Row]:
-        """What stands after the last line end, and bars that were not done."""
+        """Return the text behind the last line end, and progress bars that were not done."""
         rows = self._feed(b"")
         if self._stream is not None:
             rows += self._stream.finish()
@@ -170,30 +216,8 @@ class LogReader:
 
     @property
     def live_row(self) -> Row:
-        """What stands after the last line end now; "" if there is nothing. Of those who read rows."""
+        """The present text behind the last line end; only where rows are read."""
         return self._stream.live if self._stream is not None else ""
-
-    @property
-    def behind_bytes(self) -> int:
-        """How much has been written and not been read."""
-        try:
-            return self._path.stat().st_size - self.offset
-        except OSError:
-            return 0
-
-    def _read(self, max_bytes: int, end: int | None) -> bytes:
-        if end is not None:
-            max_bytes = min(max_bytes, end - self.offset)
-        if max_bytes <= 0:
-            return b""
-        if self._fd is None:
-            try:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return b""
-        chunk = os.pread(self._fd, max_bytes, self.offset)
-        self.offset += len(chunk)
-        return chunk
 
     def _feed(self, chunk: bytes) -> list[Row]:
         if self._stream is None:
@@ -224,27 +248,25 @@ def _has_long_line(data: bytes, limit_bytes: int) -> bool:
 
 
 def read_output(path: Path, start: int, end: int) -> str:
-    """The text of a log between two offsets, as it was written; "" where the file is gone."""
+    """Return the text of a log between two offsets, as it was written; "" if there is no file."""
     return _read_span(path, start, end).decode("utf-8", "replace")
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """All rows of a log, in constant memory; none where the file is gone."""
+    """Yield all rows of a log, in constant memory; none if there is no file."""
+    log, stream = LogFollower(path), RowStream()
     try:
-        file = open(path, "rb")  # noqa: SIM115  # closed below
-    except FileNotFoundError:
-        return
-    stream = RowStream()
-    with file:
-        while chunk := file.read(_PIECE_BYTES):
+        while chunk := log.read(_PIECE_BYTES):
             yield from stream.feed(chunk)
+    finally:
+        log.close()
     yield from stream.finish()
 
 
 def log_lines(
     path: Path, task: TaskId, tail: int | None = None, pattern: re.Pattern[str] | None = None
 ) -> Iterator[str]:
-    """As `find_lines`, prefixed."""
+    """Yield the lines of `find_lines`, prefixed."""
     head = prefix(task)
     return (f"{head}{line}\n" for line in find_lines(path, tail, pattern))
 
@@ -252,17 +274,14 @@ def log_lines(
 def tail_lines(
     path: Path, count: int, max_bytes: int = 1 << 18, since: int = 0, until: int | None = None
 ) -> list[str]:
-    """The last `count` lines of a log after its byte `since`, before `until`, from the last `max_bytes`."""
-    try:
-        size = path.stat().st_size if until is None else until
-    except FileNotFoundError:
-        return []
+    """Return the last `count` lines of a log between two offsets, from at most its last `max_bytes`."""
+    size = file_size(path) if until is None else until
     rows = rows_of(_read_span(path, max(size - max_bytes, since), size))
     return [plain_text(row) for row in rows[-count:]]
 
 
 def find_lines(path: Path, tail: int | None = None, pattern: re.Pattern[str] | None = None) -> Iterator[str]:
-    """The lines of a log that match, or the last `tail` of them; in constant memory."""
+    """Yield the lines of a log that match, or the last `tail` of them; in constant memory."""
     if tail is not None and pattern is None:
         yield from tail_lines(path, tail, max(_PIECE_BYTES, tail * _LONG_LINE_BYTES))
         return
@@ -272,9 +291,8 @@ def find_lines(path: Path, tail: int | None = None, pattern: re.Pattern[str] | N
 
 
 def _read_span(path: Path, start: int, end: int) -> bytes:
+    log = LogFollower(path, start)
     try:
-        with open(path, "rb") as file:
-            file.seek(start)
-            return file.read(max(end - start, 0))
-    except FileNotFoundError:
-        return b""
+        return log.read(max(end - start, 0))
+    finally:
+        log.close()

@@ -1,11 +1,12 @@
-"""What runs have left behind: noted while they live, found and ended when their kernel is gone.
+"""Finds and ends processes that outlived the kernel of their run.
 
-    <run>/processes.jsonl    a line for each process of ours: {"role", "pid", "start", "boot", "mark"}
+    <run>/processes.jsonl    a line for each process of tfmagic's: {"role", "pid", "start", "boot", "mark"}
 
-Normally nothing is left: kernel, keeper and launcher each end the rest. This is for the case that all of
-them were killed together, or stopped. Processes are known by their identity (pid, start time, boot), by
-descent from one that is, or by the mark: a random word, new for each launcher, in the environment that
-whatever a task starts inherits. Never by a name, never another user's, and none of a run whose kernel lives.
+The kernel, the keeper and the launcher each end the other processes of a run. This module is for the case
+that all three were killed together, or stopped. `tfmagic reap`, the doctor and each new run call it. It knows
+a process by its identity (pid, start time, boot), by descent from such a process, or by the mark: a random
+word, new for each launcher, in the environment that every process below it inherits. It never goes by a
+name, and touches no process of another user or of a run whose kernel lives.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from tfmagic.runs.folder import RunFolder, kernel_lives
-from tfmagic.system import files
+from tfmagic.runs.folder import RunFolder, append_text, kernel_lives
 from tfmagic.system.process_identity import (
     Identity,
     Stat,
@@ -37,35 +37,20 @@ _FILE = "processes.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A process that outlived its kernel.
+    """A process that outlived its kernel."""
 
-    Attributes:
-        run: The name of the run folder.
-        role: A task's name, "keeper" or "launcher"; "" for what these have started.
-        process: Which one it is.
-    """
-
-    run: str
-    role: str
+    run: str  #: The name of the run folder.
+    role: str  #: A task's name, "keeper" or "launcher"; "" for a process that one of these has started.
     process: Identity
-
-
-@dataclass(frozen=True, slots=True)
-class _Note:
-    role: str
-    process: Identity
-    mark: str
 
 
 def note_process(run: RunFolder, role: str, process: Identity, mark: str) -> None:
-    """Note a process of a run. A full disk costs the note, not the run."""
-    line = json.dumps({"role": role, **process.as_json(), "mark": mark}) + "\n"
-    with contextlib.suppress(OSError):
-        files.append(run.folder / _FILE, line)
+    """Note a process of a run."""
+    append_text(run.folder / _FILE, json.dumps({"role": role, **process.as_json(), "mark": mark}) + "\n")
 
 
 def lineage(pid: int) -> tuple[Identity, ...]:
-    """A process, its parent and its grandparent; fewer where one of them has ended."""
+    """Return a process, its parent and its grandparent; fewer where one of them has ended."""
     found: list[Identity] = []
     while len(found) < 3 and (stat := read_stat(pid)) is not None:
         found.append(_identity(stat))
@@ -74,12 +59,12 @@ def lineage(pid: int) -> tuple[Identity, ...]:
 
 
 def find(base: Path) -> list[Leftover]:
-    """The processes that live although the kernel of their run is gone. Changes nothing."""
+    """Return the processes that live although the kernel of their run is gone. Change nothing."""
     return [left for run in _abandoned(base) for left in _living(run)]
 
 
 def reap(base: Path) -> list[Leftover]:
-    """SIGKILL what `find` finds, until nothing is found; what was ended."""
+    """Kill what `find` finds until it finds nothing; return what was killed."""
     return [left for run in _abandoned(base) for left in _reap_run(run)]
 
 
@@ -91,7 +76,7 @@ def _reap_run(run: RunFolder) -> list[Leftover]:
         return [process for process in seen if process.alive] or None
 
     killed = kill_all(look, _END_S)
-    if look() is None:  # not to be looked at again
+    if look() is None:  # then the run need not be searched again
         run.clear_scratch()
         with contextlib.suppress(OSError):
             (run.folder / _FILE).unlink()
@@ -99,7 +84,7 @@ def _reap_run(run: RunFolder) -> list[Leftover]:
 
 
 def end_marked(mark: str) -> None:
-    """SIGKILL whatever inherited this mark, until there is none. For when nobody else is left to do it."""
+    """Kill every process that inherited this mark, but this one. For a kernel whose launcher has died."""
 
     def look() -> list[Identity] | None:
         found = [s for s in _our_processes() if s.pid != os.getpid() and _has_mark(s.pid, {mark})]
@@ -109,7 +94,7 @@ def end_marked(mark: str) -> None:
 
 
 def _abandoned(base: Path) -> list[RunFolder]:
-    """Runs with notes of ours, whose kernel is gone. Notes that somebody else wrote might name anything."""
+    """Return runs of this user with notes, whose kernel is gone. Another user's notes could name anything."""
     found = []
     with contextlib.suppress(OSError):
         for path in sorted((base / "runs").glob(f"*/{_FILE}")):
@@ -119,15 +104,15 @@ def _abandoned(base: Path) -> list[RunFolder]:
 
 
 def _living(run: RunFolder) -> list[Leftover]:
-    notes = [note for note in _notes(run) if note.process.boot == this_boot()]
-    marks = {note.mark for note in notes if note.mark}
-    if not notes or os.environ.get(MARK, "") in marks:  # we are one of its descendants
+    notes = [note for note in _read_notes(run) if note[1].boot == this_boot()]
+    marks = {mark for _, _, mark in notes if mark}
+    if not notes or os.environ.get(MARK, "") in marks:  # this process is a descendant of the run
         return []
     stats = {stat.pid: stat for stat in _our_processes()}
     roles = {
-        note.process.pid: note.role
-        for note in notes
-        if note.process.pid in stats and stats[note.process.pid].start == note.process.start
+        process.pid: role
+        for role, process, _ in notes
+        if process.pid in stats and stats[process.pid].start == process.start
     }
     found = set(roles) | {pid for pid in stats if pid not in roles and _has_mark(pid, marks)}
     found |= {s.pid for s in stats.values() if s.session in roles or s.group in roles}
@@ -137,16 +122,17 @@ def _living(run: RunFolder) -> list[Leftover]:
     return [Leftover(str(run), roles.get(pid, ""), _identity(stats[pid])) for pid in sorted(found)]
 
 
-def _notes(run: RunFolder) -> Iterator[_Note]:
+def _read_notes(run: RunFolder) -> Iterator[tuple[str, Identity, str]]:
+    """Yield the role, identity and mark of each noted process."""
     with contextlib.suppress(OSError):
         for line in (run.folder / _FILE).read_text("utf-8", "replace").splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # a line that a crash cut short
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # a crash cut the line short
                 content = json.loads(line)
-                yield _Note(str(content["role"]), from_json(content), str(content.get("mark", "")))
+                yield str(content["role"]), from_json(content), str(content.get("mark", ""))
 
 
 def _our_processes() -> Iterable[Stat]:
-    """The living processes of this user."""
+    """Yield the living processes of this user."""
     user = os.getuid()
     for name in os.listdir("/proc"):
         if name.isdigit():

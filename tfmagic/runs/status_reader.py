@@ -1,8 +1,8 @@
-"""What a run folder says of its cluster at this moment, however broken or old the folder is.
+"""Reads the state of a cluster from its run folder, for the server extension and `tfmagic status`.
 
-The kernel writes `status.json` beside and renames it, so that a reader sees it whole. All the same it may
-be missing (a run of an older version, or one that is just starting), or be no work of ours: what is not of
-the expected kind is left out, and nothing here raises for what a file holds.
+The kernel writes `status.json` to a temporary file and renames it, so that a reader sees it whole. It can be
+missing (an older version, or a run that is just starting) or come from another program. Content of an
+unexpected kind is left out; this module raises nothing because of the content of a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfmagic.protocol.cluster_spec import parse_task
 
 STATES = ("planned", "starting", "ready", "running", "ending", "dead", "stopped")
 CELL_STATES = ("running", "queued", "ended")
-MAX_TEXT = 200  # characters of a name or a note: a label is not a place for a novel
+MAX_TEXT = 200  # characters of a name or a note
 _MAX_BYTES = 1 << 20  # a status of 1,000 tasks has 400 kB
 _MAX_TASKS = 2000
 _FRESH_S = 60.0  # the kernel writes at least every 10 s
@@ -40,52 +40,37 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task as its kernel saw it last.
-
-    Attributes:
-        state: One of `STATES`, or "" where that is not known.
-        numbers, texts: What was said of it, by the key of status.json; what was not is not there.
-    """
+    """A task as its kernel described it last."""
 
     task: str
-    state: str
-    numbers: Mapping[str, Number] = field(default_factory=dict)
-    texts: Mapping[str, str] = field(default_factory=dict)
+    state: str  #: One of `STATES`, or "" where it is not known.
+    numbers: Mapping[str, Number] = field(default_factory=dict)  #: Those of `TASK_NUMBERS` that are known.
+    texts: Mapping[str, str] = field(default_factory=dict)  #: Those of `TASK_TEXTS` that are known.
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at this moment.
+    """A run at this moment."""
 
-    Attributes:
-        run: The folder's name.
-        pid: Of its kernel.
-        live: Its kernel lives, and says that the cluster does.
-        died: Its kernel is gone and had not said that the cluster ended.
-        readable: False for a status.json that is there and no use.
-        written: When its kernel last wrote, in seconds since the epoch; 0 where it never did.
-        processes: Figures of "kernel" and "launcher".
-    """
-
-    run: str
+    run: str  #: The folder's name.
     cluster: str = ""
     shape: str = ""
-    pid: int = 0
+    pid: int = 0  #: The kernel's.
     started: float = 0.0
-    live: bool = False
-    died: bool = False
-    readable: bool = True
-    written: float = 0.0
-    processes: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
+    live: bool = False  #: The kernel lives, and has not noted that the cluster ended.
+    died: bool = False  #: The kernel is gone, and had not noted that the cluster ended.
+    readable: bool = True  #: False for a status.json that cannot be used.
+    written: float = 0.0  #: When the kernel last wrote, in seconds since the epoch; 0 if never.
+    processes: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)  #: "kernel" and "launcher".
     tasks: tuple[TaskStatus, ...] = ()
     cells: Mapping[str, Number] | None = None
 
 
 def newest_runs(base: Path, limit: int) -> list[Path]:
-    """The folders of the runs in which something happened last, the latest first.
+    """Return the folders of the runs that were written last, the latest first.
 
-    By the time of the folder, not by its name: a kernel that has run for days still renames its status
-    into its folder every few seconds, and is not lost behind fifty that came and went since.
+    The order is that of the folders' times, not of their names: a kernel that has run for days still writes
+    its status every few seconds, and must not be hidden by fifty newer runs that have ended.
     """
     found = []
     try:
@@ -101,48 +86,47 @@ def newest_runs(base: Path, limit: int) -> list[Path]:
 
 def _is_run(entry: os.DirEntry[str]) -> bool:
     try:
-        entry.name.encode()  # a name of other bytes could be no label, and is none that tfmagic makes
+        entry.name.encode()  # tfmagic makes no other names, and they could not be labels of metrics
     except UnicodeEncodeError:
         return False
     return not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
 
 
 def read_snapshot(folder: Path) -> Snapshot | None:
-    """What the folder says; None for one that is not a run."""
-    made = _read_object(folder / "run.json")
-    if not made:
+    """Return the state of a run; None for a folder that is not a run."""
+    meta = _read_object(folder / "run.json")
+    if not meta:
         return None
-    status = _read_object(folder / "status.json")
-    said = status or {}
-    pid, started = _number(made.get("pid")) or 0, _number(made.get("started")) or 0.0
-    written = _number(said.get("written")) or 0.0
-    open_ended = bool(said) and said.get("ended") is not True
+    content = _read_object(folder / "status.json")
+    status = content or {}
+    pid, started = _number(meta.get("pid")) or 0, _number(meta.get("started")) or 0.0
+    written = _number(status.get("written")) or 0.0
+    open_ended = bool(status) and status.get("ended") is not True
     lives = open_ended and is_kernel_alive(int(pid), float(started), float(written))
-    tasks = _read_tasks(said.get("tasks"))
     return Snapshot(
         run=folder.name,
-        cluster=clean_text(made.get("cluster")) or clean_text(said.get("cluster")),
-        shape=clean_text(said.get("shape")) or clean_text(made.get("shape")),
+        cluster=clean_text(meta.get("cluster")) or clean_text(status.get("cluster")),
+        shape=clean_text(status.get("shape")) or clean_text(meta.get("shape")),
         pid=int(pid),
         started=float(started),
         live=lives,
         died=open_ended and not lives,
-        readable=status != {},
+        readable=content != {},
         written=float(written),
-        processes={who: _numbers(said.get(who), ("cpu_percent", "memory_bytes")) for who in _PROCESSES},
-        tasks=tasks if said else _tasks_with_logs(folder),
-        cells=_numbers(said.get("cells"), CELL_STATES) if said else None,
+        processes={
+            name: _numbers(status.get(name), ("cpu_percent", "memory_bytes"))
+            for name in ("kernel", "launcher")
+        },
+        tasks=_read_tasks(status.get("tasks")) if status else _tasks_with_logs(folder),
+        cells=_numbers(status.get("cells"), CELL_STATES) if status else None,
     )
 
 
-_PROCESSES = ("kernel", "launcher")
-
-
 def is_kernel_alive(pid: int, started: float, written: float) -> bool:
-    """Whether the process that wrote the run is there, and not another one of the same number.
+    """Check whether the kernel of a run lives, and its pid does not belong to another process now.
 
-    A process that is younger than the run is another one; but clocks are set, so a run that was written
-    a moment ago is believed.
+    A process that is younger than the run is another one. Clocks can be set, so a run that was written a
+    moment ago counts as alive.
     """
     try:
         process = psutil.Process(pid)
@@ -154,7 +138,7 @@ def is_kernel_alive(pid: int, started: float, written: float) -> bool:
 
 
 def is_task_name(name: str) -> bool:
-    """Whether this is how tfmagic writes a task's name; int() would take other digits, too."""
+    """Check whether this is a task's name as tfmagic writes it; `int` alone accepts other digits, too."""
     try:
         return parse_task(name).name == name
     except (ClusterSpecError, ValueError):
@@ -162,18 +146,18 @@ def is_task_name(name: str) -> bool:
 
 
 def clean_text(value: object) -> str:
-    """Text that can be encoded and is not too long; "" for anything else."""
+    """Return text that can be encoded and is not too long; "" for anything but text."""
     if not isinstance(value, str):
         return ""
     return value[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 
 def read_bounded(path: Path) -> bytes:
-    """The content of a regular file that is not too big: no pipe is waited for, no link followed.
+    """Return the content of a regular file up to 1 MiB, without waiting for a pipe or following a link.
 
     Raises:
-        OSError: There is none.
-        ValueError: It is something else, or too big.
+        OSError: The file cannot be opened.
+        ValueError: It is not a regular file, or is too big.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -188,7 +172,7 @@ def read_bounded(path: Path) -> bytes:
 
 
 def _read_object(path: Path) -> dict[str, Any] | None:
-    """An object of JSON; {} for anything else, None where there is no file."""
+    """Return a JSON object; {} for any other content, None if there is no file."""
     try:
         content = json.loads(read_bounded(path))
     except FileNotFoundError:
@@ -199,7 +183,9 @@ def _read_object(path: Path) -> dict[str, Any] | None:
 
 
 def _read_tasks(content: object) -> tuple[TaskStatus, ...]:
-    found: dict[str, TaskStatus] = {}  # each once: Prometheus refuses a whole page for one double sample
+    found: dict[
+        str, TaskStatus
+    ] = {}  # each once: Prometheus refuses a page with a sample that is there twice
     for part in content[:_MAX_TASKS] if isinstance(content, list) else ():
         name = part.get("task") if isinstance(part, dict) else None
         if isinstance(name, str) and is_task_name(name):
@@ -226,7 +212,7 @@ def _numbers(content: object, keys: tuple[str, ...]) -> dict[str, Number]:
 
 
 def _number(value: object) -> Number | None:
-    """A number that is one: not a bool, not NaN, nothing below zero or beyond what a float holds exactly."""
+    """Return a number from 0 up to where a float is exact; None for any other value, a bool or NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0 <= value < 1e15 else None

@@ -1,8 +1,8 @@
-"""Which lines are TensorFlow's own chatter, so that views can dim and fold them. The disk keeps every byte.
+"""Recognises TensorFlow's start-up log lines, which views dim and fold. The log file keeps every byte.
 
-The forms were collected from TensorFlow 2.21 (absl's log format) and 2.16 (dated lines). Information is
-chatter whoever logs it; of warnings and errors only those that every start on a healthy machine without a
-GPU brings. Anything else stays as prominent as the user's own lines.
+The patterns were collected from TensorFlow 2.21 (absl's log format) and 2.16 (dated lines). Every line of
+level INFO is noise. Warnings and errors are noise only if each start on a healthy machine without a GPU
+writes them. Views show all other lines as the user's own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 _INFORMATION = r"I0000 00:00:\d+\.\d+ +\d+ [\w.]+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: I [\w./]+:\d+\] "
 _HARMLESS_SOURCES = (
-    # who warns or complains at each start without a GPU, or at each first epoch
+    # source files that log a warning or an error at each start without a GPU, or in each first epoch
     "cuda_platform|cudart_stub|cuda_executor|cuda_dnn|cuda_fft|cuda_blas|cuda_driver|cuda_diagnostics|"
     "computation_placer|gpu_device|port|cpu_feature_guard|dso_loader|"
     r"coordination_service\w*|grpc_server_lib|local_rendezvous"
@@ -28,9 +28,9 @@ _BY_ITSELF = (
     r"TF-TRT Warning: Could not find TensorRT"
 )
 _NOISE = re.compile(f"(?:{_INFORMATION}|{_HARMLESS}|{_BY_ITSELF})")
-_STARTS = frozenset("IWE0123456789/T")  # most lines are told by their first character
+_STARTS = frozenset("IWE0123456789/T")  # the first character excludes most lines
 
 
 def is_noise(text: str) -> bool:
-    """Whether this line, without colours, is TensorFlow's chatter."""
+    """Check whether this line, without colours, is TensorFlow's noise."""
     return text[:1] in _STARTS and _NOISE.match(text) is not None

@@ -46,7 +46,7 @@ from tfmagic.protocol.commands import (
 )
 from tfmagic.protocol.events import Displayed, TaskReady, WriterWanted
 from tfmagic.protocol.payload import Handle, Packed
-from tfmagic.runs.folder import GAVE_UP, SCRATCH, attempt_mark, write_last_words
+from tfmagic.runs.folder import GAVE_UP, SCRATCH, attempt_mark, write_end_reason
 from tfmagic.serialization import main_script, pickling
 from tfmagic.system import advice, files
 from tfmagic.task import debugger, exits, streams
@@ -86,7 +86,7 @@ def _give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
     """End this process after an error of tfmagic's own code, and note the error."""
     if boot is not None:
         what = f"{type(error).__qualname__}: {error}"
-        write_last_words(
+        write_end_reason(
             boot.stacks_path, f"its own part in the task failed with {what}; {_BROKEN_FROM_INSIDE}"
         )
     try:

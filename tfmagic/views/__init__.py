@@ -1,4 +1,4 @@
-"""What shows a cell. Views only read: the log files of the tasks and the state of the cell.
+"""Shows a cell: as prefixed text, as a live panel, and as the static form that stays. Views only read.
 
 Imports `tfmagic.protocol`, `tfmagic.system`, `tfmagic.runs`, `tfmagic.failures` and the supervisor's state.
 """

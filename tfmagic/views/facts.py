@@ -1,9 +1,9 @@
-"""What is going on in each task, in words: from the cluster's state, for panel and record alike."""
+"""Describes what each task of a cell does, from the cluster's state: for the panel and for the record."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tfmagic.failures.deaths import describe_end
@@ -17,46 +17,51 @@ from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import advice
 from tfmagic.views.protocol import ViewContext
 
-Texts = Callable[[CellState], Mapping[str, str]]
 
+def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> CellRecord:
+    """Return the present record of the cell.
 
-def describe_cell(stage: ViewContext, cell: CellState | None, now: float) -> CellRecord:
-    """The cell as it is now; `cell` is None where the cluster was stopped and nobody knows its outcome."""
-    cell = cell or stage.run.outcome
-    state = stage.state()
-    known = cell or state.cells.get(stage.run.request.cell)
-    standings = {} if known is None else stalls.describe(state, known, stage.supervisor.policy(), now)
-    tasks = tuple(_describe_task(state, known, task, standings, stage.starts[task]) for task in stage.starts)
-    if cell is None and stage.run.done.is_set():
+    Args:
+        cell: The outcome; None while the cell runs, or where the cluster was stopped without an outcome.
+    """
+    run, state = context.run, context.supervisor.state
+    cell = cell or run.outcome
+    known = cell or context.cell
+    activities = {} if known is None else stalls.describe(state, known, context.supervisor.policy(), now)
+    tasks = tuple(
+        _describe_task(state, known, task, activities.get(task, TaskActivity()), start)
+        for task, start in run.starts.items()
+    )
+    if cell is None and run.done.is_set():
         tasks = tuple(replace(t, state="stopped", note="") if t.end is None else t for t in tasks)
     return CellRecord(
-        cell=stage.run.request.cell,
-        cluster=stage.cluster,
-        shape=stage.shape,
+        cell=run.request.cell,
+        cluster=context.cluster,
+        shape=context.shape,
         tasks=tasks,
-        prompt=stage.prompt,
-        source=stage.source,
-        started=time.time() - (now - stage.run.requested_at),
-        elapsed_s=now - stage.run.requested_at,
-        verdict=_verdict(cell) if stage.run.done.is_set() else "",
+        prompt=context.prompt,
+        source=context.source,
+        started=time.time() - (now - run.requested_at),
+        elapsed_s=now - run.requested_at,
+        verdict=_verdict(cell) if run.done.is_set() else "",
     )
 
 
-def find_place(stage: ViewContext, task: TaskId) -> tuple[str, int]:
-    """The file and line of its source at which the task was seen last in the cell; ("", 0) if never."""
-    cell = stage.run.outcome or stage.state().cells.get(stage.run.request.cell)
+def find_place(context: ViewContext, task: TaskId) -> tuple[str, int]:
+    """Return the file and line at which the task was seen last in the cell; ("", 0) if never."""
+    cell = context.run.outcome or context.cell
     mark = None if cell is None else cell.marks.get(task)
     return ("", 0) if mark is None or mark.place is None else (mark.place.filename, mark.place.line)
 
 
-def find_news(stage: ViewContext) -> str:
-    """What somebody should know of the cell and its cluster now; "" where all goes well."""
-    cell = stage.state().cells.get(stage.run.request.cell)
-    return "" if cell is None else tell_news(stage.supervisor, cell)
+def find_news(context: ViewContext) -> str:
+    """Return the `cell_news` of the cell, or ""."""
+    cell = context.cell
+    return "" if cell is None else cell_news(context.supervisor, cell)
 
 
-def tell_news(supervisor: Supervisor, cell: CellState) -> str:
-    """Who waits for whom, which tasks beside the cell's are dead, and whether memory runs out."""
+def cell_news(supervisor: Supervisor, cell: CellState) -> str:
+    """Return who waits for whom, tasks beside the cell's that are dead, and a lack of memory; or ""."""
     state, policy = supervisor.state, supervisor.policy()
     is_ending = cell.ladder is not None or cell.presses > 0
     waits = "" if is_ending else stalls.explain(state, cell, policy, time.monotonic())
@@ -68,9 +73,9 @@ def tell_news(supervisor: Supervisor, cell: CellState) -> str:
     return advice.here("; ".join(text for text in (waits, *dead, supervisor.warning) if text))
 
 
-def find_ending(stage: ViewContext) -> str:
-    """Which tasks are being brought to an end, and why; "" when none is."""
-    cell = stage.state().cells.get(stage.run.request.cell)
+def find_ending(context: ViewContext) -> str:
+    """Return which tasks are being ended, and why; "" if none is."""
+    cell = context.cell
     if cell is None or cell.ladder is None:
         return ""
     ending = [task.name for task in cell.waiting_for if task in cell.ladder.tasks]
@@ -78,36 +83,29 @@ def find_ending(stage: ViewContext) -> str:
 
 
 def _describe_task(
-    state: ClusterState,
-    cell: CellState | None,
-    task: TaskId,
-    standings: Mapping[TaskId, TaskActivity],
-    start: int,
+    state: ClusterState, cell: CellState | None, task: TaskId, activity: TaskActivity, start: int
 ) -> TaskRecord:
-    """One task's part of it."""
     outcome = cell.outcomes.get(task) if cell is not None else None
     if cell is None or outcome is None:
-        word, note = _live_state(state, cell, task, standings.get(task, TaskActivity()))
-        return TaskRecord(task.name, word, note, start=start)
+        return TaskRecord(task.name, *_live_state(state, cell, task, activity), start=start)
     word, note, error = _ended_state(cell, task, outcome)
     seconds = getattr(outcome, "seconds", None)
     if seconds is None and task in cell.ended_at:
         seconds = max(cell.ended_at[task] - cell.started, 0.0)
-    end = getattr(outcome, "log_end", None)
-    return TaskRecord(task.name, word, note, seconds, start, end, error)
+    return TaskRecord(task.name, word, note, seconds, start, getattr(outcome, "log_end", None), error)
 
 
 def _live_state(
-    state: ClusterState, cell: CellState | None, task: TaskId, standing: TaskActivity
+    state: ClusterState, cell: CellState | None, task: TaskId, activity: TaskActivity
 ) -> tuple[str, str]:
     phase = state.tasks[task].phase
     if phase in (Phase.PLANNED, Phase.STARTING, Phase.ENDING):
         return "starting", "a new process" if state.tasks[task].attempt > 1 else ""
-    if cell is None:  # it has ended at this very moment
+    if cell is None:  # it has ended just now
         return "running", ""
     if not cell.sent:
         return "ready", "queued"
-    return standing.word, standing.note
+    return activity.word, activity.note
 
 
 def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[str, str, ErrorRecord | None]:
@@ -117,11 +115,8 @@ def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[str, 
         case CellRaised(interrupted=True):
             return "stopped", "interrupted", None
         case CellRaised(error=error):
-            return (
-                "failed",
-                "",
-                ErrorRecord(_encodable(error.type_name), _encodable(error.message), error.line),
-            )
+            record = ErrorRecord(_encodable(error.type_name), _encodable(error.message), error.line)
+            return "failed", "", record
         case TaskExited() | TaskLost():
             if task in cell.replaced:
                 return "stopped", "killed: nothing else reached it", None
@@ -143,7 +138,7 @@ def _verdict(cell: CellState | None) -> str:
 
 
 def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
-    """The record with each failure's text in full."""
+    """Return the record with the full text of each failure."""
     tasks = tuple(
         replace(task, error=replace(task.error, text=_encodable(texts.get(task.task, ""))))
         if task.error

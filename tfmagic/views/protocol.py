@@ -1,7 +1,7 @@
-"""What shows a cell. Views only read: logs by offset, displays, and the cluster's state.
+"""The interface of a view, and what a view can read: logs by offset, displays, and the cluster's state.
 
-text    prefixed lines as they come; terminals, and notebooks that ask for it
-panel   one display for the whole cell: a live widget or html, and at its end the static form
+text    prefixed lines as they come; in terminals, and in notebooks that ask for it
+panel   one display for the whole cell: a live widget or html, and at the end the static form
 quiet   nothing
 """
 
@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import RunFolder
-from tfmagic.supervisor.state import CellState, ClusterState
+from tfmagic.supervisor.state import CellState
 from tfmagic.supervisor.supervisor import RunningCell, Supervisor
 
 
 class View(Protocol):
-    """Called by the waiting thread: `update` every `interval_s`, `finish` once, then perhaps `add_note`."""
+    """Called by the thread that waits for the cell: `update` every `interval_s`, and `finish` once.
+
+    `add_note` follows `finish` where something happens to the cell's tasks before the next cell.
+    """
 
     @property
     def interval_s(self) -> float: ...
@@ -32,39 +34,24 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ViewContext:
-    """What a view can see of a cell under way.
-
-    Attributes:
-        texts: The failures of a cell in full, by task name.
-        source: The cell's own text, its lines numbered as in the notebook; "" for a call.
-        filename: Under which its lines are known.
-        prompt: The number that the notebook shows of the cell, or 0.
-    """
+    """What a view can read of a running cell."""
 
     cluster: str
     shape: str
     folder: RunFolder
     run: RunningCell
     supervisor: Supervisor
-    texts: Callable[[CellState], Mapping[str, str]]
-    source: str = ""
-    filename: str = ""
-    prompt: int = 0
-
-    def state(self) -> ClusterState:
-        return self.supervisor.state
-
-    def has_begun(self) -> bool:
-        """Whether the cell has been sent to its tasks, and is not queued behind others."""
-        return has_begun(self.run, self.supervisor)
+    texts: Callable[[CellState], Mapping[str, str]]  #: Returns the failures of a cell in full, by task name.
+    source: str = ""  #: The cell's text, with the notebook's line numbers; "" for a call.
+    filename: str = ""  #: The file name in the cell's tracebacks.
+    prompt: int = 0  #: The number that the notebook shows for the cell, or 0.
 
     @property
-    def starts(self) -> Mapping[TaskId, int]:
-        """Where in its log each task's part begins; for a cell that is queued, where it may begin."""
-        return self.run.starts
+    def cell(self) -> CellState | None:
+        """The cell's present state; None before the supervisor has seen it, and after its end."""
+        return self.supervisor.state.cells.get(self.run.request.cell)
 
-
-def has_begun(run: RunningCell, supervisor: Supervisor) -> bool:
-    """Whether a cell has been sent to its tasks: before, others may write to their logs."""
-    cell = supervisor.state.cells.get(run.request.cell)
-    return run.done.is_set() or (cell is not None and cell.sent)
+    def has_begun(self) -> bool:
+        """Check whether the cell was sent to its tasks: before, others can write to their logs."""
+        cell = self.cell
+        return self.run.done.is_set() or (cell is not None and cell.sent)

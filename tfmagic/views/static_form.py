@@ -1,47 +1,43 @@
-"""A cell's display for ever: html that reads without script, style sheet, kernel or trust, and plain text.
+"""The static form of a cell, which stays in the saved notebook: html and plain text of bounded size.
 
-CellRecord + logs + displays on disk ──→ Part for each task ──→ fit into the limit ──→ html, text
+The html can be read without a script, a style sheet, a kernel, or trust in the notebook.
+
+    CellRecord + logs + displays on disk ──→ _Part for each task ──→ fit into the limit ──→ html, text
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_displays
 from tfmagic.runs.folder import RunFolder, file_size
-from tfmagic.runs.log_reader import prefix
+from tfmagic.runs.log_reader import PREFIX_COLUMNS, prefix
 from tfmagic.runs.terminal.screen import plain_text
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import embedding, static_html
 from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem, read_items
-from tfmagic.views.values import ValueRow, fold_values
+from tfmagic.views.values import Bundle, ValueRow, fold_values
 
 LIMIT_BYTES = 200_000
-_TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its marks
-_DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at the most
-_MARKS_BYTES = 1000  # what the html of a task costs beside its lines
-_DISPLAY_MARKS_BYTES = 300  # and of a display, with the beginning of the text behind it
-_ERRORS_SHARE = 0.4  # of the html is for failures with their tracebacks; else without
-_OPEN_TASKS = 4  # so many and fewer are open
+_PREFIX_BYTES = PREFIX_COLUMNS + 1
+_TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its tags
+_DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at most
+_MARKS_BYTES = 1000  # the html of a task beside its lines
+_DISPLAY_MARKS_BYTES = 300  # the html beside a display, and the beginning of the text behind it
+_ERRORS_SHARE = 0.4  # of the html is for failures with tracebacks; longer tracebacks are left out
+_OPEN_TASKS = 4  # up to so many tasks are open
 
 
 @dataclass(frozen=True, slots=True)
 class StaticForm:
-    """What stays in the notebook.
+    """What stays in the notebook."""
 
-    Attributes:
-        html: With the rich displays that html can hold.
-        text: The prefixed lines.
-        apart: Rich displays that html cannot hold (plots made by scripts, for example).
-    """
-
-    html: str
-    text: str
-    apart: tuple[DisplayItem, ...] = ()
+    html: str  #: With the rich displays that html can hold.
+    text: str  #: The prefixed lines.
+    apart: tuple[DisplayItem, ...] = ()  #: Rich displays that html cannot hold, such as plots by scripts.
 
 
 @dataclass(slots=True)
@@ -50,7 +46,7 @@ class _Part:
 
     record: TaskRecord
     items: list[Item]
-    values: list[tuple[dict[str, Any], dict[str, Any]]]
+    values: list[Bundle]
 
     @property
     def rows(self) -> int:
@@ -60,11 +56,11 @@ class _Part:
 def render(
     record: CellRecord, run: RunFolder, *, limit_bytes: int = LIMIT_BYTES, fold_noise: bool = True
 ) -> StaticForm:
-    """The static form of a cell, from what is on disk.
+    """Return the static form of a cell, from what is on disk.
 
     Args:
-        limit_bytes: How long html and text may be together.
-        fold_noise: Put TensorFlow's start-up lines behind one that opens.
+        limit_bytes: The size of html and text together, at most.
+        fold_noise: Put TensorFlow's start-up lines into a <details>.
     """
     parts = [_load(record, part, run) for part in record.tasks]
     values = fold_values({part.record.task: part.values for part in parts})
@@ -87,9 +83,9 @@ def _load(record: CellRecord, part: TaskRecord, run: RunFolder) -> _Part:
 
 
 def _fit_displays(parts: Sequence[_Part], room_bytes: int) -> list[DisplayItem]:
-    """Make each display html, or take it out: those that html cannot hold are returned.
+    """Replace displays that html cannot hold, that are equal to one before, or too large, by remarks.
 
-    An equal display of several tasks (all draw the same curve) is kept once.
+    Equal displays are frequent, since all tasks draw the same curve. Return those that html cannot hold.
     """
     apart: list[DisplayItem] = []
     seen: dict[str, str] = {}
@@ -97,26 +93,29 @@ def _fit_displays(parts: Sequence[_Part], room_bytes: int) -> list[DisplayItem]:
         for place, item in enumerate(part.items):
             if not isinstance(item, DisplayItem):
                 continue
+            name = embedding.name_of(item.data)
             made = embedding.as_html(item.data, item.metadata)
+            size = len((made or "").encode())
             if made is None:
                 apart.append(item)
-                part.items[place] = RemarkItem(f"[{embedding.name_of(item.data)}: shown below]")
+                remark = f"[{name}: shown below]"
             elif first := seen.get(made):
-                part.items[place] = RemarkItem(f"[{embedding.name_of(item.data)}: equal to that of {first}]")
-            elif len(made.encode()) > room_bytes:
-                size = format_bytes(len(made.encode()))
-                part.items[place] = RemarkItem(
-                    f"[{embedding.name_of(item.data)} of {size}: too large for a saved cell; "
+                remark = f"[{name}: equal to that of {first}]"
+            elif size > room_bytes:
+                remark = (
+                    f"[{name} of {format_bytes(size)}: too large for a saved cell; "
                     "%tfcluster attach --full shows it]"
                 )
             else:
-                room_bytes -= len(made.encode()) + _DISPLAY_MARKS_BYTES
+                room_bytes -= size + _DISPLAY_MARKS_BYTES
                 seen[made] = part.record.task
+                continue
+            part.items[place] = RemarkItem(remark)
     return apart
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:
-    """Divide `room` so that who needs less than an equal share leaves the rest to the others."""
+    """Divide `room`: a part that needs less than an equal share leaves the rest to the others."""
     shares = [0] * len(sizes)
     left = sorted(range(len(sizes)), key=lambda i: sizes[i])
     while left:
@@ -127,8 +126,8 @@ def _shares(sizes: Sequence[int], room: int) -> list[int]:
     return shares
 
 
-def _cut(items: Sequence[Item], room: int, size_of: Any) -> list[Item]:
-    """The items that fit: a fifth of the room for the beginning, the rest for the end, a gap between."""
+def _cut(items: Sequence[Item], room: int, size_of: Callable[[Item], int]) -> list[Item]:
+    """Return the items that fit: a fifth of the room for the beginning, the rest for the end, a gap."""
     sizes = [size_of(item) for item in items]
     if sum(sizes) <= room:
         return list(items)
@@ -160,13 +159,11 @@ def _bytes_of(item: Item) -> int:
 
 
 def _text(parts: Sequence[_Part], values: Sequence[ValueRow], room: int, run: RunFolder) -> str:
-    heads = [len(prefix(part.record.task)) for part in parts]
-    sizes = [sum(_text_size(i, head) for i in part.items) for part, head in zip(parts, heads, strict=True)]
+    sizes = [sum(map(_text_size, part.items)) for part in parts]
     lines: list[str] = []
-    for part, head, share in zip(parts, heads, _shares(sizes, room), strict=True):
+    for part, share in zip(parts, _shares(sizes, room), strict=True):
         name = part.record.task
-        kept = _cut(part.items, share, lambda item, head=head: _text_size(item, head))
-        for item in kept:
+        for item in _cut(part.items, share, _text_size):
             texts = _line_of(item, name, run).split("\n")
             lines += [f"{prefix(name)}{text}".rstrip() for text in texts]
     for row in values:
@@ -176,7 +173,7 @@ def _text(parts: Sequence[_Part], values: Sequence[ValueRow], room: int, run: Ru
 
 
 def _shorten(text: str, room: int) -> str:
-    """Whole lines up to `room` bytes: a thousand tasks with a line each are too many."""
+    """Return whole lines up to `room` bytes: a thousand tasks with a line each are too many."""
     data = text.encode("utf-8", "replace")
     if len(data) <= room + _MARKS_BYTES:
         return text
@@ -184,12 +181,12 @@ def _shorten(text: str, room: int) -> str:
     return f"{kept}\n[{format_bytes(len(data) - len(kept))} of text left out here]"
 
 
-def _text_size(item: Item, head: int) -> int:
+def _text_size(item: Item) -> int:
     match item:
         case RowItem():
-            return head + _bytes_of(item)
+            return _PREFIX_BYTES + _bytes_of(item)
         case DisplayItem(data):
-            return len(str(data.get("text/plain", ""))) + 2 * head
+            return len(str(data.get("text/plain", ""))) + 2 * _PREFIX_BYTES
         case _:
             return 150
 
@@ -199,14 +196,14 @@ def _line_of(item: Item, task: str, run: RunFolder) -> str:
         case RowItem(row):
             return plain_text(row)
         case GapItem(size):
-            return _gap_words(size, task, run)
+            return _gap_text(size, task, run)
         case DisplayItem(data):
             return str(data.get("text/plain") or f"[{embedding.name_of(data)}]")
         case RemarkItem(text):
             return text
 
 
-def _gap_words(size: int, task: str, run: RunFolder) -> str:
+def _gap_text(size: int, task: str, run: RunFolder) -> str:
     return f"[{format_bytes(size)} left out here; the whole: {run.log_path(parse_task(task))}]"
 
 
@@ -223,10 +220,9 @@ def _html(
 ) -> str:
     room = limit - _MARKS_BYTES
     table = static_html.values_html(values, room // 4)
-    parts, left_out = _most_telling(parts, limit // 3 // _MARKS_BYTES)
-    room -= (
-        _MARKS_BYTES * len(parts) + len(table.encode()) + _shorten_errors(parts, int(room * _ERRORS_SHARE))
-    )
+    parts, left_out = _choose_parts(parts, limit // 3 // _MARKS_BYTES)
+    room -= _MARKS_BYTES * len(parts) + len(table.encode())
+    room -= _shorten_errors(parts, int((limit - _MARKS_BYTES) * _ERRORS_SHARE))
     room -= sum(static_html.item_size(i) for part in parts for i in part.items if isinstance(i, DisplayItem))
     sizes = [sum(map(_row_size, part.items)) for part in parts]
     body = static_html.head_html(record, run)
@@ -234,23 +230,23 @@ def _html(
         name = part.record.task
         is_short = len(record.tasks) <= _OPEN_TASKS and bool(part.items)
         is_open = part.record.error is not None or name in record.open or is_short
-        kept = [_in_words(item, name, run) for item in _cut(part.items, share, _row_size)]
+        kept = [_with_gap_text(item, name, run) for item in _cut(part.items, share, _row_size)]
         body += static_html.task_html(part.record, kept, part.rows, is_open=is_open, fold_noise=fold_noise)
     return static_html.page_html(body + (static_html.more_html(left_out) if left_out else "") + table)
 
 
-def _most_telling(parts: Sequence[_Part], count: int) -> tuple[list[_Part], int]:
-    """The tasks that get a panel, failures first in choosing; and how many more said something.
+def _choose_parts(parts: Sequence[_Part], count: int) -> tuple[list[_Part], int]:
+    """Return the tasks that get a panel, failed ones preferred, and the number of those left out.
 
-    A task that said nothing and did nothing special needs none: the header counts it.
+    A task without output, failure or note needs none: the header counts it.
     """
-    telling = [part for part in parts if part.items or part.record.error or not _is_plain(part.record)]
-    chosen = sorted(telling, key=lambda part: part.record.error is None)[: max(count, 1)]
-    return [part for part in telling if part in chosen], len(telling) - len(chosen)
+    shown = [part for part in parts if part.items or part.record.error or not _is_plain(part.record)]
+    chosen = sorted(shown, key=lambda part: part.record.error is None)[: max(count, 1)]
+    return [part for part in shown if part in chosen], len(shown) - len(chosen)
 
 
 def _shorten_errors(parts: Sequence[_Part], room: int) -> int:
-    """Leave out tracebacks where they do not fit; how many bytes the failures take then."""
+    """Leave out tracebacks where they do not fit; return the size of the failures in bytes."""
     for part in parts:
         error = part.record.error
         size = len(static_html.error_html(error).encode("utf-8", "replace"))
@@ -261,18 +257,13 @@ def _shorten_errors(parts: Sequence[_Part], room: int) -> int:
 
 
 def _row_size(item: Item) -> int:
-    """What the html of an item takes of the room for text."""
+    """Return the size of an item's html, 0 for a display, which has room of its own."""
     return 0 if isinstance(item, DisplayItem) else static_html.item_size(item)
 
 
-def _in_words(item: Item, task: str, run: RunFolder) -> Item:
-    return RemarkItem(_gap_words(item.size_bytes, task, run)) if isinstance(item, GapItem) else item
+def _with_gap_text(item: Item, task: str, run: RunFolder) -> Item:
+    return RemarkItem(_gap_text(item.size_bytes, task, run)) if isinstance(item, GapItem) else item
 
 
 def _is_plain(task: TaskRecord) -> bool:
     return task.state in ("done", "ready") and not task.note
-
-
-def with_open(record: CellRecord, names: Sequence[str]) -> CellRecord:
-    """The record with these tasks' panels open."""
-    return replace(record, open=tuple(names))

@@ -1,16 +1,18 @@
-"""The html of a cell that stays in the notebook: inline styles with literal colours, no script.
+"""The html of the static form: inline styles with literal colours, no script.
 
 JupyterLab's sanitizer for untrusted notebooks keeps <details>, <pre>, <table>, <img> and inline styles
 with literal colours, and drops scripts, style sheets, SVG and variables (measured, JupyterLab 4.6). So the
-colours are of a middle tone that reads on white and on black, and text has the page's own colour. A log
-starts at its end by an outer box that is laid out in reverse.
+colours have a middle tone that is legible on white and on black, and text has the page's own colour. A log
+is scrolled to its end because its outer box is laid out in reverse.
 """
 
 from __future__ import annotations
 
 import html
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.folder import RunFolder
@@ -46,21 +48,20 @@ _ANSI = (
 _LINE = "border:1px solid rgba(128,128,128,.28)"
 _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px;line-height:1.45"
 _FAINT = "opacity:.65"
+_WRAPPED = f"white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
+_RULE = "border-top:1px solid rgba(128,128,128,.2)"
 
 
 def page_html(body: str) -> str:
-    """The frame around it all."""
+    """Return the frame around the html of a cell."""
     style = f"{_LINE};border-radius:6px;overflow:hidden;margin:2px 0"
     return f'<div style="{style}">{body}</div>'
 
 
 def head_html(record: CellRecord, run: RunFolder) -> str:
-    """The line on top: name, shape, time, how many are done."""
+    """Return the line on top: name, shape, time, how many tasks are done; and the notes."""
     sign, colour = _VERDICTS.get(record.verdict, _VERDICTS[""])
-    done = sum(task.state == "done" for task in record.tasks)
-    counts: dict[str, int] = {}
-    for task in record.tasks:
-        counts[task.state] = counts.get(task.state, 0) + 1
+    counts = Counter(task.state for task in record.tasks)
     badges = "".join(
         f" {_badge(f'{n} {state}', _STATE_COLOURS.get(state, _GREY))}"
         for state, n in counts.items()
@@ -72,7 +73,7 @@ def head_html(record: CellRecord, run: RunFolder) -> str:
         f'<div style="{style}" title="{_esc(f"{when}, run {run}, cell {record.cell}")}">'
         f'<b style="color:{colour}">{sign}</b> <b>{_esc(record.cluster)}</b> '
         f'<span style="{_FAINT}">· {_esc(record.shape)} · {duration(record.elapsed_s)} · '
-        f"{done} of {len(record.tasks)} done</span>{badges}</div>"
+        f"{counts['done']} of {len(record.tasks)} done</span>{badges}</div>"
         + "".join(f'<div style="padding:2px 10px;color:{_RED}">{_esc(note)}</div>' for note in record.notes)
     )
 
@@ -86,28 +87,25 @@ def _badge(text: str, colour: str) -> str:
 
 
 def values_html(values: Sequence[ValueRow], room: int) -> str:
-    """The small table task → value."""
-    if not values:
-        return ""
+    """Return the table task → value, or "" without values; `room` is its size at most, in characters."""
     rows = ""
-    share = room // len(values)
     for value in values:
+        share = room // len(values)
         shown = embedding.as_html(value.data, value.metadata)
         if shown is None or len(shown) > share:
-            shown = (
-                f'<pre style="margin:0;white-space:pre-wrap;{_MONO}">{_esc(_short(value.text, share))}</pre>'
-            )
+            text = _esc(_short(value.text, share))
+            shown = f'<pre style="margin:0;white-space:pre-wrap;{_MONO}">{text}</pre>'
         names = ", ".join(value.tasks)
         rows += (
             f'<tr><td style="text-align:left;vertical-align:top;{_MONO};{_FAINT}">{_esc(names)}</td>'
             f'<td style="text-align:left">{shown}</td></tr>'
         )
-    style = "border-top:1px solid rgba(128,128,128,.2);padding:2px 6px;overflow:auto"
-    return f'<div style="{style}"><table style="margin:2px 0"><tbody>{rows}</tbody></table></div>'
+    table = f'<table style="margin:2px 0"><tbody>{rows}</tbody></table>'
+    return f'<div style="{_RULE};padding:2px 6px;overflow:auto">{table}</div>' if rows else ""
 
 
 def task_html(task: TaskRecord, items: Sequence[Item], rows: int, *, is_open: bool, fold_noise: bool) -> str:
-    """A task's panel, with its failure and its log; `rows` is how many lines it wrote."""
+    """Return a task's panel with its failure and its log; `rows` is the number of lines it wrote."""
     facts = [] if task.seconds is None else [duration(task.seconds)]
     facts += [task.note] if task.note else []
     facts += [f"{rows} lines"] if rows > 1 else []
@@ -116,11 +114,8 @@ def task_html(task: TaskRecord, items: Sequence[Item], rows: int, *, is_open: bo
         f"{_badge(task.state, _STATE_COLOURS.get(task.state, _GREY))} "
         f'<span style="{_FAINT}">{_esc(" · ".join(facts))}</span></summary>'
     )
-    log = _log_html(items, fold_noise)
-    style = "border-top:1px solid rgba(128,128,128,.2)"
-    return (
-        f'<details{" open" if is_open else ""} style="{style}">{head}{error_html(task.error)}{log}</details>'
-    )
+    body = head + error_html(task.error) + _log_html(items, fold_noise)
+    return f'<details{" open" if is_open else ""} style="{_RULE}">{body}</details>'
 
 
 def _log_html(items: Sequence[Item], fold_noise: bool) -> str:
@@ -129,21 +124,23 @@ def _log_html(items: Sequence[Item], fold_noise: bool) -> str:
 
     def flush() -> None:
         if lines:
-            style = f"margin:0;padding:0;background:none;white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
+            style = f"margin:0;padding:0;background:none;{_WRAPPED}"
             blocks.append(f'<pre style="{style}">' + "\n".join(lines) + "</pre>")
             lines.clear()
 
-    for is_noise, group in _runs_of_noise(items, fold_noise):
+    def is_folded(item: Item) -> bool:
+        return fold_noise and isinstance(item, RowItem) and item.noise
+
+    for is_noise, group in groupby(items, is_folded):
         if is_noise:
             flush()
-            blocks.append(_noise_html(group))
+            blocks.append(_noise_html(list(group)))
             continue
         for item in group:
             if isinstance(item, DisplayItem):
                 flush()
-                blocks.append(
-                    f'<div style="margin:4px 0">{embedding.as_html(item.data, item.metadata)}</div>'
-                )
+                shown = embedding.as_html(item.data, item.metadata)
+                blocks.append(f'<div style="margin:4px 0">{shown}</div>')
             else:
                 lines.append(_row_html(item))
     flush()
@@ -155,23 +152,12 @@ def _log_html(items: Sequence[Item], fold_noise: bool) -> str:
     return f'<div style="{outer}"><div style="{inner}">{"".join(blocks)}</div></div>'
 
 
-def _runs_of_noise(items: Sequence[Item], fold: bool) -> list[tuple[bool, list[Item]]]:
-    groups: list[tuple[bool, list[Item]]] = []
-    for item in items:
-        is_noise = fold and isinstance(item, RowItem) and item.noise
-        if groups and groups[-1][0] == is_noise:
-            groups[-1][1].append(item)
-        else:
-            groups.append((is_noise, [item]))
-    return groups
-
-
 def _noise_html(items: Sequence[Item]) -> str:
     lines = "\n".join(_esc(plain_text(i.row)) for i in items if isinstance(i, RowItem))
     count = f"{len(items)} line{'s' if len(items) > 1 else ''}"
     return (
         f'<details style="{_FAINT}"><summary style="font-size:12px">TensorFlow start-up: {count}</summary>'
-        f'<pre style="margin:0;white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}">{lines}</pre></details>'
+        f'<pre style="margin:0;{_WRAPPED}">{lines}</pre></details>'
     )
 
 
@@ -182,11 +168,11 @@ def _row_html(item: Item) -> str:
         case RemarkItem(text):
             return f'<i style="{_FAINT}">{_esc(text)}</i>'
         case DisplayItem() | GapItem():
-            raise TypeError(f"{item} has been put into words")
+            raise TypeError(f"{item} is not a row")
 
 
 def item_size(item: Item) -> int:
-    """How long its html is."""
+    """Return the length of the item's html in bytes."""
     match item:
         case DisplayItem(data, metadata):
             return len((embedding.as_html(data, metadata) or "").encode("utf-8", "replace"))
@@ -197,13 +183,13 @@ def item_size(item: Item) -> int:
 
 
 def more_html(count: int) -> str:
-    """A word for the tasks that have no panel here."""
+    """Return a line about the tasks that have no panel here."""
     text = f"{count} more tasks had output: %tfcluster attach --full shows them"
     return f'<div style="padding:3px 10px;{_FAINT}"><i>{_esc(text)}</i></div>'
 
 
 def error_html(error: ErrorRecord | None) -> str:
-    """A failure: what, where, and its traceback behind a click."""
+    """Return a failure: its type, message and line, and its traceback in a <details>."""
     if error is None:
         return ""
     where = f' <span style="{_FAINT}">line {error.line} of the cell</span>' if error.line else ""
@@ -214,8 +200,7 @@ def error_html(error: ErrorRecord | None) -> str:
     if error.text:
         trace = (
             f'<details><summary style="font-size:12px;{_FAINT}">traceback</summary>'
-            f'<pre style="margin:0;white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}">'
-            f"{_esc(_short(error.text, 6000))}</pre></details>"
+            f'<pre style="margin:0;{_WRAPPED}">{_esc(_short(error.text, 6000))}</pre></details>'
         )
     kind = _esc(_short(error.type, 200))
     return (
@@ -225,7 +210,7 @@ def error_html(error: ErrorRecord | None) -> str:
 
 
 def row_html(row: Row) -> str:
-    """A row with its colours as inline styles."""
+    """Return a row with its colours as inline styles."""
     if isinstance(row, str):
         return _esc(row)
     return "".join(_run_html(style, text) for style, text in row)
@@ -255,7 +240,7 @@ def _css_of(token: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """0.12 s, 12.3 s, 2 min 5 s, 1 h 2 min."""
+    """Return a duration as text: 0.12 s, 12.3 s, 2 min 5 s, 1 h 2 min."""
     if seconds < 60:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)

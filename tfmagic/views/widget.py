@@ -1,10 +1,10 @@
-"""The live panel as one widget: an anywidget whose model stays here and whose view is `assets/panel.js`.
+"""The live panel as one widget: an anywidget with its model here and its view in `assets/panel.js`.
 
-From the page to the kernel come custom messages only: ipywidgets holds back changes of synced state while
-a cell runs (it waits for an idle status that concurrent messages do not get). They arrive on the main
-thread, or on that of a subshell; there they are done or put aside, and nothing is printed or displayed.
+The page sends custom messages only: ipywidgets holds back changes of synced state while a cell runs (it
+waits for an idle status that concurrent messages do not get). They arrive on the main thread, or on the
+thread of a subshell; there they are carried out or queued, and nothing is printed or displayed.
 
-A widget lives on for a while after its cell: a page that was reloaded while the cell ran has lost the
+A widget is kept for a while after its cell: a page that was loaded again while the cell ran has missed the
 replacement by the static form, and asks the widget for the cell's end.
 """
 
@@ -45,13 +45,13 @@ class WidgetDisplay:
     def __init__(self) -> None:
         self._requests: deque[Mapping[str, Any]] = deque()
         self._widget: PanelWidget | None = None
-        self._snapshot: Callable[[], Mapping[str, Any]] | None = None
-        self._board: PanelModel | None = None
+        self._replay: Callable[[], Mapping[str, Any]] | None = None
+        self._model: PanelModel | None = None
 
-    def open(self, board: PanelModel) -> Mapping[str, Any]:
-        self._board = board
+    def open(self, model: PanelModel) -> Mapping[str, Any]:
+        self._model = model
         if self._widget is None:
-            self._widget = PanelWidget(setup=board.setup)
+            self._widget = PanelWidget(setup=model.setup)
             self._widget.on_msg(self._on_message)
         view = {"version_major": 2, "version_minor": 1, "model_id": self._widget.model_id}
         return {"application/vnd.jupyter.widget-view+json": view, "text/plain": _FALLBACK}
@@ -61,33 +61,29 @@ class WidgetDisplay:
             self._widget.send(dict(message))
 
     def requests(self) -> list[Mapping[str, Any]]:
-        found = []
-        while self._requests:
-            found.append(self._requests.popleft())
-        return found
+        return [self._requests.popleft() for _ in range(len(self._requests))]
 
-    def end(self, record_of: Callable[[], Mapping[str, Any]]) -> None:
-        self._snapshot, self._board = record_of, None
-        if self._widget is None:
-            return
-        _kept.append(self._widget)
-        while len(_kept) > _KEPT:
-            _kept.popleft().close()
+    def end(self, replay: Callable[[], Mapping[str, Any]]) -> None:
+        self._replay, self._model = replay, None
+        if self._widget is not None:
+            _kept.append(self._widget)
+            while len(_kept) > _KEPT:
+                _kept.popleft().close()
 
     def _on_message(self, _: Any, content: Any, __: Any) -> None:
         if not isinstance(content, dict):
             return
-        if self._snapshot is not None:  # the cell is over
+        if self._replay is not None:  # the cell is over
             if content.get("kind") == "hello":
-                self.send(self._snapshot())
+                self.send(self._replay())
             return
-        with contextlib.suppress(TypeError, ValueError, IndexError):  # of a foreign page
-            if self._board is not None and self._board.act(content):
+        with contextlib.suppress(TypeError, ValueError, IndexError):  # not from `panel.js`
+            if self._model is not None and self._model.act(content):
                 return
         self._requests.append(content)
 
 
 def close_all() -> None:
-    """End the widgets that were kept."""
+    """Close the widgets that are kept."""
     while _kept:
         _kept.popleft().close()

@@ -110,7 +110,7 @@ def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.
                 last = None if task in readers else tail
                 if task not in readers:
                     readers[task] = LogReader(run.log_path(task), task)
-                    stack.callback(readers[task].close)
+                    stack.callback(readers[task].log.close)
                 lines = new_lines(readers[task], pattern)
                 sys.stdout.writelines(lines if last is None else deque(lines, maxlen=last))
             if not lives:
@@ -124,8 +124,8 @@ def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.
 def new_lines(reader: LogReader, pattern: re.Pattern[str] | None) -> Iterator[str]:
     """Yield the whole lines since the last call that match."""
     offset = -1
-    while reader.offset != offset:
-        offset = reader.offset
+    while reader.log.offset != offset:
+        offset = reader.log.offset
         yield from matching(reader.read_lines(_PIECE_BYTES), pattern)
 
 

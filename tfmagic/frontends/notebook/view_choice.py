@@ -74,7 +74,7 @@ def _text_view(context: ViewContext, shell: Any) -> View:
     is_terminal = not is_notebook and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     return TextView(
         context.folder,
-        context.starts.items(),
+        context.run.starts.items(),
         context.run.displays,
         show_rich=show_rich if is_notebook else None,
         terminal=is_terminal,
