@@ -1,4 +1,4 @@
-"""A line that shows a cluster coming up, in place; nothing at all where the start is instant."""
+"""Shows the start of a cluster in one line, drawn in place; nothing if the start takes less than 0.3 s."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.views.panel import Publisher
 
-_QUIET_S = 0.3  # a start that is over by then needs no words
+_QUIET_S = 0.3
 _WIDTH = 20
 
 
@@ -19,7 +19,7 @@ class StartProgress:
     """Called with the state now and then; draws a bar on the terminal, or, with `publish`, on the page.
 
     Attributes:
-        display_id: Under which it stands on the page: what shows the cell takes its place.
+        display_id: The id of the bar on the page: the view of the cell takes its place.
     """
 
     def __init__(
@@ -41,19 +41,17 @@ class StartProgress:
         total = len(state.tasks)
         ready = sum(t.phase in (Phase.READY, Phase.RUNNING) for t in state.tasks.values())
         forked = any(t.pid for t in state.tasks.values())
-        what = "" if ready == total else ", starting tasks" if forked else ", importing TensorFlow"
+        step = "" if ready == total else ", starting tasks" if forked else ", importing TensorFlow"
+        text = f"{ready} of {total} ready, {seconds:.1f} s{step}"
         if self._publish is not None:
-            self._show(f"{ready} of {total} ready, {seconds:.1f} s{what}", ready / total)
+            self._show(self._publish, text, ready / total)
             return
         filled = _WIDTH * ready // total
         bar = "█" * filled + "░" * (_WIDTH - filled)
-        self._draw(
-            f"tfmagic: cluster {self._name} ({self._shape})  {bar}  {ready} of {total} ready, "
-            f"{seconds:.1f} s{what}"
-        )
+        self._draw(f"tfmagic: cluster {self._name} ({self._shape})  {bar}  {text}")
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line on a terminal."""
         if self._drawn and self._publish is None:
             (self._write or sys.stdout.write)("\n")
             self._drawn = 0
@@ -64,8 +62,7 @@ class StartProgress:
             sys.stdout.flush()
         self._drawn = len(text)
 
-    def _show(self, text: str, share: float) -> None:
-        assert self._publish is not None
+    def _show(self, publish: Publisher, text: str, share: float) -> None:
         is_first = not self.display_id
         self.display_id = self.display_id or f"tfmagic-start-{self._name}-{self._started}"
         bar = f'<progress value="{share:.2f}" style="vertical-align:middle;width:8em"></progress>'
@@ -77,4 +74,4 @@ class StartProgress:
         )
         plain = f"tfmagic: cluster {self._name} ({self._shape}): {text}"
         bundle = {"text/html": page, "text/plain": plain}
-        self._publish(bundle, display_id=self.display_id, update=not is_first)
+        publish(bundle, display_id=self.display_id, update=not is_first)

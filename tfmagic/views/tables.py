@@ -1,4 +1,4 @@
-"""Tables as text, and the rows of one that tells of tasks: the same in a notebook and in a shell."""
+"""Tables as text, and the rows of the status table: the same in a notebook and in a shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATUS_HEADER = (
 
 
 def to_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in columns, without a line end at its end."""
+    """Return a table in columns as text, without a line end at its end."""
     table = [header, *rows]
     widths = [max(len(str(row[i])) for row in table) for i in range(len(header))]
     lines = ("  ".join(str(c).ljust(w) for c, w in zip(row, widths, strict=True)) for row in table)
@@ -24,11 +24,11 @@ def to_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def status_table(
     rows: Iterable[Mapping[str, Any]], own: Iterable[Mapping[str, Any]] = ()
 ) -> list[tuple[str, ...]]:
-    """What a person wants to know of each task, and of the processes of ours.
+    """Return a row for each task and each process of tfmagic's own.
 
     Args:
-        rows: As `tfmagic.clusters.status.status_rows` makes them.
-        own: As `tfmagic.clusters.status.own_rows` makes them.
+        rows: From `tfmagic.clusters.status.status_rows`.
+        own: From `tfmagic.clusters.status.own_rows`.
     """
     table = [_status_row(row) for row in rows]
     for row in own:

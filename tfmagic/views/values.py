@@ -1,4 +1,4 @@
-"""The last value of each task, equal ones folded: task → value."""
+"""The last value of each task: equal values share a row of the table task → value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ValueRow:
 
 
 def fold_values(values: Mapping[str, Sequence[Bundle]]) -> list[ValueRow]:
-    """A row for each different value, in the order of the tasks."""
+    """Return a row for each different value, in the order of the tasks."""
     rows: list[ValueRow] = []
     for task, shown in values.items():
         for data, metadata in shown:

@@ -1,1 +1,1 @@
-"""What a terminal makes of a task's output: lines, styles, and progress bars that move in place."""
+"""A small terminal emulator: a task's output as the rows, styles and progress bars that a terminal shows."""

@@ -1,4 +1,4 @@
-"""One row of a screen that was written over: cells, to be overwritten, erased and cut."""
+"""One row of a `Screen` as cells, which can be overwritten, erased and cut."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from wcwidth import wcwidth
 
 from tfmagic.runs.terminal.styles import Row, plain_text
 
-LIMIT_COLUMNS = 200_000  # what stands further right is only counted
-_MARKS = 64  # combining marks on one character; the next ones get columns of their own
+LIMIT_COLUMNS = 200_000  # characters further right are only counted
+_MARKS = 64  # combining marks on one character; further ones get columns of their own
 _RUNS = 32  # a row with more changes of style is kept as cells
 _SHOWS_ON_BLANKS = re.compile("[gurs]")  # background, underline, reversed, strike
 
-_narrow: set[str] = set()  # characters of one column that were met
-
 
 class Line:
-    """A row as cells. A wide character is followed by an empty cell; marks stand in their letter's cell.
+    """A row as cells. An empty cell follows a wide character; combining marks share their letter's cell.
 
     Attributes:
-        hidden: How many characters stand behind the last column; there, each counts one column.
-        edited: Whether something was written over: then trailing blanks are what is left of it.
+        hidden: The number of characters behind the last column; each counts as one column.
+        edited: Whether a cell was overwritten or erased: then trailing blanks are not shown.
     """
 
     __slots__ = ("chars", "edited", "hidden", "styles")
@@ -36,14 +34,14 @@ class Line:
 
     @classmethod
     def of(cls, row: Row) -> Line:
-        """The cells of a row that was written from left to right."""
+        """Return the cells of a row that was written from left to right."""
         line, column = cls(), 0
         for style, text in [("", row)] if isinstance(row, str) else row:
             column = line.write(column, text, style)
         return line
 
     def row(self) -> Row:
-        """What is shown."""
+        """Return the row that is shown."""
         chars, styles, size = self.chars, self.styles, len(self.chars)
         if self.edited:
             while size and chars[size - 1] == " " and not _SHOWS_ON_BLANKS.search(styles[size - 1]):
@@ -61,14 +59,14 @@ class Line:
         return runs[0][1] if len(runs) == 1 and not runs[0][0] else runs
 
     def write(self, column: int, text: str, style: str) -> int:
-        """Write from `column` on; the column behind."""
+        """Write from `column` on; return the column behind."""
         if column < LIMIT_COLUMNS:
             missing = column - len(self.chars)
             if missing > 0:
                 self.chars += " " * missing
                 self.styles += [""] * missing
             self.edited = self.edited or missing < 0
-            if text.isascii() or _narrow.issuperset(text) or _is_narrow(text):
+            if text.isascii() or all(column_count(char) == 1 for char in set(text)):
                 self._place(column, text[: LIMIT_COLUMNS - column], style)
                 column += len(text)
             else:
@@ -79,7 +77,7 @@ class Line:
         return column
 
     def erase(self, column: int, mode: int) -> None:
-        """As CSI K does: to the right, to the left, or all."""
+        """Erase as CSI K does: to the right, to the left, or all."""
         self.edited = True
         if mode == 1:
             self._place(0, " " * min(column + 1, len(self.chars)), "")
@@ -106,7 +104,7 @@ class Line:
         return column
 
     def _place(self, column: int, cells: str | list[str], style: str) -> None:
-        """Put cells over others; a wide character that loses one half becomes a blank."""
+        """Overwrite cells; a wide character that loses one half becomes a blank."""
         chars, end = self.chars, column + len(cells)
         if column < len(chars) and chars[column] == "":
             chars[column - 1] = " "
@@ -116,19 +114,8 @@ class Line:
         self.styles[column:end] = [style] * len(cells)
 
 
-def _is_narrow(text: str) -> bool:
-    """Whether every character takes one column; what does is remembered."""
-    found = set(text)
-    if not all(column_count(char) == 1 for char in found):
-        return False
-    if len(_narrow) > 4096:
-        _narrow.clear()
-    _narrow.update(found)
-    return True
-
-
 def joined(row: Row, style: str, text: str) -> Row | None:
-    """A row and what is written behind it; None where that takes cells."""
+    """Return a row with text appended; None where that needs cells."""
     size = len(text) + (len(row) if isinstance(row, str) else sum(len(run) for _, run in row))
     if size > LIMIT_COLUMNS // 2 and (size > LIMIT_COLUMNS or not (text + plain_text(row)).isascii()):
         return None
@@ -141,13 +128,13 @@ def joined(row: Row, style: str, text: str) -> Row | None:
     last, before = row[-1]
     if last == style:
         return [*row[:-1], (style, before + text)]
-    if len(row) >= _RUNS or column_count(text[0]) == 0:  # a mark has the style of its letter
+    if len(row) >= _RUNS or column_count(text[0]) == 0:  # a combining mark has the style of its letter
         return None
     return [*row, (style, text)]
 
 
 def cut(row: Row, columns: int) -> tuple[Row, int]:
-    """As much of a row as fits into so many columns, and how many it takes."""
+    """Return as much of a row as fits into so many columns, and the number of columns it takes."""
     runs: list[tuple[str, str]] = []
     taken = 0
     for style, text in [("", row)] if isinstance(row, str) else row:
@@ -163,6 +150,6 @@ def cut(row: Row, columns: int) -> tuple[Row, int]:
 
 @lru_cache(maxsize=4096)
 def column_count(char: str) -> int:
-    """Columns of a character: 0, 1 or 2."""
+    """Return the columns of a character: 0, 1 or 2."""
     width = wcwidth(char)
     return width if width >= 0 else 1

@@ -1,11 +1,12 @@
-r"""A task's bytes as the rows that a terminal would show: bytes in, rows out.
+r"""Turns a task's bytes into the rows that a terminal would show.
 
     bytes ─ decode ─→ text ─┬─ no control in it: split at line ends ──────→ plain rows
                             └─ runs, controls, escape sequences ─→ cells ─→ rows of (style, text)
 
-Only the last rows can still change: the cursor moves among them, so that nested progress bars stay in
-place. Those rows that it came back to are cells (`Line`), all others are text: that is what makes a flood
-quick and a progress bar of a hundred thousand updates cheap. No control character is left in a row.
+Views and log readers feed a `Screen` and take its rows. Only the last rows can still change: the cursor moves
+among them, so that nested progress bars stay in place. The rows that it came back to are cells (`Line`), all
+others are text: so a flood is quick and a progress bar of a hundred thousand updates is cheap. A row holds no
+control character.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from tfmagic.runs.terminal.styles import Row, ansi_text, plain_text, restyle
 __all__ = ["WINDOW_ROWS", "Row", "Screen", "ansi_text", "has_controls", "plain_text", "rows_of"]
 
 WINDOW_ROWS = 50  # the cursor goes no further up
-_STRING_BYTES = 4096  # an OSC, DCS ... that is longer was none
-_PIECE_BYTES = 1 << 16  # what is decoded at a time
-_END = -1  # the cursor's column: behind the last character, whichever column that is
+_STRING_BYTES = 4096  # a longer string sequence (OSC, DCS, ...) is treated as text
+_PIECE_BYTES = 1 << 16  # decoded at a time
+_END = -1  # the cursor's column: behind the last character of the row
 
 _CONTROL_BYTES = [bytes([c]) for c in (*range(0x20), 0x7F) if c != 0x0A]
 _C1 = re.compile("[\x80-\x9f]")
@@ -36,12 +37,12 @@ _ESCAPE = re.compile(
     r"|[ -/]{1,8}[0-~]|[0-OQ-WYZ\\`-~])"
 )
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]{0,256}[ -/]{0,8}|[ -/]{0,8})\Z")
-_STRING_END = re.compile("[\x07\x1b]")  # the rest of its other end, ESC \, means nothing by itself
+_STRING_END = re.compile("[\x07\x1b]")  # the backslash of the other end, ESC \, has no meaning by itself
 
 
 def has_controls(data: bytes) -> bool:
-    """Whether bytes hold more than text and line ends."""
-    # 32 searches for one byte are ten times as quick as one regular expression
+    """Check whether bytes hold more than text and line ends."""
+    # 32 searches for one byte are ten times as fast as one regular expression
     for control in _CONTROL_BYTES:
         if control in data:
             return True
@@ -49,7 +50,7 @@ def has_controls(data: bytes) -> bool:
 
 
 def rows_of(data: bytes) -> list[Row]:
-    """All rows of a complete text."""
+    """Return all rows of a complete text."""
     screen = Screen()
     screen.feed(data)
     screen.finish()
@@ -60,24 +61,24 @@ def rows_of(data: bytes) -> list[Row]:
 
 
 class Screen:
-    """See the module. Reads split characters and escape sequences anywhere."""
+    """See the module. Characters and escape sequences can be split between two calls of `feed`."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = ""  # the beginning of an escape sequence
-        self._string: str | None = None  # what was swallowed of a string sequence
+        self._string: str | None = None  # the text of a string sequence so far
         self._rows: list[Row | Line] = [""]
         self._first = 0  # the number of the first row that is kept
         self._frozen = 0  # rows below that number do not change any more
         self._row, self._column, self._style = 0, _END, ""
-        self._held: tuple[int, int] | None = None  # the rows that the cursor goes up and down in
+        self._held: tuple[int, int] | None = None  # the rows among which the cursor goes up and down
         self._dirty, self._changed = 0, False
         self._was_empty, self._was_clean = True, True
 
-    # -- what others call --
+    # -- interface --
 
     def feed(self, data: bytes) -> None:
-        """Take bytes in."""
+        """Write bytes to the screen."""
         if data and self._was_empty:
             self._was_empty = False
             self._mark(0)  # from the first byte on there is a first row, also if it stays empty
@@ -91,7 +92,7 @@ class Screen:
                 self._write(text)
 
     def finish(self) -> None:
-        """The stream is over: what is incomplete is shown as far as it is text."""
+        """End the stream: an incomplete sequence is shown as far as it is text."""
         self._interpret(self._decoder.decode(b"", final=True))
         self._decoder.reset()
         swallowed, self._string, self._pending = self._string, None, ""
@@ -99,9 +100,9 @@ class Screen:
             self._interpret(swallowed)
 
     def take(self) -> tuple[int, list[Row]]:
-        """(base, rows): rows from number `base` on replace what was taken from there on before.
+        """Return (base, rows): these replace all rows from number `base` on that were taken before.
 
-        The last one may be unfinished. (n, []) when nothing changed.
+        The last one can be unfinished. (n, []) if nothing changed.
         """
         clean, end = self.ends_clean, self._end
         if clean != self._was_clean:
@@ -113,7 +114,7 @@ class Screen:
         window = max(base, self._frozen) - self._first  # no cells further up
         rows: list[Row] = self._rows[base - self._first : window]  # type: ignore[assignment]
         rows += [row.row() if isinstance(row, Line) else row for row in self._rows[window:]]
-        # an empty last row is given again: who takes it may have left it out
+        # an empty last row is given again: the caller can have left it out
         self._dirty, self._changed = end - 1 if clean else end, False
         del self._rows[: self._frozen - self._first]
         self._first = self._frozen
@@ -129,21 +130,21 @@ class Screen:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of the past tells on what comes next, but for the rows above."""
+        """Whether later output depends on no earlier state except the rows above."""
         undecoded = self._decoder.getstate()[0]
         begun = undecoded or self._pending or self._string is not None or self._style
         return not begun and self.ends_clean
 
     @property
     def settled(self) -> int:
-        """How many rows will hardly change any more, for those who can show a row only once.
+        """The number of rows that will probably not change any more, for a reader that gives each row once.
 
-        Not so the rows that the cursor goes up and down in, until it leaves them at the bottom.
+        The rows among which the cursor goes up and down are not settled until it leaves them at the bottom.
         """
         return min(self._row, self._held[0]) if self._held else self._row
 
     def is_drawn(self, number: int) -> bool:
-        """Whether the cursor came back to a row, as progress bars do; of rows in the window."""
+        """Check whether the cursor came back to a row of the window, as progress bars do."""
         return number >= self._frozen and isinstance(self._rows[number - self._first], Line)
 
     # -- text --
@@ -158,7 +159,7 @@ class Screen:
             self._dirty = row
 
     def _write(self, text: str) -> None:
-        """Text with line ends and no other control."""
+        """Write text with line ends and no other control."""
         head, newline, rest = text.partition("\n")
         if head:
             self._put(head)
@@ -172,7 +173,7 @@ class Screen:
                 self._put(head)
 
     def _extend(self, text: str) -> None:
-        """New rows at the end, as many as there are lines in `text`."""
+        """Append a row for each line of `text`."""
         self._mark(self._first + len(self._rows))
         if "\n" in text:
             lines = text.split("\n")
@@ -193,7 +194,7 @@ class Screen:
             self._put(text)
 
     def _freeze(self) -> None:
-        """Rows that have left the window need their cells no more."""
+        """Turn rows that have left the window into text."""
         rows, first = self._rows, self._first
         frozen = first + len(rows) - WINDOW_ROWS
         if frozen > self._frozen:
@@ -204,7 +205,7 @@ class Screen:
             self._frozen = frozen
 
     def _put(self, text: str) -> None:
-        """Text without any control, where the cursor is."""
+        """Write text without any control at the cursor."""
         self._mark(self._row)
         place = self._row - self._first
         row = self._rows[place]
@@ -216,7 +217,7 @@ class Screen:
         self._column = self._line().write(self._column, text, self._style)
 
     def _line(self) -> Line:
-        """The cursor's row as cells, and its column as a number."""
+        """Return the cursor's row as cells, and make its column a number."""
         place = self._row - self._first
         row = self._rows[place]
         if not isinstance(row, Line):
@@ -235,7 +236,7 @@ class Screen:
                 self._line()
 
     def _write_tabs(self, text: str) -> None:
-        """Text with tabs and line ends."""
+        """Write text with tabs and line ends."""
         row = self._rows[self._row - self._first]
         if self._column == _END and isinstance(row, str) and not self._style and text.isascii():
             widened = (row + text).expandtabs()
@@ -259,7 +260,7 @@ class Screen:
     # -- controls --
 
     def _interpret(self, text: str) -> None:
-        """Text with controls and escape sequences."""
+        """Write text with controls and escape sequences."""
         if self._pending:
             text, self._pending = self._pending + text, ""
         if "\x1b" not in text and self._string is None:
@@ -280,7 +281,7 @@ class Screen:
                 position = self._control(text, position)
 
     def _control(self, text: str, position: int) -> int:
-        """Carry out the control at `position`; where the text goes on."""
+        """Carry out the control at `position`; return where the text goes on."""
         char = text[position]
         if char == "\r":
             self._column = 0
@@ -310,7 +311,7 @@ class Screen:
         return match.end()
 
     def _swallow(self, text: str, position: int) -> int:
-        """Go on in a string sequence, to its end or until it is too long to be one."""
+        """Skip a string sequence, up to its end or its limit; return where the text goes on."""
         assert self._string is not None
         room = _STRING_BYTES - len(self._string.encode())
         piece = text[position : position + room + 1]
@@ -326,7 +327,7 @@ class Screen:
         return position + (text[position] == "\x07")
 
     def _sequence(self, params: str, final: str) -> None:
-        """A control sequence (CSI) that moves the cursor or erases; others mean nothing here."""
+        """Carry out a control sequence (CSI) that moves the cursor or erases; ignore others."""
         number = params.partition(";")[0]
         if final not in "ABCDEFGJK" or number.strip("0123456789"):
             return
@@ -351,14 +352,14 @@ class Screen:
             self._column = 0
 
     def _climb(self, count: int) -> None:
-        """Up or down among the rows that there are."""
+        """Move the cursor up or down among the existing rows."""
         row = min(max(self._row + count, self._frozen), self._end - 1)
         if row < self._row:
             self._held = (min(row, self._held[0]) if self._held else row, self._end - 1)
         self._row, self._column = row, min(self._column, LIMIT_COLUMNS - 1)
 
     def _go_to(self, column: int) -> None:
-        """To the right, among the columns that are shown."""
+        """Move the cursor to the right, among the columns that are shown."""
         self._column = max(self._column, min(column, LIMIT_COLUMNS - 1))
 
     def _erase(self, final: str, mode: int) -> None:

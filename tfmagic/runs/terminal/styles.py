@@ -1,4 +1,4 @@
-"""Styles of text as a terminal has them: SGR codes to short tokens, and back.
+"""Styles of text on a terminal: converts SGR codes to short tokens, and back.
 
 A style is space separated tokens in this order: b bold, d dim, i italic, u underline, s strike, r reversed,
 fN and gN foreground and background of the 16 ANSI colours, or f#rrggbb and g#rrggbb. "" is no style.
@@ -16,12 +16,12 @@ _ORDER = "bdiusrfg"
 
 
 def plain_text(row: Row) -> str:
-    """A row without its styles."""
+    """Return a row without its styles."""
     return row if isinstance(row, str) else "".join(text for _, text in row)
 
 
 def ansi_text(row: Row) -> str:
-    """A row with its styles as SGR codes; no style goes on behind a run."""
+    """Return a row with its styles as SGR codes; each run ends with a reset."""
     if isinstance(row, str):
         return row
     return "".join(f"\x1b[{_codes(style)}m{text}\x1b[0m" if style else text for style, text in row)
@@ -29,7 +29,7 @@ def ansi_text(row: Row) -> str:
 
 @lru_cache(maxsize=1024)
 def restyle(style: str, params: str) -> str:
-    """The style after ``CSI params m``."""
+    """Return the style after ``CSI params m``."""
     now = {token[0]: token for token in style.split()}
     # 38:2::r:g:b has an empty place for the colour space, and 4:3 is one kind of underline
     parts = [[int(n or "0") for n in part.split(":")] for part in params.replace("::", ":").split(";")]
@@ -56,7 +56,7 @@ def restyle(style: str, params: str) -> str:
 
 
 def _details(parts: list[list[int]]) -> list[int]:
-    """The numbers that belong to a 38, 48 or 58 before them; taken from `parts`."""
+    """Remove from `parts` the numbers that belong to a 38, 48 or 58 before them, and return them."""
     count = {5: 2, 2: 4}.get(parts[0][0], 1) if parts else 0
     taken = [part[0] for part in parts[:count]]
     del parts[:count]
@@ -64,7 +64,7 @@ def _details(parts: list[list[int]]) -> list[int]:
 
 
 def _colour(numbers: list[int]) -> str:
-    """``N`` or ``#rrggbb`` of the numbers behind 38 or 48; "" for what is none."""
+    """Return ``N`` or ``#rrggbb`` for the numbers behind 38 or 48; "" if they are not a colour."""
     if max(numbers, default=256) > 255:
         return ""
     match numbers:
@@ -82,7 +82,7 @@ def _colour(numbers: list[int]) -> str:
 
 @lru_cache(maxsize=1024)
 def _codes(style: str) -> str:
-    """The SGR parameters of a style."""
+    """Return the SGR parameters of a style."""
     attributes = {token: code for code, token in reversed(_ATTRIBUTES.items())}
     codes = []
     for token in style.split():
