@@ -66,10 +66,10 @@ class Look:
 class _SavedCell:
     """Notes a cell in the run folder, and puts its static form on the page."""
 
-    def __init__(self, context: ViewContext, publish: Publisher, look: Look, place: str):
+    def __init__(self, context: ViewContext, publish: Publisher, look: Look, display_id: str):
         self._context, self._publish, self._look = context, publish, look
-        self._display_id = place or f"tfmagic-{context.folder}-{context.run.request.cell}"
-        self._is_shown, self._is_noted = bool(place), False
+        self._display_id = display_id or f"tfmagic-{context.folder}-{context.run.request.cell}"
+        self._is_shown, self._is_noted = bool(display_id), False
         self._record: CellRecord | None = None
 
     def begin(self) -> None:
@@ -119,7 +119,7 @@ class PanelView:
 
     Args:
         live: Makes the live display.
-        place: The id of a display whose place the panel takes.
+        display_id: Of a display that the panel replaces; "" for a new one.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class PanelView:
         publish: Publisher,
         live: Callable[[], LiveDisplay],
         look: Look,
-        place: str = "",
+        display_id: str = "",
     ):
         self._context = context
-        self._saved = _SavedCell(context, publish, look, place)
+        self._saved = _SavedCell(context, publish, look, display_id)
         self._make_live = live
         self._live: LiveDisplay | None = None
         self._model = PanelModel(context, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
@@ -210,10 +210,15 @@ class HtmlView:
     interval_s = 0.1
 
     def __init__(
-        self, context: ViewContext, publish: Publisher, refresh_s: float | None, look: Look, place: str = ""
+        self,
+        context: ViewContext,
+        publish: Publisher,
+        refresh_s: float | None,
+        look: Look,
+        display_id: str = "",
     ):
         self._context, self._refresh_s = context, refresh_s
-        self._saved = _SavedCell(context, publish, look, place)
+        self._saved = _SavedCell(context, publish, look, display_id)
         self._due = 0.0
 
     def update(self) -> None:
