@@ -18,6 +18,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+import msgspec
+
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned
@@ -120,7 +122,7 @@ class Reports:
         else:
             main, has = self._runner.namespace, self._notebook_has
             packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
-            packed = replace(packed, explained=explained)
+            packed = msgspec.structs.replace(packed, explained=explained)
         if cell.exits:
             _print_end(error, packed.text, only_text=interrupted or issubclass(type(error), SystemExit))
         event = CellRaised(
