@@ -16,8 +16,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import replace
-
 import msgspec
 
 from tfmagic.protocol.channel import Channel
