@@ -14,18 +14,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tfmagic
 from benchmarks.report import Row, Sizes, Target
+from tfmagic.backends.fake import FakeBackend
 from tfmagic.clusters.status import Reporter
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.protocol.events import CellRequested, CellReturned, LineReached, TaskReady, TaskStarted
+from tfmagic.protocol.events import CellRequested, CellReturned, LineReached
 from tfmagic.runs.folder import RunFolder
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import Policy
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.views.panel import Look, PanelView
@@ -98,48 +99,32 @@ def _until(condition: Callable[[], Any]) -> None:
 # ---- shares -------------------------------------------------------------------------------------
 
 
-class ScriptedBackend:
-    """Tasks without processes: ready at once; while a cell runs each reaches a line every second."""
+class LineReachingBackend(FakeBackend):
+    """Tasks without processes: while a cell runs each reaches a line every second."""
 
     def __init__(self, count: int):
+        super().__init__(self._note_cell)
         self._tasks = [TaskId("worker", i) for i in range(count)]
-        self._unreported: list[Any] = []
         self._cells: dict[TaskId, int] = {}
         self._next = 0.0
         self._place = self._turn = 0
-        self._wake, self._woken = os.pipe()
-        self.ended = False
 
-    def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
-        return {task: f"127.0.0.1:{port}" for port, task in enumerate(tasks, 1024)}
+    def end_cells(self) -> None:
+        self.report(*(CellReturned(task, 1, cell, 1.0, 0) for task, cell in self._cells.items()))
+        self._cells = {}
 
-    def launch(self, boot: TaskBoot) -> None:
-        self._unreported += [
-            TaskStarted(boot.task, boot.attempt, 0, False),
-            TaskReady(boot.task, boot.attempt, 0, "nowhere"),
-        ]
-
-    def send(self, task: TaskId, command: Any) -> None:
+    def _note_cell(self, task: TaskId, command: Any) -> list[Any]:
         if isinstance(command, RunCell):
             self._cells[task] = command.cell
+        return []
 
-    def signal(self, task: TaskId, number: int) -> None:
-        pass
+    def wait(self, timeout_s: float | None) -> None:
+        due_s = max(self._next - time.monotonic(), 0.0) if self._cells else 1.0
+        super().wait(min(due_s, 1.0 if timeout_s is None else timeout_s))
 
-    def poll(self, timeout_s: float | None, resting: AbstractContextManager[object]) -> Sequence[Any]:
-        import select
-
-        events, self._unreported = self._unreported, []
-        if events:
-            return events
-        due = max(self._next - time.monotonic(), 0.0) if self._cells else 1.0
-        with resting:
-            woken = select.select([self._wake], [], [], min(due, 1.0 if timeout_s is None else timeout_s))[0]
-        if woken:
-            os.read(self._wake, 4096)
-        if self.ended:
-            return [CellReturned(task, 1, cell, 1.0, 0) for task, cell in self._cells.items()]
-        return self._reach_lines() if self._cells and time.monotonic() >= self._next else []
+    def take_events(self) -> Sequence[Any]:
+        lines = self._reach_lines() if self._cells and time.monotonic() >= self._next else []
+        return [*super().take_events(), *lines]
 
     def _reach_lines(self) -> list[Any]:
         """Of a twentieth of the tasks: they do not all come at the same moment."""
@@ -149,16 +134,6 @@ class ScriptedBackend:
         self._place = (self._place + share) % max(len(self._tasks), 20)
         self._turn += 1
         return [LineReached(task, 1, self._cells[task], "<cell>", self._turn % 50 + 1) for task in chosen]
-
-    def own_pids(self) -> Mapping[str, int]:
-        return {}
-
-    def wake(self) -> None:
-        os.write(self._woken, b"x")
-
-    def close(self) -> None:
-        os.close(self._wake)
-        os.close(self._woken)
 
 
 class _Encoded:
@@ -183,7 +158,7 @@ class _Encoded:
 def _share(count: int, sizes: Sizes) -> Row:
     folder = Path(os.environ["TFMAGIC_STATE_DIR"]) / f"simulated-{count}"
     folder.mkdir()
-    run, backend = RunFolder(folder), ScriptedBackend(count)
+    run, backend = RunFolder(folder), LineReachingBackend(count)
     tasks = tuple(TaskId("worker", i) for i in range(count))
     for task in tasks:
         run.log_path(task).touch()
@@ -195,7 +170,8 @@ def _share(count: int, sizes: Sizes) -> Row:
     supervisor.start()
     supervisor.wait_for(lambda s: all(seen.host for seen in s.tasks.values()), _PATIENCE_S)
     command = RunCell(cell=1, source="pass", filename="<cell>", tasks=tasks)
-    cell = supervisor.run_cell(CellRequested(1, dict.fromkeys(tasks, command)))
+    cell = RunningCell(CellRequested(1, dict.fromkeys(tasks, command)), dict.fromkeys(tasks, 0))
+    supervisor.run_cell(cell)
     context = ViewContext(
         "simulated", f"{count} workers", run, cell, supervisor, lambda outcome: {}, "pass", "<cell>"
     )
@@ -206,8 +182,7 @@ def _share(count: int, sizes: Sizes) -> Row:
     began, used = time.perf_counter(), time.process_time()
     _show(view, seconds)
     share = 100 * (time.process_time() - used) / (time.perf_counter() - began)
-    backend.ended = True
-    backend.wake()
+    backend.end_cells()
     cell.done.wait(_PATIENCE_S)
     view.finish(cell.outcome)
     supervisor.close()

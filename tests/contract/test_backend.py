@@ -43,10 +43,14 @@ class Driver:
         )
         self.backend.launch(boot)
 
+    def poll(self, timeout_s):
+        self.backend.wait(timeout_s)
+        return self.backend.take_events()
+
     def wait_for(self, kind, timeout_s=60):
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            for event in self.backend.poll(deadline - time.monotonic()):
+            for event in self.poll(deadline - time.monotonic()):
                 self.seen.append(event)
             found = [event for event in self.seen if isinstance(event, kind)]
             if found:
@@ -78,7 +82,7 @@ def test_commands_sent_before_the_task_is_ready_are_kept(driver):
         driver.backend.send(TASK, RunCell(cell=number, source="1/0", filename="<c>", tasks=(TASK,)))
     while len([e for e in driver.seen if isinstance(e, CellRaised)]) < 5:
         driver.wait_for(CellRaised)
-        driver.seen += driver.backend.poll(0.1)
+        driver.seen += driver.poll(0.1)
     assert [e.cell for e in driver.seen if isinstance(e, CellRaised)] == [1, 2, 3, 4, 5]
 
 
@@ -88,7 +92,7 @@ def test_a_launch_ends_with_exactly_one_exit_as_its_last_event(driver, number):
     driver.wait_for(TaskReady)
     driver.backend.signal(TASK, number)
     assert driver.wait_for(TaskExited).exit_code == -number
-    assert driver.backend.poll(0.05) == []
+    assert driver.poll(0.05) == []
     assert [type(e) for e in driver.seen].count(TaskExited) == 1
     assert isinstance(driver.seen[-1], TaskExited)
 
@@ -133,11 +137,11 @@ def test_sending_to_a_task_that_has_ended_does_nothing(driver):
     driver.wait_for(TaskExited)
     driver.backend.send(TASK, RunCell(cell=1, source="1"))
     driver.backend.signal(TASK, signal.SIGINT)
-    assert driver.backend.poll(0.05) == []
+    assert driver.poll(0.05) == []
 
 
 def test_wake_ends_a_poll(driver):
     driver.backend.wake()
     began = time.monotonic()
-    driver.backend.poll(60)
+    driver.poll(60)
     assert time.monotonic() - began < 30

@@ -1,6 +1,5 @@
 """Whose thread does what: a supervisor over a backend without processes, at the moments that matter."""
 
-import contextlib
 import queue
 import threading
 import time
@@ -8,102 +7,80 @@ import time
 import pytest
 from conftest import wait_until
 
+from tfmagic.backends.fake import FakeBackend, return_at_once
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import RunCell
-from tfmagic.protocol.events import CellRequested, CellReturned, TaskExited, TaskReady, TaskStarted
+from tfmagic.protocol.commands import RunCell, TaskBoot
+from tfmagic.protocol.events import CellRequested
 from tfmagic.runs import folder
-from tfmagic.supervisor.state import SIGKILL, Policy
+from tfmagic.supervisor.running_cell import RunningCell
+from tfmagic.supervisor.state import Policy
 from tfmagic.supervisor.supervisor import Supervisor
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 
 
-class Scripted:
-    """Tasks that are ready at once, return from every cell that they are `answering`, and die of SIGKILL."""
+def boot(task, attempt):
+    return TaskBoot(task, attempt, "fake", (A, B), "", {}, "", (), "", A, 0, keras_fix=False)
 
-    def __init__(self):
-        self.events, self.senders, self.answering = queue.SimpleQueue(), [], True
-        self.resting = threading.Event()
 
-    def launch(self, boot):
-        self.events.put(TaskStarted(boot, 1, 0, False))
-        self.events.put(TaskReady(boot, 1, 0, "nowhere"))
-
-    def send(self, task, command):
-        self.senders.append(threading.current_thread())
-        if command == RunCell(13):
-            raise RuntimeError("a bug")
-        if self.answering and isinstance(command, RunCell):
-            self.events.put(CellReturned(task, 1, command.cell, 0.0, 0))
-
-    def signal(self, task, number):
-        if number == SIGKILL:
-            self.events.put(TaskExited(task, 1, -9))
-
-    def poll(self, timeout_s, resting=None):
-        with resting:
-            self.resting.set()
-            with contextlib.suppress(queue.Empty):
-                found = self.events.get(timeout=timeout_s)
-                return [] if found is None else [found]
-        return []
-
-    def wake(self):
-        self.events.put(None)
-
-    def own_pids(self):
-        return {}
-
-    def close(self):
-        self.wake()
+def script(task, command):
+    """What a task reports: it fails over cell 13, and never returns from cell 99."""
+    if command == RunCell(13):
+        raise RuntimeError("a bug")
+    return [] if command == RunCell(99) else return_at_once(task, command)
 
 
 @pytest.fixture
 def supervisor(state_dir):
-    run = folder.create_run(state_dir, "scripted", {})
+    run = folder.create_run(state_dir, "fake", {})
     policy = Policy(interrupt_grace_s=0.0, cancel_grace_s=0.0, abort_grace_s=0.0)
-    made = Supervisor(Scripted(), (A, B), lambda: policy, lambda task, attempt: task, run, 1 << 30)
+    made = Supervisor(FakeBackend(script), (A, B), lambda: policy, boot, run, 1 << 30)
     made.start()
     assert made.wait_for(lambda state: all(seen.host for seen in state.tasks.values()), 20)
     yield made
     made.close()
 
 
-def request(number=1, **more):
-    return CellRequested(number, dict.fromkeys((A, B), RunCell(number)), **more)
+def run_cell(supervisor, number=1, at_once=False, **more):
+    cell = RunningCell(CellRequested(number, dict.fromkeys((A, B), RunCell(number)), **more), {})
+    supervisor.run_cell(cell, at_once)
+    return cell
 
 
-def test_who_starts_a_cell_sends_it_while_the_loop_rests(supervisor):
-    supervisor.backend.resting.wait(20)
+def senders(supervisor):
+    return [thread for _, command, thread in supervisor.backend.sent if isinstance(command, RunCell)]
+
+
+def test_who_starts_a_cell_sends_it_while_the_loop_waits(supervisor):
+    supervisor.backend.is_waiting.wait(20)
     wait_until(lambda: not supervisor._turn.locked())
-    cell = supervisor.run_cell(request(), at_once=True)
-    assert supervisor.backend.senders == [threading.current_thread()] * 2
+    cell = run_cell(supervisor, at_once=True)
+    assert senders(supervisor) == [threading.current_thread()] * 2
     assert cell.done.wait(20) and set(cell.outcome.outcomes) == {A, B}
 
 
 def test_else_the_loop_does(supervisor):
-    assert supervisor.run_cell(request()).done.wait(20)
+    assert run_cell(supervisor).done.wait(20)
     with supervisor._turn:  # as while it decides
-        cell = supervisor.run_cell(request(2), at_once=True)
-    assert cell.done.wait(20) and set(supervisor.backend.senders) == {supervisor.thread}
+        cell = run_cell(supervisor, 2, at_once=True)
+    assert cell.done.wait(20) and set(senders(supervisor)) == {supervisor.thread}
 
 
-def test_the_loop_that_rests_is_woken_where_a_time_limit_comes_before_its_end(supervisor):
-    supervisor.backend.answering = False
+def test_the_loop_that_waits_is_woken_where_a_time_limit_comes_before_its_end(supervisor):
     wait_until(lambda: not supervisor._turn.locked())
     began = time.monotonic()
-    cell = supervisor.run_cell(request(timeout_s=0.05), at_once=True)
+    cell = run_cell(supervisor, 99, at_once=True, timeout_s=0.05)
     assert cell.done.wait(20) and cell.outcome.timed_out
     assert time.monotonic() - began >= 0.05
 
 
 def test_a_bug_while_a_cell_is_started_ends_the_cluster_and_leaves_nobody_waiting(supervisor):
     wait_until(lambda: not supervisor._turn.locked())
-    cell = supervisor.run_cell(request(13), at_once=True)
+    cell = run_cell(supervisor, 13, at_once=True)
     assert cell.done.wait(20) and cell.outcome is None
     supervisor.thread.join(20)
     assert "a bug" in str(supervisor.crashed) and supervisor.ended
-    assert supervisor.run_cell(request(14), at_once=True).done.wait(1)
+    assert run_cell(supervisor, 14, at_once=True).done.wait(1)
 
 
 def test_cells_of_many_threads_all_end(supervisor):
@@ -111,7 +88,7 @@ def test_cells_of_many_threads_all_end(supervisor):
 
     def start(first):
         for number in range(first, first + 100):
-            cells.put(supervisor.run_cell(request(number), at_once=True))
+            cells.put(run_cell(supervisor, number, at_once=True))
 
     threads = [threading.Thread(target=start, args=(1000 * n,)) for n in range(1, 5)]
     for thread in threads:

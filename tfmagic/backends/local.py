@@ -16,7 +16,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -34,7 +33,6 @@ from tfmagic.runs import orphans
 from tfmagic.runs.folder import GAVE_UP, RunFolder, file_size
 from tfmagic.system.process_identity import Identity
 
-_AWAKE = contextlib.nullcontext()
 _SILENT_S = 5.0  # from the end of a process' channel to its own: memory must be given back, or a core written
 _FOREIGN_WRITER = "the cell wrote to a file descriptor that is not its own"
 _FOREIGN_CLOSER = "the cell closed file descriptors that are not its own, as os.closerange() does"
@@ -69,6 +67,7 @@ class LocalBackend:
         self._silent: set[TaskId] = set()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed, self._wake_lock = False, threading.RLock()  # a signal handler may wake, too
+        self._ready: list[tuple[selectors.SelectorKey, int]] = []
         self._unreported: list[Event] = []
         self._noted: set[Identity] = set()
         self._ports: HeldPorts | None = None
@@ -138,12 +137,12 @@ class LocalBackend:
         with contextlib.suppress(OSError):  # it has just ended, or is not ours any more
             signal.pidfd_send_signal(process.pidfd, number)
 
-    def poll(
-        self, timeout_s: float | None, resting: AbstractContextManager[object] = _AWAKE
-    ) -> Sequence[Event]:
+    def wait(self, timeout_s: float | None) -> None:
+        self._ready = self._selector.select(timeout_s)
+
+    def take_events(self) -> Sequence[Event]:
         events: list[Event] = []
-        with resting:
-            ready = self._selector.select(timeout_s)
+        ready, self._ready = self._ready, []
         for key, mask in ready:
             if key.data == "wake":
                 with contextlib.suppress(BlockingIOError):

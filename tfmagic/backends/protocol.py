@@ -1,13 +1,13 @@
 """Where task processes live: the seam, and the choice of a backend by name.
 
 A backend starts processes, carries messages and reports ends. It decides nothing. The supervisor is the only
-caller of `launch`, `send`, `signal` and `poll`, and the one that closes it: from one thread at a time.
+caller of `launch`, `send`, `signal`, `take_events` and `close`, from one thread at a time. To write a
+backend, begin with `tfmagic.backends.fake`, and let it pass ``tests/contract/test_backend.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tfmagic.protocol.cluster_spec import TaskId
@@ -33,14 +33,17 @@ class Backend(Protocol):
     def signal(self, task: TaskId, number: int) -> None:
         """Signal the task's present process, as soon as it has one."""
 
-    def poll(self, timeout_s: float | None, resting: AbstractContextManager[object]) -> Sequence[Event]:
-        """Wait for events, for `wake`, or for the time; inside `resting`, when other calls may come."""
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait for an event, for `wake`, or for the time. Another thread can make other calls meanwhile."""
+
+    def take_events(self) -> Sequence[Event]:
+        """Return what has happened since the last call, without waiting."""
 
     def own_pids(self) -> Mapping[str, int]:
         """The processes on this machine that the backend itself needs, by what they are."""
 
     def wake(self) -> None:
-        """Make `poll` return; callable from any thread."""
+        """Make `wait` return; callable from any thread."""
 
     def close(self) -> None:
         """End every process and release the addresses."""

@@ -72,7 +72,7 @@ class BackgroundCall:
         """It has been given to the supervisor: see it to its end, whatever that is."""
         self._job = job
         self._is_handed_over.set()
-        job.run.on_done(self.begin)
+        job.on_done(self.begin)
 
     def fail(self, error: BaseException) -> None:
         """It could not be given to the supervisor."""

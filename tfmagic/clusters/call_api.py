@@ -14,10 +14,10 @@ from typing import Any, TypeVar, overload
 
 from tfmagic.clusters import outcomes, waiting
 from tfmagic.clusters.background_calls import BackgroundCall
+from tfmagic.clusters.cell_options import Options, ViewName
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.parallel_map import Spread
 from tfmagic.clusters.results import TaskResults
-from tfmagic.clusters.running_cell import Options, ViewName
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 
 T = TypeVar("T")

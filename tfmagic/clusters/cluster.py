@@ -18,10 +18,10 @@ from typing import Any
 from tfmagic.clusters import startup, waiting
 from tfmagic.clusters.background_calls import lock_running
 from tfmagic.clusters.call_api import Call, Calls
+from tfmagic.clusters.cell_options import Cell, Options
 from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.outcomes import CellResult
-from tfmagic.clusters.running_cell import Cell, Options
 from tfmagic.clusters.running_cluster import RunningCluster, open_life
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.clusters.startup import Progress

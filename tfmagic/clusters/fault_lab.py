@@ -130,7 +130,7 @@ class FaultLab:
         self._brake: threading.Thread | None = None
         self._asked: dict[TaskId, int] = {}  # to end, by attempt
         self._lock = threading.Lock()
-        supervisor.at_end.append(self._let_go)
+        supervisor.on_end(self._let_go)
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
         """A crash: signal the present processes. Those that the signal ends have ended when this returns.
@@ -310,7 +310,7 @@ class FaultLab:
                     self._slowed.pop(task, None)
                 else:
                     self._slowed[task] = factor
-                    self._supervisor.slowed = {**self._supervisor.slowed, task: factor}
+                    self._supervisor.slowdowns = {**self._supervisor.slowdowns, task: factor}
             if self._slowed and self._brake is None:
                 name = f"tfmagic-brake-{self._name}"
                 self._brake = threading.Thread(target=self._slow_down, name=name, daemon=True)
@@ -321,7 +321,7 @@ class FaultLab:
         while True:
             with self._lock:
                 slowed = dict(self._slowed)
-                self._supervisor.slowed = slowed  # those that are no more have been continued
+                self._supervisor.slowdowns = slowed  # those that are no more have been continued
                 if not slowed or self._closed.is_set() or self._supervisor.ended:
                     self._brake = None
                     return

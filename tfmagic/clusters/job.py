@@ -1,8 +1,8 @@
-"""A cell or call that is to run, runs, or has run: begun once, shown by a view, settled once.
+"""A cell or call that a cluster runs: begun once, shown by a view, settled once.
 
-    Cluster makes it ──→ start ──→ (the supervisor runs it, the view shows it) ──→ settle: results, or raise
+    RunningCluster.begin ─→ start ─→ (the supervisor runs it, the view shows it) ─→ settle: results, or raise
 
-Whoever waits for it is in `tfmagic.clusters.waiting`, or nobody is: then it goes on by itself.
+`tfmagic.clusters.waiting` waits for a job. A detached job has no waiter.
 """
 
 from __future__ import annotations
@@ -10,81 +10,93 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
+from tfmagic.clusters.cell_options import Options
+from tfmagic.clusters.ctrl_c import CtrlC
 from tfmagic.clusters.outcomes import CellResult
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import RunCell
 from tfmagic.protocol.events import CellRequested, CellReturned
 from tfmagic.protocol.payload import release
-from tfmagic.supervisor.state import CellState
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.views.protocol import View
 from tfmagic.views.text import QuietView
 
-Settle = Callable[[RunningCell, CellState], CellResult]
+if TYPE_CHECKING:
+    from tfmagic.clusters.running_cluster import RunningCluster
+
+CallLater = Callable[[Callable[[], object]], object]
 
 
-class Job:
-    """See the module.
+class Job(RunningCell):
+    """See the module; what the supervisor and the views see of it is `RunningCell`.
 
     Args:
-        make_view: What shows it, made when it starts.
-        settle: Turns its outcome into results, or raises what the tasks raised.
+        cluster: Makes the view, and turns the outcome into results.
+        options: How the cell runs.
         may_begin: See `RunningCell`.
+
+    Attributes:
+        ctrl_c: Interrupts the job while a thread waits for it.
     """
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        cluster: RunningCluster,
         request: CellRequested,
-        make_view: Callable[[RunningCell], View],
-        settle: Settle,
+        options: Options,
         may_begin: Callable[[], bool] = lambda: True,
     ):
-        self.supervisor, self.request, self._may_begin = supervisor, request, may_begin
-        self._make_view, self._settle = make_view, settle
-        self._run: RunningCell | None = None
+        starts = {task: cluster.run.log_bytes(task) for task in request.commands}
+        super().__init__(request, starts, may_begin)
+        self.cluster, self.supervisor, self.options = cluster, cluster.supervisor, options
+        self.ctrl_c = CtrlC(self._press)
+        self._presses_before_start: int | None = 0  # None after the start
         self._view: View | None = None
         self._is_shown = False
-        self.call_later: Callable[[Callable[[], object]], object] | None = None  # on the loop that shows it
-        self.presses: Any = None  # what takes Ctrl-C meanwhile: see `tfmagic.clusters.waiting`
+        self._call_later: CallLater | None = None
 
     @property
     def number(self) -> int:
-        """Of its cell."""
-        return next(iter(self.request.commands.values())).cell
+        """The number of the cell, in this kernel."""
+        return self.request.cell
 
     @property
     def tasks(self) -> tuple[TaskId, ...]:
+        """The tasks that run it."""
         return tuple(self.request.commands)
 
     @property
-    def run(self) -> RunningCell:
-        """The cell under way. Raises `RuntimeError` before the start."""
-        if self._run is None:
-            raise RuntimeError("the cell has not been started")
-        return self._run
+    def command(self) -> RunCell:
+        """What one of the tasks runs; the others run the same, and may lack other variables."""
+        return next(iter(self.request.commands.values()))
 
     @property
     def view(self) -> View:
+        """What shows it. Raises `RuntimeError` before the start."""
         if self._view is None:
             raise RuntimeError("the cell has not been started")
         return self._view
 
-    @property
-    def outcome(self) -> CellState | None:
-        """How it ended, as soon as it has."""
-        return None if self._run is None else self._run.outcome
-
     def start(self, at_once: bool = False) -> None:
-        """Hand it to the supervisor, and show it; see `Supervisor.run_cell`."""
-        self._run = self.supervisor.run_cell(self.request, self._may_begin, at_once)
-        self._view = self._make_view(self._run)
+        """Hand it to the supervisor, and show it; for `at_once` see `Supervisor.run_cell`."""
+        self.supervisor.run_cell(self, at_once)
+        self._view = self.cluster.make_view(self)
+        presses, self._presses_before_start = self._presses_before_start or 0, None
+        for _ in range(presses):
+            self.interrupt()
 
-    @property
-    def has_started(self) -> bool:
-        return self._run is not None
+    def interrupt(self) -> None:
+        """Interrupt the tasks that run it; a second time kills what is left."""
+        self.supervisor.interrupt(cell=self.number)
+
+    def _press(self) -> None:
+        if self._presses_before_start is None:
+            self.interrupt()
+        else:
+            self._presses_before_start += 1
 
     def update(self) -> None:
         """Let the view show what is new."""
@@ -99,35 +111,38 @@ class Job:
             return
         self._is_shown = True
         try:
-            self.view.finish(self.run.outcome)
+            self.view.finish(self.outcome)
         except Exception:  # as above
             self._give_up_view()
 
+    def is_shown_by(self, call_later: CallLater) -> None:
+        """Note that an event loop shows it; `call_later` runs a function there, from any thread."""
+        self._call_later = call_later
+
     def add_note(self, text: str) -> None:
         """Show something that came after the end, where an event loop has shown the cell. From any thread."""
-        if self.call_later is not None and self._is_shown:
-            self.call_later(functools.partial(self.view.add_note, text))
+        if self._call_later is not None and self._is_shown:
+            self._call_later(functools.partial(self.view.add_note, text))
 
     def _give_up_view(self) -> None:
-        """Say what went wrong, once, and show nothing more; the logs have everything."""
+        """Print what went wrong, once, and show nothing more; the logs have everything."""
         traceback.print_exc()
-        self._view = QuietView(self.run.displays)
+        self._view = QuietView(self.displays)
 
     def settle(self) -> CellResult:
-        """The results of a cell that has ended.
+        """Return the results of a cell that has ended.
 
         Raises:
             BaseException: What the tasks raised.
             TfmagicError: The cluster was stopped meanwhile.
         """
         __tracebackhide__ = True
-        outcome = self.run.outcome
+        outcome = self.outcome
         if outcome is None:
-            is_call = next(iter(self.request.commands.values())).call is not None
-            what = "call ran or waited" if is_call else "cell ran"
+            what = "cell ran" if self.command.call is None else "call ran or waited"
             raise TfmagicError(f"the cluster was stopped while the {what}") from self.supervisor.crashed
         try:
-            return self._settle(self.run, outcome)
+            return self.cluster.settle(self, outcome)
         finally:  # where a task raised, the others' values are not read
             returned = [end for end in outcome.outcomes.values() if isinstance(end, CellReturned)]
             release(packed for end in returned for packed in (end.value, *end.pulled.values()))

@@ -147,7 +147,7 @@ class OneShotTasks:
     def guest(self, task: TaskId, tf_config: str) -> Iterator[None]:
         """For a while, the calling thread is this task: it meets the others at barriers."""
         supervisor, answers = self.life.supervisor, queue.SimpleQueue[ReleaseBarrier | BreakBarrier]()
-        supervisor.guests[task] = answers.put
+        supervisor.add_guest(task, answers.put)
 
         def meet(timeout_s: float | None) -> int:
             supervisor.ask(BarrierReached(task, 0, BARRIER, self.shape.tasks, timeout_s, self._group))
@@ -162,7 +162,7 @@ class OneShotTasks:
             with task_context.acting_as(TaskContext(task.type, task.index, cluster, is_chief), meet):
                 yield
         finally:
-            del supervisor.guests[task]
+            supervisor.remove_guest(task)
             self._left[task] = "has ended"
             self.look()
 
@@ -273,7 +273,7 @@ class OneShotTasks:
 
     def build_error(self, raised_first: bool = False) -> BaseException | None:
         """The root failure, as what it was; None where all is well. See `find_failures`."""
-        starts = {task: job.run.starts[task] for task, job in self._jobs.items()}
+        starts = {task: job.starts[task] for task, job in self._jobs.items()}
         scene = FailureContext(
             _main(), self.life.run, self.life.watch, "", ipython_tracebacks.shown_name, starts
         )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from tfmagic.clusters import outcomes, waiting
+from tfmagic.clusters.ctrl_c import CtrlC
 from tfmagic.clusters.job import Job
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.protocol.cluster_spec import TaskId
@@ -56,7 +57,7 @@ class Spread(Generic[T]):
     def run(self) -> list[T]:
         """The results, in the order of the items. Raises what an item raised, and names it."""
         __tracebackhide__ = True
-        with waiting.taking_presses(self._press):
+        with CtrlC(self._press):
             try:
                 while self._begin_more():
                     self._settle(self._wait())
@@ -80,7 +81,7 @@ class Spread(Generic[T]):
                 raise
             self._free.popleft()
             self._running[job] = index
-            job.run.on_done(lambda job=job: self._ended.put(job))  # type: ignore[misc]  # of this round
+            job.on_done(lambda job=job: self._ended.put(job))  # type: ignore[misc]  # of this round
             if self._is_pressed:  # before this job was known
                 raise KeyboardInterrupt
         return bool(self._running)
@@ -132,7 +133,7 @@ class Spread(Generic[T]):
     def _interrupt(self, jobs: list[Job]) -> None:
         self._interrupted.update(jobs)
         for job in jobs:
-            job.supervisor.interrupt(cell=job.number)
+            job.interrupt()
 
     def _stop(self) -> None:
         """Interrupt what runs, and wait for it; a press meanwhile interrupts again, and harder."""

@@ -21,9 +21,9 @@ from tfmagic.backends import launcher_client
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.protocol import Backend
 from tfmagic.clusters import environment, outcomes, waiting
+from tfmagic.clusters.cell_options import Options
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.outcomes import CellResult
-from tfmagic.clusters.running_cell import Options
 from tfmagic.clusters.settings import LastPolicy, TFCluster
 from tfmagic.clusters.shared_files import Sharing
 from tfmagic.clusters.status import Reporter
@@ -41,7 +41,7 @@ from tfmagic.runs import folder, orphans
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ALIVE, CellState, Phase
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import advice
 from tfmagic.system.usage import Usage
 from tfmagic.views.facts import find_news
@@ -200,11 +200,12 @@ class RunningCluster:
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
-        view = functools.partial(self._make_view, command, options)
-        settle = functools.partial(self._settle, command, options)
-        job = Job(self.supervisor, request, view, settle, may_begin)
-        (job.start if detached else functools.partial(waiting.begin, job))()
-        self._under_way[command.cell] = job
+        job = Job(self, request, options, may_begin)
+        if detached:
+            job.start()
+        else:
+            waiting.begin(job)
+        self._under_way[job.number] = job
         if command.source:
             self._shown = job
         if detached:
@@ -307,15 +308,15 @@ class RunningCluster:
                 self._payloads.note(outcome)
                 del self._under_way[job.number]
 
-    def _settle(self, command: RunCell, options: Options, run: RunningCell, outcome: CellState) -> CellResult:
+    def settle(self, job: Job, outcome: CellState) -> CellResult:
         """Unpack what the tasks returned, or raise what they raised."""
         __tracebackhide__ = True
         with self._lock:
             self._note_ended()
         outcomes.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
-        lost_files = self.sharing.settle(command.cell)
-        scene = self._scene(run, stacks.read_grouped(self.run, run.dumps))
-        if command.source or command.call:
+        lost_files = self.sharing.settle(job.number)
+        scene = self._scene(job, stacks.read_grouped(self.run, job.dumps))
+        if job.command.source or job.command.call:
             self.last = (outcome, scene)
         error = root_cause.build_error(outcome, scene)
         if error is not None:
@@ -323,7 +324,7 @@ class RunningCluster:
             raise ipython_tracebacks.dress(error)
         if lost_files:
             raise SharedWriterError("; ".join(lost_files))
-        return outcomes.unpack_outcome(outcome, run.starts, options.pull, self._main(), self.run)
+        return outcomes.unpack_outcome(outcome, job.starts, job.options.pull, self._main(), self.run)
 
     def _note_return(self, error: BaseException) -> None:
         """A task that died may have another process by now."""
@@ -332,32 +333,33 @@ class RunningCluster:
             if isinstance(error, TaskDied) and error.task == task.name and seen.phase is not Phase.DEAD:
                 error.add_note(f"by now {task} has a new process, or gets one, without its variables")
 
-    def _scene(self, run: RunningCell, stacks_text: str = "") -> FailureContext:
+    def _scene(self, job: Job, stacks_text: str = "") -> FailureContext:
         return FailureContext(
-            self._main(), self.run, self.watch, stacks_text, ipython_tracebacks.shown_name, run.starts
+            self._main(), self.run, self.watch, stacks_text, ipython_tracebacks.shown_name, job.starts
         )
 
-    def _make_view(self, command: RunCell, options: Options, run: RunningCell) -> View:
-        if options.view == "quiet" and (command.source or command.call):
-            return QuietView(run.displays)
-        texts = functools.partial(root_cause.full_texts, context=self._scene(run))
+    def make_view(self, job: Job) -> View:
+        """Make what shows a job that was started."""
+        command, view = job.command, job.options.view
+        if view == "quiet" and (command.source or command.call):
+            return QuietView(job.displays)
         context = ViewContext(
             cluster=self.name,
             shape=str(self.shape),
             folder=self.run,
-            run=run,
+            run=job,
             supervisor=self.supervisor,
-            texts=texts,
+            texts=functools.partial(root_cause.full_texts, context=self._scene(job)),
             source=command.source,
             filename=command.filename,
             prompt=ipython_tracebacks.prompt_of(command.filename),
         )
-        if options.view == "quiet":  # a push or a pull, which must not hang in silence
-            return QuietView(run.displays, functools.partial(find_news, context))
-        if callable(options.view):
-            return options.view(context)
+        if callable(view):
+            return view(context)
         news = functools.partial(find_news, context)
-        return TextView(self.run, run.starts.items(), run.displays, has_begun=context.has_begun, news=news)
+        if view == "quiet":  # a push or a pull, which must not hang in silence
+            return QuietView(job.displays, news)
+        return TextView(self.run, job.starts.items(), job.displays, has_begun=context.has_begun, news=news)
 
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         heartbeat_s = self._setting("heartbeat_timeout_s")

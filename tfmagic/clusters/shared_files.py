@@ -30,13 +30,13 @@ class Sharing:
     """See the module."""
 
     def __init__(self, supervisor: Supervisor):
-        self._supervisor, self._number = supervisor, next(sessions.places)
+        self._number = next(sessions.places)
         self._owners: dict[
             int, sessions.Owner
         ] = {}  # of the files that a cell, or a group of them, has opened
         self._late = itertools.count(1)
-        supervisor.sharing = self.hear
-        supervisor.at_end.append(self._let_go)
+        supervisor.listen(self.hear)
+        supervisor.on_end(self._let_go)
 
     def hear(self, event: Event, state: ClusterState) -> None:
         """Note who wants a file, and who has ended; `state` is that before the event."""
@@ -66,7 +66,6 @@ class Sharing:
         return sessions.end(self._number)
 
     def _place(self, event: WriterWanted, state: ClusterState) -> None:
-        self._supervisor.is_shared = True
         number = event.group or event.cell
         cell = state.cells.get(event.cell)
         owner = sessions.Owner(self._number, number)

@@ -88,7 +88,7 @@ def status_rows(
         usage = supervisor.usage.get(task, Usage()) if seen.pid else Usage()
         usage, uptime_s = _look(seen.pid, usage, is_live) if seen.pid else (usage, None)
         word, line, note = doing.get(task, (seen.phase.value, None, ""))
-        factor = supervisor.slowed.get(task, 1)
+        factor = supervisor.slowdowns.get(task, 1)
         if factor > 1:
             note = f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
         elif usage.paused and word != "stalled":

@@ -8,7 +8,6 @@ task that asked has ended, it interrupts the wait.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` without its enums: a tenth of the time
 import _thread
 import builtins
 import contextlib
@@ -18,7 +17,7 @@ import getpass
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tfmagic.clusters.job import Job
@@ -27,21 +26,19 @@ from tfmagic.failures import ipython_tracebacks
 from tfmagic.protocol.commands import AnswerInput
 from tfmagic.protocol.events import InputAnswered, InputWanted
 from tfmagic.serialization import exceptions
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.supervisor import Supervisor
 
 _LOOK_S = 0.1
 
 
 def begin(job: Job) -> None:
     """Start a job, and take Ctrl-C until `finish` or `finish_async`, one of which must follow."""
-    presses = job.presses = _Presses(job)
-    presses.take()
+    job.ctrl_c.take()
     try:
-        presses.begin()
+        job.start(at_once=True)  # a press is only counted meanwhile
     except BaseException:
-        presses.give_back()
-        if job.has_started:  # nobody would see it
-            job.supervisor.interrupt(cell=job.number)
+        job.ctrl_c.give_back()
+        job.interrupt()  # it may have been sent, and nothing would show it
         raise
 
 
@@ -58,7 +55,7 @@ def finish(job: Job) -> CellResult:
     try:
         watch(job)
     finally:
-        job.presses.give_back()
+        job.ctrl_c.give_back()
     return job.settle()
 
 
@@ -66,9 +63,9 @@ async def finish_async(job: Job) -> CellResult:
     """As `finish`, while the event loop of this thread goes on: what a page asks for is done meanwhile."""
     __tracebackhide__ = True
     try:
-        await _wait_async(job, job.presses)
+        await _wait_async(job, interrupts=True)
     finally:
-        job.presses.give_back()
+        job.ctrl_c.give_back()
     return _settle_async(job)
 
 
@@ -87,7 +84,7 @@ def wait(job: Job, timeout_s: float | None = None) -> bool:
     """Show a job that was started until it ends; False when the time has passed. Ctrl-C leaves it alone."""
     __tracebackhide__ = True  # of pytest-timeout, which raises here
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    while not job.run.done.wait(job.view.interval_s):
+    while not job.done.wait(job.view.interval_s):
         look(job)
         if deadline is not None and time.monotonic() >= deadline:
             return False
@@ -103,7 +100,7 @@ def look(job: Job) -> None:
 
 async def wait_async(job: Job, timeout_s: float | None = None) -> bool:
     """As `wait`, while the event loop of this thread goes on."""
-    return await _wait_async(job, None, timeout_s)
+    return await _wait_async(job, timeout_s=timeout_s)
 
 
 async def finish_awaited(job: Job) -> CellResult:
@@ -116,12 +113,12 @@ async def finish_awaited(job: Job) -> CellResult:
     import asyncio
 
     try:
-        await _wait_async(job, None)
+        await _wait_async(job)
     except asyncio.CancelledError:
         await _interrupt_async(job)
         raise
     except BaseException:  # the loop has ended, and nobody can wait
-        job.supervisor.interrupt(cell=job.number)
+        job.interrupt()
         raise
     return _settle_async(job)
 
@@ -129,17 +126,17 @@ async def finish_awaited(job: Job) -> CellResult:
 async def _interrupt_async(job: Job) -> None:
     import asyncio
 
-    job.supervisor.interrupt(cell=job.number)
-    while not job.run.done.is_set():
+    job.interrupt()
+    while not job.done.is_set():
         try:
-            await _wait_async(job, None)
+            await _wait_async(job)
         except asyncio.CancelledError:
-            job.supervisor.interrupt(cell=job.number)
+            job.interrupt()
 
 
 async def follow(job: Job) -> None:
     """Show a job that nobody waits for to its end; what it asks is answered by who waits."""
-    await _wait_async(job, None, answers=False)
+    await _wait_async(job, answers=False)
 
 
 def watch(job: Job) -> None:
@@ -148,23 +145,23 @@ def watch(job: Job) -> None:
     try:
         wait(job)
     except BaseException:  # whatever the front end does to a view: no cell runs on unseen
-        job.supervisor.interrupt(cell=job.number)
-        job.run.done.wait()
+        job.interrupt()
+        job.done.wait()
         raise
 
 
 async def _wait_async(
-    job: Job, presses: _Presses | None, timeout_s: float | None = None, answers: bool = True
+    job: Job, *, interrupts: bool = False, timeout_s: float | None = None, answers: bool = True
 ) -> bool:
     import asyncio  # costs a tenth of a second that a plain script need not pay
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    job.run.on_done(lambda: _call_soon(loop, ended.set))
+    job.on_done(lambda: _call_soon(loop, ended.set))
     # the context says to which request on the page belongs what is published
-    job.call_later = functools.partial(_call_soon, loop, context=contextvars.copy_context())
+    job.is_shown_by(functools.partial(_call_soon, loop, context=contextvars.copy_context()))
     try:
-        while not job.run.done.is_set():
+        while not job.done.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), job.view.interval_s)
                 break
@@ -174,9 +171,9 @@ async def _wait_async(
             if deadline is not None and time.monotonic() >= deadline:
                 return False
     except BaseException:  # as above; and somebody may cancel what is awaited
-        if presses is not None:
-            job.supervisor.interrupt(cell=job.number)
-            job.run.done.wait()
+        if interrupts:
+            job.interrupt()
+            job.done.wait()
             job.show_end()
         raise
     job.show_end()
@@ -189,73 +186,22 @@ def _call_soon(loop: Any, function: Callable[[], object], context: Any = None) -
 
 
 def _answer_inputs(job: Job) -> None:
-    if job.run.inputs:
+    if job.inputs:
         job.update()  # twice: a look shows what was there at the look before
-        _answer(job.run.inputs.popleft(), job.run, job.supervisor)
+        _answer(job.inputs.popleft(), job)
 
 
-@contextlib.contextmanager
-def taking_presses(on_press: Callable[[], object]) -> Iterator[None]:
-    """Ctrl-C is for `on_press` meanwhile, where this is the thread that gets it."""
-    is_main = threading.current_thread() is threading.main_thread()
-    before = _signal.getsignal(signal.SIGINT) if is_main else None
-    if not callable(before):  # who ignores it goes on doing so
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda number, frame: on_press())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-class _Presses:
-    """Takes SIGINT for the time of a cell, where this is the thread that gets it."""
-
-    def __init__(self, job: Job):
-        self._job = job
-        self._began = False
-        self._early = 0
-        self._before: Any = None
-
-    def begin(self) -> None:
-        """Start the cell: from now on a press is for it, and so are those before."""
-        self._job.start(at_once=True)  # a press is only counted meanwhile
-        self._began = True
-        for _ in range(self._early):
-            self._interrupt()
-
-    def take(self) -> None:
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and callable(_signal.getsignal(signal.SIGINT)):  # who ignores it goes on doing so
-            self._before = _signal.signal(signal.SIGINT, self._press)
-
-    def give_back(self) -> None:
-        if self._before is not None:
-            _signal.signal(signal.SIGINT, self._before)
-            self._before = None
-
-    def _press(self, number: int, frame: object) -> None:
-        if self._began:
-            self._interrupt()
-        else:
-            self._early += 1
-
-    def _interrupt(self) -> None:
-        self._job.supervisor.interrupt(cell=self._job.number)
-
-
-def _answer(wanted: InputWanted, run: RunningCell, supervisor: Supervisor) -> None:
+def _answer(wanted: InputWanted, job: Job) -> None:
     """Ask the user what the task wants to know."""
     is_main = threading.current_thread() is threading.main_thread()
     # a press ends the reading: whatever handler there was, such as that of an event loop
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if is_main else None
     try:
-        answer = _ask_user(wanted, lambda: run.done.is_set() or _has_ended(wanted, supervisor))
+        answer = _ask_user(wanted, lambda: job.done.is_set() or _has_ended(wanted, job.supervisor))
         if answer is not None:
-            supervisor.ask(InputAnswered(wanted.task, answer))
+            job.supervisor.ask(InputAnswered(wanted.task, answer))
     except KeyboardInterrupt:
-        supervisor.interrupt(cell=wanted.cell)
+        job.interrupt()
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tfmagic.runs.folder import RunFolder
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import CellState
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.supervisor import Supervisor
 
 
 class View(Protocol):

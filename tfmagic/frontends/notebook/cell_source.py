@@ -21,7 +21,7 @@ from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tfmagic.clusters.running_cell import Cell
+from tfmagic.clusters.cell_options import Cell
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.serialization.free_names import names_read
 

@@ -58,7 +58,7 @@ class DetachedJobs:
 
     def running(self) -> list[Job]:
         """Return the jobs that have not ended."""
-        return [found.job for found in self._jobs if not found.job.run.done.is_set()]
+        return [found.job for found in self._jobs if not found.job.done.is_set()]
 
     def wait(self, name: str, timeout_s: float | None) -> None:
         """Wait for the detached cells of the cluster of that name.
