@@ -1,4 +1,4 @@
-"""TensorFlow's MultiProcessRunner as ours, under the names of its own tests (2.21), and what ours does better."""
+"""The multi-process runner: TensorFlow's own tests (2.21) by their names, and the deliberate differences."""
 
 import ctypes
 import inspect
@@ -33,9 +33,20 @@ from tfmagic.multi_process_runner import (
 
 
 @pytest.fixture(autouse=True)
-def no_pool_stays():
+def shut_down_pools():
     yield
-    multi_process_runner.pool._shutdown_all_pool_runners()
+    while pools:
+        pools.pop().shutdown()
+    _global_pool.shutdown()
+
+
+pools = []
+
+
+def new_pool(*args, **kwargs):
+    """Return a pool that is shut down after the test."""
+    pools.append(MultiProcessPoolRunner(*args, **kwargs))
+    return pools[-1]
 
 
 def task_type():
@@ -404,7 +415,7 @@ def test_timeout_none(tmp_path):
 
 
 def test_same_process_across_runs():
-    pool = MultiProcessPoolRunner(create_cluster_spec(num_workers=2))
+    pool = new_pool(create_cluster_spec(num_workers=2))
     pids = pool.run(fn_that_returns_pid)
     assert len(set(pids)) == 2
     for _ in range(3):
@@ -412,7 +423,7 @@ def test_same_process_across_runs():
 
 
 def test_exceptions_in_sub_process():
-    pool = MultiProcessPoolRunner(create_cluster_spec(num_workers=2))
+    pool = new_pool(create_cluster_spec(num_workers=2))
     pids = pool.run(fn_that_returns_pid)
     with pytest.raises(ValueError, match="This is an error."):
         pool.run(fn_that_errors)
@@ -420,13 +431,13 @@ def test_exceptions_in_sub_process():
 
 
 def test_tf_config():
-    pool = MultiProcessPoolRunner(create_cluster_spec(has_chief=True, num_workers=2))
+    pool = new_pool(create_cluster_spec(has_chief=True, num_workers=2))
     assert pool.run(task_type) == ["chief", "worker", "worker"]
 
 
 def test_initializer():
     spec = create_cluster_spec(num_workers=2)
-    pool = MultiProcessPoolRunner(spec, initializer=lambda: fn_that_sets_global(1))
+    pool = new_pool(spec, initializer=lambda: fn_that_sets_global(1))
     assert pool.run(fn_that_sets_global, args=(2,)) == [1, 1]
 
 
@@ -496,7 +507,7 @@ def test_not_share_gpu_and_a_script_with_a_test_main(tmp_path):
     assert "Ran 4 tests" in done.stderr and "OK (skipped=1, expected failures=1)" in done.stderr
 
 
-# ---- what ours does better -----------------------------------------------------------------------
+# ---- deliberate differences ----------------------------------------------------------------------
 
 
 def test_the_names_and_parameters_are_those_of_tensorflow():
@@ -571,7 +582,7 @@ def test_max_run_time_ends_everything_without_an_alarm_signal():
     handler, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
     runner = MultiProcessRunner(hang, create_cluster_spec(num_workers=2), max_run_time=0.5)
     runner.start()
-    assert signal.getsignal(signal.SIGALRM) is handler  # pytest's own time limit, if anybody's
+    assert signal.getsignal(signal.SIGALRM) is handler  # of pytest's own time limit, if it is set
     left = signal.getitimer(signal.ITIMER_REAL)[0]
     assert left == timer[0] == 0 or left > 10
     result = runner.join(timeout=100)
@@ -631,7 +642,7 @@ def test_a_single_process_may_have_its_own_function_and_cluster_spec():
     assert (fail_fast, total) == ("True", 3)
 
 
-def test_misuse_is_told():
+def test_misuse_is_an_error():
     spec = create_cluster_spec(num_workers=1)
     with pytest.raises(ValueError, match="at most one chief.*has 2 chiefs"):
         MultiProcessRunner(hang, {"chief": ["a:1", "b:1"]})
@@ -659,7 +670,7 @@ def test_misuse_is_told():
         runner.start_single_process("worker", 0)
 
 
-def test_what_cannot_travel_is_named():
+def test_an_error_names_an_argument_or_result_that_cannot_travel():
     with pytest.raises(tfmagic.CaptureError, match="cannot travel"):
         run(print, create_cluster_spec(), args=((i for i in "ab"),))
     with pytest.raises(tfmagic.CaptureError, match="what worker-0 returned cannot travel: generator"):
@@ -703,7 +714,7 @@ def test_terminate_all_ends_what_waits_to_be_started_again(tmp_path):
         runner.join(timeout=None)
 
 
-def test_a_setting_for_cells_is_none_for_processes(monkeypatch, tmp_path):
+def test_the_time_limit_of_cells_does_not_apply_to_processes(monkeypatch, tmp_path):
     config = tfmagic.TFCluster.instance()
     monkeypatch.setattr(config, "timeout_s", 0.2)
     over = Gate(tmp_path)
@@ -713,7 +724,7 @@ def test_a_setting_for_cells_is_none_for_processes(monkeypatch, tmp_path):
         runner.join(timeout=2)
 
 
-def test_a_crash_of_our_own_is_no_success():
+def test_a_crash_of_the_supervisor_is_raised():
     runner = MultiProcessRunner(hang, create_cluster_spec(num_workers=1))
     runner.start()
 
@@ -771,10 +782,8 @@ def test_threads_and_exit_handlers_of_a_process_are_waited_for(tmp_path):
     assert (tmp_path / "at exit").exists() and (tmp_path / "thread").exists()
 
 
-def test_a_pool_tells_a_death_and_goes_on():
-    pool = MultiProcessPoolRunner(
-        create_cluster_spec(num_workers=2), initializer=lambda: fn_that_sets_global(5)
-    )
+def test_a_pool_raises_a_death_and_then_starts_a_new_process():
+    pool = new_pool(create_cluster_spec(num_workers=2), initializer=lambda: fn_that_sets_global(5))
     pids = pool.run(fn_that_returns_pid)
 
     def die():
@@ -788,8 +797,8 @@ def test_a_pool_tells_a_death_and_goes_on():
     assert pool.run(fn_that_sets_global, args=(5,)) == [5, 5]
 
 
-def test_a_pool_tells_a_failure_although_a_peer_hangs():
-    pool = MultiProcessPoolRunner(create_cluster_spec(num_workers=2))
+def test_a_pool_raises_a_failure_although_a_peer_hangs():
+    pool = new_pool(create_cluster_spec(num_workers=2))
 
     def fn():
         if task_id() == 0:
@@ -803,7 +812,7 @@ def test_a_pool_tells_a_failure_although_a_peer_hangs():
 
 def test_a_pool_sets_up_a_process_that_had_to_be_killed():
     spec = create_cluster_spec(num_workers=2)
-    pool = MultiProcessPoolRunner(spec, initializer=lambda: fn_that_sets_global(5))
+    pool = new_pool(spec, initializer=lambda: fn_that_sets_global(5))
 
     def fn():
         if task_id() == 1:
@@ -817,7 +826,7 @@ def test_a_pool_sets_up_a_process_that_had_to_be_killed():
 
 
 def test_a_pool_streams_has_barriers_and_keeps_state(capfd):
-    pool = MultiProcessPoolRunner(create_cluster_spec(num_workers=2))
+    pool = new_pool(create_cluster_spec(num_workers=2))
 
     def fn():
         print("a line")
@@ -908,11 +917,11 @@ def test_ctrl_c_in_a_join_ends_the_processes(tmp_path):
             while frame is not None:
                 yield frame.f_code
                 frame = frame.f_back
-        def tell(waiting):
+        def report(waiting):
             while mpr.MultiProcessRunner.join.__code__ not in frames(waiting):
                 time.sleep(0.005)
             print(runner.get_process_id("worker", 0), flush=True)
-        threading.Thread(target=tell, args=[threading.get_ident()]).start()
+        threading.Thread(target=report, args=[threading.get_ident()]).start()
         try:
             runner.join()
         except KeyboardInterrupt:
@@ -953,8 +962,8 @@ def test_in_a_notebook(kernel):
             print("from the notebook")
             return base + more
     """)
-    said = kernel.text("print(mpr.run(fn, mpr.create_cluster_spec(num_workers=2), args=(2,)).return_value)")
-    lines = said.splitlines()
+    output = kernel.text("print(mpr.run(fn, mpr.create_cluster_spec(num_workers=2), args=(2,)).return_value)")
+    lines = output.splitlines()
     assert lines[-1] == "[42, 42]"
     assert sorted(lines[:-1]) == [f"[worker-{i}]:    from the notebook" for i in range(2)]
     assert not [content for kind, content in kernel.run("mpr.test_main()") if kind == "error"]

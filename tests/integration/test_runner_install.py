@@ -1,4 +1,4 @@
-"""Our runner in the place of TensorFlow's: what its own helpers, test classes and test scripts find there."""
+"""`install`: TensorFlow's own helpers, test classes and test scripts use this runner."""
 
 import json
 import os
@@ -108,15 +108,15 @@ INSTALL = "from tfmagic import multi_process_runner as ours; ours.install(); our
 def test_a_test_file_of_tensorflow_as_a_script(tmp_path):
     script = tmp_path / "made_test.py"
     script.write_text(TENSORFLOW_TEST.format(head=INSTALL))
-    code, _, said = python(script)
-    assert code == 0 and "Ran 6 tests" in said, said[-4000:]
+    code, _, output = python(script)
+    assert code == 0 and "Ran 6 tests" in output, output[-4000:]
 
 
 def test_a_test_file_of_tensorflow_under_pytest(tmp_path):
     (tmp_path / "conftest.py").write_text(INSTALL)
     (tmp_path / "test_made.py").write_text(TENSORFLOW_TEST.format(head=""))
-    code, said, _ = python(tmp_path / "test_made.py", "-m", "pytest", cwd=tmp_path)
-    assert code == 0 and "4 passed" in said, said[-4000:]
+    code, output, _ = python(tmp_path / "test_made.py", "-m", "pytest", cwd=tmp_path)
+    assert code == 0 and "4 passed" in output, output[-4000:]
 
 
 def test_installing_imports_nothing_and_reaches_every_module(tmp_path):
@@ -149,7 +149,7 @@ def test_installing_imports_nothing_and_reaches_every_module(tmp_path):
         assert done.stdout == "all ours\n", done.stderr[-3000:]
 
 
-def test_a_test_script_without_a_main_guard_is_told_what_to_do(tmp_path):
+def test_the_error_of_a_test_script_without_a_main_guard_names_the_guard(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent("""\
@@ -160,10 +160,10 @@ def test_a_test_script_without_a_main_guard_is_told_what_to_do(tmp_path):
         mpr.run(print, mpr.create_cluster_spec())
     """)
     )
-    code, _, said = python(script)
-    assert code == 1 and 'Put what starts them under  if __name__ == "__main__":' in said.replace(
+    code, _, output = python(script)
+    assert code == 1 and 'Put what starts them under  if __name__ == "__main__":' in output.replace(
         "put", "Put"
-    ), said[-3000:]
+    ), output[-3000:]
 
 
 def test_the_end_of_a_script_ends_what_waits_for_an_event(tmp_path):
@@ -182,8 +182,8 @@ def test_the_end_of_a_script_ends_what_waits_for_an_event(tmp_path):
         print("the end", flush=True)
     """)
     )
-    code, said, _ = python(script)
-    assert code == 0 and said.startswith("the end\n")
+    code, output, _ = python(script)
+    assert code == 0 and output.startswith("the end\n")
 
 
 class PeerLost(RuntimeError):

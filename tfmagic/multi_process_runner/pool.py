@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,13 +15,6 @@ from tfmagic.multi_process_runner.outcomes import MultiProcessRunnerResult, Unex
 from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
 from tfmagic.serialization.main_script import find_script, refuse_while_loading
 from tfmagic.task.tensorflow.test_setup import prepare_plain
-
-_active_pool_runners: weakref.WeakSet[MultiProcessPoolRunner] = weakref.WeakSet()
-
-
-def _shutdown_all_pool_runners() -> None:
-    for pool in list(_active_pool_runners):
-        pool.shutdown()
 
 
 class MultiProcessPoolRunner:
@@ -49,7 +41,6 @@ class MultiProcessPoolRunner:
         self._cluster_spec, self._initializer, self._share_gpu = cluster_spec, initializer, share_gpu
         self._cluster: Cluster | None = None
         self._attempts: dict[str, int] = {}  # by task name, of the processes that are set up
-        _active_pool_runners.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._cluster_spec, self._initializer, self._share_gpu)
@@ -113,9 +104,8 @@ class MultiProcessPoolRunner:
         return cluster
 
 
-_QUICK: dict[
-    str, Any
-] = {  # a failure is raised within two seconds, also when other tasks are stuck in native code
+# a failure is raised within two seconds, also when other tasks are stuck in native code
+_QUICK: dict[str, Any] = {
     "failure_grace_s": 0.5,
     "interrupt_grace_s": 0.3,
     "cancel_grace_s": 0.3,

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
 from typing import Any
 
 from tfmagic.clusters.results import TaskResults, table_bundle
 
 
-class Comparison(Mapping[int, TaskResults[Any]]):
+class Comparison(dict[int, TaskResults[Any]]):
     """Results by number of workers; displayed as a table with a chart of the seconds."""
-
-    def __init__(self, results: Mapping[int, TaskResults[Any]]):
-        self._results = dict(results)
 
     @property
     def seconds(self) -> dict[int, float]:
         """The time of the cell at each size: that of the slowest task."""
-        return {size: max(results.seconds.values()) for size, results in self._results.items()}
-
-    def __getitem__(self, workers: int) -> TaskResults[Any]:
-        return self._results[workers]
-
-    def __iter__(self) -> Any:
-        return iter(self._results)
-
-    def __len__(self) -> int:
-        return len(self._results)
+        return {size: max(results.seconds.values()) for size, results in self.items()}
 
     def __repr__(self) -> str:
         return self._repr_mimebundle_()["text/plain"]

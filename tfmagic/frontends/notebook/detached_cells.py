@@ -7,6 +7,7 @@ bound. In a terminal a cell is shown while ``%tfcluster wait`` waits for it. A c
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -67,17 +68,17 @@ class DetachedJobs:
             BaseException: The exception of the first cell that failed; another call waits for the rest.
             TaskTimeoutError: A cell still runs after `timeout_s` seconds.
         """
-        deadline = _deadline(timeout_s)
+        deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         for found in self._of(name):
-            if not waiting.wait(found.job, _left_s(deadline)):
+            if not waiting.wait(found.job, deadline - time.monotonic()):
                 raise _still_runs(found)
             self._take(found)
 
     async def wait_async(self, name: str, timeout_s: float | None) -> None:
         """Do as `wait`, while the event loop goes on."""
-        deadline = _deadline(timeout_s)
+        deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         for found in self._of(name):
-            if not await waiting.wait_async(found.job, _left_s(deadline)):
+            if not await waiting.wait_async(found.job, deadline - time.monotonic()):
                 raise _still_runs(found)
             self._take(found)
 
@@ -103,14 +104,6 @@ class DetachedJobs:
         task = asyncio.get_running_loop().create_task(follow(), name=f"tfmagic-cell-{found.job.number}")
         self._followers.add(task)
         task.add_done_callback(self._followers.discard)
-
-
-def _deadline(timeout_s: float | None) -> float | None:
-    return None if timeout_s is None else time.monotonic() + timeout_s
-
-
-def _left_s(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def _still_runs(found: DetachedJob) -> TaskTimeoutError:

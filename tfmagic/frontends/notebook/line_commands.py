@@ -153,11 +153,7 @@ class _Logs(_TasksLine):
             raise UsageError(f"--grep {self.grep!r} is not a regular expression: {error}") from None
         for task in chosen:
             path = run.log_path(task)
-            if self.path:
-                print(path)
-                continue
-            for line in log_lines(path, task, self.tail, pattern):
-                sys.stdout.write(line)
+            sys.stdout.writelines([f"{path}\n"] if self.path else log_lines(path, task, self.tail, pattern))
 
 
 def _state_dir() -> Path:
