@@ -286,15 +286,4 @@ def _order(name: str) -> tuple[int, str]:
     return (2 if last == "checkpoint" else 1 if last.endswith(".index") else 0, name)
 
 
-def mirror(
-    local: str | os.PathLike[str],
-    url: str,
-    *,
-    every_s: float | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Mirror:
-    """Copy a local folder to a URL as it grows: ``with mirror("logs", "s3://bucket/run", every_s=10):``.
-
-    For the arguments and errors see `Mirror`.
-    """
-    return Mirror(local, url, every_s=every_s, storage_options=storage_options)
+mirror = Mirror  # ``with mirror("logs", "s3://bucket/run", every_s=10):``

@@ -33,11 +33,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 @dataclass(slots=True)
 class _Lock:
     fd: int
-    count: int
-    pid: int
+    count: int = 1
 
 
-_locks: dict[str, _Lock] = {}
+_locks: dict[tuple[int, str], _Lock] = {}  # by pid and folder: a fork inherits the table, but owns no lock
 
 
 def hold(folder: str) -> None:
@@ -46,73 +45,59 @@ def hold(folder: str) -> None:
     Raises:
         LogdirError: Another process is the writer.
     """
-    key = os.path.realpath(folder)
-    lock = _own_lock(key)
-    if lock is None:
-        _locks[key] = _Lock(_open_locked(key, folder), 1, os.getpid())
-    else:
-        lock.count += 1
+    key = os.getpid(), os.path.realpath(folder)
+    if key in _locks:
+        _locks[key].count += 1
+        return
+    path = os.path.join(key[1], NAME)
+    try:
+        _locks[key] = _Lock(_open_locked(path, folder))
+    except LogdirError:
+        raise
+    except OSError as error:
+        raise LogdirError(
+            f"{folder} cannot be written: {path}: {error.strerror}. Delete that file, or name another folder"
+        ) from error
 
 
 def release(folder: str) -> None:
     """Undo one `hold`."""
-    key = os.path.realpath(folder)
-    lock = _own_lock(key)
+    key = os.getpid(), os.path.realpath(folder)
+    lock = _locks.get(key)
     if lock is None:
         return
     lock.count -= 1
     if lock.count <= 0:
         del _locks[key]
         with contextlib.suppress(OSError):  # under the lock, so that it is our own file
-            os.unlink(os.path.join(key, NAME))
+            os.unlink(os.path.join(key[1], NAME))
         os.close(lock.fd)
 
 
 def abandon(folder: str) -> None:
     """Forget a `hold` whose caller is garbage and never released. The lock stays until the next `release`."""
-    lock = _own_lock(os.path.realpath(folder))
+    lock = _locks.get((os.getpid(), os.path.realpath(folder)))
     if lock is not None:
         lock.count = max(lock.count - 1, 0)
 
 
-def _own_lock(key: str) -> _Lock | None:
-    lock = _locks.get(key)
-    return lock if lock is not None and lock.pid == os.getpid() else None  # not that of a parent that forked
-
-
-def _open_locked(key: str, folder: str) -> int:
-    path = os.path.join(key, NAME)
+def _open_locked(path: str, folder: str) -> int:
     while True:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            is_ours = True
+            fd, is_ours = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), True
         except PermissionError:  # another user's, who was killed: a file opened to read can be locked
-            fd, is_ours = _open_to_read(path, folder), False
+            fd, is_ours = os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
         _take(fd, folder)
-        if is_ours and files.is_still_at(fd, path):
+        is_there = files.is_still_at(fd, path)
+        if is_there and is_ours:
             os.ftruncate(fd, 0)
             os.write(fd, json.dumps(describe()).encode())
             return fd
         try:
-            if not is_ours and files.is_still_at(fd, path):
+            if is_there:
                 os.unlink(path)
-        except OSError as error:
-            raise _not_ours(path, folder, error) from error
         finally:
             os.close(fd)
-
-
-def _open_to_read(path: str, folder: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _not_ours(path, folder, error) from error
-
-
-def _not_ours(path: str, folder: str, error: OSError) -> LogdirError:
-    return LogdirError(
-        f"{folder} cannot be written: {path}: {error.strerror}. Delete that file, or name another folder"
-    )
 
 
 def _take(fd: int, folder: str) -> None:

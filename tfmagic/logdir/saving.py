@@ -20,18 +20,9 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfmagic.logdir import checks, owners, places
+from tfmagic.logdir import checks, owners, places, stores
 from tfmagic.logdir.errors import CheckpointError, LogdirError
 from tfmagic.logdir.mirrors import Remote, is_remote, refuse_private
-from tfmagic.logdir.stores import (
-    NO_INDEX,
-    PREFIX,
-    LocalStore,
-    RemoteStore,
-    Store,
-    checkpoint_files,
-    missing_files,
-)
 from tfmagic.protocol import task_context
 from tfmagic.protocol.task_context import TaskContext
 from tfmagic.system.process_identity import from_json, identify
@@ -43,15 +34,8 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _ATTEMPTS = 20  # to read a folder while another process saves there
 
 
-def checkpoints(
-    model_or_checkpoint: Any,
-    base: str | os.PathLike[str],
-    max_to_keep: int = 5,
-    *,
-    task: TaskContext | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Checkpoints:
-    """Return the checkpoints of an object in a folder. Every task calls this, and every task saves.
+class Checkpoints:
+    """The checkpoints of an object in a folder. Every task makes one, and every task saves.
 
     Args:
         model_or_checkpoint: A model or optimizer of Keras 2 or 3, a tf.Module, a tf.train.Checkpoint, any
@@ -66,48 +50,44 @@ def checkpoints(
         LogdirError: The folder cannot be written, or another run writes to it.
         DriverError: A package for this kind of URL is missing.
     """
-    is_number = hasattr(max_to_keep, "__index__") and not isinstance(max_to_keep, bool)
-    if not is_number or operator.index(max_to_keep) < 0:
-        raise ValueError(f"max_to_keep is a number of checkpoints, or 0 for all, not {max_to_keep!r}")
-    checkpoint, number = checks.as_checkpoint(model_or_checkpoint), operator.index(max_to_keep)
-    return Checkpoints(checkpoint, base, number, task or places.this_task(), storage_options)
-
-
-class Checkpoints:
-    """The checkpoints of one object in one base, for one task. Made by `checkpoints`."""
 
     def __init__(
         self,
-        checkpoint: Any,
+        model_or_checkpoint: Any,
         base: str | os.PathLike[str],
-        max_to_keep: int,
-        task: TaskContext | None,
-        storage_options: Mapping[str, Any] | None,
+        max_to_keep: int = 5,
+        *,
+        task: TaskContext | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ):
-        self._checkpoint, self._max_to_keep, self._task = checkpoint, max_to_keep, task
-        self._keeps = task is None or task.is_chief
+        is_number = hasattr(max_to_keep, "__index__") and not isinstance(max_to_keep, bool)
+        if not is_number or operator.index(max_to_keep) < 0:
+            raise ValueError(f"max_to_keep is a number of checkpoints, or 0 for all, not {max_to_keep!r}")
+        self._checkpoint = checks.as_checkpoint(model_or_checkpoint)
+        self._max_to_keep, self._task = operator.index(max_to_keep), task or places.this_task()
+        self._keeps = self._task is None or self._task.is_chief
         self._owned: weakref.finalize[..., Checkpoints] | None = None
         self._damages: dict[tuple[tuple[str, int], ...], str] = {}  # by files, sizes; "" if complete
         self._warned: set[int] = set()
-        self._store: Store = self._open(base, storage_options)
+        self._store: stores.Store = self._open(base, storage_options)
         self._last = max(self.steps, default=0)
-        if task is not None and task.is_chief:
+        if self._task is not None and self._task.is_chief:
             self._hold()
 
-    def _open(self, base: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> Store:
+    def _open(self, base: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> stores.Store:
         text = os.fspath(base)
         if is_remote(base) or text.startswith("gs://"):
             refuse_private(text)
             remote = Remote(text, storage_options)
             if self._keeps:
                 remote.prove()
-            return RemoteStore(remote, places.scratch(places.name_for(text, "checkpoints")))
+            return stores.RemoteStore(remote, places.scratch(places.name_for(text, "checkpoints")))
         if self._keeps:
-            return LocalStore(places.prepare(base))
+            return stores.LocalStore(places.prepare(base))
         path = places.local(base)
         if os.path.exists(path) and not os.path.isdir(path):
             raise LogdirError(f"the log folder {path} is a file; name another folder")
-        return LocalStore(path)
+        return stores.LocalStore(path)
 
     def __repr__(self) -> str:
         return f"<Checkpoints in {self._store}: {', '.join(map(str, self.steps)) or 'none yet'}>"
@@ -123,7 +103,7 @@ class Checkpoints:
         if self._owned is not None and self._owned.detach():
             owners.release(self._store.folder)
         self._owned = None
-        if isinstance(self._store, RemoteStore):
+        if isinstance(self._store, stores.RemoteStore):
             self._store.let_go()
 
     # -- listing --
@@ -131,8 +111,8 @@ class Checkpoints:
     @property
     def steps(self) -> list[int]:
         """The steps whose files are all there, the oldest first. The content was not checked."""
-        files = checkpoint_files(self._store.names())
-        return [step for step in sorted(files) if not missing_files(files[step])]
+        files = stores.checkpoint_files(self._store.names())
+        return [step for step in sorted(files) if not stores.missing_files(files[step])]
 
     @property
     def latest(self) -> str | None:
@@ -177,10 +157,10 @@ class Checkpoints:
             if self._max_to_keep:
                 kept = kept[-self._max_to_keep :]
             self._write_state(kept)
-            files = checkpoint_files(os.listdir(self._store.folder))[number]
+            files = stores.checkpoint_files(os.listdir(self._store.folder))[number]
             self._store.publish([*files, _STATE])
         self._warned.discard(number)
-        names = checkpoint_files(self._store.names())
+        names = stores.checkpoint_files(self._store.names())
         old = [step for step in names if step not in kept]
         self._store.remove(name for step in old for name in reversed(names[step]))
 
@@ -189,7 +169,7 @@ class Checkpoints:
         """Remove all files of this checkpoint if the body fails."""
         import tensorflow as tf
 
-        prefix = os.path.join(folder, f"{PREFIX}-{number}")
+        prefix = os.path.join(folder, f"{stores.PREFIX}-{number}")
         before = self.steps if self._keeps else []
         was_there = number in before  # saved again: the old one can still be complete
         try:
@@ -212,9 +192,9 @@ class Checkpoints:
     def _forget(self, folder: str, number: int, why: BaseException) -> bool:
         """Remove the files of a checkpoint. Return False if that failed."""
         try:
-            files = checkpoint_files(os.listdir(folder)).get(number, [])
+            files = stores.checkpoint_files(os.listdir(folder)).get(number, [])
             is_silent = isinstance(why.__cause__, TimeoutError)  # do not wait for that server again
-            store = LocalStore(folder) if is_silent or folder != self._store.folder else self._store
+            store = stores.LocalStore(folder) if is_silent or folder != self._store.folder else self._store
             store.remove(reversed(files))
         except OSError:
             return False
@@ -222,9 +202,9 @@ class Checkpoints:
 
     def _write_state(self, kept: list[int]) -> None:
         """Write the file that `tf.train.latest_checkpoint` and evaluators read, as TensorFlow does."""
-        lines = [f'model_checkpoint_path: "{PREFIX}-{kept[-1]}"']
-        lines += [f'all_model_checkpoint_paths: "{PREFIX}-{step}"' for step in kept]
-        LocalStore(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
+        lines = [f'model_checkpoint_path: "{stores.PREFIX}-{kept[-1]}"']
+        lines += [f'all_model_checkpoint_paths: "{stores.PREFIX}-{step}"' for step in kept]
+        stores.LocalStore(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
 
     def _refuse_older(self, number: int) -> None:
         newest = max(self.steps, default=-1)
@@ -247,7 +227,7 @@ class Checkpoints:
             )
 
     def _hold(self) -> None:
-        if isinstance(self._store, RemoteStore):
+        if isinstance(self._store, stores.RemoteStore):
             self._store.hold()
         elif self._owned is None:
             owners.hold(self._store.folder)
@@ -256,11 +236,11 @@ class Checkpoints:
 
     def _clear_up(self) -> None:
         """Delete what a killed save left: temporary folders, and data without an index."""
-        files = checkpoint_files(self._store.names())
+        files = stores.checkpoint_files(self._store.names())
         cut = [n for names in files.values() if not names[-1].endswith(".index") for n in names]
         self._store.remove(cut)
         for entry in os.listdir(self._store.folder):
-            if entry.startswith(f"{PREFIX}-") and entry.endswith("_temp"):
+            if entry.startswith(f"{stores.PREFIX}-") and entry.endswith("_temp"):
                 shutil.rmtree(os.path.join(self._store.folder, entry), ignore_errors=True)
 
     # -- restoring --
@@ -367,9 +347,9 @@ class Checkpoints:
         """Return the newest complete step. Print a line for each newer step that is damaged, once."""
         for _ in range(_ATTEMPTS):
             sizes = self._store.names()
-            files = checkpoint_files(sizes)
+            files = stores.checkpoint_files(sizes)
             for step in sorted(files, reverse=True):
-                damage = missing_files(files[step]) or self._damage(step, files[step], sizes)
+                damage = stores.missing_files(files[step]) or self._damage(step, files[step], sizes)
                 if not damage:
                     self._warned.discard(step)
                     return step
@@ -385,7 +365,7 @@ class Checkpoints:
 
     def _damage(self, step: int, files: list[str], sizes: Mapping[str, int]) -> str:
         if not sizes[files[-1]]:  # TensorFlow creates an empty file first
-            return NO_INDEX
+            return stores.NO_INDEX
         key = tuple((name, sizes[name]) for name in files)
         if self._damages.get(key) != "":  # a damaged one can have been repaired
             try:
@@ -398,6 +378,9 @@ class Checkpoints:
         return self._damages[key]
 
     def _prefix(self, step: int) -> str:
-        if not isinstance(self._store, LocalStore):
-            self._store.fetch(checkpoint_files(self._store.names()).get(step, ()))
-        return os.path.join(self._store.folder, f"{PREFIX}-{step}")
+        if not isinstance(self._store, stores.LocalStore):
+            self._store.fetch(stores.checkpoint_files(self._store.names()).get(step, ()))
+        return os.path.join(self._store.folder, f"{stores.PREFIX}-{step}")
+
+
+checkpoints = Checkpoints  # ``saves = checkpoints(model, "runs/7")``

@@ -8,7 +8,7 @@ import pkgutil
 import sys
 import traceback
 import warnings
-from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+from importlib.machinery import PathFinder
 
 import tfmagic
 from tfmagic.clusters.environment import existing_folder
@@ -22,15 +22,8 @@ def find_problem(target: str, is_module: bool) -> tuple[int, str] | None:
     """
     if is_module:
         name = target.partition(".")[0]
-        found = any(
-            finder.find_spec(name, path)
-            for finder, path in (
-                (BuiltinImporter, None),
-                (FrozenImporter, None),
-                (PathFinder, [existing_folder(), *sys.path]),
-            )
-        )
-        return None if found else (BAD_USAGE, f"No module named {name}")
+        found = PathFinder.find_spec(name, [existing_folder(), *sys.path])
+        return None if found or name in sys.stdlib_module_names else (BAD_USAGE, f"No module named {name}")
     if os.path.isdir(target):
         is_program = os.path.exists(os.path.join(target, "__main__.py"))
         return None if is_program else (BAD_USAGE, f"can't find '__main__' module in {target!r}")

@@ -9,7 +9,8 @@ import platform
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from email import message_from_string
+from email.message import Message
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -73,24 +74,24 @@ def tensorflow(case: Case) -> Iterator[Finding]:
         else:
             yield Finding("TensorFlow, of a build without a version")
         return
-    what = " and ".join(f"{p.name} {p.version}" for p in found)
-    if release(found[0].version) < _LEAST_TENSORFLOW:
-        yield trouble(what, f"tfmagic needs 2.16 or newer:  pip install -U {found[0].name}")
+    what = " and ".join(f"{p['Name']} {p['Version']}" for p in found)
+    if release(found[0]["Version"]) < _LEAST_TENSORFLOW:
+        yield trouble(what, f"tfmagic needs 2.16 or newer:  pip install -U {found[0]['Name']}")
     elif len(found) > 1:
-        names = " ".join(p.name for p in found)
+        names = " ".join(p["Name"] for p in found)
         yield note(
             what,
             "they overwrite each other's files; keep one:  "
-            f"pip uninstall -y {names} && pip install {found[0].name}",
+            f"pip uninstall -y {names} && pip install {found[0]['Name']}",
         )
     else:
         yield Finding(what)
     yield from _partners(found[0])
 
 
-def _partners(tensorflow: Package) -> Iterator[Finding]:
+def _partners(tensorflow: Message) -> Iterator[Finding]:
     """Find packages whose version TensorFlow's requirements exclude."""
-    for line in tensorflow.requires:
+    for line in tensorflow.get_all("Requires-Dist", []):
         try:
             wanted = Requirement(line)
         except InvalidRequirement:  # an old build has such lines
@@ -101,10 +102,10 @@ def _partners(tensorflow: Package) -> Iterator[Finding]:
         installed = find_package(wanted.name)
         fix = f"pip install '{wanted.name}{wanted.specifier}'"
         if installed is None:
-            yield trouble(f"{wanted.name} is missing", f"{tensorflow.name} needs it:  {fix}")
-        elif not wanted.specifier.contains(installed.version, prereleases=True):
-            asks = f"{tensorflow.name} {tensorflow.version} asks for {wanted.specifier}"
-            yield trouble(f"{wanted.name} {installed.version}", f"{asks}:  {fix}")
+            yield trouble(f"{wanted.name} is missing", f"{tensorflow['Name']} needs it:  {fix}")
+        elif not wanted.specifier.contains(installed["Version"], prereleases=True):
+            asks = f"{tensorflow['Name']} {tensorflow['Version']} asks for {wanted.specifier}"
+            yield trouble(f"{wanted.name} {installed['Version']}", f"{asks}:  {fix}")
 
 
 def keras(case: Case) -> Iterator[Finding]:
@@ -117,8 +118,8 @@ def keras(case: Case) -> Iterator[Finding]:
     if installed is None:
         yield trouble("Keras is missing", "pip install keras")
         return
-    what = f"keras {installed.version}"
-    if not BROKEN_FROM <= release(installed.version)[:2] < BROKEN_BEFORE:
+    what = f"keras {installed['Version']}"
+    if not BROKEN_FROM <= release(installed["Version"])[:2] < BROKEN_BEFORE:
         yield Finding(what)
     elif case.task_settings.keras_fix:
         yield Finding(
@@ -135,13 +136,13 @@ def keras(case: Case) -> Iterator[Finding]:
 
 def _tf_keras(by_environment: bool) -> Finding:
     installed, tensorflow = find_package("tf_keras"), find_package("tensorflow")
-    pair = ".".join(map(str, release(tensorflow.version)[:2])) if tensorflow else ""
+    pair = ".".join(map(str, release(tensorflow["Version"])[:2])) if tensorflow else ""
     fix = f'pip install "tf_keras=={pair}.*"' if pair else "pip install tf_keras"
     if installed is None:
         why = "TF_USE_LEGACY_KERAS is set" if by_environment else "--keras 2 uses it"
         return trouble("tf_keras is missing", f"{why}:  {fix}")
-    what = f"tf_keras {installed.version}"
-    if pair and not installed.version.startswith(f"{pair}."):
+    what = f"tf_keras {installed['Version']}"
+    if pair and not installed["Version"].startswith(f"{pair}."):
         return note(what, f"is made for another TensorFlow than {pair}:  {fix}")
     if by_environment:
         return note(
@@ -218,15 +219,15 @@ def front_end(case: Case) -> Iterator[Finding]:
         fix = f'pip install -U "{name}>={".".join(map(str, least))}", then restart the kernel'
         if installed is None:
             yield trouble(f"{name} is missing", f"there are no panels without it, but  --view text:  {fix}")
-        elif release(installed.version) < least:
-            yield note(f"{name} {installed.version}", f"panels might not appear with it:  {fix}")
+        elif release(installed["Version"]) < least:
+            yield note(f"{name} {installed['Version']}", f"panels might not appear with it:  {fix}")
     yield _buttons(case)
 
 
 def _buttons(case: Case) -> Finding:
     installed = find_package("ipykernel")
-    what = f"ipykernel {installed.version if installed else '?'}"
-    if installed is not None and release(installed.version) < _LIVE_BUTTONS:
+    what = f"ipykernel {installed['Version'] if installed else '?'}"
+    if installed is not None and release(installed["Version"]) < _LIVE_BUTTONS:
         return note(
             what,
             "the buttons of a panel work only after the cell; everything else is the same:  "
@@ -245,27 +246,15 @@ def release(version: str) -> tuple[int, ...]:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
-    """The metadata of an installed package."""
-
-    name: str
-    version: str
-    requires: tuple[str, ...] = ()
-
-
-def find_package(name: str) -> Package | None:
-    """Return the package of that name, or None.
+def find_package(name: str) -> Message | None:
+    """Return the metadata of an installed package, or None.
 
     Only the header is parsed, and once. importlib.metadata parses the long description as well, for each
-    question: 2.6 ms instead of 0.5 for TensorFlow, and a start asks for a dozen packages.
+    question: 2.6 ms instead of 0.6 for TensorFlow, and a start asks for a dozen packages.
     """
     try:
         found = distribution(name)
     except PackageNotFoundError:
         return None
     text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
-    lines = [line.partition(": ") for line in text.partition("\n\n")[0].splitlines()]
-    fields = {key: value for key, _, value in reversed(lines)}
-    requires = tuple(value for key, _, value in lines if key == "Requires-Dist")
-    return Package(fields.get("Name", name), fields.get("Version", "0"), requires)
+    return message_from_string(text.partition("\n\n")[0])
