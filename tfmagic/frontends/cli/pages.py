@@ -76,8 +76,8 @@ the state folder, without importing TensorFlow. Each finding is marked: ✓ fine
 ! works, but perhaps not as expected, ✕ will fail or hang. The line that fixes a
 problem follows it. With a shape, the check is whether that cluster fits.""",
         (
-            ("doctor", "for two workers"),
-            ("doctor --workers 64", "for a shape"),
+            ("doctor", "check for two workers"),
+            ("doctor --workers 64", "check for another shape"),
             ("doctor --json", "for programs: a list of {severity, what, advice}"),
         ),
         (("0", "nothing will fail"), ("1", "a finding is marked ✕"), ("2", "bad usage")),
@@ -106,7 +106,7 @@ the beginning of that name, its folder, or the name of a cluster, which stands f
 newest run. Without RUN it is the newest run of all. TASK is a task (worker-1), a type
 (worker), a range (worker-0:2), or all.""",
         (
-            ("logs", "of the newest run"),
+            ("logs", "the output of the newest run"),
             ("logs worker-1 --tail 20", "the last lines of one task"),
             ("logs --grep 'Error|loss'", "lines that match a regular expression"),
             ("logs --follow", "also new output, until the run ends"),
@@ -151,7 +151,7 @@ lists them. It identifies processes by pid, start time and boot, or by a mark th
 inherited. It never goes by name, and never ends another user's process or one of a
 living kernel. The next start of a cluster does the same.""",
         (
-            ("reap", "end them"),
+            ("reap", "end the processes"),
             ("reap --dry-run", "only list them"),
             ("reap --runs", "also delete run folders over the limit of age or size"),
         ),

@@ -69,7 +69,28 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def make_parser(command: str) -> Parser:
     """Return the parser of one command."""
     parser = Parser(command)
-    _ADD[command](parser)
+    add = parser.add_argument
+    match command:
+        case "run":
+            _add_run(parser)
+        case "doctor":
+            add_shape(parser, "the cluster to check for (default: two workers)", backends=False)
+            add("--json", action="store_true", help="for programs")
+        case "status":
+            add("--all", action="store_true", help="also clusters that have ended or died")
+            add("--json", action="store_true", help="for programs")
+        case "logs":
+            add("words", nargs="*", metavar="RUN | TASK", help="a run, and tasks of that run")
+            add("--tail", type=parse_count, metavar="N", help="the last N lines of each")
+            add("--grep", type=_pattern, metavar="RE", help="only lines that match")
+            add("--follow", "-f", action="store_true", help="also print new output until the run ends")
+            add("--path", action="store_true", help="print the paths of the files")
+            add("--list", action="store_true", help="list the runs")
+        case "reap":
+            add("--dry-run", action="store_true", help="end nothing, only list the processes")
+            add("--runs", action="store_true", help="also delete old run folders")
+        case "tfrecord":
+            _add_tfrecord(parser)
     return parser
 
 
@@ -156,54 +177,15 @@ def _is_shape(word: str) -> bool:
 
 def _add_run(parser: Parser) -> None:
     add_shape(parser, "the cluster (default: two workers)", backends=False)
-    group = parser.add_argument_group("the run")
-    group.add_argument(
-        "--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks"
-    )
-    group.add_argument("--keep-going", action="store_true", help="a failing task does not stop the others")
-    group.add_argument(
-        "--grace",
-        type=_grace,
-        default=GRACE_S,
-        metavar="SECONDS",
-        help=f"time for the others to end after a failure ({GRACE_S:g})",
-    )
-    group.add_argument(
-        "--term-grace",
-        type=_grace,
-        default=TERM_GRACE_S,
-        metavar="SECONDS",
-        help=f"time for the tasks to end after SIGTERM ({TERM_GRACE_S:g})",
-    )
-    group = parser.add_argument_group("output")
-    group.add_argument("--log-dir", metavar="DIR", help="put the logs there, as TASK.log")
-    group.add_argument("--quiet", action="store_true", help="show output only of tasks that fail")
-
-
-def _add_doctor(parser: Parser) -> None:
-    add_shape(parser, "the cluster to check for (default: two workers)", backends=False)
-    parser.add_argument("--json", action="store_true", help="for programs")
-
-
-def _add_status(parser: Parser) -> None:
-    parser.add_argument("--all", action="store_true", help="also clusters that have ended or died")
-    parser.add_argument("--json", action="store_true", help="for programs")
-
-
-def _add_logs(parser: Parser) -> None:
-    parser.add_argument("words", nargs="*", metavar="RUN | TASK", help="a run, and tasks of that run")
-    parser.add_argument("--tail", type=parse_count, metavar="N", help="the last N lines of each")
-    parser.add_argument("--grep", type=_pattern, metavar="RE", help="only lines that match")
-    parser.add_argument(
-        "--follow", "-f", action="store_true", help="also print new output until the run ends"
-    )
-    parser.add_argument("--path", action="store_true", help="print the paths of the files")
-    parser.add_argument("--list", action="store_true", help="list the runs")
-
-
-def _add_reap(parser: Parser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="end nothing, only list the processes")
-    parser.add_argument("--runs", action="store_true", help="also delete old run folders")
+    add = parser.add_argument_group("the run").add_argument
+    add("--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks")
+    add("--keep-going", action="store_true", help="a failing task does not stop the others")
+    grace: dict[str, Any] = {"type": _grace, "metavar": "SECONDS"}
+    add("--grace", default=GRACE_S, help=f"for the others to end after a failure ({GRACE_S:g})", **grace)
+    add("--term-grace", default=TERM_GRACE_S, help=f"to end after SIGTERM ({TERM_GRACE_S:g})", **grace)
+    add = parser.add_argument_group("output").add_argument
+    add("--log-dir", metavar="DIR", help="put the logs there, as TASK.log")
+    add("--quiet", action="store_true", help="show output only of tasks that fail")
 
 
 def _add_tfrecord(parser: Parser) -> None:
@@ -243,16 +225,6 @@ def _add_tfrecord(parser: Parser) -> None:
         action.add_argument("--overwrite", action="store_true", help="replace an existing file")
     for action in (split, merge):
         action.add_argument("--gzip", action="store_true", help="compress the output")
-
-
-_ADD: dict[str, Callable[[Parser], Any]] = {
-    "run": _add_run,
-    "doctor": _add_doctor,
-    "status": _add_status,
-    "logs": _add_logs,
-    "reap": _add_reap,
-    "tfrecord": _add_tfrecord,
-}
 
 
 def _grace(text: str) -> float:
