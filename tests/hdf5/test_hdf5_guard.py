@@ -1,4 +1,4 @@
-"""What HDF5 locks and what it does not, for real; and the guard, which is the cure."""
+"""The locks of HDF5, and the guard of `h5py.File`, with real processes."""
 
 import h5py
 import pytest
@@ -17,7 +17,7 @@ def path(tmp_path):
     return tmp_path / "x.h5"
 
 
-# ---- what HDF5 does by itself -------------------------------------------------------------------------
+# ---- HDF5 without the guard ---------------------------------------------------------------------------
 
 
 def test_two_readers_are_fine_and_a_writer_beside_them_is_not(path):
@@ -39,7 +39,7 @@ def test_mode_w_empties_a_file_that_another_process_writes_although_it_fails(pat
         h5py.File(path)
 
 
-def test_without_locks_two_writers_lose_data_sets_and_nobody_says_so(tmp_path):
+def test_without_locks_two_writers_lose_data_sets_without_an_error(tmp_path):
     program = (
         "f = h5py.File(sys.argv[1], 'a', locking=False); say('open')\n"
         "for i in range(20): wait(); f[f'{sys.argv[2]}{i}'] = [i]; f.flush(); say(i)\n"

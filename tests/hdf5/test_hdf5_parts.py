@@ -1,4 +1,4 @@
-"""Each task its own HDF5 file: names, modes, what a kill and a full disk leave."""
+"""TaskFile: names, modes, and the files that a kill and a full disk leave."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ from tfmagic.hdf5 import (
     missing_parts,
     recover,
 )
-from tfmagic.hdf5.superblock import clear_writer_mark, lookup3
+from tfmagic.hdf5.recovery import clear_writer_mark, lookup3
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def names(base):
     return sorted(os.listdir(os.path.dirname(base)))
 
 
-def test_the_room_costs_nothing_before_it_is_used():
+def test_the_package_costs_nothing_before_it_is_used():
     code = (
         "import sys, tfmagic; tfmagic.hdf5.guard(); "
         "print({m.partition('.')[0] for m in sys.modules} & {'h5py', 'numpy', 'tensorflow'})"
@@ -152,7 +152,7 @@ def test_a_part_goes_on_where_it_ended(base):
     for number in range(3):
         with TaskFile(base, "a") as file:
             assert file.append("x", [number]) == number + 1
-            assert names(base) == ["results.worker-0.h5.unfinished"]  # it is changed: nobody may take it now
+            assert names(base) == ["results.worker-0.h5.unfinished"]  # it changes: no reader must take it
     with TaskFile(base, "r+") as file:
         assert file["x"][:].tolist() == [0, 1, 2]
 
@@ -385,7 +385,7 @@ def test_a_full_disk_is_an_error_with_a_name_and_no_crash(base, when):
 
 
 def test_a_full_disk_is_no_error_or_a_crash_in_plain_h5py(tmp_path):
-    """What is in memory of a dataset is written when its object ends, and h5py ignores what happens there."""
+    """HDF5 writes a dataset's memory when its object ends, and h5py ignores errors there."""
     program = """
 import resource
 file = h5py.File(sys.argv[1], "w")
@@ -412,7 +412,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     with pytest.raises(PartError, match=told):
         TaskFile(tmp_path / "nowhere" / "results.h5")
     with pytest.raises(PartError, match=r"cannot be opened"):
-        TaskFile("/proc/results.h5")  # also root may not
+        TaskFile("/proc/results.h5")  # not even root can
     with pytest.raises(PartError, match="cannot be read"):
         consolidate(tmp_path / "nowhere" / "results.h5")
 

@@ -71,7 +71,7 @@ def test_scalars_strings_and_groups(path):
 
 
 def test_bytes_objects_of_a_string_tensor_are_text(path):
-    """What ``np.asarray(tf.constant(["a", "b"]))`` is."""
+    """Such an array is ``np.asarray(tf.constant(["a", "b"]))``."""
     words = np.array(["wörd".encode(), b""], object)
     with SharedWriter(path) as writer:
         writer.append("word", words)
@@ -95,7 +95,7 @@ def test_rows_of_any_size_keep_their_order_on_every_way(tmp_path, sizes):
     assert np.array_equal(contents(path)["x"], np.arange(first[-1]))
 
 
-def test_rows_that_fit_only_at_the_rings_begin_do_not_wait_for_nobody(path):
+def test_rows_that_fit_only_at_the_rings_begin_do_not_wait_for_ever(path):
     with SharedWriter(path) as writer:
         for size in (1_200_000, 1_300_000, 1_990_000, 10, 1_990_000):
             writer.append("x", np.full(size, size))
@@ -163,7 +163,7 @@ def test_mode_a_adds_and_mode_x_refuses(path):
 
 
 @pytest.mark.parametrize("mode", ["w", "a"])
-def test_a_file_that_another_writes_with_h5py_is_not_replaced_under_its_hands(path, mode):
+def test_a_file_that_is_open_for_writing_with_h5py_is_not_replaced(path, mode):
     with h5py.File(path, "w") as file:
         file["x"] = 1
         file.flush()
@@ -171,7 +171,7 @@ def test_a_file_that_another_writes_with_h5py_is_not_replaced_under_its_hands(pa
             SharedWriter(path, mode)
         file["y"] = 2
     assert contents(path).keys() == {"x", "y"}
-    with h5py.File(path), SharedWriter(path, mode) as writer:  # a reader is in nobody's way
+    with h5py.File(path), SharedWriter(path, mode) as writer:  # a reader does not matter
         writer.append("z", 3)
 
 
@@ -217,7 +217,7 @@ def test_a_writer_that_is_made_anew_closes_the_former(path):
         former.append("x", 3)
 
 
-def test_a_writer_that_nobody_refers_to_any_more_is_closed(path):
+def test_an_unreferenced_writer_is_closed(path):
     writer = SharedWriter(path)
     writer.append("x", 1)
     del writer
@@ -232,7 +232,7 @@ def test_chunks_and_compression_are_as_asked(path):
         assert (file["x"].chunks, file["x"].compression) == ((10, 3), "gzip")
 
 
-# ---- what is wrong ------------------------------------------------------------------------------
+# ---- refusals and error---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_two_ways_to_write_a_name_lead_to_one_dataset(path):
         assert file["hard"][:].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7]
 
 
-def test_text_that_hdf5_cannot_hold_is_refused_and_harms_nobody(path):
+def test_text_that_hdf5_cannot_hold_is_refused_and_harms_no_other_rows(path):
     with SharedWriter(path) as writer:
         writer.append("x", "a")
         for text in ("b\0c", "\ud800"):
@@ -304,7 +304,7 @@ def test_a_dataset_that_cannot_grow_is_named(path):
         writer.append("fixed", 1.0)
 
 
-def test_settings_that_there_are_not(path):
+def test_unknown_settings_are_refused(path):
     for given_, words in (
         ({"mode": "r"}, "to read, use h5py.File"),
         ({"compression": "zip"}, "'gzip' or 'lzf'"),
@@ -385,7 +385,7 @@ def test_what_a_thread_that_has_ended_left_open_gives_way(path):
     assert left[0].closed and contents(path)["x"].tolist() == [2]
 
 
-# ---- who dies, waits, or is in the way ----------------------------------------------------------
+# ---- deaths, waits and conflicts ----------------------------------------------------------------
 
 
 def test_a_killed_writer_is_named_and_what_it_had_flushed_can_be_read(path):
@@ -506,7 +506,7 @@ def test_a_fork_that_ends_does_not_close_the_file_of_its_parent(path, end):
             if end == "its with":
                 writer.__exit__(None, None, None)
             else:
-                sessions._end_all()
+                sessions.end_all()
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
         writer.append("x", 2)

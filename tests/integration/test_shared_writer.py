@@ -1,4 +1,4 @@
-"""One HDF5 file for all tasks, over real clusters: nothing that was acknowledged is lost, whoever is killed."""
+"""One HDF5 file for all tasks, on real clusters: no acknowledged row is lost, whichever process is killed."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_a_writer_of_the_notebooks_travels_with_the_call(cluster, path):
         cluster.run(work, writer, 4)
 
 
-def test_a_copy_that_is_used_after_the_end_is_told_so(cluster, path):
+def test_a_copy_that_is_used_after_the_end_is_an_error(cluster, path):
     def keep(writer):
         global kept
         kept = writer
@@ -112,7 +112,7 @@ def test_the_same_loop_on_every_task_makes_the_file_anew_each_time(cluster, path
     assert rows_of(path).tolist() == [2, 2]
 
 
-def test_a_task_that_does_not_open_the_file_keeps_nobody_waiting(cluster, path):
+def test_a_task_that_does_not_open_the_file_keeps_no_task_waiting(cluster, path):
     def work(path):
         if tfmagic.current_task().index == 0:
             for mode in "aaw":  # the last one waits for worker-1, which has ended
@@ -124,7 +124,7 @@ def test_a_task_that_does_not_open_the_file_keeps_nobody_waiting(cluster, path):
         assert rows_of(path).tolist() == [1]
 
 
-def test_a_file_that_stays_open_is_said_and_closed_by_the_next_cell(cluster, path, capfd):
+def test_a_file_that_stays_open_is_named_and_closed_by_the_next_cell(cluster, path, capfd):
     def work(path):
         global writer
         writer = SharedWriter(path, "a")
@@ -272,7 +272,7 @@ def test_a_fork_that_outlives_its_killed_task_does_not_keep_the_file_open(cluste
     assert sorted(rows_of(path)) == [0, 1]
 
 
-def test_a_disk_that_is_full_is_told_by_every_task(cluster, path):
+def test_a_full_disk_is_an_error_on_every_task(cluster, path):
     def work(path):
         import numpy as np
 
@@ -312,7 +312,7 @@ def test_tasks_that_end_at_the_moment_of_their_cell_lose_nothing(path):
         writer.append("x", tfmagic.current_task().index)
         tfmagic.barrier()
         if tfmagic.current_task().is_chief:
-            os.kill(writer._link._writer_pid, signal.SIGSTOP)
+            os.kill(writer._connection._writer_pid, signal.SIGSTOP)
 
     with tfmagic.Cluster(workers=2, name="moment") as cluster:
         future = cluster.submit(work, path)

@@ -1,4 +1,4 @@
-"""The lesson about HDF5: each trap breaks for real, each cure beside it works."""
+"""The lesson about HDF5: each trap breaks as described, and each way beside it works."""
 
 from pathlib import Path
 

@@ -25,7 +25,6 @@ from tfmagic.clusters.cell_options import Options
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.outcomes import CellResult
 from tfmagic.clusters.settings import LastPolicy, TFCluster
-from tfmagic.clusters.shared_files import Sharing
 from tfmagic.clusters.status import Reporter
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.clusters.task_variables import TaskVariables
@@ -34,6 +33,7 @@ from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.deaths import MemoryWatch, describe_end, died_error
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.errors import SharedWriterError
+from tfmagic.hdf5.shared_writer.task_files import TaskFiles
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Selector, Shape, Spec, TaskId, select
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested, GroupChanged
@@ -105,13 +105,15 @@ class RunningCluster:
             self._observe,
             name=name,
         )
-        self.sharing = Sharing(self.supervisor)
+        self.shared_files = TaskFiles()
+        self.supervisor.listen(self.shared_files.hear)
+        self.supervisor.on_end(self.shared_files.finish)
         self.supervisor.start()
 
     def close(self) -> None:
         """End every task, and the files that they wrote together. Safe to call twice."""
         self.supervisor.close()
-        for reason in self.sharing.close():
+        for reason in self.shared_files.close():
             print(f"tfmagic: {reason}", file=sys.stderr)
 
     @property
@@ -314,7 +316,7 @@ class RunningCluster:
         with self._lock:
             self._note_ended()
         outcomes.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
-        lost_files = self.sharing.settle(job.number)
+        lost_files = self.shared_files.settle(job.number)
         scene = self._scene(job, stacks.read_grouped(self.run, job.dumps))
         if job.command.source or job.command.call:
             self.last = (outcome, scene)

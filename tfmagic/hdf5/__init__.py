@@ -9,7 +9,7 @@
 
     guard()                                   two tasks that write one file: an error, not a broken file
 
-Importing this package loads neither h5py nor numpy; what it exports does.
+Importing this package loads neither h5py nor numpy; most of its names do.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tfmagic.hdf5.errors import FileInUseError, MismatchError, PartError, SharedWriterError
+from tfmagic.hdf5.guarding import guard
+from tfmagic.hdf5.partnames import find_parts
+
 if TYPE_CHECKING:
     from tfmagic.hdf5.consolidation import Consolidation, consolidate
-    from tfmagic.hdf5.errors import FileInUseError, MismatchError, PartError, SharedWriterError
-    from tfmagic.hdf5.guarding import guard
-    from tfmagic.hdf5.partnames import find_parts
     from tfmagic.hdf5.parts import TaskFile
     from tfmagic.hdf5.recovery import recover
     from tfmagic.hdf5.shared_writer.client import SharedWriter
@@ -42,27 +43,21 @@ __all__ = [
     "recover",
 ]
 
-_MODULE_OF = {
+_LAZY = {
     "Consolidation": "consolidation",
-    "FileInUseError": "errors",
-    "MismatchError": "errors",
-    "PartError": "errors",
     "SharedWriter": "shared_writer.client",
-    "SharedWriterError": "errors",
     "TaskFile": "parts",
     "consolidate": "consolidation",
-    "find_parts": "partnames",
-    "guard": "guarding",
     "missing_parts": "sources",
     "recover": "recovery",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load a part of the room when it is asked for."""
-    if name not in _MODULE_OF:
+    """Load a module when a name of it is used for the first time."""
+    if name not in _LAZY:
         raise AttributeError(f"module 'tfmagic.hdf5' has no attribute {name!r}")
-    value = getattr(import_module(f"tfmagic.hdf5.{_MODULE_OF[name]}"), name)
+    value = getattr(import_module(f"tfmagic.hdf5.{_LAZY[name]}"), name)
     globals()[name] = value
     return value
 

@@ -1,11 +1,11 @@
-"""Closing HDF5 files on a disk that is full, which HDF5 itself does not survive.
+"""Flushing and closing HDF5 files on a full disk, which HDF5 itself does not survive.
 
 Measured on HDF5 1.14.6: a flush or close that fails for want of space leaves the library broken; a second
 close, the object's end or the interpreter's end is a segmentation fault. So the space that the end will need
-is taken from the file system beforehand; and a file that is given up has its descriptor turned to /dev/null,
-where every write succeeds. On disk stays what the last flush left.
+is reserved in the file system beforehand. The descriptor of a file that is given up leads to /dev/null, where
+every write succeeds; on disk stays what the last flush left.
 
-Used for the files that this room writes: `parts` and `consolidation`.
+Used by `parts`, `consolidation` and the shared writer.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _AHEAD = 8 << 20  # to ask the system once for many small pieces
 
 
 def keep_flushed(file: Any) -> None:
-    """From now on write metadata at flushes only, so that the last flush stays readable whatever comes.
+    """Write metadata only at flushes from now on, so that the last flush stays readable after a kill.
 
-    Otherwise HDF5 writes parts of its tree whenever its cache is full. Measured: killed while writing on
-    after a flush, 6 of 6 files were unreadable, and 0 of 12 with this. It costs memory for what is new since
-    the last flush: about a kilobyte for a dataset.
+    Otherwise HDF5 writes parts of its tree whenever its cache is full. Measured: of files whose writer was
+    killed some time after a flush, 6 of 6 were unreadable, and 0 of 12 with this. It costs memory for what is
+    new since the last flush: about a kilobyte for a dataset.
     """
     config = file.id.get_mdc_config()
     config.set_initial_size = False
@@ -38,14 +38,9 @@ def keep_flushed(file: Any) -> None:
 
 
 def reserve_end(file: Any, held_bytes: int | None = None) -> None:
-    """Make sure that a flush or close of this file finds the space that it may need.
+    """Check that there is space for a flush or close of this `h5py.File`; raise OSError before it is written.
 
-    Args:
-        file: An open `h5py.File`.
-        held_bytes: What HDF5 may hold of its datasets in memory; by default as much as it could.
-
-    Raises:
-        OSError: The disk, the quota or the file's limit does not have it. Nothing was written.
+    `held_bytes` is the most that HDF5 holds of its datasets in memory; by default of all that are open.
     """
     from h5py import h5f
 
@@ -53,39 +48,34 @@ def reserve_end(file: Any, held_bytes: int | None = None) -> None:
     size = os.fstat(handle).st_size
     if held_bytes is None:
         held_bytes = h5f.get_obj_count(file.id, h5f.OBJ_DATASET) * _DATASET_CACHE
-    need = held_bytes + int(file.id.get_mdc_size()[2]) + _MORE
     try:
-        os.posix_fallocate(handle, size, need)
+        os.posix_fallocate(handle, size, held_bytes + int(file.id.get_mdc_size()[2]) + _MORE)
     except OSError as error:
-        if error.errno in FULL:
-            os.ftruncate(handle, size)
-            raise
-        return  # a file system that cannot say
+        if error.errno not in FULL:
+            return  # a file system that does not know
+        os.ftruncate(handle, size)
+        raise
     os.ftruncate(handle, size)
 
 
-class Room:
-    """Space for what is about to be written: an error before HDF5 runs into a full disk, and breaks.
+class SpaceReserve:
+    """Space for rows that are about to be written: an error before HDF5 meets a full disk, and breaks.
 
-    Also what h5py writes when a dataset's object ends, where nobody hears of an error: those rows would be
-    lost. At most one dataset is to be open.
+    h5py ignores errors of what it writes when a dataset's object ends: those rows would be lost. At most one
+    dataset is open.
     """
 
     def __init__(self, file: Any):
         self._file, self._left = file, 0
 
     def take(self, size: int) -> None:
-        """Have room for so many bytes more.
-
-        Raises:
-            OSError: The disk, the quota or the file's limit does not have it. Nothing was written.
-        """
+        """Reserve so many bytes more, or raise OSError."""
         if size > self._left:
             self._left = max(size, _AHEAD)
             try:
                 reserve_end(self._file, self._left + _DATASET_CACHE)
             except OSError:
-                self._left = size  # the disk is nearly full: what is needed may still be there
+                self._left = size  # the disk is nearly full; it can still have as much as is needed
                 reserve_end(self._file, size + _DATASET_CACHE)
         self._left -= size
 
@@ -94,7 +84,7 @@ _lost: list[Any] = []  # identifiers that HDF5 could not close: their end is a s
 
 
 def end(file: Any) -> None:
-    """Close a file that nobody wants any more; where there is no space for that, give it up."""
+    """Close a file that is not needed any more; where there is no space for that, give it up."""
     with contextlib.suppress(Exception):
         reserve_end(file)
         _close(file)
@@ -104,7 +94,7 @@ def end(file: Any) -> None:
 
 def give_up(file: Any) -> None:
     """Close a file without writing another byte to it."""
-    with contextlib.suppress(Exception):  # whatever HDF5 says of a file that is lost already
+    with contextlib.suppress(Exception):  # the file is lost, and HDF5 can report that in any way
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         os.dup2(null, file.id.get_vfd_handle(), inheritable=False)
         os.close(null)
@@ -113,35 +103,30 @@ def give_up(file: Any) -> None:
     if file.id.valid:
         from h5py import h5f
 
-        # half closed: HDF5 cannot cut /dev/null to its length. Even its repr would be a segmentation fault,
-        # as of a debugger that shows the frames of the error
+        # half closed: HDF5 cannot cut /dev/null to its length. Even the identifier's repr, in a debugger that
+        # shows the frames of the error, would be a segmentation fault
         _lost.append(file.id)
         file._id = h5f.FileID(0)
 
 
 def _close(file: Any) -> None:
-    """As h5py does it, and not as a class of ours may."""
+    """Close as h5py does; a subclass of ours does more."""
     import h5py
 
     h5py.File.close(file)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether this is an error of a disk that takes no more."""
+    """Check whether this is the error of a disk that takes no more."""
     return isinstance(error, OSError) and error.errno in FULL
 
 
 @contextlib.contextmanager
-def written_beside(path: str, libver: str | None = None) -> Iterator[Any]:
-    """An `h5py.File` that gets its name when it is whole; a failure leaves nothing.
+def written_beside(path: str) -> Iterator[Any]:
+    """Yield a new `h5py.File` that gets its name when it is whole; a failure leaves nothing.
 
-    Args:
-        path: Its name.
-        libver: As of `h5py.File`.
-
-    Raises:
-        FileInUseError: Another process is at it.
-        PartError: The folder or the disk does not take it.
+    It has the format of HDF5 1.8: the default, an older one, takes no attribute of 64 KiB. Raises
+    FileInUseError where another process writes it, PartError where the folder or the disk does not take it.
     """
     import h5py
 
@@ -150,10 +135,10 @@ def written_beside(path: str, libver: str | None = None) -> Iterator[Any]:
     beside = path + UNFINISHED
     file = h5py.File.__new__(h5py.File)
     try:
-        guarding.open_claimed(file, lambda: h5py.File.__init__(file, beside, "w", libver=libver), beside, "w")
+        guarding.open_claimed(file, lambda: h5py.File.__init__(file, beside, "w", libver="v108"), beside, "w")
+    except BlockingIOError:
+        raise
     except OSError as error:
-        if isinstance(error, BlockingIOError):
-            raise
         raise PartError(f"{path} cannot be written: {reason_of(error)}") from error
     try:
         yield file

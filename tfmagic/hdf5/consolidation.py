@@ -5,8 +5,7 @@
     ...                 ─┘                              │
                                                         └──→ results.h5.unfinished ──→ results.h5
 
-Data goes through one buffer of a fixed size, whatever the parts hold. Nothing gets the base's name before it
-is whole.
+Rows go through one buffer of a fixed size. The file gets the base's name when it is whole.
 """
 
 from __future__ import annotations
@@ -23,31 +22,30 @@ from typing import Any, Literal
 import h5py
 
 from tfmagic.hdf5 import claims, guarding, recovery
-from tfmagic.hdf5.closing import Room, written_beside
+from tfmagic.hdf5.closing import SpaceReserve, written_beside
 from tfmagic.hdf5.copying import copy_rows, gather_scalars, make_dataset, map_rows, set_attribute
 from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
-from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, find_parts, missing_tasks, surplus_tasks
+from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, compare_tasks, find_parts
 from tfmagic.protocol.cluster_spec import TaskId
 
 PARTS, HOW, ROWS, TASKS = "tfmagic_parts", "tfmagic_how", "tfmagic_rows", "tfmagic_tasks"
-"""Attributes of the whole: its parts' tasks, how it was made; of a dataset: rows of each part, and whose they
-are."""
+"""Attributes of the file: the tasks of its parts, and `how`; of a dataset: rows and task of each part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """What `consolidate` did.
+    """The report of `consolidate`.
 
     Attributes:
         path: The file.
         how: "virtual" or "copy".
-        tasks: Whose parts it holds, in their order.
-        datasets: Shape of each dataset, by path; None of HDF5's empty ones.
-        conflicts: ``object@attribute`` for what the parts say differently; see `consolidate`.
-        left_out: What is in parts and not in the whole: named types, attributes that hold references.
-        recovered: Parts that a killed task had left, and that were taken.
-        missing: What is not there and was allowed to be missing.
+        tasks: The tasks of its parts, in their order.
+        datasets: Shape of each dataset, by path; None for HDF5's empty ones.
+        conflicts: ``object@attribute`` for attributes that differ between parts; see `consolidate`.
+        left_out: Objects of parts that the file does not have: named types, attributes that hold references.
+        recovered: Tasks that were killed, and whose parts were recovered.
+        missing: Tasks whose parts are missing, with `allow_missing`.
         seconds: How long it took.
     """
 
@@ -80,87 +78,75 @@ def consolidate(
     recover: bool = False,
     overwrite: bool = False,
 ) -> Consolidation:
-    """Make one file of the parts that tasks wrote with `TaskFile(base)`. Call it on one task, when all have
-    closed.
+    """Make one file of the parts that tasks wrote with `TaskFile(base)`.
 
-    Datasets of one name are put behind each other along axis 0, in the order chief, worker, ps, evaluator and
-    by index; they must have one dtype and one shape of a row. A scalar becomes an element for each part.
-    Which rows are whose is in each dataset's attributes ``tfmagic_tasks`` and ``tfmagic_rows``. An attribute
-    that is the same in all parts is kept; of one that is not, the first part's value, and every part's in the
-    group ``tfmagic_attributes/TASK/OBJECT``.
+    Call it on one task, when all tasks have closed their parts. Datasets of one name are put behind each
+    other along axis 0, in the order chief, worker, ps, evaluator and by index; they must have one dtype and
+    one shape of a row. A scalar becomes an element for each part. Each dataset's attributes ``tfmagic_tasks``
+    and ``tfmagic_rows`` give the task of its rows. An attribute that differs between parts has the first
+    part's value; all values are in the group ``tfmagic_attributes/TASK/OBJECT``.
 
     Args:
         base: The file to make; its parts are beside it.
-        how: "virtual" for a small file that points to the parts, which must stay beside it (folder and all
-            can be moved); "copy" for one that needs them no more.
+        how: "virtual" for a small file that points to the parts, which must stay beside it (the folder can
+            be moved); "copy" for one that does not need them any more.
         expected: How many parts there must be, or of which tasks; by default the indices of a type that has
-            written have no gap, and reach what the cluster had of it, and no part is of a larger cluster.
-        allow_missing: Go on without those that are missing, and report them.
-        recover: Take what killed tasks have left (see `recover`) as far as it can be read.
-        overwrite: Replace a base that is something else than an earlier consolidation.
-
-    Returns:
-        What was done.
+            parts have no gap and reach the count of the cluster, and no part is of a larger cluster.
+        allow_missing: Go on without missing parts, and report them.
+        recover: Recover the parts of killed tasks first; see `recover`.
+        overwrite: Replace a base that is no earlier consolidation.
 
     Raises:
         PartError: There are no parts; one is missing, left of an earlier run, unfinished, damaged or foreign;
             the disk is full.
-        MismatchError: Parts that do not fit together.
+        MismatchError: Parts do not fit together.
         FileInUseError: A part is still being written, or another process consolidates.
-        ValueError: `how` is neither.
+        ValueError: `how` is neither "virtual" nor "copy".
     """
     if how not in ("virtual", "copy"):
         raise ValueError(f"how is 'virtual' or 'copy', not {how!r}")
     started = time.perf_counter()
-    wanted = None if expected is None else _count_or_names(expected)
+    if expected is not None:
+        expected = list(expected) if isinstance(expected, Iterable) else operator.index(expected)
     path = os.path.abspath(os.fsdecode(base))
     _check_target(path, overwrite)
     recovered = tuple(recovery.recover(path)) if recover else ()
     parts = _finished_parts(path)
     layouts, clusters = _read_all(parts)
-    missing = _check_complete(path, parts, clusters, wanted, allow_missing=allow_missing)
+    missing = _check_complete(path, parts, clusters, expected, allow_missing)
     merged = merge(layouts)
-    # HDF5's oldest format, the default, takes no attribute of 64 KiB; everybody can read that of 1.8 too
-    with written_beside(path, "v108" if merged.has_large_attributes else None) as file:
+    with written_beside(path) as file:
         _write(file, merged, how)
+    conflicts = (f"{item}@{name}" for item, names in merged.conflicts.items() for name in sorted(names))
+    left_out = (f"{layout.part.task.name}: {item}" for layout in layouts for item in layout.left_out)
     return Consolidation(
         path,
         how,
-        tuple(part.task.name for part in parts),
-        {stack.path: stack.shape for stack in merged.stacks},
-        tuple(f"{item}@{name}" for item, names in merged.conflicts.items() for name in sorted(names)),
-        tuple(f"{layout.part.task.name}: {what}" for layout in layouts for what in layout.left_out),
-        recovered,
-        tuple(missing),
-        time.perf_counter() - started,
+        tasks=tuple(part.task.name for part in parts),
+        datasets={stack.path: stack.shape for stack in merged.stacks},
+        conflicts=tuple(conflicts),
+        left_out=tuple(left_out),
+        recovered=recovered,
+        missing=tuple(missing),
+        seconds=time.perf_counter() - started,
     )
-
-
-def _count_or_names(expected: int | Iterable[str]) -> int | list[str]:
-    return list(expected) if isinstance(expected, Iterable) else operator.index(expected)
 
 
 def _check_complete(
     path: str,
     parts: list[Part],
     clusters: dict[TaskId, dict[str, int]],
-    expected: int | list[str] | None,
-    *,
+    expected: int | Iterable[str] | None,
     allow_missing: bool,
 ) -> list[str]:
-    """The tasks whose parts are missing.
-
-    Raises:
-        PartError: There are some, and that is not allowed; or some that do not belong to the others.
-    """
+    """Return the tasks whose parts are missing. Raise PartError where none may be, or one is too many."""
     tasks = [part.task for part in parts]
-    if surplus := surplus_tasks(tasks, clusters, expected):
+    missing, surplus = compare_tasks(tasks, clusters, expected)
+    if surplus:
         raise PartError(
             f"{os.path.basename(path)} would also hold the part of {_some(surplus)}, which an earlier run "
-            "with more tasks has left, as it seems: delete it, or say with expected= which parts there are"
+            "with more tasks seems to have left: delete it, or name the right parts with expected="
         )
-    counts = {kind: max(c.get(kind, 0) for c in clusters.values()) for c in clusters.values() for kind in c}
-    missing = missing_tasks(tasks, counts, expected)
     if missing and not allow_missing:
         raise PartError(
             f"{os.path.basename(path)} would lack the part of {_some(missing)}; there is that of "
@@ -176,7 +162,7 @@ def _some(names: list[str]) -> str:
 
 
 def _check_target(path: str, overwrite: bool) -> None:
-    """Replace an earlier whole, and nothing else unasked."""
+    """Raise PartError where the file would replace something else than an earlier consolidation."""
     if overwrite or not os.path.exists(path):
         return
     try:
@@ -195,13 +181,13 @@ def _check_target(path: str, overwrite: bool) -> None:
 
 
 def _finished_parts(path: str) -> list[Part]:
-    """The parts, all of them finished."""
+    """Return the parts; raise an error where one is not finished, or there is none."""
     parts = find_parts(path)
     for part in parts:
         if part.finished:
             continue
         name, task = os.path.basename(part.path), part.task.name
-        if claims.is_claimed(part.path):
+        if not claims.is_free(part.path, alone=False):
             who = ", ".join(map(str, claims.find_holders(part.path))) or task
             raise FileInUseError(
                 f"{name} is still being written by {who}: close it there, then tfmagic.barrier() on all "
@@ -226,7 +212,7 @@ def _finished_parts(path: str) -> list[Part]:
 
 
 def _read_all(parts: list[Part]) -> tuple[list[Layout], dict[TaskId, dict[str, int]]]:
-    """What the parts hold, and how many tasks of each type the cluster of each had, as far as it says."""
+    """Return the layouts of the parts and, by task, how many tasks of each type its cluster had."""
     layouts = []
     clusters: dict[TaskId, dict[str, int]] = {}
     for part in parts:
@@ -236,35 +222,25 @@ def _read_all(parts: list[Part]) -> tuple[list[Layout], dict[TaskId, dict[str, i
                     f"{part.path} is by its name the part of {part.task.name}, but {owner} wrote it"
                 )
             with contextlib.suppress(ValueError, TypeError, AttributeError):  # of a foreign file
-                said = json.loads(file.attrs.get(CLUSTER, "{}")).items()
-                clusters[part.task] = {kind: int(count) for kind, count in said}
+                counts = json.loads(file.attrs.get(CLUSTER, "{}")).items()
+                clusters[part.task] = {kind: int(count) for kind, count in counts}
             layouts.append(read_layout(file, part))
     return layouts, clusters
 
 
 @contextlib.contextmanager
 def open_part(part: Part) -> Iterator[Any]:
-    """A part, open for reading.
-
-    Raises:
-        FileInUseError: Somebody writes it.
-        PartError: It is none, or damaged.
-    """
+    """Open a part for reading. Raise FileInUseError if a process writes it, PartError if it is damaged."""
     try:
         file = h5py.File(part.path, "r")
     except BlockingIOError:
         raise FileInUseError(guarding.describe_use(part.path, "r")) from None
     except OSError as error:
-        what = "is empty" if _is_empty(part.path) else f"cannot be read as HDF5: {reason_of(error)}"
+        is_empty = os.path.exists(part.path) and not os.path.getsize(part.path)
+        what = "is empty" if is_empty else f"cannot be read as HDF5: {reason_of(error)}"
         raise PartError(f"{part.path}, the part of {part.task.name}, {what}") from error
     with file:
         yield file
-
-
-def _is_empty(path: str) -> bool:
-    with contextlib.suppress(OSError):
-        return os.path.getsize(path) == 0
-    return False
 
 
 def _write(file: Any, merged: Merged, how: str) -> None:
@@ -290,7 +266,7 @@ def _write(file: Any, merged: Merged, how: str) -> None:
 
 
 def _write_rows(file: Any, merged: Merged, how: str) -> None:
-    """Datasets first, then part after part, each opened once."""
+    """Make the datasets, and fill them part after part; each part is opened once."""
     plain = [stack for stack in merged.stacks if stack.shape is not None and not stack.scalar]
     for stack in merged.stacks:
         if stack.shape is None:
@@ -300,7 +276,7 @@ def _write_rows(file: Any, merged: Merged, how: str) -> None:
         for stack in plain:
             map_rows(file, stack)
         return
-    room = Room(file)
+    space = SpaceReserve(file)
     for layout in merged.layouts:
         with open_part(layout.part) as source:
             for stack in plain:
@@ -308,4 +284,4 @@ def _write_rows(file: Any, merged: Merged, how: str) -> None:
                     if member is layout:
                         if stack.path not in file:
                             make_dataset(file, stack, source[stack.path])
-                        copy_rows(source[stack.path], file[stack.path], start, stop, layout.part, room)
+                        copy_rows(source[stack.path], file[stack.path], start, stop, layout.part, space)

@@ -1,6 +1,6 @@
-"""The rows of parts in the whole: pointed to, or copied through a buffer of a fixed size.
+"""The rows of parts in the consolidated file: mapped, or copied through a buffer of a fixed size.
 
-Called by `consolidation`, which decides what goes where.
+Used by `consolidation`, which decides where rows go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tfmagic.hdf5.closing import Room
+from tfmagic.hdf5.closing import SpaceReserve
 from tfmagic.hdf5.errors import PartError, reason_of
 from tfmagic.hdf5.layouts import Stack
 from tfmagic.hdf5.partnames import Part
@@ -23,10 +23,9 @@ _TEXT_ROWS = 4096  # at once where the size of a row is not known: text and ragg
 
 
 def missing_value(dtype: Any) -> Any:
-    """What a virtual dataset shows where a part is gone; HDF5 alone would show zeros.
+    """Return the value that a virtual dataset shows where a part is gone; HDF5 alone would show zeros.
 
-    NaN; of integers, which have none, the number farthest from zero. None, the default of HDF5, for all
-    others.
+    NaN; for integers, which have none, the number farthest from zero. None, HDF5's default, for all others.
     """
     if dtype.names or dtype.subdtype or h5py.check_enum_dtype(dtype) is not None:
         return None
@@ -55,14 +54,14 @@ def map_rows(file: Any, stack: Stack) -> None:
 
 
 def _literal(name: str) -> str:
-    """HDF5 reads these names as patterns, in which %b is a number (H5Pset_virtual)."""
+    """Escape a name: HDF5 reads it as a pattern, in which %b is a number (H5Pset_virtual)."""
     return name.replace("%", "%%")
 
 
 def gather_scalars(
     file: Any, stacks: list[Stack], open_part: Callable[[Part], AbstractContextManager[Any]]
 ) -> None:
-    """Make an array of the scalars of each name. They are copied in any case: HDF5 cannot map them."""
+    """Make an array of the scalars of each name. They are always copied: HDF5 cannot map them."""
     values: dict[str, list[Any]] = {stack.path: [] for stack in stacks}
     for layout in {id(member): member for stack in stacks for member in stack.members}.values():
         with open_part(layout.part) as source:
@@ -76,7 +75,7 @@ def gather_scalars(
 
 
 def set_attribute(item: Any, name: str, value: Any) -> None:
-    """Give an object of the whole an attribute, as h5py has read it from a part."""
+    """Write an attribute that h5py has read from a part."""
     try:
         item.attrs[name] = value
     except UnicodeEncodeError:  # bytes that are no UTF-8, such as a digest: h5py reads them as surrogates
@@ -86,13 +85,13 @@ def set_attribute(item: Any, name: str, value: Any) -> None:
 
 
 def make_dataset(file: Any, stack: Stack, first: Any) -> None:
-    """An empty dataset for all rows, stored as the first part stores its own: chunks, filters, fill value."""
+    """Make an empty dataset for all rows, stored as in the first part: chunks, filters, fill value."""
     assert stack.shape is not None
     plist = first.id.get_create_plist()
     layout = plist.get_layout()
     if layout == h5py.h5d.VIRTUAL or plist.get_external_count():
         plist, layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE), h5py.h5d.CONTIGUOUS
-    if layout == h5py.h5d.COMPACT:  # at most 64 KiB, which all parts together may exceed
+    if layout == h5py.h5d.COMPACT:  # at most 64 KiB, which all parts together can exceed
         plist.set_layout(h5py.h5d.CONTIGUOUS)
     limits = (None, *first.maxshape[1:]) if layout == h5py.h5d.CHUNKED else stack.shape
     most = tuple(h5py.h5s.UNLIMITED if limit is None else limit for limit in limits)
@@ -104,14 +103,9 @@ def make_dataset(file: Any, stack: Stack, first: Any) -> None:
     h5py.h5d.create(file.id, stack.path.encode(errors="surrogateescape"), kind, space, plist, links)
 
 
-def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part, room: Room) -> None:
-    """Copy all rows of a part's dataset to their place.
-
-    Raises:
-        PartError: They cannot be read.
-        OSError: There is no space for them.
-    """
-    if copy_chunks(source, target, start, room):
+def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part, space: SpaceReserve) -> None:
+    """Copy all rows of a part's dataset. Raise PartError if they are damaged, OSError for want of space."""
+    if copy_chunks(source, target, start, space):
         return
     block = rows_at_once(source)
     has_objects = source.dtype.hasobject
@@ -131,13 +125,13 @@ def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part, room:
                 f"{source.name} cannot be read: {reason_of(error)}"
             ) from error
         if rows.size:
-            room.take(_size_of(rows))
+            space.take(_size_of(rows))
             target[start + first : start + last] = rows
-    target.flush()  # what the end of the object would write without a word if that fails
+    target.flush()  # else the end of the object would write it, and ignore errors
 
 
 def _size_of(rows: Any) -> int:
-    """About how many bytes rows take in a file."""
+    """Return about how many bytes rows take in a file."""
     if not rows.dtype.hasobject:
         return int(rows.nbytes)
     held = (getattr(item, "nbytes", None) or getattr(item, "__len__", int)() for item in rows.flat)
@@ -145,32 +139,19 @@ def _size_of(rows: Any) -> int:
 
 
 def rows_at_once(dataset: Any) -> int:
-    """How many rows of a dataset are read at a time: those of a block, and whole chunks."""
+    """Return how many rows of a dataset are read at a time: a block of them, in whole chunks."""
     if dataset.dtype.hasobject:
         return _TEXT_ROWS
     row_bytes = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
     rows = max(1, _BLOCK_BYTES // max(1, row_bytes))
-    deep = dataset.chunks[0] if dataset.chunks else 1
-    return rows // deep * deep or rows
+    chunk_rows = dataset.chunks[0] if dataset.chunks else 1
+    return rows // chunk_rows * chunk_rows or rows
 
 
-def _chunk_offsets(dataset: Any) -> list[tuple[int, ...]]:
-    """Where the chunks of a dataset begin.
+def copy_chunks(source: Any, target: Any, start: int, space: SpaceReserve) -> bool:
+    """Copy compressed chunks as they are, where those of both datasets coincide. Return whether they do.
 
-    In one walk where HDF5 has that, and right: asked for by number, it counts to each from the first
-    (measured with 8,000 chunks: 6 s, and four times that with twice as many).
-    """
-    if h5py.version.hdf5_version_tuple < (1, 14, 1):
-        return [dataset.get_chunk_info(number).chunk_offset for number in range(dataset.get_num_chunks())]
-    offsets: list[tuple[int, ...]] = []
-    dataset.chunk_iter(lambda info: offsets.append(info.chunk_offset))
-    return offsets
-
-
-def copy_chunks(source: Any, target: Any, start: int, room: Room) -> bool:
-    """Copy compressed chunks as they are, where both datasets have the same and they fall together.
-
-    Packing and unpacking would be most of the work. Whether it was done.
+    Compression would be most of the work.
     """
     ours, theirs = source.id.get_create_plist(), target.id.get_create_plist()
     if not source.chunks or source.chunks != target.chunks or start % source.chunks[0]:
@@ -179,6 +160,19 @@ def copy_chunks(source: Any, target: Any, start: int, room: Room) -> bool:
         return False
     for offset in _chunk_offsets(source.id):
         mask, data = source.id.read_direct_chunk(offset)
-        room.take(len(data))
+        space.take(len(data))
         target.id.write_direct_chunk((offset[0] + start, *offset[1:]), data, mask)
     return True
+
+
+def _chunk_offsets(dataset: Any) -> list[tuple[int, ...]]:
+    """Return where the chunks of a dataset begin, in one walk where HDF5 has a correct one.
+
+    Asked for by number, HDF5 counts to each chunk from the first (measured with 8,000 chunks: 6 s, and four
+    times that with twice as many).
+    """
+    if h5py.version.hdf5_version_tuple < (1, 14, 1):
+        return [dataset.get_chunk_info(number).chunk_offset for number in range(dataset.get_num_chunks())]
+    offsets: list[tuple[int, ...]] = []
+    dataset.chunk_iter(lambda info: offsets.append(info.chunk_offset))
+    return offsets

@@ -1,9 +1,9 @@
-"""What is raised here: each an error of tfmagic, and the builtin that code for h5py expects.
+"""The errors of this package: each is a `TfmagicError`, and the builtin that code for h5py expects.
 
 FileInUseError     BlockingIOError   another process has the file open; nothing was changed
 PartError          OSError           a part of a task is missing, damaged, unfinished or foreign
-SharedWriterError  OSError           the file that all tasks write could not be opened, or not be written
-MismatchError      ValueError        rows that do not fit together: their dtype, their shape, their kind
+SharedWriterError  OSError           a shared file cannot be opened or written
+MismatchError      ValueError        rows differ in their dtype, their shape or their kind
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 from tfmagic.errors import TfmagicError
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The error numbers of a disk, a quota or a file that takes no more."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, a quota or a file that takes no more
 
 
 class FileInUseError(TfmagicError, BlockingIOError):
@@ -36,15 +35,15 @@ class PartError(TfmagicError, OSError):
 
 
 class SharedWriterError(TfmagicError, OSError):
-    """A shared file could not be opened or written; the message says why."""
+    """A shared file could not be opened or written; the message gives the reason."""
 
 
 class MismatchError(TfmagicError, ValueError):
-    """Rows that cannot stand in one dataset, or objects that cannot stand under one name."""
+    """Rows do not fit into one dataset, or objects do not fit under one name."""
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error of h5py says: as the system says its number, else without addresses and times."""
+    """Return the message of an error of h5py, without its addresses and times."""
     number = getattr(error, "errno", None)
     if number:
         return os.strerror(number)

@@ -1,12 +1,12 @@
-"""The guard before `h5py.File`: two processes that would write one file get an error, and it stays whole.
+"""The guard of `h5py.File`: a second process that opens a file for writing gets an error.
 
     h5py.File(path, "w") ──→ opening ──→ busy? ── yes ──→ FileInUseError: who has it, and what to use instead
                                            └──── no ──→ h5py's own File ──→ claim
 
-Tasks have it from their start (`tfmagic.task.program`; TFMAGIC_HDF5_GUARD=0 in their environment leaves it
-out); elsewhere `guard()` switches it on. It is `h5py.File.__init__`, wrapped: reading costs one more Python
-call, opening for writing half a millisecond. File objects, other drivers than the default one and everything
-that is open already are left alone. It never waits for another's file, and loads h5py for nobody.
+Tasks have it from their start (`tfmagic.task.program`; TFMAGIC_HDF5_GUARD=0 in their environment switches it
+off); elsewhere `guard()` switches it on. It wraps `h5py.File.__init__`: reading costs one more Python call,
+opening for writing half a millisecond. It ignores file objects, other drivers than the default one, and all
+that is open already. It never waits for another process to close a file, and does not load h5py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Self
 
 from tfmagic.hdf5 import claims
@@ -27,76 +27,69 @@ SWITCH = "TFMAGIC_HDF5_GUARD"
 _WRITING = ("w", "w-", "x", "a", "r+")
 _OFF = ("0", "FALSE", "false", "False")
 
-_CURES = """HDF5 lets one process write a file. Instead:
+_WRITE_ADVICE = """HDF5 lets one process write a file. Instead:
   each task its own file    with tfmagic.hdf5.TaskFile({name!r}) as file: ...
                             and then, on one task, tfmagic.hdf5.consolidate({name!r})
   one file for all tasks    tfmagic.hdf5.SharedWriter({name!r}), to which every task can append
   one writer                if tfmagic.current_task().is_chief: ..., and tfmagic.barrier() before others
   read"""
-_READING = """HDF5 lets nobody read a file that is open for writing. Instead:
+_READ_ADVICE = """No process can read an HDF5 file that is open for writing. Instead:
   wait for its end          close it there, then tfmagic.barrier() on all tasks, then open it
   read while it grows       the writer: h5py.File(path, "w", libver="latest"), make the datasets, then
                             file.swmr_mode = True, and flush; the readers: h5py.File(path, swmr=True)"""
 
+_users = 0  # guards that are on
+
 
 class Guard:
-    """The guard's switch, also for a `with` statement."""
+    """Guards `h5py.File` in this process, until it is switched off; also for a `with` statement."""
 
     def __init__(self) -> None:
         self._on = False
+        self.switch_on()
 
     def __enter__(self) -> Self:
         self.switch_on()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.switch_off()
 
     def switch_on(self) -> None:
-        """Guard `h5py.File` in this process; once more changes nothing."""
+        """Guard `h5py.File` again. A second call changes nothing."""
         global _users
-        if not self._on:
-            self._on, _users = True, _users + 1
-            _install()
+        if self._on:
+            return
+        self._on, _users = True, _users + 1
+        if "h5py" in sys.modules:
+            _wrap(sys.modules["h5py"])
+        elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
 
     def switch_off(self) -> None:
-        """Leave `h5py.File` as h5py has it, unless somebody else wants it guarded."""
+        """Stop guarding `h5py.File`, unless another guard is on."""
         global _users
         if self._on:
             self._on, _users = False, _users - 1
 
 
-_users = 0
-
-
 def guard() -> Guard:
-    """Turn the writing of one file by two processes into an error, in this process from now on.
+    """Raise an error where two processes would write one file, in this process from now on.
 
     Returns:
         The switch: `switch_off()`, or as ``with guard(): ...``. Tasks of a cluster have it on.
     """
-    switch = Guard()
-    switch.switch_on()
-    return switch
+    return Guard()
 
 
 def begin_task() -> None:
-    """Called by the task program before any code of the user."""
+    """Switch the guard on in a task. The task program calls this before any code of the user."""
     if os.environ.get(SWITCH, "1") not in _OFF:
         guard()
 
 
-def _install() -> None:
-    if "h5py" in sys.modules:
-        _wrap(sys.modules["h5py"])
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-
-
 class _Finder:
-    """Wraps h5py when it is imported, and is gone then."""
+    """Wraps h5py when it is imported, and removes itself."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
         if name != "h5py":
@@ -126,15 +119,15 @@ def _guarded(original: Callable[..., None]) -> Callable[..., None]:
     def initialize(
         self: Any, name: Any, mode: str = "r", driver: Any = None, *args: Any, **kwargs: Any
     ) -> None:
+        open_file = functools.partial(original, self, name, mode, driver, *args, **kwargs)
         is_path = isinstance(name, str | bytes | os.PathLike)
         if not _users or not is_path or driver not in (None, "sec2") or claims.is_opening():
-            original(self, name, mode, driver, *args, **kwargs)
+            open_file()
         elif mode in _WRITING:
-            make = functools.partial(original, self, name, mode, driver, *args, **kwargs)
-            open_claimed(self, make, os.fsdecode(name), mode, locks(kwargs.get("locking")))
+            open_claimed(self, open_file, os.fsdecode(name), mode, _uses_lock(kwargs.get("locking")))
         else:
             try:
-                original(self, name, mode, driver, *args, **kwargs)
+                open_file()
             except BlockingIOError:
                 raise FileInUseError(describe_use(os.fsdecode(name), mode)) from None
 
@@ -142,35 +135,36 @@ def _guarded(original: Callable[..., None]) -> Callable[..., None]:
     return initialize
 
 
-def locks(asked: Any) -> bool:
-    """Whether HDF5 would use its own lock. The environment overrides what a call asks for."""
+def _uses_lock(asked: Any) -> bool:
+    """Check whether HDF5 would use its own lock. The environment overrides the argument of a call."""
     variable = os.environ.get("HDF5_USE_FILE_LOCKING", "")
     if variable in ("FALSE", "0"):
         return False
     return variable in ("TRUE", "1", "BEST_EFFORT") or asked not in (False, "false")
 
 
-def open_claimed(file: Any, make: Callable[[], None], path: str, mode: str, locking: bool = True) -> None:
-    """Let `make` open this path for writing as `file`, if nobody else has it; then claim it.
+def open_claimed(
+    file: Any, open_file: Callable[[], None], path: str, mode: str, locking: bool = True
+) -> None:
+    """Let `open_file` open this path for writing as `file`, and claim it.
 
-    Raises:
-        FileInUseError: Another process has it open. Nothing of it was touched.
+    Raises FileInUseError where another process has it open; the file is untouched.
     """
     with claims.opening(path):
         if not claims.is_free(path, alone=locking or mode == "w"):
             holders = claims.find_holders(path)
-            # what this process has open itself, HDF5 knows, and refuses before it truncates
+            # HDF5 knows what this process itself has open, and refuses before it truncates
             if all(holder.pid != os.getpid() for holder in holders):
                 raise FileInUseError(describe_use(path, mode, holders))
         try:
-            make()
+            open_file()
         except BlockingIOError:
             raise FileInUseError(describe_use(path, mode)) from None
         claim(file)
 
 
 def claim(file: Any) -> None:
-    """Mark what an `h5py.File` of the default driver writes, until it is closed."""
+    """Claim the file of an `h5py.File` of the default driver, until it is closed."""
     try:
         handle = file.id.get_vfd_handle()
     except (NotImplementedError, OSError, RuntimeError, ValueError):
@@ -180,20 +174,20 @@ def claim(file: Any) -> None:
 
 
 def describe_use(path: str, mode: str, holders: Sequence[claims.Holder] | None = None) -> str:
-    """Who has the file open, and what to do instead of opening it in this mode."""
+    """Return which processes have the file open, and what to do instead of opening it in this mode."""
     if holders is None:
         holders = claims.find_holders(path)
     name = os.path.basename(path)
-    writers = [holder for holder in holders if holder.writes and holder.pid != os.getpid()]
-    readers = [holder for holder in holders if not holder.writes and holder.pid != os.getpid()]
+    others = [holder for holder in holders if holder.pid != os.getpid()]
+    writers = [holder for holder in others if holder.writes]
     if writers:
-        who = f"{name} is open for writing by {', '.join(map(str, writers[:3]))}"
-    elif readers:
-        more = f" and {len(readers) - 3} more" if len(readers) > 3 else ""
-        who = f"{name} is being read by {', '.join(map(str, readers[:3]))}{more}"
+        use = f"{name} is open for writing by {', '.join(map(str, writers[:3]))}"
+    elif others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        use = f"{name} is being read by {', '.join(map(str, others[:3]))}{more}"
     else:
-        who = f"{name} is open in another process"
+        use = f"{name} is open in another process"
     if mode not in _WRITING:
-        return f"{who}. It was not opened.\n{_READING}\nThe file: {path}"
-    undone = "It was not opened, and nothing in it was changed."
-    return f"{who}. {undone}\n{_CURES.format(name=name)}\nThe file: {path}"
+        return f"{use}. It was not opened.\n{_READ_ADVICE}\nThe file: {path}"
+    advice = _WRITE_ADVICE.format(name=name)
+    return f"{use}. It was not opened, and nothing in it was changed.\n{advice}\nThe file: {path}"

@@ -1,17 +1,16 @@
-"""The names of parts: which file is which task's, and in which order they stand.
+"""The names of parts: which file belongs to which task, and their order.
 
     results.h5                         the base: what `consolidate` makes
     results.worker-1.h5                the part of worker-1, whole
-    results.worker-1.h5.unfinished     its part while it is written, or as a task left it that was killed
+    results.worker-1.h5.unfinished     its part while it is written, or as a killed task left it
 
-Parts stand in the order of their tasks: chief, worker, ps, evaluator, and worker-10 after worker-9. As text
-they would not, so ask `find_parts`.
+Parts stand in the order of their tasks: chief, worker, ps, evaluator, and worker-10 after worker-9. The order
+of the file names as text is another one, so call `find_parts`.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,13 +34,13 @@ class Part:
 
 
 def part_path(base: str | os.PathLike[str], task: TaskId) -> str:
-    """The file of a task: its name stands before the base's last suffix."""
+    """Return the file of a task: its name stands before the base's last suffix."""
     stem, suffix = os.path.splitext(os.fsdecode(base))  # bytes too, as h5py takes them
     return f"{stem}.{task.name}{suffix}"
 
 
 def find_parts(base: str | os.PathLike[str]) -> list[Part]:
-    """The parts of a base, in the order of their tasks; one that is unfinished behind the finished one.
+    """Return the parts of a base, in the order of their tasks; an unfinished one behind the finished one.
 
     Raises:
         PartError: The folder cannot be read.
@@ -61,23 +60,19 @@ def find_parts(base: str | os.PathLike[str]) -> list[Part]:
             task = parse_task(whole[len(stem) + 1 : len(whole) - len(suffix)])
         except ClusterSpecError:
             continue
-        if part_path(name, task) == whole:  # worker-01 is nobody
+        if part_path(name, task) == whole:  # worker-01 is no task
             found.append(Part(task, os.path.join(folder, entry), whole == entry))
     return sorted(found, key=lambda part: (part.task.sort_key, not part.finished))
 
 
 def resolve_task(task: str | TaskId | task_context.TaskContext | None) -> tuple[TaskId, dict[str, int]]:
-    """A task, and how many tasks of each type its cluster has; {} where that is not known.
+    """Return a task, and how many tasks of each type its cluster has; {} where that is not known.
 
     None is the task that runs this code: of a cluster of ours, else of TF_CONFIG, else worker-0 of one.
-
-    Raises:
-        ClusterSpecError: There is no task of such a name.
+    A text that names no task is a ClusterSpecError.
     """
-    if isinstance(task, str):
-        return parse_task(task), {}
-    if isinstance(task, TaskId):
-        return task, {}
+    if isinstance(task, str | TaskId):
+        return (parse_task(task) if isinstance(task, str) else task), {}
     if task is None:
         task = task_context.current_task() if task_context.is_task() else task_context.task_of_environment()
     here = task or task_context.TaskContext("worker", 0, {"worker": [""]}, is_chief=True)
@@ -85,50 +80,40 @@ def resolve_task(task: str | TaskId | task_context.TaskContext | None) -> tuple[
     return TaskId(here.type, here.index), counts
 
 
-def missing_tasks(
-    present: Iterable[TaskId], counts: dict[str, int], expected: int | Iterable[str] | None
-) -> list[str]:
-    """What should be there and is not, in words.
+def compare_tasks(
+    present: list[TaskId], clusters: dict[TaskId, dict[str, int]], expected: int | Iterable[str] | None
+) -> tuple[list[str], list[str]]:
+    """Compare the tasks that have parts with those that should have.
 
-    A type that has written at all is expected as a whole: its indices have no gap and, where the parts know
-    their cluster, reach its count.
-    """
-    tasks = list(present)
-    by_type = Counter(task.type for task in tasks)
-    wanted = set()
-    for kind in by_type:
-        highest = max(task.index for task in tasks if task.type == kind)
-        wanted |= {TaskId(kind, index) for index in range(max(highest + 1, counts.get(kind, 0)))}
-    if isinstance(expected, int):
-        lacking = [task.name for task in sorted(wanted - set(tasks))]
-        more = expected - len(tasks) - len(lacking)
-        return lacking + ([f"{more} more of {expected}"] if more > 0 else [])
-    if expected is not None:
-        wanted = {parse_task(name) for name in expected}
-    return [task.name for task in sorted(wanted - set(tasks))]
-
-
-def surplus_tasks(
-    present: Iterable[TaskId], clusters: dict[TaskId, dict[str, int]], expected: int | Iterable[str] | None
-) -> list[str]:
-    """Whose parts are there and should not be, in words.
-
-    After a run with three workers and one with two, that of worker-2 is left, and says that there were three.
+    By default the indices of a type that has parts have no gap, and reach the largest count of the clusters.
+    After a run with three workers and one with two, the part of worker-2 is left, and knows of three.
 
     Args:
-        present: Whose parts there are.
-        clusters: How many tasks of each type the writer of a part knew of.
+        present: The tasks that have parts, in order.
+        clusters: How many tasks of each type the writer of a part knew.
         expected: See `consolidate`.
+
+    Returns:
+        The names of those that are missing, or a phrase for how many; the names of those that are too many.
     """
-    tasks = sorted(present)
-    if isinstance(expected, int):
-        return [task.name for task in tasks[expected:]]
-    if expected is not None:
+    if isinstance(expected, int | None):
+        counts = [(task.type, task.index + 1) for task in present]
+        counts += [(kind, count) for known in clusters.values() for kind, count in known.items()]
+        kinds = {task.type for task in present}
+        wanted = {TaskId(kind, index) for kind, count in counts if kind in kinds for index in range(count)}
+    else:
         wanted = {parse_task(name) for name in expected}
-        return [task.name for task in tasks if task not in wanted]
-    found = []
-    for task in tasks:
-        known = [said[task.type] for said in clusters.values() if task.type in said]
-        if clusters.get(task) and task.index >= min(known, default=task.index + 1):
-            found.append(task.name)
-    return found
+    missing = [task.name for task in sorted(wanted - set(present))]
+    if expected is None:
+        surplus = [task for task in present if clusters.get(task) and _is_left_over(task, clusters)]
+    elif isinstance(expected, int):
+        surplus = present[expected:]
+        more = expected - len(present) - len(missing)
+        missing += [f"{more} more of {expected}"] if more > 0 else []
+    else:
+        surplus = [task for task in present if task not in wanted]
+    return missing, [task.name for task in surplus]
+
+
+def _is_left_over(task: TaskId, clusters: dict[TaskId, dict[str, int]]) -> bool:
+    return any(task.index >= counts[task.type] for counts in clusters.values() if task.type in counts)

@@ -1,13 +1,13 @@
-"""`TaskFile`: each task its own HDF5 file, which gets its name when it is whole.
+"""`TaskFile`: each task writes an HDF5 file of its own, which gets its name when it is whole.
 
     open ──→ results.worker-1.h5.unfinished ──close──→ results.worker-1.h5 ──consolidate──→ results.h5
                        │ killed, or the block raised
                        └──→ stays, as the last flush() left it: named by consolidate, brought back by recover
 
-The policy is writing beside and renaming: a reader never finds half a part. Not SWMR, which also keeps files
-readable, but allows no new dataset, group or attribute once it is on, nor text. What flush() has returned for
-survives SIGKILL: see `tfmagic.hdf5.closing.keep_flushed`; only a kill in the midst of a flush can hit it. A
-power cut is another matter: nothing is forced to the disk.
+The part is written beside and renamed, so that no reader finds half a part. SWMR also keeps files readable,
+but allows no text, and no new dataset, group or attribute once it is on. What flush() has written survives
+SIGKILL (see `tfmagic.hdf5.closing.keep_flushed`), except a kill during a flush. A power cut can lose it:
+nothing is forced to the disk.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class TaskFile(h5py.File):
     """The part of a task: an `h5py.File` in everything, under a name of the task's own.
 
     Attributes:
-        task: Whose part it is.
-        path: The file that is there once this is closed, such as ``results.worker-1.h5``.
+        task: The task of this part.
+        path: The file that exists once this is closed, such as ``results.worker-1.h5``.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class TaskFile(h5py.File):
 
         Args:
             base: The file that all parts are to become, such as ``results.h5``.
-            mode: "w" a new part, in the place of an older one when it is closed; "x" a new one, of which
-                there must be none; "a" goes on with what is there, or begins; "r+" goes on; "r" reads.
-            task: Whose part; by default of the task that runs this code, and outside of a cluster worker-0.
+            mode: "w" makes a new part, which replaces an older one when it is closed; "x" makes one where
+                there is none; "a" continues a part, or makes one; "r+" continues one; "r" reads.
+            task: The task of the part; by default the one that runs this code, outside of a cluster worker-0.
             options: Further ones of `h5py.File`, such as ``libver``.
 
         Raises:
             FileInUseError: This part is open already.
-            PartError: It is there already, is not there, is damaged, or cannot be written.
+            PartError: It exists already, does not exist, is damaged, or cannot be written.
             ClusterSpecError: There is no such task.
             ValueError: There is no such mode.
         """
@@ -73,34 +73,35 @@ class TaskFile(h5py.File):
         self.path = os.path.abspath(part_path(base, self.task))
         self._beside = "" if mode == "r" else self.path + UNFINISHED
         self._keeps_flushed = False
-        self._growing: dict[str, Any] = {}
+        self._appended: dict[str, Any] = {}  # the open datasets of `append`
         if not os.path.isdir(folder := os.path.dirname(self.path)):
-            raise PartError(f"{self._what()} cannot be opened: there is no folder {folder}: make it first")
+            raise PartError(f"{self._title} cannot be opened: there is no folder {folder}: make it first")
         try:
             if mode == "r":
                 super().__init__(self.path, "r", **options)
-            else:
-                self._open(mode, options)
-                self._sign(counts)
+                return
+            self._open(mode, options)
+            if TASK not in self.attrs:
+                self.attrs[TASK] = self.task.name
+            if counts:  # so that a missing part is noticed
+                self.attrs[CLUSTER] = json.dumps(counts)
         except (FileInUseError, PartError):
             raise
         except BlockingIOError:
             raise FileInUseError(guarding.describe_use(self.path, mode)) from None
         except OSError as error:
             raise PartError(
-                f"{self._what()} cannot be opened: {reason_of(error)} ({self._beside or self.path})"
+                f"{self._title} cannot be opened: {reason_of(error)} ({self._beside or self.path})"
             ) from error
 
     def _open(self, mode: str, options: dict[str, Any]) -> None:
-        # an own check before that of the guard: also this very process must not open its part twice
+        # stricter than the guard: this very process must not open its part twice either
         with claims.opening(self._beside):
             self._check_alone()
             moved = mode in ("a", "r+") and self._take_back()
-            if mode == "a" and not os.path.exists(self._beside):
-                mode = "w"
-            elif mode in ("x", "w-"):
-                if os.path.exists(self.path):
-                    raise PartError(f"{self._what()} is there already; mode='w' replaces it")
+            if mode in ("x", "w-") and os.path.exists(self.path):
+                raise PartError(f"{self._title} is there already; mode='w' replaces it")
+            if mode in ("x", "w-") or (mode == "a" and not os.path.exists(self._beside)):
                 mode = "w"
             try:
                 super().__init__(self._beside, mode, **options)
@@ -115,18 +116,18 @@ class TaskFile(h5py.File):
             return
         holders = [str(holder) for holder in claims.find_holders(self._beside)]
         raise FileInUseError(
-            f"{self._what()} is already open for writing by {', '.join(holders) or 'another process'}: close "
+            f"{self._title} is already open for writing by {', '.join(holders) or 'another process'}: close "
             "it there first, or give one of both another base or task=. Nothing was changed.\n"
             f"The file: {self._beside}"
         )
 
     def _take_back(self) -> bool:
-        """Let a finished part be unfinished again, as it will be changed; whether there was one."""
+        """Give a finished part its unfinished name, since it will change. Return whether there was one."""
         left, whole = os.path.exists(self._beside), os.path.exists(self.path)
         if left and whole:
             raise PartError(
-                f"{self._what()} is there twice: finished, and as {self._beside}, which a task left that was "
-                "killed. Delete or rename one of them; mode='w' starts anew"
+                f"{self._title} is there twice: finished, and as {self._beside}, which a killed task left. "
+                "Delete or rename one of them; mode='w' starts anew"
             )
         if whole and not claims.is_free(self.path):
             raise FileInUseError(guarding.describe_use(self.path, "r+"))
@@ -134,14 +135,8 @@ class TaskFile(h5py.File):
             os.rename(self.path, self._beside)
         return whole
 
-    def _sign(self, counts: dict[str, int]) -> None:
-        """Write into the part whose it is, so that a missing one is noticed."""
-        if TASK not in self.attrs:
-            self.attrs[TASK] = self.task.name
-        if counts:
-            self.attrs[CLUSTER] = json.dumps(counts)
-
-    def _what(self) -> str:
+    @property
+    def _title(self) -> str:
         return f"{os.path.basename(self.path)}, the part of {self.task.name},"
 
     def append(self, dataset: str, array: Any) -> int:
@@ -156,17 +151,17 @@ class TaskFile(h5py.File):
 
         Raises:
             MismatchError: Rows of another dtype or shape, or a dataset that cannot grow.
-            PartError: The disk is full; so is what comes after. `flush` and `close` say so too.
+            PartError: The disk is full; `flush` and `close` will raise it too.
         """
         try:
-            return append_rows(self, dataset, array, self._growing)
+            return append_rows(self, dataset, array, self._appended)
         except OSError as error:
             if closing.is_full(error):
                 raise self._full(error) from error
             raise
 
     def flush(self) -> None:
-        """Hand everything to the operating system: it survives the death of this task.
+        """Hand all data to the operating system, where it survives the death of this task.
 
         Raises:
             PartError: The disk is full. The file is as the last flush left it, and still open.
@@ -184,7 +179,7 @@ class TaskFile(h5py.File):
         super().flush()
 
     def close(self) -> None:
-        """Close the part and give it its name; once more does nothing.
+        """Close the part and give it its name. A second call does nothing.
 
         Raises:
             PartError: The disk is full. The file is closed, unfinished, as the last flush left it.
@@ -204,28 +199,27 @@ class TaskFile(h5py.File):
             os.replace(self._beside, self.path)
 
     def _full(self, error: OSError) -> PartError:
-        made = PartError(
-            f"{self._what()} could not be written to the end: {reason_of(error)}. What was there at the "
+        full = PartError(
+            f"{self._title} could not be written to the end: {reason_of(error)}. What was there at the "
             f"last flush() is in {self._beside}; tfmagic.hdf5.recover brings it back"
         )
-        made.errno = error.errno
-        return made
+        full.errno = error.errno
+        return full
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
-        """Close; after an exception without giving it its name, as the part is not whole."""
+        """Close; after an exception the part is not whole, and does not get its name."""
         if error is None or not self._beside or not self.id.valid:
             self.close()
             return
-        with contextlib.suppress(OSError):
-            if closing.is_full(error):
-                raise OSError
-            closing.reserve_end(self)
-            super().close()
+        if not closing.is_full(error):
+            with contextlib.suppress(OSError):
+                closing.reserve_end(self)
+                super().close()
         if self.id.valid:
             closing.give_up(self)
         error.add_note(
-            f"{self._what()} is unfinished: {self._beside}; tfmagic.hdf5.recover takes it as it is, mode='a' "
+            f"{self._title} is unfinished: {self._beside}; tfmagic.hdf5.recover takes it as it is, mode='a' "
             "goes on with it, mode='w' starts anew"
         )

@@ -1,8 +1,15 @@
-"""Bringing back what killed tasks have left: a part that was flushed, but never closed."""
+"""`recover`: parts that a killed task has flushed, but not closed, get their names.
+
+HDF5 does not open a file again that a killed writer has made with ``libver="latest"`` (superblock version 3):
+"file is already open for write (may use <h5clear file> ...)". h5py has no h5clear, so `clear_writer_mark`
+does the same: it resets one byte and the checksum of the first 48. Layout: HDF5 File Format Specification
+3.0, II.A.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
 
 import h5py
 
@@ -10,50 +17,93 @@ from tfmagic.hdf5 import claims
 from tfmagic.hdf5.copying import rows_at_once
 from tfmagic.hdf5.errors import PartError, reason_of
 from tfmagic.hdf5.layouts import read_layout
-from tfmagic.hdf5.partnames import Part, find_parts
-from tfmagic.hdf5.superblock import clear_writer_mark
+from tfmagic.hdf5.partnames import UNFINISHED, Part, find_parts
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_SIZE, _VERSION, _OFFSETS, _FLAGS = 48, 8, 9, 11  # bytes of the superblock, and places in it
+_MASK = 0xFFFFFFFF
 
 
 def recover(base: str | os.PathLike[str]) -> list[str]:
     """Give the unfinished parts of a base their names, as the last flush() left them.
 
-    Every dataset of such a part is read through before. A part that is being written is left alone; one that
-    has a finished part beside it, too: it belongs to a later attempt that was not finished.
+    Reads every dataset of such a part first. Leaves a part alone that is being written, and one that has a
+    finished part beside it: it belongs to a later attempt, which was not finished.
 
     Returns:
-        The tasks whose parts were taken.
+        The tasks whose parts were recovered.
 
     Raises:
-        PartError: A part cannot be read. Others before it in the order of tasks have been taken.
+        PartError: A part cannot be read. Those before it in the order of tasks are recovered.
     """
     parts = find_parts(base)
     finished = {part.task for part in parts if part.finished}
-    taken = []
+    recovered = []
     for part in parts:
         if part.finished or part.task in finished:
             continue
-        whole = part.path.removesuffix(".unfinished")
         with claims.opening(part.path):
             if not claims.is_free(part.path):
                 continue
             _check_readable(part)
-            os.rename(part.path, whole)
-        taken.append(part.task.name)
-    return taken
+            os.rename(part.path, part.path.removesuffix(UNFINISHED))
+        recovered.append(part.task.name)
+    return recovered
 
 
 def _check_readable(part: Part) -> None:
-    what = f"{part.path}, which {part.task.name} left unfinished,"
     try:
         clear_writer_mark(part.path)
         with h5py.File(part.path, "r") as file:
-            layout = read_layout(file, part)
-            for path, found in layout.datasets.items():
+            for path, found in read_layout(file, part).datasets.items():
                 block = rows_at_once(file[path]) if found.shape else 1
                 for row in range(0, found.shape[0] if found.shape else 0, block):
                     file[path][row : row + block]
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise PartError(
-            f"{what} cannot be recovered: {reason_of(error)}. It was killed before its first flush(), or in "
-            "the midst of one: delete the file, and let the task write again"
+            f"{part.path}, which {part.task.name} left unfinished, cannot be recovered: {reason_of(error)}. "
+            "It was killed before its first flush(), or in the midst of one: delete the file, and let the "
+            "task write again"
         ) from error
+
+
+def clear_writer_mark(path: str) -> bool:
+    """Remove the mark "being written" from a file without a writer. Return whether it had one.
+
+    Raises ValueError where the first bytes are not those of an HDF5 file, or damaged.
+    """
+    with open(path, "r+b") as file:
+        block = bytearray(file.read(_SIZE))
+        if not block.startswith(_SIGNATURE) or len(block) < _SIZE:
+            raise ValueError("it does not begin as an HDF5 file does")
+        if block[_VERSION] < 3 or block[_OFFSETS] != 8 or not block[_FLAGS]:
+            return False
+        if struct.unpack_from("<I", block, _SIZE - 4)[0] != lookup3(bytes(block[:-4])):
+            raise ValueError("its first 48 bytes are damaged")
+        block[_FLAGS] = 0
+        struct.pack_into("<I", block, _SIZE - 4, lookup3(bytes(block[:-4])))
+        file.seek(0)
+        file.write(block)
+    return True
+
+
+def lookup3(data: bytes) -> int:
+    """Return Bob Jenkins' hash of 2006, little-endian: the checksum of HDF5's metadata."""
+    a = b = c = (0xDEADBEEF + len(data)) & _MASK
+    if not data:
+        return c
+    for start in range(0, len(data), 12):
+        words = struct.unpack("<III", data[start : start + 12].ljust(12, b"\0"))
+        a, b, c = ((old + new) & _MASK for old, new in zip((a, b, c), words, strict=True))
+        if start + 12 < len(data):
+            for bits in (4, 6, 8, 16, 19, 4):
+                a = ((a - c) & _MASK) ^ _rotate(c, bits)
+                a, b, c = b, (c + b) & _MASK, a
+    for bits in (14, 11, 25, 16, 4, 14, 24):
+        c = ((c ^ b) - _rotate(b, bits)) & _MASK
+        a, b, c = b, c, a
+    return b
+
+
+def _rotate(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (32 - bits))) & _MASK

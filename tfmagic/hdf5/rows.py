@@ -1,4 +1,4 @@
-"""Appending rows to a dataset that grows along axis 0."""
+"""Rows of datasets that grow along axis 0: appending them to an `h5py.File`, and checks whether they fit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ _CHUNK_BYTES = 1 << 18  # a fourth of what HDF5 caches of a dataset; large enoug
 
 
 def as_rows(array: Any) -> Any:
-    """An array of rows as HDF5 takes it: a scalar is one row, text becomes variable-length UTF-8.
-
-    Raises:
-        MismatchError: Its type has no place in HDF5.
-    """
+    """Return rows as HDF5 takes them: a scalar is one row, text becomes variable-length UTF-8."""
     import h5py
     import numpy as np
 
     rows = np.asarray(array)
     if rows.ndim == 0:
         rows = rows.reshape(1)
-    if rows.dtype.kind == "U":
-        return rows.astype(h5py.string_dtype())
     if rows.dtype.kind == "O" and h5py.check_string_dtype(rows.dtype) is None:
         if not all(isinstance(item, str | bytes) for item in rows.flat):
             raise MismatchError(
@@ -31,9 +25,11 @@ def as_rows(array: Any) -> Any:
                 "different length"
             )
         return rows.astype(h5py.string_dtype())
+    if rows.dtype.kind == "U":
+        return rows.astype(h5py.string_dtype())
     is_time = rows.dtype.kind in "mM" and not h5py.check_opaque_dtype(rows.dtype)
     if is_time or (rows.dtype.kind in "Vf" and rows.dtype.type.__module__ != "numpy"):
-        raise MismatchError(  # h5py would keep bfloat16 as bytes that nobody can read
+        raise MismatchError(  # h5py would keep bfloat16 as bytes without a meaning
             f"HDF5 has nothing for the dtype {rows.dtype}: convert it first, as with "
             f"astype({'int64' if is_time else 'float32'!r})"
         )
@@ -41,24 +37,14 @@ def as_rows(array: Any) -> Any:
 
 
 def append_rows(file: Any, name: str, array: Any, opened: dict[str, Any]) -> int:
-    """Append rows to a dataset, which the first call creates: chunked, and without limit along axis 0.
+    """Append rows to a dataset of an `h5py.File`; see `TaskFile.append`. Return how many rows it has now.
 
-    A dataset stays open in `opened`: HDF5 writes what it has of it in memory when it is closed, and where
-    h5py closes it, at the end of the object, a full disk is not reported (measured: rows lost, no error).
-
-    Args:
-        file: An `h5py.File` or `Group`.
-        name: The dataset's path in it.
-        array: The rows, [n, ...], or a scalar; all calls with one dtype and one shape of a row.
-        opened: Datasets by path; the caller keeps it as long as the file is open.
-
-    Returns:
-        How many rows the dataset has now.
-
-    Raises:
-        MismatchError: Rows of another dtype or shape than those that are there, or a dataset that cannot
-            grow.
+    The first call creates it: chunked, and without limit along axis 0. The caller keeps the datasets in
+    `opened`, by path, as long as the file is open: HDF5 writes what it holds of a dataset when that is
+    closed, and ignores a full disk at the end of an h5py object (measured: rows lost, no error).
     """
+    import h5py
+
     rows = as_rows(array)
     if name not in file:
         row_bytes = max(1, rows.dtype.itemsize * int(rows[:1].size or 1))
@@ -66,35 +52,25 @@ def append_rows(file: Any, name: str, array: Any, opened: dict[str, Any]) -> int
         limits = (None, *(n or None for n in rows.shape[1:]))  # a chunk is never empty
         file.create_dataset(name, (0, *rows.shape[1:]), rows.dtype, maxshape=limits, chunks=chunks)
     dataset = opened.get(name)
-    if dataset is None or not _has_name(dataset, file, name):
+    # it can have been deleted or moved meanwhile
+    if dataset is None or h5py.h5o.open(file.id, name.encode(errors="surrogateescape")) != dataset.id:
         dataset = opened[name] = file[name]
-    _check_fit(dataset, name, rows)
+    check_growth(dataset, name)
+    check_kind(name, dataset.dtype, rows.dtype)
+    check_shape(name, dataset.shape[1:], rows.shape[1:])
     before = int(dataset.shape[0])
     dataset.resize(before + len(rows), axis=0)
     try:
         dataset[before:] = rows
     except BaseException:
-        with contextlib.suppress(Exception):  # the disk may be full
+        with contextlib.suppress(Exception):  # the disk can be full
             dataset.resize(before, axis=0)
         raise
     return before + len(rows)
 
 
-def _has_name(dataset: Any, file: Any, name: str) -> bool:
-    """Whether it is still the one of this name, and was not deleted or moved."""
-    import h5py
-
-    return bool(h5py.h5o.open(file.id, name.encode(errors="surrogateescape")) == dataset.id)
-
-
-def _check_fit(dataset: Any, name: str, rows: Any) -> None:
-    check_growth(dataset, name)
-    check_kind(name, dataset.dtype, rows.dtype)
-    check_shape(name, dataset.shape[1:], rows.shape[1:])
-
-
 def check_growth(found: Any, name: str) -> None:
-    """Raises MismatchError where what stands under this name is no dataset that can grow along axis 0."""
+    """Raise MismatchError where the object of this name is no dataset that can grow along axis 0."""
     import h5py
 
     if not isinstance(found, h5py.Dataset):
@@ -107,15 +83,15 @@ def check_growth(found: Any, name: str) -> None:
 
 
 def check_kind(name: str, held: Any, brought: Any) -> None:
-    """Raises MismatchError where rows have another dtype, or what stands for one, than the dataset."""
+    """Raise MismatchError where rows and dataset have different dtypes, or names of dtypes."""
     if held != brought:
         raise MismatchError(
             f"dataset {name!r} holds {held}, and these rows are {brought}: convert them with "
-            f"array.astype({str(held)!r}); append does not, since it could lose what they say"
+            f"array.astype({str(held)!r}); append does not, since that could lose precision"
         )
 
 
 def check_shape(name: str, held: tuple[int, ...], brought: tuple[int, ...]) -> None:
-    """Raises MismatchError where rows have another shape than those of the dataset."""
+    """Raise MismatchError where rows have another shape than those of the dataset."""
     if held != brought:
         raise MismatchError(f"dataset {name!r} has rows of shape {held}, and these are of shape {brought}")

@@ -1,8 +1,7 @@
-"""`missing_parts`: whether what a virtual file points to is still there, which HDF5 never says.
+"""`missing_parts`: checks the parts that a virtual file points to, which HDF5 does not do.
 
-A part that is gone reads as the fill value. Worse, HDF5 then takes a file of that name in the current folder,
-whatever it holds (measured on 1.14.6). So this looks where the part must be, beside the file, and nowhere
-else.
+HDF5 reads the fill value where a part is gone. Worse, it then takes a file of that name in the current
+folder, whatever it holds (measured on 1.14.6). A part must be beside the file, so this searches nowhere else.
 """
 
 from __future__ import annotations
@@ -16,41 +15,41 @@ from tfmagic.hdf5.errors import PartError, reason_of
 
 
 def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
-    """What is wrong with the parts that a consolidated file needs; {} for nothing. No data is read.
+    """Return what is wrong with the parts that a consolidated file needs; {} where all is well.
 
-    A file that was consolidated by copy needs none.
+    Reads no data. A file that was consolidated by copy needs no parts.
 
     Returns:
-        By name of the part's file: that it is missing, is no HDF5 file, or has changed since.
+        By the name of a part's file: that it is missing, is no HDF5 file, or has changed since.
 
     Raises:
         PartError: The file itself cannot be read.
     """
-    needs: dict[str, dict[str, tuple[tuple[int, ...], Any]]] = {}
+    needs: dict[str, dict[str, tuple[tuple[int, ...], Any]]] = {}  # file -> dataset -> shape, dtype
+
+    def note_sources(_: str, item: Any) -> None:
+        if not isinstance(item, h5py.Dataset) or not item.is_virtual:
+            return
+        for source in item.virtual_sources():
+            if source.file_name != ".":  # this very file
+                # HDF5 keeps no shape of a source that is mapped as a whole; its place in the whole has it
+                first, last = source.vspace.get_select_bounds()
+                shape = tuple(int(b - a) + 1 for a, b in zip(first, last, strict=True))
+                name, dataset = (text.replace("%%", "%") for text in (source.file_name, source.dset_name))
+                needs.setdefault(name, {})[dataset] = (shape, item.dtype)
+
     try:
         with h5py.File(path, "r") as file:
-            file.visititems(lambda name, item: _note_sources(item, needs))
+            file.visititems(note_sources)
     except OSError as error:
         raise PartError(f"{os.fspath(path)} cannot be read: {reason_of(error)}") from error
     folder = os.path.dirname(os.path.realpath(os.fsdecode(path)))
-    found = {name: _look_at(os.path.join(folder, name), wanted) for name, wanted in needs.items()}
+    found = {name: _check(os.path.join(folder, name), wanted) for name, wanted in needs.items()}
     return {name: problem for name, problem in found.items() if problem}
 
 
-def _note_sources(item: Any, needs: dict[str, dict[str, tuple[tuple[int, ...], Any]]]) -> None:
-    if not isinstance(item, h5py.Dataset) or not item.is_virtual:
-        return
-    for source in item.virtual_sources():
-        if source.file_name != ".":  # this very file
-            # of a source that is mapped as a whole HDF5 keeps no shape: what it fills in the whole is one
-            first, last = source.vspace.get_select_bounds()
-            shape = tuple(int(b - a) + 1 for a, b in zip(first, last, strict=True))
-            name, dataset = (text.replace("%%", "%") for text in (source.file_name, source.dset_name))
-            needs.setdefault(name, {})[dataset] = (shape, item.dtype)
-
-
-def _look_at(path: str, wanted: dict[str, tuple[tuple[int, ...], Any]]) -> str:
-    """What is wrong with a part; "" for nothing."""
+def _check(path: str, wanted: dict[str, tuple[tuple[int, ...], Any]]) -> str:
+    """Return what is wrong with a part, or ""."""
     if not os.path.exists(path):
         return "it is missing"
     try:

@@ -326,8 +326,19 @@ class TaskProgram:
 
     def _want_writer(self, path: str, mode: str, copy_of: int, fd: int) -> None:
         cell, boot = self.cell, self.boot
-        where = (boot.task, boot.attempt, cell.cell, cell.group, cell.tasks)
-        self.channel.send(WriterWanted(*where, path, mode, copy_of, Handle(fd)))
+        self.channel.send(
+            WriterWanted(
+                boot.task,
+                boot.attempt,
+                cell.cell,
+                group=cell.group,
+                members=cell.tasks,
+                path=path,
+                mode=mode,
+                copy_of=copy_of,
+                handle=Handle(fd),
+            )
+        )
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         self.turns.call_side()

@@ -1,18 +1,19 @@
-"""One HDF5 file that all tasks append to: `SharedWriter`, the side of who appends.
+"""`SharedWriter`: the side of the process that appends to a shared HDF5 file.
 
     append ── rows into the ring, a message into the socket ──→ the writer process (`writer_process`)
            ←─ receipts: that part of the ring is free again ──
 
-A task gets its socket to the writer through the cluster's control channel; the notebook or a script from
-`sessions` directly. When `append` returns, the rows are in the ring and the message is in
-the socket, both of which the writer holds as well: they reach the file even if this process is killed in the
-next instant. Nobody has more than a ring full of rows under way: then `append` waits for the disk.
+A task gets its socket to the writer process through the cluster's control channel, the notebook or a script
+directly from `sessions`. The writer process holds the ring and the socket as well: when `append` has
+returned, its rows reach the file even if this process is killed. At most a ring of rows is under way; then
+`append` waits for the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 import weakref
@@ -21,35 +22,35 @@ from typing import Any, Literal
 
 from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.hdf5.shared_writer import sessions
-from tfmagic.hdf5.shared_writer.appended import name_of, rows_of
-from tfmagic.hdf5.shared_writer.connection import Link
-from tfmagic.hdf5.shared_writer.messages import Detach, Flush, Hello, ToTask
+from tfmagic.hdf5.shared_writer.connection import Connection
+from tfmagic.hdf5.shared_writer.messages import TEXT, Flush, Hello, ToTask, text_of_dtype
 from tfmagic.protocol import task_context
 from tfmagic.protocol.channel import channel_pair
 
 Mode = Literal["w", "x", "a"]
+_NOT_HELD = re.compile("[\0\ud800-\udfff]")  # NUL ends a text; half of a surrogate pair is no UTF-8
 
 
 class SharedWriter:
     """One HDF5 file to which all tasks append, and which one process writes.
 
-    Every task opens it under the same path, or gets a writer that the notebook has opened; each may call
-    `append` as often as it likes, from any of its threads. The order of what one task appends is kept; rows
-    of different tasks lie in the order of their arrival, those of one `append` always together.
+    Every task opens it under the same path, or gets a writer that the notebook has opened. Each can call
+    `append` as often as it likes, from any of its threads. What one task appends keeps its order; rows of
+    different tasks lie in the order of their arrival; the rows of one `append` stay together.
 
     The file is written as ``PATH.unfinished``. It gets its name when all tasks that run the cell have closed
-    it or ended their part; with a writer of the notebook's, when the notebook closes it. What a task has
-    appended is in it even if the task is killed.
+    it or ended their part, or when the notebook closes the writer that it has opened. What a task has
+    appended is in the file even if the task is killed.
 
     Args:
         path: The file; relative to the current folder.
         mode: "w" replaces a file of this name at the end, "x" refuses one, "a" adds to (a copy of) it.
         compression: None, "gzip" or "lzf", for new datasets.
-        chunk_rows: Rows of a chunk of a new dataset; by default what makes up to 1 MiB.
+        chunk_rows: Rows of a chunk of a new dataset; by default as many as make up to 1 MiB.
 
     Raises:
         SharedWriterError: The file cannot be opened; nothing is left of it.
-        ValueError: A mode or compression that there is not.
+        ValueError: There is no such mode or compression.
 
     Example:
         >>> with SharedWriter("activations.h5") as writer:   # in a cell, on every task
@@ -66,7 +67,7 @@ class SharedWriter:
         compression: str | None = None,
         chunk_rows: int | None = None,
     ):
-        self._link: Link | None = None  # also of one that is refused: see __del__
+        self._connection: Connection | None = None  # first: __del__ reads it also after a refusal
         if mode not in ("w", "x", "a"):
             raise ValueError(f"mode is 'w', 'x' or 'a', not {mode!r}; to read, use h5py.File(path)")
         if compression not in (None, "gzip", "lzf"):
@@ -75,82 +76,77 @@ class SharedWriter:
             raise ValueError(f"chunk_rows is a number of rows, 1 or more, not {chunk_rows!r}")
         if not os.path.basename(path):
             raise SharedWriterError(f"{os.fspath(path)!r} is a folder: name a file in it")
-        # a link is followed, as by h5py: the file lies where it points, and is one file by all its names
+        # a link is followed, as by h5py: all names of a file lead to one writer
         self._set_up(os.path.realpath(os.fsdecode(path)), mode, Hello(compression or "", chunk_rows or 0))
         self._connect()
 
     def _set_up(self, path: str, mode: Mode, hello: Hello, copy_of: int = 0) -> None:
-        self._link, self._lock = None, threading.RLock()
+        self._connection, self._lock = None, threading.RLock()
         self.path, self.mode, self._hello = path, mode, hello
-        self._is_copy, self._number = bool(copy_of), copy_of  # of the notebook's session
+        self._is_copy, self._number = bool(copy_of), copy_of  # the number of the notebook's session
         self._pid = os.getpid()
-        self._owner = sessions.Owner(next(sessions.places))  # where no cell of a cluster is it
-        self._was_closed, self._thread = False, threading.current_thread()  # which opened it
-        self._known: dict[str, tuple[Any, tuple[int, ...]]] = {}  # dtype and shape of rows, by dataset
+        self._owner = sessions.Owner(next(sessions.origins))  # used outside of cells
+        self._was_closed, self._thread = False, threading.current_thread()  # the thread that opened it
+        self._known: dict[str, tuple[str, tuple[int, ...]]] = {}  # dtype and shape of a row, by dataset
 
     def append(self, dataset: str, array: Any) -> None:
-        """Append rows to a dataset, which the first append makes.
+        """Append rows to a dataset; the first call creates it.
 
-        Waits while a ring full of this task's rows is under way. When it returns, the rows are safe from the
-        death of this task.
+        Waits while a ring of this task's rows is under way. When it returns, the rows reach the file even if
+        this task is killed.
 
         Args:
-            dataset: Its name; with "/" inside a group.
-            array: [n, ...] of any dtype that HDF5 has: n rows of [...]; a scalar is one row of []. Also a
-                tensor, and strings.
+            dataset: The name; with "/" inside a group.
+            array: [n, ...] of any dtype that HDF5 has: n rows of [...]; a scalar is one row of []. Tensors
+                and strings too.
 
         Raises:
             MismatchError: The dataset has another dtype, or rows of another shape, or cannot be made; it is
-                as it was.
+                unchanged.
             SharedWriterError: The file cannot be written any more, or has been closed.
-            TypeError: Nothing that HDF5 could hold.
-            ValueError: A name or text that HDF5 could not hold.
+            TypeError: HDF5 has no such type.
+            ValueError: HDF5 does not take this name or text.
         """
-        dataset = name_of(dataset)
-        dtype, rows = rows_of(array)
+        dataset = _normal_name(dataset)
+        dtype, rows = _rows_of(array)
         with self._lock:
-            link = self._linked()
-            link.begin()
+            connection = self._connected()
+            connection.begin()
             if self._known.get(dataset) == (dtype, rows.shape[1:]):
-                link.send_rows(dataset, dtype, rows, number=0)
+                connection.send_rows(dataset, dtype, rows)
             else:
-                link.ask(lambda number: link.send_rows(dataset, dtype, rows, number))
+                connection.request(lambda number: connection.send_rows(dataset, dtype, rows, number))
                 self._known[dataset] = (dtype, rows.shape[1:])
-            link.is_busy = False
+            connection.is_busy = False
 
     def flush(self) -> None:
-        """Wait until what this task has appended is in ``PATH.unfinished``, and the system has it."""
+        """Wait until the operating system has all rows of this task, in ``PATH.unfinished``."""
         with self._lock:
-            link = self._linked()
-            link.begin()
-            link.ask(lambda number: link.send(Flush(number)))
-            link.is_busy = False
+            connection = self._connected()
+            connection.begin()
+            connection.request(lambda number: connection.send(Flush(number)))
+            connection.is_busy = False
 
     def close(self) -> None:
-        """Wait until what this task has appended is in the file, and append no more. Does nothing twice.
+        """Wait until all rows of this task are in the file, and append no more. A second call does nothing.
 
         Raises:
             SharedWriterError: Not everything could be written.
         """
         with self._lock:
-            link, self._link = self._link, None
-            if link is None and not self._number:
+            connection, self._connection = self._connection, None
+            if connection is None and not self._number:
                 return
             self._was_closed = True
-            _here.pop(self.path, None)
-            if self._pid != os.getpid():  # a fork that leaves the `with`: the file is its parent's to close
-                if link is not None:
-                    link.close()
+            _open_here.pop(self.path, None)
+            if self._pid != os.getpid():  # a fork that leaves the `with`: only the parent closes the file
+                if connection is not None:
+                    connection.close()
                 return
             try:
-                if link is not None:
-                    link.ask(lambda number: link.send(Detach(number)))
-            except SharedWriterError:
-                if link is None or not link.is_complete:
-                    raise
+                if connection is not None:
+                    connection.detach()
             finally:
-                if link is not None:
-                    link.close()
                 number, self._number = self._number, 0
                 reason = sessions.finish(number) if number and not self._is_copy else ""
             if reason:
@@ -165,13 +161,14 @@ class SharedWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with contextlib.suppress(*([SharedWriterError] if kind is SharedWriterError else [])):  # said already
+        # the user reads a SharedWriterError once
+        with contextlib.suppress(*([SharedWriterError] if kind is SharedWriterError else [])):
             self.close()
 
     def __del__(self) -> None:
-        link = getattr(self, "_link", None)
-        if link is not None and not sys.is_finalizing():
-            link.abandon()
+        connection = getattr(self, "_connection", None)
+        if connection is not None and not sys.is_finalizing():
+            connection.abandon()
 
     def __repr__(self) -> str:
         how = "closed" if self.closed else f"mode {self.mode!r}"
@@ -187,55 +184,54 @@ class SharedWriter:
 
     # -- inside --
 
-    def _linked(self) -> Link:
+    def _connected(self) -> Connection:
         if self._was_closed:
             raise SharedWriterError(f"{self.path} has been closed here; open it anew to append")
-        if self._link is None:  # a copy, used for the first time
+        if self._connection is None:  # a copy, used for the first time
             self._connect()
-        assert self._link is not None
-        if self._link.pid != os.getpid():
+        assert self._connection is not None
+        if self._connection.pid != os.getpid():
             raise SharedWriterError(
-                f"{self.path} was opened by the process {self._link.pid}, and this is a fork of it: append "
-                "there, or in a thread"
+                f"{self.path} was opened by the process {self._connection.pid}, and this is a fork of it: "
+                "append there, or in a thread"
             )
-        return self._link
+        return self._connection
 
     def _connect(self) -> None:
-        former = None if self._is_copy else _here.pop(self.path, None)
-        if former is not None and former._link is not None and former._link.pid == os.getpid():
+        former = None if self._is_copy else _open_here.get(self.path)
+        if former is not None and former._connection is not None and former._connection.pid == os.getpid():
             former._give_way()
         ours, theirs = channel_pair(ToTask)
         number = 0
         try:
-            number = self._offer(theirs.fileno())
-            link = Link(self.path, ours)
-            link.open(self._hello)
+            number = self._request_open(theirs.fileno())
+            connection = Connection(self.path, ours)
+            connection.open(self._hello)
         except BaseException as error:
             ours.close()
             if not isinstance(error, SharedWriterError):  # Ctrl-C
                 sessions.withdraw(self._owner)
-            elif number and not self._is_copy:  # who opens it in another way now must not find it taken
+            elif number and not self._is_copy:  # free the path for an opening in another mode
                 sessions.finish(number)
             raise
         finally:
             theirs.close()
-        self._link, self._thread = link, threading.current_thread()
+        self._connection, self._thread = connection, threading.current_thread()
         if not self._is_copy:
             self._number = number
-            _here[self.path] = self
+            _open_here[self.path] = self
 
     def _give_way(self) -> None:
-        """Close this writer, as the file is opened anew: by a cell that runs again, not by another thread."""
+        """Close this writer for a cell that runs again and opens the file anew; another thread must not."""
         if self._thread is not threading.current_thread() and self._thread.is_alive():
-            _here[self.path] = self
             raise SharedWriterError(
                 f"{self.path} is open in the thread {self._thread.name} of this process: let threads share "
                 "that SharedWriter, each may call its append"
             )
         self.close()
 
-    def _offer(self, fd: int) -> int:
-        """Hand the other end of our socket to who finds the writer; the session's number in the notebook."""
+    def _request_open(self, fd: int) -> int:
+        """Send the other end of the socket to the writer. Return the notebook's session, or 0."""
         copy_of = self._number if self._is_copy else 0
         if (want_writer := task_context.wants_writers()) is not None:
             want_writer(self.path, self.mode, copy_of, fd)
@@ -246,10 +242,56 @@ class SharedWriter:
 
 
 def _copy(path: str, mode: Mode, hello: Hello, number: int) -> SharedWriter:
-    """A writer of the notebook's, in a task: it connects when it is used."""
-    made = SharedWriter.__new__(SharedWriter)
-    made._set_up(path, mode, hello, number)
-    return made
+    """Return a task's copy of the notebook's writer; it connects at its first use."""
+    copy = SharedWriter.__new__(SharedWriter)
+    copy._set_up(path, mode, hello, number)
+    return copy
 
 
-_here: weakref.WeakValueDictionary[str, SharedWriter] = weakref.WeakValueDictionary()  # opened here, by path
+_open_here: weakref.WeakValueDictionary[str, SharedWriter] = weakref.WeakValueDictionary()  # by path
+
+
+# -- checks that fail for the caller alone, before the rows are sent --
+
+
+def _normal_name(dataset: Any) -> str:
+    """Return the name without needless slashes: "x" and "/x" are one dataset."""
+    parts = [part for part in dataset.split("/") if part not in ("", ".")] if isinstance(dataset, str) else []
+    name = "/".join(parts)
+    if not name or "\0" in name:
+        raise ValueError(f"a dataset has a name, not {dataset!r}")
+    return name
+
+
+def _rows_of(array: Any) -> tuple[str, Any]:
+    """Return the dtype as messages have it, and the rows: a contiguous array, or one of strings."""
+    import numpy as np
+
+    rows = np.asarray(array)
+    if rows.ndim == 0:
+        rows = rows.reshape(1)
+    kind = rows.dtype.kind
+    if kind in "UT" or (kind == "O" and all(isinstance(value, str | bytes) for value in rows.flat)):
+        texts = rows.astype(object)
+        texts.flat = [_checked_text(text) for text in texts.flat]
+        return TEXT, texts
+    if rows.dtype.hasobject or kind in "OmM" or (kind == "V" and rows.dtype.names is None):
+        raise TypeError(
+            f"HDF5 has nothing for the dtype {rows.dtype}: convert it first, as with astype('float32')"
+        )
+    return text_of_dtype(rows.dtype), np.ascontiguousarray(rows)
+
+
+def _checked_text(text: str | bytes) -> str:
+    """Return text that HDF5 can hold; others would make the writer process fail, for all tasks."""
+    if isinstance(text, bytes):  # an element of a string tensor
+        try:
+            text = text.decode()
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"HDF5 holds text as UTF-8, not {text[:80]!r}: append bytes as rows of one length, as with "
+                "numpy.frombuffer(data, 'uint8')"
+            ) from None
+    if _NOT_HELD.search(text):
+        raise ValueError(f"HDF5 holds text as UTF-8 that ends at a NUL character, not {text[:80]!r}")
+    return text

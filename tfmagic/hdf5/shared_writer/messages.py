@@ -1,60 +1,75 @@
-"""What a task, the writer of a shared HDF5 file and the kernel say to each other.
+"""The messages between a task, the kernel and the writer process of a shared HDF5 file.
 
-Over `tfmagic.protocol.channel`. Arrays are bytes beside their shape and their dtype, which is written as in
-the header of an .npy file (``repr(numpy.lib.format.dtype_to_descr(dtype))``): nothing is unpickled.
+They travel over `tfmagic.protocol.channel`. An array is its bytes, its shape, and its dtype as text.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+from typing import Any
+
 from tfmagic.protocol.payload import Handle, Message
 
-TEXT = "text"  # stands for a dtype: strings of any length
+TEXT = "text"  # instead of a dtype: strings of any length
+
+
+def text_of_dtype(dtype: Any) -> str:
+    """Return a numpy dtype as text, as ``numpy.save`` writes it."""
+    import numpy as np
+
+    return repr(np.lib.format.dtype_to_descr(dtype))
+
+
+@functools.cache
+def dtype_of_text(text: str) -> Any:
+    """Return the numpy dtype that `text_of_dtype` has written."""
+    import numpy as np
+
+    return np.lib.format.descr_to_dtype(ast.literal_eval(text))
+
 
 # ---- a task to the writer -----------------------------------------------------------------------
 
 
 class Hello(Message, frozen=True):
-    """How new datasets are made: see `SharedWriter`. The first message."""
+    """The first message: how new datasets are made; see `SharedWriter`."""
 
     compression: str = ""
     chunk_rows: int = 0
 
 
 class Ring(Message, frozen=True):
-    """The memory file of `size_bytes` in which this task lays what it appends."""
+    """The shared memory in which this task puts its rows."""
 
     handle: Handle
     size_bytes: int
 
 
 class Rows(Message, frozen=True):
-    """Append these rows, of `shape`, to the dataset.
-
-    The bytes are in `data`; or in the ring from `offset` on; or in the memory file `handle`; strings are in
-    `texts`. `serial` grows from message to message; `number` is 0 where no answer is wanted but the receipt.
-    """
+    """Append rows to a dataset. Their bytes stand in `data`, in the ring, or in a memory file."""
 
     dataset: str
     dtype: str
     shape: tuple[int, ...]
     data: bytes = b""
-    offset: int = -1
-    handle: Handle | None = None
-    texts: tuple[str, ...] = ()
-    serial: int = 0
-    number: int = 0
+    offset: int = -1  # in the ring
+    handle: Handle | None = None  # of the memory file
+    texts: tuple[str, ...] = ()  # the rows, where `dtype` is TEXT
+    serial: int = 0  # grows from message to message
+    number: int = 0  # of the answer; 0 where the task waits for the receipt alone
 
 
 class Flush(Message, frozen=True):
-    """Write what came before, and answer when the system has it."""
+    """Write all earlier rows, and answer when the operating system has them."""
 
     number: int
 
 
 class Detach(Message, frozen=True):
-    """This task appends no more. With 0 nobody waits for the answer."""
+    """This task appends no more."""
 
-    number: int
+    number: int  # of the answer; 0 where the task does not wait for it
 
 
 ToWriter = Hello | Ring | Rows | Flush | Detach
@@ -63,33 +78,33 @@ ToWriter = Hello | Ring | Rows | Flush | Detach
 
 
 class Opened(Message, frozen=True):
-    """The file is open, and the process `pid` writes it; or, with a reason, it is not."""
+    """The file is open, and the process `pid` writes it; or it is not, with the reason."""
 
     reason: str = ""
     pid: int = 0
 
 
 class Waits(Message, frozen=True):
-    """It will be opened when these tasks have closed it. Comes from the kernel."""
+    """From the kernel: the file will be opened when these tasks have closed it."""
 
-    whom: tuple[str, ...]
+    tasks: tuple[str, ...]
 
 
 class Written(Message, frozen=True):
-    """The task's rows up to this message are in the file: their memory is free."""
+    """The receipt for all rows up to this message: their memory is free."""
 
     serial: int
 
 
 class Answered(Message, frozen=True):
-    """What was asked under this number is done; or, with a reason, refused."""
+    """The request of this number is done; or it is refused, with the reason."""
 
     number: int
     reason: str = ""
 
 
 class Failed(Message, frozen=True):
-    """The file cannot be written any more; with `is_complete` it has been closed with all that came."""
+    """The file cannot be written any more; with `is_complete` it was closed with all rows."""
 
     reason: str
     is_complete: bool = False
@@ -100,55 +115,44 @@ ToTask = Opened | Waits | Written | Answered | Failed
 # ---- the kernel to the writer -------------------------------------------------------------------
 
 
-class Begin(Message, frozen=True):
-    """Open this file for these tasks. The first message."""
-
-    path: str
-    mode: str
-    members: tuple[str, ...]
-
-
 class Attach(Message, frozen=True):
     """A task is at the other end of this socket."""
 
-    who: str
+    task: str
     mode: str
     handle: Handle
 
 
 class Ended(Message, frozen=True):
-    """These tasks have ended their part: who of them has not opened the file will not.
+    """These tasks have ended their part of the cell, and will not open the file."""
 
-    With `are_dead` their processes are gone: whoever still holds their sockets is a fork, and cannot append.
-    """
-
-    whom: tuple[str, ...]
-    are_dead: bool = False
+    tasks: tuple[str, ...]
+    are_dead: bool = False  # a process that still holds a socket of theirs is a fork, and cannot append
 
 
 class Finish(Message, frozen=True):
-    """Take what has come, close the file and end; or leave no file, where its only opener has given up."""
+    """Take what has arrived, close the file and end."""
 
-    is_withdrawn: bool = False
+    is_withdrawn: bool = False  # the only opener has given up: leave no file
 
 
-WriterOrder = Begin | Attach | Ended | Finish
+WriterOrder = Attach | Ended | Finish
 
 # ---- the writer to the kernel -------------------------------------------------------------------
 
 
 class Attached(Message, frozen=True):
-    """The next one of those that were to be attached is."""
+    """The writer has received the next `Attach`."""
 
 
 class StillOpen(Message, frozen=True):
-    """All have ended their part, but these tasks have not closed the file."""
+    """All tasks have ended their part, but these have not closed the file."""
 
-    whom: tuple[str, ...]
+    tasks: tuple[str, ...]
 
 
 class Finished(Message, frozen=True):
-    """The file is complete, under its name; or, with a reason, there is none."""
+    """The file is complete, under its name; or there is none, with the reason."""
 
     reason: str = ""
 

@@ -1,11 +1,11 @@
-"""Which writer process writes which file: asked by everybody of this kernel who opens a shared HDF5 file.
+"""The shared HDF5 files that are open in this kernel, and the process that writes each.
 
-    task ── WriterWanted with a socket ──→ supervisor ──→ `offer` ─┐
-    notebook, script ─────────────────────────────────────────────┴→ the file's session ──→ writer process
+    task ── WriterWanted with a socket ──→ supervisor ──→ TaskFiles ─┐
+    notebook, script ── OpenRequest with a socket ───────────────────┴→ Session ──→ writer process
 
-A session is one opening of one file: from the first who wants it to the moment when the file has its name.
-Each has a thread, "tfmagic-writer", which starts the writer, hears what it says, and ends with it. Nothing
-here waits for a writer but `settle`, `end` and `finish`, which their callers ask for.
+A session is one opening of one file: it lasts from the first request until the file has its name. Its thread,
+"tfmagic-writer", starts the writer process, receives its messages and ends with it. Only `settle`,
+`end_all` and `finish` wait for a writer. h5py is loaded by the writer process alone.
 """
 
 from __future__ import annotations
@@ -18,148 +18,128 @@ import os
 import select
 import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfmagic.hdf5.partnames import UNFINISHED
-from tfmagic.hdf5.shared_writer.messages import (
-    Attach,
-    Attached,
-    Begin,
-    Ended,
-    Finish,
-    Finished,
-    Opened,
-    StillOpen,
-    ToWriter,
-    Waits,
-    WriterReport,
-)
+from tfmagic.hdf5.shared_writer import messages
 from tfmagic.protocol.channel import Channel, channel_pair
+from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
 from tfmagic.system.helper_process import start_interpreter
 
-_PATIENCE_S = 3.0  # with a writer, before it is told for whom one waits
+_PATIENCE_S = 3.0  # with a writer, before the user reads for which one the cell waits
 _END_S = 10.0  # for all writers, when the interpreter ends
 
 _lock = threading.RLock()
 _sessions: dict[str, Session] = {}  # the open ones, by path
-_leaving: dict[int, Session] = {}  # those whose file is done, by number, until their process has ended
-_lost: dict[Owner, list[str]] = {}  # what went wrong, for who asks
-_ended: dict[Owner, set[str]] = {}  # who has ended of those that opened files together
+_leaving: dict[int, Session] = {}  # by number: the file is done, the process has not ended
+_failures: dict[Owner, list[str]] = {}  # until the owner asks for them
+_ended: dict[Owner, set[str]] = {}  # the tasks that have ended their part, by owner
 _numbers = itertools.count(1)
-places = itertools.count(1)
+origins = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What opens a file together.
+    """The tasks that open a file together."""
 
-    Attributes:
-        place: One of `places`: of a cluster, or of a `SharedWriter` of the notebook's.
-        cell: The cell or call of the cluster, or a group of them.
-    """
-
-    place: int
-    cell: int = 0
+    origin: int  # from `origins`: of a cluster, or of a `SharedWriter` that the notebook has opened
+    cell: int = 0  # the cell or call of the cluster, or its group of cells
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """Somebody wants to append to a file, and listens at the other end of the socket `fd`.
-
-    Attributes:
-        owner: What opens the file together.
-        who: One of `members`, the names of those that take part; "" for the notebook.
-        copy_of: The number of the notebook's session whose `SharedWriter` has travelled; 0 for none.
-    """
+    """A task or the notebook wants to append to a file."""
 
     path: str
     mode: str
     owner: Owner
-    who: str
-    members: tuple[str, ...]
-    fd: int
-    copy_of: int = 0
+    task: str  # "" for the notebook
+    members: tuple[str, ...]  # the tasks of the owner
+    fd: int  # the socket that the writer takes over
+    copy_of: int = 0  # the session of the notebook's `SharedWriter` that was sent to the task, or 0
 
 
 class Session:
-    """See the module."""
+    """One opening of one file.
 
-    def __init__(self, offer: OpenRequest):
-        self.path, self.owner, self.members = offer.path, offer.owner, offer.members
+    Attributes:
+        attached: The tasks that have opened the file.
+        ended: The tasks that have ended their part of the cell.
+        open_on: The tasks that have ended their part and not closed the file.
+        settled: Set when all tasks have ended but left the file open, and when the session is over.
+        over: Set when the file has its name, or cannot be written.
+        pid: The writer process; 0 before it is started.
+        waiting: Requests for the session after this one.
+    """
+
+    def __init__(self, request: OpenRequest):
+        self.path, self.owner, self.members = request.path, request.owner, request.members
+        self._arguments = ascii((request.path, request.mode, request.members))
         self.number = next(_numbers)
         self.attached: set[str] = set()
         self.ended: set[str] = set()
-        self.is_told_to_finish = False
         self.open_on: tuple[str, ...] = ()
-        self.settled = threading.Event()
-        self.over = threading.Event()
+        self.settled, self.over = threading.Event(), threading.Event()
         self.pid = 0
-        self.waiting: list[OpenRequest] = []  # for the end
-        self._on_the_way: collections.deque[OpenRequest] = (
-            collections.deque()
-        )  # to the writer, which may be ending
-        self._control, self._theirs = channel_pair(WriterReport)
-        self._control.send(Begin(offer.path, offer.mode, offer.members))
+        self.waiting: list[OpenRequest] = []
+        self._is_finishing = False
+        self._sent: collections.deque[OpenRequest] = collections.deque()  # the writer can end before it reads
+        self._control, self._theirs = channel_pair(messages.WriterReport)
         self.thread = threading.Thread(target=self._serve, name="tfmagic-writer", daemon=True)
 
-    def attach(self, offer: OpenRequest) -> None:
+    def attach(self, request: OpenRequest) -> None:
         """Hand the socket to the writer."""
-        self.attached.add(offer.who)
-        self.ended.discard(offer.who)
+        self.attached.add(request.task)
+        self.ended.discard(request.task)
         self.settled.clear()
-        self._on_the_way.append(offer)
-        self._tell(Attach(offer.who, offer.mode, Handle(offer.fd)))
+        self._sent.append(request)
+        self._send(messages.Attach(request.task, request.mode, Handle(request.fd)))
 
-    def note_ended(self, whom: Iterable[str], are_dead: bool = False) -> None:
-        """These have ended their part of the cell."""
-        new = set(whom) & self.attached if are_dead else set()
-        new |= set(whom) - self.ended
+    def note_ended(self, tasks: set[str], are_dead: bool = False) -> None:
+        """Report to the writer that these tasks have ended their part of the cell."""
+        new = tasks - self.ended | (tasks & self.attached if are_dead else set())
         if new:
             self.ended |= new
-            self._tell(Ended(tuple(new), are_dead))
+            self._send(messages.Ended(tuple(new), are_dead))
 
     def finish(self, is_withdrawn: bool = False) -> None:
-        """Let the writer take what has come, and end."""
-        if not self.is_told_to_finish:
-            self.is_told_to_finish = True
-            self._tell(Finish(is_withdrawn))
+        """Let the writer take what has arrived, and end."""
+        if not self._is_finishing:
+            self._is_finishing = True
+            self._send(messages.Finish(is_withdrawn))
 
     def disown(self) -> None:
-        """In a fork: close what it has of the control channel."""
+        """Close the control channel of a session that belongs to the parent of this fork."""
         self._control.sock.close()
         self._theirs.close()
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nobody of those that opened it runs any more."""
-        return set(self.members) <= self.ended
-
-    def _tell(self, message: object) -> None:
-        with contextlib.suppress(OSError):  # it has ended: its thread says so
+    def _send(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # the writer has ended: the session's thread reports that
             self._control.send(message)
 
-    # -- its thread --
+    # -- the session's thread --
 
     def _serve(self) -> None:
         reason: str | None = ""
         try:
-            with os.fdopen(os.memfd_create("tfmagic-writer", os.MFD_CLOEXEC), "w+b") as noise:
-                process = self._start(noise.fileno())
-                reason = self._listen()
+            with os.fdopen(os.memfd_create("tfmagic-writer", os.MFD_CLOEXEC), "w+b") as output:
+                process = self._start(output.fileno())
+                reason = self._receive_end()
                 if reason is not None:
                     self._end(reason)
                 code = process.wait()
                 if reason is None:
-                    noise.seek(0)
-                    said = noise.read().decode(errors="replace").strip()[-2000:]
+                    output.seek(0)
+                    text = output.read().decode(errors="replace").strip()[-2000:]
                     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
                     reason = f"the process that wrote {self.path} (pid {process.pid}) {how}" + (
-                        f": {said}" if said else f"; what it had written is in {self.path}{UNFINISHED}"
+                        f": {text}" if text else f"; what it had written is in {self.path}{UNFINISHED}"
                     )
         except OSError as error:
             reason = f"{self.path} could not be opened: no process to write it could be started: {error}"
@@ -169,119 +149,123 @@ class Session:
             with _lock:
                 _leaving.pop(self.number, None)
 
-    def _start(self, noise: int) -> subprocess.Popen[bytes]:
+    def _start(self, output: int) -> subprocess.Popen[bytes]:
         fd = self._theirs.fileno()
         process = start_interpreter(
-            f"from tfmagic.hdf5.shared_writer import writer_process; writer_process.main({fd})",
+            "from tfmagic.hdf5.shared_writer import writer_process\n"
+            f"writer_process.main({fd}, *{self._arguments})",
             path=import_path(),
-            stdout=noise,
-            stderr=noise,
+            stdout=output,
+            stderr=output,
             pass_fds=[fd],
         )
         self._theirs.close()
         self.pid = process.pid
         return process
 
-    def _listen(self) -> str | None:
-        """Hear the writer until it says how it ended; None where it does not."""
+    def _receive_end(self) -> str | None:
+        """Receive messages until the writer ends. Return why it failed or "", None if it died."""
         while True:
             try:
                 message = self._control.receive()
             except (EOFError, OSError):
                 return None
             match message:
-                case Attached():
+                case messages.Attached():
                     with _lock:
-                        os.close(self._on_the_way.popleft().fd)
-                case StillOpen(whom):
-                    self.open_on = whom
+                        os.close(self._sent.popleft().fd)
+                case messages.StillOpen(tasks):
+                    self.open_on = tasks
                     self.settled.set()
-                case Finished(reason):
+                case messages.Finished(reason):
                     return reason
 
     def _end(self, reason: str | None) -> None:
-        """Let others open the file; the writer tells its clients when the control channel has been closed."""
+        """Free the path. The writer answers its clients when the control channel has been closed."""
         with _lock:
             _leaving[self.number] = self
             if reason:
-                _lost.setdefault(self.owner, []).append(reason)
-            late = [*self._on_the_way, *self.waiting]
-            self._on_the_way.clear()
+                _failures.setdefault(self.owner, []).append(reason)
+            sent, self._sent = self._sent, collections.deque()
             if _sessions.get(self.path) is self:
                 del _sessions[self.path]
             self._control.close()
             self._theirs.close()
-            for wanted in late:
-                if reason and wanted not in self.waiting:
-                    _refuse(wanted, reason)
-                elif _listens(wanted):  # who has given up must not begin a file that nobody writes
-                    _place(wanted)
+            for request in (*sent, *self.waiting):
+                if reason and request not in self.waiting:
+                    _refuse(request, reason)
+                elif _has_peer(request):  # else its opener was interrupted
+                    _place(request)
                 else:
-                    os.close(wanted.fd)
+                    os.close(request.fd)
             self.settled.set()
             self.over.set()
 
 
-def request_open(wanted: OpenRequest) -> int:
-    """Connect somebody with the writer of a file, or tell them why not. The session's number, or 0.
+def request_open(request: OpenRequest) -> int:
+    """Connect a socket with the writer of a file, or send the reason why not. Does not wait.
 
-    Takes over the descriptor, and does not wait.
+    Takes over the descriptor.
+
+    Returns:
+        The number of the session; 0 where the request waits or is refused.
     """
     with _lock:
-        _ended.setdefault(wanted.owner, set()).discard(wanted.who)
-        return _place(wanted)
+        _ended.setdefault(request.owner, set()).discard(request.task)
+        return _place(request)
 
 
-def note_ended(owner: Owner, whom: Iterable[str], are_dead: bool = False) -> None:
-    """These tasks have ended their part of what opened files together."""
+def note_ended(owner: Owner, tasks: Iterable[TaskId], are_dead: bool = False) -> None:
+    """Note that these tasks have ended their part of the cell; with `are_dead` also their processes."""
+    names = {task.name for task in tasks}
     with _lock:
         if owner in _ended:
-            _ended[owner].update(whom)
-        for session in _of(owner):
-            session.note_ended(whom, are_dead)
+            _ended[owner] |= names
+        for session in _sessions_of(owner):
+            session.note_ended(names, are_dead)
 
 
-def settle(owner: Owner, say: Callable[[str], object]) -> list[str]:
-    """Wait until the files of a cell that has ended have their names; what went wrong with them.
+def settle(owner: Owner) -> list[str]:
+    """Wait until the files of an ended cell have their names. Return why files could not be written.
 
-    Those that a task has not closed are left open; `say` is told of them, and of a long wait.
+    A file that a task has not closed stays open; a message on stderr names it.
     """
     with _lock:
-        sessions = _of(owner)
+        sessions = _sessions_of(owner)
         _ended.pop(owner, None)
     for session in sessions:
         if not session.settled.wait(_PATIENCE_S):
-            say(f"waiting for the writer of {session.path} (pid {session.pid})")
+            _print(f"waiting for the writer of {session.path} (pid {session.pid})")
             session.settled.wait()
         if not session.over.is_set() and session.open_on:
-            say(
+            _print(
                 f"{session.path} is still open on {', '.join(session.open_on)}, and gets its name when it is "
                 "closed: use `with SharedWriter(...)`, or call close()"
             )
-    return _lost.pop(owner, [])
+    return _failures.pop(owner, [])
 
 
-def end(place: int = 0) -> list[str]:
-    """Close every file of this place, or of all, and wait for that; what went wrong."""
-    let_go(place)
-    with _lock:
-        sessions = [s for s in (*_sessions.values(), *_leaving.values()) if place in (0, s.owner.place)]
-    deadline = time.monotonic() + _END_S
-    for session in sessions:
-        session.thread.join(max(deadline - time.monotonic(), 0))
-    return [reason for session in sessions for reason in _lost.pop(session.owner, [])]
-
-
-def let_go(place: int = 0) -> None:
-    """As `end`, without waiting."""
+def finish_all(origin: int) -> None:
+    """Let the writers of all files of this origin finish; 0 for all origins. Does not wait."""
     with _lock:
         for session in _sessions.values():
-            if place in (0, session.owner.place):
+            if origin in (0, session.owner.origin):
                 session.finish()
 
 
+def end_all(origin: int = 0) -> list[str]:
+    """Close all files of this origin, and wait for that. Return why files could not be written."""
+    finish_all(origin)
+    with _lock:
+        found = [s for s in (*_sessions.values(), *_leaving.values()) if origin in (0, s.owner.origin)]
+    deadline = time.monotonic() + _END_S
+    for session in found:
+        session.thread.join(max(deadline - time.monotonic(), 0))
+    return [reason for session in found for reason in _failures.pop(session.owner, [])]
+
+
 def finish(number: int) -> str:
-    """Close the notebook's file of this number, and wait for that; what went wrong, or ""."""
+    """Close the file of this session, and wait for that. Return why it could not be written, or ""."""
     with _lock:
         found = [s for s in (*_sessions.values(), *_leaving.values()) if s.number == number]
         for session in found:
@@ -291,108 +275,109 @@ def finish(number: int) -> str:
         session.thread.join()
         with _lock:
             _ended.pop(session.owner, None)
-            reasons += _lost.pop(session.owner, [])
+            reasons += _failures.pop(session.owner, [])
     return "; ".join(reasons)
 
 
 def withdraw(owner: Owner) -> None:
-    """Who alone opens a file has given up while it was being opened: it is left as it was. Does not wait."""
+    """Leave a file as it was whose only opener was interrupted while it opened. Does not wait."""
     with _lock:
         _ended.pop(owner, None)
-        for session in _of(owner):
+        for session in _sessions_of(owner):
             session.finish(is_withdrawn=True)
 
 
-def _of(owner: Owner) -> list[Session]:
+def _sessions_of(owner: Owner) -> list[Session]:
     return [session for session in _sessions.values() if session.owner == owner]
 
 
-def _place(wanted: OpenRequest) -> int:
-    """Find the session for an offer, make it, or let it wait for another's end."""
-    session = _sessions.get(wanted.path)
-    if reason := _why_not(session, wanted):
-        return _refuse(wanted, reason)
+def _place(request: OpenRequest) -> int:
+    """Attach a request to its session, begin one, or let the request wait for the end of another's."""
+    session = _sessions.get(request.path)
+    if reason := _refusal(session, request):
+        return _refuse(request, reason)
     if session is None:
-        return _begin(wanted)
-    if wanted.copy_of or (session.owner == wanted.owner and not _is_again(session, wanted)):
-        session.attach(wanted)
+        return _begin(request)
+    if request.copy_of or (session.owner == request.owner and not _opens_anew(session, request)):
+        session.attach(request)
         return session.number
-    if session.owner != wanted.owner:  # a cell that was run again
+    if session.owner != request.owner:  # the cell was run again
         session.finish()
-    session.waiting.append(wanted)
-    _tell(wanted, Waits(tuple(sorted(set(session.members) - {wanted.who}))))
+    session.waiting.append(request)
+    _answer(request, messages.Waits(tuple(sorted(set(session.members) - {request.task}))))
     return 0
 
 
-def _why_not(session: Session | None, wanted: OpenRequest) -> str:
-    """Why somebody must not write this file now; "" where they may."""
-    path = wanted.path
-    if wanted.copy_of:
-        is_open = session is not None and session.number == wanted.copy_of
+def _refusal(session: Session | None, request: OpenRequest) -> str:
+    """Return why this file cannot be opened now, or ""."""
+    path = request.path
+    if request.copy_of:
+        is_open = session is not None and session.number == request.copy_of
         return "" if is_open else f"{path} has been closed in the notebook"
-    if session is None or session.owner == wanted.owner:
+    if session is None or session.owner == request.owner:
         return ""
     if session.members == ("",):
         return (
             f"{path} is open in the notebook: use that SharedWriter in the cell, it travels along; "
             "or close it first"
         )
-    if not session.has_ended:
-        names = ", ".join(name for name in session.members if name not in session.ended)
-        return f"{path} is being written by another cell, which runs on {names}"
-    if session.owner.place != wanted.owner.place:
+    if running := [name for name in session.members if name not in session.ended]:
+        return f"{path} is being written by another cell, which runs on {', '.join(running)}"
+    if session.owner.origin != request.owner.origin:
         return (
             f"{path} is still open on {', '.join(session.members)} of another cluster: close it there first"
         )
     return ""
 
 
-def _is_again(session: Session, wanted: OpenRequest) -> bool:
-    """Whether this task has closed the file, and wants a new one, while others have not closed it."""
-    return wanted.mode != "a" and wanted.who in session.attached and wanted.who not in session.ended
+def _opens_anew(session: Session, request: OpenRequest) -> bool:
+    """Check whether this task has closed the file and wants a new one, while other tasks have it open."""
+    return request.mode != "a" and request.task in session.attached and request.task not in session.ended
 
 
-def _begin(wanted: OpenRequest) -> int:
-    session = Session(wanted)
-    atexit.unregister(_end_all)
-    atexit.register(_end_all)
-    _sessions[wanted.path] = session
-    session.attach(wanted)
-    session.note_ended(_ended.get(wanted.owner, set()) - {wanted.who})
+def _begin(request: OpenRequest) -> int:
+    session = Session(request)
+    atexit.unregister(end_all)
+    atexit.register(end_all)
+    _sessions[request.path] = session
+    session.attach(request)
+    session.note_ended(_ended.get(request.owner, set()) - {request.task})
     session.thread.start()
     return session.number
 
 
-def _refuse(wanted: OpenRequest, reason: str) -> int:
-    _tell(wanted, Opened(reason))
-    os.close(wanted.fd)
+def _refuse(request: OpenRequest, reason: str) -> int:
+    _answer(request, messages.Opened(reason))
+    os.close(request.fd)
     return 0
 
 
-def _tell(wanted: OpenRequest, message: object) -> None:
-    with socket.socket(fileno=os.dup(wanted.fd)) as sock, contextlib.suppress(OSError):
-        Channel(sock, ToWriter).send(message)
+def _answer(request: OpenRequest, message: object) -> None:
+    with socket.socket(fileno=os.dup(request.fd)) as sock, contextlib.suppress(OSError):
+        Channel(sock, messages.ToWriter).send(message)
 
 
-def _listens(wanted: OpenRequest) -> bool:
-    peer = select.poll()
-    peer.register(wanted.fd, 0)
-    return not peer.poll(0)  # without events asked for: an end alone
+def _has_peer(request: OpenRequest) -> bool:
+    poll = select.poll()
+    poll.register(request.fd, 0)  # reports a hang-up alone
+    return not poll.poll(0)
 
 
-def _end_all() -> None:
-    """At the interpreter's end."""
-    end()
+def _print(text: str) -> None:
+    print(f"tfmagic: {text}", file=sys.stderr)
 
 
 def _leave_to_parent() -> None:
-    """In a fork: the writers are its parent's. With our copies of their control channels a fork that goes on
-    would keep them from noticing that the parent was killed; and one that ends would close the files."""
+    """Forget all sessions in a fork: their writers belong to the parent.
+
+    A fork that kept copies of the control channels would hide the death of its parent from the writers, and
+    would close the files at its own end.
+    """
     global _lock
-    _lock = threading.RLock()  # perhaps held by a thread that is not here
+    _lock = threading.RLock()  # a thread that the fork does not have might hold it
     for session in (*_sessions.values(), *_leaving.values()):
         session.disown()
-    for known in (_sessions, _leaving, _lost, _ended):
+    for known in (_sessions, _leaving, _failures, _ended):
         known.clear()
 
 

@@ -3,12 +3,12 @@
     tasks ── Rows ──→ sockets ─┐                          ┌→ PATH.unfinished ── renamed at the end ──→ PATH
              ring of memory ───┴→ one loop: gather, write ┴→ receipts, which free the ring
 
-Started by `sessions` in a fresh interpreter. It ends when every task of the cell
-that opened the file has closed it or ended, when it is told to, or when the kernel is gone: then too it takes
-what has come and closes the file. What has reached a socket outlives the task that sent it.
+`sessions` starts it in a fresh interpreter. It ends when every task of the cell that opened the file has
+closed it or ended, at the message `Finish`, or when the kernel is gone. In each case it first takes what has
+arrived and closes the file. What a task has put into its socket arrives even if the task is killed.
 
-The file is made in HDF5's oldest format that holds it, since that can still be read up to the last flush
-when this process is killed; newer ones are marked as open for ever (HDF5 1.14, ``h5clear``).
+The file has HDF5's oldest format that can hold it: after a kill of this process, such a file is readable up
+to the last flush. Newer formats would stay marked as open (HDF5 1.14, ``h5clear``).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,240 +32,212 @@ from tfmagic.errors import ProtocolError
 from tfmagic.hdf5 import claims
 from tfmagic.hdf5.errors import MismatchError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED
+from tfmagic.hdf5.shared_writer import messages
 from tfmagic.hdf5.shared_writer.datasets import CACHE_BYTES, Datasets
-from tfmagic.hdf5.shared_writer.messages import (
-    Answered,
-    Attach,
-    Attached,
-    Begin,
-    Detach,
-    Ended,
-    Failed,
-    Finish,
-    Finished,
-    Flush,
-    Hello,
-    Opened,
-    Ring,
-    Rows,
-    StillOpen,
-    ToWriter,
-    WriterOrder,
-    Written,
-)
 from tfmagic.protocol.channel import Channel
-from tfmagic.system import files
 
 ABANDONED = ".abandoned"
-_NOTED_MS = 5000  # for the kernel; who is told sooner that the file is closed might find it open there
-_IDLE_S = 0.5  # without rows for so long, what there is is handed to the system
-_FLUSH_S = 5.0  # the same while rows come: what is new since then is lost if this process is killed
+_NOTED_MS = 5000  # for the kernel, which must know first that the file is closed: a task might open it anew
+_IDLE_S = 0.5  # without rows for so long, the operating system gets what there is
+_FLUSH_S = 5.0  # the same while rows arrive: a kill of this process loses what is newer
 
 
 class _Client:
-    """A task that is connected."""
+    """A task that is connected.
 
-    def __init__(self, who: str, mode: str, channel: Channel):
-        self.who, self.mode, self.channel = who, mode, channel
+    Attributes:
+        detaching: The number of its request to detach.
+        gathered: The serial number of its last message whose rows were gathered.
+        receipted: The serial number of its last message that has a receipt.
+    """
+
+    def __init__(self, task: str, mode: str, channel: Channel):
+        self.task, self.mode, self.channel = task, mode, channel
         self.ring: mmap.mmap | None = None
         self.detaching: int | None = None
-        self.gathered = self.receipted = 0  # serial numbers of its messages
+        self.gathered = self.receipted = 0
 
-    def tell(self, message: object) -> None:
-        """Queue a message; a client that has died is told nothing, but what it sent is still read."""
+    def post(self, message: object) -> None:
+        """Queue a message. A client that has died gets none, but what it sent is still read."""
         with contextlib.suppress(OSError):
             self.channel.post(message)
-
-    def close(self) -> None:
-        self.channel.close()
 
 
 class Writer:
     """See the module."""
 
-    def __init__(self, control: Channel):
+    def __init__(self, control: Channel, path: str, mode: str, members: tuple[str, ...]):
         self.control = control
-        begin, *self.heard = control.receive_some()
-        assert isinstance(begin, Begin)
-        self.path, self.mode, self.members = begin.path, begin.mode, set(begin.members)
+        self.path, self.mode, self.members = path, mode, set(members)
+        self.unfinished_path = path + UNFINISHED
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
         self.clients: list[_Client] = []
-        self.closed: set[str] = set()
-        self.ended: set[str] = set()
+        self.closed: set[str] = set()  # tasks that have closed the file
+        self.ended: set[str] = set()  # tasks that have ended their part of the cell
         self.file: Any = None
         self.datasets: Datasets | None = None
-        self.hello: Hello | None = None
-        self.told_open: tuple[str, ...] = ()
-        self.finishing = self.is_withdrawn = False
+        self.hello: messages.Hello | None = None  # of the task that opened the file first
+        self.reported_open: tuple[str, ...] = ()
+        self.is_finishing = self.is_withdrawn = False
 
     def serve(self) -> None:
-        """Write until it is over.
-
-        Raises:
-            OSError: The file could not be written.
-        """
-        idle = True
-        self._obey(self.heard)
-        while not self.finishing:
-            ready = self.selector.select(None if idle else _IDLE_S)
+        """Write until the end. Raises OSError where the file cannot be written."""
+        is_idle = True
+        while not self.is_finishing:
+            ready = self.selector.select(None if is_idle else _IDLE_S)
             if not ready and self.datasets is not None:
                 self.datasets.flush()
-            idle = not ready
+            is_idle = not ready
             for key, _ in ready:
                 if key.data is None:
-                    self._listen()
-                elif key.data in self.clients:  # else it was read to its end at the kernel's word
+                    self._read_control()
+                elif key.data in self.clients:  # else a message of the kernel has ended it in this round
                     self._read(key.data)
             self._write()
             if self.datasets is not None and time.monotonic() - self.datasets.flushed_at > _FLUSH_S:
                 self.datasets.flush()
-            self._review()
+            self._check_end()
         for client in list(self.clients):
             self._drain(client)
         self._write()
 
     # -- the kernel --
 
-    def _listen(self) -> None:
+    def _read_control(self) -> None:
         try:
-            messages = self.control.receive_ready()
+            received = self.control.receive_ready()
         except (EOFError, OSError):
-            messages = [Finish()]  # the kernel is gone
-        self._obey(messages)
+            received = [messages.Finish()]  # the kernel is gone
+        self._obey(received)
 
-    def _obey(self, messages: list[Any]) -> None:
-        for message in messages:
+    def _obey(self, received: list[Any]) -> None:
+        for message in received:
             match message:
-                case Attach(who, mode, handle):
-                    self._attach(who, mode, handle.take())
-                    self._tell_kernel(Attached())
-                case Ended(whom, are_dead):
-                    self.ended |= set(whom)
+                case messages.Attach(task, mode, handle):
+                    self._attach(task, mode, handle.take())
+                    self._send_kernel(messages.Attached())
+                case messages.Ended(tasks, are_dead):
+                    self.ended |= set(tasks)
                     for client in list(self.clients):
                         self._drain(client)
-                        if are_dead and client.who in whom and client in self.clients:
+                        if are_dead and client.task in tasks and client in self.clients:
                             self._remove(client)
-                case Finish(is_withdrawn):
-                    self.finishing = True
-                    self.is_withdrawn = is_withdrawn
+                case messages.Finish(is_withdrawn):
+                    self.is_finishing, self.is_withdrawn = True, is_withdrawn
 
-    def _attach(self, who: str, mode: str, fd: int) -> None:
-        client = _Client(who, mode, Channel(socket.socket(fileno=fd), ToWriter))
+    def _attach(self, task: str, mode: str, fd: int) -> None:
+        client = _Client(task, mode, Channel(socket.socket(fileno=fd), messages.ToWriter))
         self.clients.append(client)
-        self.closed.discard(who)
-        self.ended.discard(who)
-        self.told_open = ()
+        self.closed.discard(task)
+        self.ended.discard(task)
+        self.reported_open = ()
         self.selector.register(client.channel, selectors.EVENT_READ, client)
 
     # -- the tasks --
 
     def _drain(self, client: _Client) -> None:
-        """Take all that has come from it."""
-        come = select.poll()
-        come.register(client.channel.fileno(), select.POLLIN)
-        while client in self.clients and come.poll(0):
+        """Read all that has arrived."""
+        poll = select.poll()
+        poll.register(client.channel.fileno(), select.POLLIN)
+        while client in self.clients and poll.poll(0):
             self._read(client)
 
     def _read(self, client: _Client) -> None:
-        """Take some of what has come."""
-        with contextlib.suppress(OSError):  # it has died; what it sent may still be there
+        """Read some of what has arrived."""
+        with contextlib.suppress(OSError):  # it has died; what it sent can still be there
             client.channel.flush()
         try:
-            messages = client.channel.receive_ready()
+            received = client.channel.receive_ready()
         except (EOFError, OSError, ProtocolError):
             self._remove(client)
             return
-        for message in messages:
+        for message in received:
             match message:
-                case Hello():
+                case messages.Hello():
                     self._greet(client, message)
-                case Ring(handle, size_bytes):
+                case messages.Ring(handle, size_bytes):
                     fd = handle.take()
                     client.ring = mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ)
                     os.close(fd)
-                case Rows():
-                    self._take(client, message)
-                case Flush(number):
+                case messages.Rows():
+                    self._gather(client, message)
+                case messages.Flush(number):
                     self._write()
                     assert self.datasets is not None
                     self.datasets.flush()
-                    client.tell(Answered(number))
-                case Detach(number):
+                    client.post(messages.Answered(number))
+                case messages.Detach(number):
                     self._write()
-                    self.closed.add(client.who)
+                    self.closed.add(client.task)
                     if number:
                         client.detaching = number
                     else:
                         self._remove(client)
 
-    def _greet(self, client: _Client, hello: Hello) -> None:
-        reason = self._why_not(client, hello)
-        if not reason and self.file is None:
+    def _greet(self, client: _Client, hello: messages.Hello) -> None:
+        reason = ""
+        if self.hello is None:
             try:
                 self._open(hello)
             except (OSError, RuntimeError) as error:
                 reason = str(error)
             except ImportError as error:
                 reason = f'h5py cannot be imported ({error}):  pip install "tfmagic[hdf5]"'
-        client.tell(Opened(reason, os.getpid()))
+        elif client.mode != self.mode:
+            reason = f"another task has {self.path} open with mode {self.mode!r}, not {client.mode!r}"
+        elif hello != self.hello:
+            reason = f"another task has {self.path} open with other chunks or another compression"
+        client.post(messages.Opened(reason, os.getpid()))
         if reason:
-            self.closed.add(client.who)
+            self.closed.add(client.task)
             self._remove(client)
 
-    def _why_not(self, client: _Client, hello: Hello) -> str:
-        if self.hello is None or (hello == self.hello and client.mode == self.mode):
-            return ""
-        if client.mode != self.mode:
-            return f"another task has {self.path} open with mode {self.mode!r}, not {client.mode!r}"
-        return f"another task has {self.path} open with other chunks or another compression"
-
-    def _take(self, client: _Client, rows: Rows) -> None:
-        """Gather rows; they are written with those that came in the same moment."""
+    def _gather(self, client: _Client, rows: messages.Rows) -> None:
+        """Gather rows; `_write` writes them with others that arrived in the same moment."""
         assert self.datasets is not None
         reason = ""
         try:
             self.datasets.gather(rows, client.ring)
-        except MismatchError as refused:
-            reason = str(refused)
+        except MismatchError as error:
+            reason = str(error)
         client.gathered = rows.serial
         if rows.number:
-            client.tell(Answered(rows.number, reason))
+            client.post(messages.Answered(rows.number, reason))
 
     def _write(self) -> None:
-        """Write what was gathered, and give receipts for it."""
+        """Write what was gathered, and send receipts for it."""
         if self.datasets is not None:
             self.datasets.write()
         for client in self.clients:
             if client.gathered > client.receipted:
                 client.receipted = client.gathered
-                client.tell(Written(client.receipted))
+                client.post(messages.Written(client.receipted))
 
     def _remove(self, client: _Client) -> None:
         self._write()
         self.selector.unregister(client.channel)
         self.clients.remove(client)
-        client.close()
+        client.channel.close()
 
     # -- the end --
 
-    def _review(self) -> None:
-        """Whether everybody is done; or, where all have ended their part, who has not closed the file."""
-        detaching = [client for client in self.clients if client.detaching is not None]
-        still = {client.who for client in self.clients if client.detaching is None}
-        if self.members <= self.closed | self.ended and not (still & self.members):
-            self.finishing = True
+    def _check_end(self) -> None:
+        """Finish when all tasks have closed the file or ended; report those that ended without closing it."""
+        still_open = {client.task for client in self.clients if client.detaching is None} & self.members
+        if self.members <= self.closed | self.ended and not still_open:
+            self.is_finishing = True
             return
-        for client in detaching:
-            client.tell(Answered(client.detaching or 0))
+        for client in [client for client in self.clients if client.detaching is not None]:
+            client.post(messages.Answered(client.detaching or 0))
             self._remove(client)
-        names = tuple(sorted(still & self.members))
-        if names and self.members <= self.ended and names != self.told_open:
-            self.told_open = names
-            self._tell_kernel(StillOpen(names))
+        names = tuple(sorted(still_open))
+        if names and self.members <= self.ended and names != self.reported_open:
+            self.reported_open = names
+            self._send_kernel(messages.StillOpen(names))
 
     def finish(self) -> None:
-        """Close the file, let it have its name, and tell who waits."""
+        """Close the file, give it its name, and report that to the kernel and the tasks."""
         if self.file is not None:
             assert self.datasets is not None
             self.datasets.flush()
@@ -272,102 +245,99 @@ class Writer:
             self.file = None
             try:
                 if self.is_withdrawn:
-                    os.unlink(self._beside)
+                    os.unlink(self.unfinished_path)
                 else:
                     self._give_name()
             except OSError as error:
-                error.add_note(f"its rows are in {self._beside}")
+                error.add_note(f"its rows are in {self.unfinished_path}")
                 raise
-        self._tell_kernel(Finished())
+        self._send_kernel(messages.Finished())
         noted = select.poll()
-        noted.register(self.control.fileno(), 0)  # its end alone: the kernel closes it when it has noted that
+        noted.register(self.control.fileno(), 0)  # a hang-up alone: the kernel has noted the end
         noted.poll(_NOTED_MS)
         for client in self.clients:
-            gone = Failed(f"{self.path} has been closed", is_complete=True)
-            client.tell(gone if client.detaching is None else Answered(client.detaching))
+            gone = messages.Failed(f"{self.path} has been closed", is_complete=True)
+            client.post(gone if client.detaching is None else messages.Answered(client.detaching))
 
     def fail(self, error: BaseException) -> None:
-        """Leave nothing half written behind, and say why."""
+        """Leave nothing half written, and report why."""
         notes = [*getattr(error, "__notes__", ())]
         if self.file is not None:
             with contextlib.suppress(OSError):
                 if self.datasets is not None and self.datasets.was_flushed:
-                    os.replace(self._beside, self.path + ABANDONED)
+                    os.replace(self.unfinished_path, self.path + ABANDONED)
                     notes.append(f"what was written before that is in {self.path}{ABANDONED}")
                 else:
-                    os.unlink(self._beside)
+                    os.unlink(self.unfinished_path)
         reason = "; ".join([f"{self.path} could not be written: {reason_of(error)}", *notes])
         for client in self.clients:
-            client.tell(Failed(reason))
-        self._tell_kernel(Finished(reason))
+            client.post(messages.Failed(reason))
+        self._send_kernel(messages.Finished(reason))
 
     def _give_name(self) -> None:
         if self.mode != "x":
-            os.replace(self._beside, self.path)
+            os.replace(self.unfinished_path, self.path)
             return
-        os.link(self._beside, self.path)  # fails where somebody else has made one meanwhile
-        os.unlink(self._beside)
+        os.link(self.unfinished_path, self.path)  # fails where another process has made such a file meanwhile
+        os.unlink(self.unfinished_path)
 
-    def _tell_kernel(self, message: object) -> None:
-        with contextlib.suppress(OSError):  # it is gone
+    def _send_kernel(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # the kernel is gone
             self.control.send(message)
 
     # -- the file --
 
-    @property
-    def _beside(self) -> str:
-        return self.path + UNFINISHED
-
-    def _open(self, hello: Hello) -> None:
+    def _open(self, hello: messages.Hello) -> None:
         import h5py
 
         folder = os.path.dirname(self.path)
+        is_old = os.path.exists(self.path)
         if not os.path.isdir(folder):
             raise FileNotFoundError(f"{self.path} cannot be made: there is no folder {folder}: make it first")
         if os.path.isdir(self.path):
             raise IsADirectoryError(f"{self.path} is a folder")
         if self.mode == "x" and os.path.lexists(self.path):
             raise FileExistsError(f"{self.path} is there already; mode 'w' replaces it, mode 'a' adds to it")
-        if self.mode == "a" and os.path.exists(self.path) and not h5py.is_hdf5(self.path):
+        if self.mode == "a" and is_old and not h5py.is_hdf5(self.path):
             raise OSError(f"{self.path} is no HDF5 file, or a damaged one: nothing can be added to it")
-        if not claims.is_free(self.path, alone=False):  # its rows would go with the file that ours replaces
+        if not claims.is_free(
+            self.path, alone=False
+        ):  # else the file would be replaced, and its new rows lost
             who = ", ".join(str(holder) for holder in claims.find_holders(self.path) if holder.writes)
             raise BlockingIOError(
                 f"{self.path} is open for writing by {who or 'another process'}: close it there first, or "
                 "choose another name"
             )
-        with _alone_in(folder):
-            self._set_aside(h5py)
-            os.close(os.open(self._beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        with _locked(folder):
+            self._set_aside()
+            os.close(os.open(self.unfinished_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             try:
-                if self.mode == "a" and os.path.exists(self.path):
-                    shutil.copyfile(self.path, self._beside)
-                    self.file = h5py.File(self._beside, "r+", rdcc_nbytes=CACHE_BYTES)
-                else:
-                    self.file = h5py.File(self._beside, "w", rdcc_nbytes=CACHE_BYTES)
+                mode = "r+" if self.mode == "a" and is_old else "w"
+                if mode == "r+":
+                    shutil.copyfile(self.path, self.unfinished_path)
+                self.file = h5py.File(self.unfinished_path, mode, rdcc_nbytes=CACHE_BYTES)
             except BaseException:
-                os.unlink(self._beside)
+                os.unlink(self.unfinished_path)
                 raise
-            claims.claim(self.file.id.get_vfd_handle())  # HDF5's lock may be switched off
+            claims.claim(self.file.id.get_vfd_handle())  # HDF5's own lock can be switched off
         self.hello = hello
         self.datasets = Datasets(self.file, hello)
 
-    def _set_aside(self, h5py: Any) -> None:
-        """Keep what a writer that was killed has left; another that is at work has it locked."""
-        if not os.path.exists(self._beside):
+    def _set_aside(self) -> None:
+        """Keep the file of a writer that was killed. The file of a running writer is locked."""
+        if not os.path.exists(self.unfinished_path):
             return
-        with open(self._beside, "rb") as left:
-            if claims.is_claimed(self._beside) or not files.try_lock(left.fileno()):
-                raise BlockingIOError(
-                    f"{self.path} is being written by another notebook or script: wait for it, or choose "
-                    "another name"
-                )
-        os.replace(self._beside, self.path + ABANDONED)
+        if not claims.is_free(self.unfinished_path):
+            raise BlockingIOError(
+                f"{self.path} is being written by another notebook or script: wait for it, or choose another "
+                "name"
+            )
+        os.replace(self.unfinished_path, self.path + ABANDONED)
 
 
 @contextlib.contextmanager
-def _alone_in(folder: str) -> Iterator[None]:
-    """While it lasts, no other writer opens a file in this folder."""
+def _locked(folder: str) -> Iterator[None]:
+    """Keep other writers from opening files in this folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
@@ -377,21 +347,18 @@ def _alone_in(folder: str) -> Iterator[None]:
         os.close(fd)
 
 
-def main(fd: int) -> None:
-    """Be the writer. Never returns."""
+def main(fd: int, path: str, mode: str, members: tuple[str, ...]) -> None:
+    """Run the writer process of a file for these tasks; `fd` is the control channel. Never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the tasks
-    os.umask(os.umask(0o022))
     code = 0
-    writer = Writer(Channel(socket.socket(fileno=fd), WriterOrder))
+    writer = Writer(Channel(socket.socket(fileno=fd), messages.WriterOrder), path, mode, members)
     try:
         writer.serve()
         writer.finish()
-    except Exception as error:  # of HDF5, of the disk, of ours: whoever waits is told
+    except Exception as error:  # of HDF5, of the disk, or ours: the tasks and the kernel wait for the reason
         code = 1
         writer.fail(error)
         if not isinstance(error, OSError):
-            import traceback
-
             traceback.print_exc()
     sys.stderr.flush()
-    os._exit(code)  # HDF5 would try once more to write a file that could not be written
+    os._exit(code)  # HDF5's end would write once more what could not be written
