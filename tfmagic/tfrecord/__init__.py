@@ -1,12 +1,12 @@
-"""TFRecord files that several tasks share: written in shards, read exactly once, verified and salvaged.
+"""TFRecord files for several tasks: written as shards, read exactly once, verified and salvaged.
 
     ShardWriter ──→ train-00003-of-00008.tfrecord + manifest ──→ read_shards ──→ tf.data.Dataset
                                     │
                                     ├─→ verify(paths) ──→ Verification
                                     └─→ salvage(src, dst) ──→ Salvage;  split, merge, iterate
 
-Of use with and without a cluster. Importing it loads neither TensorFlow nor numpy; only `read_shards` needs
-TensorFlow.
+It works in tasks and in plain Python. Importing it loads neither TensorFlow nor numpy; only `read_shards`
+needs TensorFlow.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A file that is written beside its place, and comes there whole or not at all. Knows no records.
+"""A file that is written beside its place and then renamed: it appears whole or not at all. Knows no records.
 
-    .NAME.writing   locked (flock) while somebody writes it ──→ rename ──→ NAME
+    .NAME.writing   locked (flock) while a process writes it ──→ rename ──→ NAME
 
-The name beside is a fixed one: who wants to write the same file finds the lock taken, and is told so; what a
-killed process has left is not locked, and is written over. The leading dot keeps it out of globs.
+The hidden name is always the same: a second writer of the file finds the lock taken and gets an error. The
+file of a killed process is not locked, and is overwritten. The leading dot keeps it out of globs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,8 @@ from tfmagic.tfrecord.errors import ShardError, ShardExists, ShardWriteError
 WRITING = ".writing"
 
 
-def name_beside(path: Path) -> Path:
-    """Where a file is while it is written."""
-    return path.with_name(f".{path.name}{WRITING}")
-
-
 def check_local(path: str | os.PathLike[str]) -> Path:
-    """The path, if it is one of this machine.
+    """Return the path of a local file or folder.
 
     Raises:
         ShardError: It is a URL.
@@ -44,17 +39,21 @@ def check_local(path: str | os.PathLike[str]) -> Path:
 
 
 class PendingFile:
-    """A file under way. `write` all of it, then `place` it; or `discard` it.
+    """A file under way. `write` all of it, then `place` it or `discard` it.
+
+    Attributes:
+        path: The name that the file gets.
+        size: Number of bytes written so far.
 
     Raises:
-        ShardExists: Another process, or this one, writes it at this moment; or it is there already.
-        ShardWriteError: The folder is not there, or not ours to write in.
+        ShardExists: A process, or this one, writes it at this moment; or it exists.
+        ShardWriteError: The folder is missing or not writable.
     """
 
     def __init__(self, path: Path, *, overwrite: bool = False):
-        self.path, self.beside, self.overwrite = path, name_beside(path), overwrite
-        self.size = 0
-        self.fd, self.is_under_way = -1, True
+        self.path, self.size, self.fd = path, 0, -1
+        self._beside, self._overwrite = path.with_name(f".{path.name}{WRITING}"), overwrite
+        self._is_under_way = True
         self._open()
         try:
             self._check_free()
@@ -63,10 +62,10 @@ class PendingFile:
             raise
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append; on a failure nothing is left.
+        """Append data.
 
         Raises:
-            ShardWriteError: As of a full disk.
+            ShardWriteError: The disk is full, for example. Nothing of the file is left.
         """
         try:
             with memoryview(data) as view:
@@ -78,72 +77,69 @@ class PendingFile:
             raise write_error(error, self.path) from error
         self.size += len(data)
 
-    def let_go(self) -> None:
-        """Nothing more is written; it is still to be placed. Its lock is gone: for where another holds."""
-        self._close()
+    def close(self) -> None:
+        """Close the file, which releases its lock. It can still be placed or discarded."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
 
     def place(self) -> None:
-        """Give it its name.
+        """Give the file its name.
 
         Raises:
-            ShardExists: Somebody has taken it meanwhile. What was written is gone.
-            ShardWriteError: The system refuses.
+            ShardExists: The name was taken meanwhile. Nothing of the file is left.
+            ShardWriteError: The system refuses. Nothing of the file is left.
         """
         try:
             self._check_free()
-            os.rename(self.beside, self.path)
+            os.rename(self._beside, self.path)
         except ShardExists:
             self.discard()
             raise
         except OSError as error:
             self.discard()
             raise write_error(error, self.path) from error
-        self.is_under_way = False
-        self._close()
+        self._is_under_way = False
+        self.close()
 
     def discard(self) -> None:
-        """Leave nothing. Harmless when it is done."""
-        if self.is_under_way:
-            self.is_under_way = False
+        """Delete the file. Does nothing after `place` or `discard`."""
+        if self._is_under_way:
+            self._is_under_way = False
             with contextlib.suppress(OSError):
-                os.unlink(self.beside)
-            self._close()
+                os.unlink(self._beside)
+            self.close()
 
     def _open(self) -> None:
         try:
             while True:
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                self.fd = os.open(self.beside, flags, 0o666)
+                self.fd = os.open(self._beside, flags, 0o666)
                 if not files.try_lock(self.fd):
                     raise BlockingIOError
-                if files.is_still_at(self.fd, self.beside):
+                if files.is_still_at(self.fd, self._beside):
                     break
-                self._close()  # its writer has placed or discarded it between our two calls
+                self.close()  # its writer has placed or discarded it between our two calls
             os.ftruncate(self.fd, 0)
         except BlockingIOError as error:
-            self._close()
+            self.close()
             raise ShardExists(
                 f"{self.path} is being written by another writer at this moment. Two writers of one file "
                 "lose records silently: give each its own index or name"
             ) from error
         except OSError as error:
-            self._close()
+            self.close()
             raise write_error(error, self.path) from error
 
     def _check_free(self) -> None:
         if self.path.is_dir():
             raise ShardExists(f"{self.path} is a folder")
-        if not self.overwrite and os.path.lexists(self.path):
+        if not self._overwrite and os.path.lexists(self.path):
             raise ShardExists(f"{self.path} exists. Delete it, choose another name, or say overwrite=True")
-
-    def _close(self) -> None:
-        if self.fd >= 0:
-            fd, self.fd = self.fd, -1
-            os.close(fd)
 
 
 def write_error(error: OSError, path: Path) -> ShardWriteError:
-    """The same in our words, with `errno` and `filename`."""
+    """Return the error with advice, `errno` and `filename`."""
     advice = {
         errno.ENOSPC: "the disk is full; nothing of this file is left there",
         errno.EDQUOT: "your quota of the disk is used up; nothing of this file is left there",

@@ -1,84 +1,196 @@
-"""Which file a DataLossError of TensorFlow means, and what has likely happened to it.
+"""Find the file that a DataLossError of TensorFlow is about, and what has probably happened to it.
 
-    message (an offset, no file) + names of files that data sets of this process read ──→ look there ──→ hint
+    names of files in the data sets of this process ─┐
+    message of the error (an offset, no file) ───────┴→ look at that offset in each file ──→ hint
 
-Called by the task program when a cell has failed with that error, and with no other. The message names no
-file: `tfmagic.tfrecord.data_loss_suspects` has those that it may be. Never raises; reads the files up to that
-offset, at a gigabyte a second or so, a compressed one more slowly.
+The task program calls `explain` when a cell has failed with that error. It reads the files up to that offset,
+at about a gigabyte a second (compressed files more slowly), and never raises.
 
-What was cut when it was read may be whole when it is looked at: its writer went on, or closed it, or is in
-this very process, whose C buffers are written out when a cell ends (fflush of everything, and TensorFlow's
-writers are among it). So where no file is damaged there, one is looked for that was written meanwhile.
+A file that was cut when it was read can be whole when it is examined: its writer continued, or closed it, or
+is in this very process, whose C buffers are flushed when a cell ends (those of TensorFlow's writers too). So
+if no file is damaged at the offset, a file is searched that was written since.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
 
 from tfmagic.system.open_files import find_writers
-from tfmagic.tfrecord import blocks, framing, manifests, scan_workers, shards
-from tfmagic.tfrecord.data_loss_suspects import Suspect, find_suspects
+from tfmagic.tfrecord import framing, manifests, record_stream, shards, verifying
 from tfmagic.tfrecord.framing import HEADER
-from tfmagic.tfrecord.scan_workers import Segment
 
 _OFFSET = re.compile(r"(truncated|corrupted) record at (\d+)")
-_PATIENCE_S = 20.0  # with looking; then the general hint must do
-_SLACK_S = 2.0  # a file's time is as coarse as its file system
+_PATIENCE_S = 20.0  # for examining files; after that the general hint must do
+_SLACK_S = 2.0  # file systems store times coarsely
+_MAX_FILES = 10_000
 
 
 def explain(error: BaseException, seconds: float = 60.0) -> str:
-    """The file, the offset and the likely cause.
+    """Return the file, the offset and the likely cause in a sentence or two; "" if no file has such damage.
 
     Args:
-        error: What was raised.
-        seconds: How long the cell took that raised it: a file that was written since may be the one.
-
-    Returns:
-        A sentence or two; "" where no file of this process has such damage.
+        error: The exception of the cell.
+        seconds: How long the cell ran: a file that was written during that time may be the one.
     """
     try:
         message = str(error)
         if type(error).__name__ != "DataLossError":
             return ""
+        candidates = list(_find_candidates(error.__traceback__))
         if found := _OFFSET.search(message):
-            return _explain_offset(error, found[1], int(found[2]), seconds)
+            offset = int(found[2])
+            text = _first_text(candidates, lambda candidate: _describe_damage(candidate, offset))
+            return text or (_explain_as_grown(candidates, offset, seconds) if found[1] == "truncated" else "")
         if "inflate() failed" in message:
             is_head = "incorrect header check" in message
-            return _look(find_suspects(error), lambda suspect: _trouble_of(suspect, is_head))
+            return _first_text(candidates, lambda candidate: _describe_stream(candidate, is_head))
         return ""
-    except Exception:  # an explanation must not hide what it explains
+    except Exception:  # an explanation must not hide the error that it explains
         return ""
 
 
-def _explain_offset(error: BaseException, how: str, offset: int, seconds: float) -> str:
-    suspects = list(find_suspects(error))
-    if told := _look(suspects, lambda suspect: _damage_at(suspect, offset)):
-        return told
-    plain = [suspect.path for suspect in suspects if not suspect.read_as]
-    return _explain_as_grown(plain, offset, seconds) if how == "truncated" else ""
+# ---- which files ---------------------------------------------------------------------------------
 
 
-def _look(suspects: Iterable[Suspect], what_of: Callable[[Suspect], str]) -> str:
-    """What is found of the first file of which something is."""
+class _Candidate(NamedTuple):
+    """A file, and the compression with which it is read: "", "GZIP" or "ZLIB"; None if that is unknown."""
+
+    path: Path
+    read_as: str | None
+
+
+def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
+    """Yield the files that data sets read: those of the failed frames first, then of the newest data sets.
+
+    The order matters: data sets of an earlier cell that failed still exist (its frames are kept for the
+    debugger), and their files can have the same kind of damage.
+    """
+    if (tensorflow := sys.modules.get("tensorflow")) is None:
+        return
+    kind = tensorflow.data.Dataset
+    near: list[Any] = []
+    while trace is not None:
+        for value in trace.tb_frame.f_locals.values():
+            held = getattr(value, "__dict__", None)  # an iterator has its data set there
+            values = (value, *(held.values() if type(held) is dict else ()))
+            near[:0] = [
+                item for item in values if issubclass(type(item), kind)
+            ]  # not __class__: it can raise
+        trace = trace.tb_next
+    objects = (item for generation in range(3) for item in reversed(gc.get_objects(generation)))
+    newest = [item for item in objects if issubclass(type(item), kind)]
+    read_as: dict[int, str] = {}
+    for dataset in newest:
+        if "TFRecordDataset" in type(dataset).__name__:
+            with contextlib.suppress(Exception):  # in a graph it is a tensor without a value
+                way: Any = getattr(dataset, "_compression_type", None)
+                way = way.numpy().decode() if hasattr(way, "numpy") else way
+                read_as.update(dict.fromkeys(map(id, _with_inputs([dataset])), way or ""))
+    seen: set[_Candidate] = set()
+    for dataset in (*_with_inputs(near), *newest):
+        for name in _strings_of(dataset):
+            candidate = _Candidate(Path(name.removeprefix("file://")), read_as.get(id(dataset)))
+            if candidate not in seen and len(seen) < _MAX_FILES:
+                seen.add(candidate)
+                if candidate.path.is_file():
+                    yield candidate
+
+
+def _with_inputs(datasets: list[Any]) -> Iterator[Any]:
+    """Yield data sets and those that they are made from, each once."""
+    seen: set[int] = set()
+    waiting = datasets[::-1]
+    while waiting:
+        dataset = waiting.pop()
+        if id(dataset) not in seen:
+            seen.add(id(dataset))
+            yield dataset
+            inputs = getattr(dataset, "_inputs", None)
+            waiting += inputs() if callable(inputs) else []
+
+
+def _strings_of(dataset: Any) -> Iterator[str]:
+    """Yield the strings in the tensors of a data set: file names, or what it makes file names from."""
+    for value in list(vars(dataset).values()):
+        for tensor in value if isinstance(value, list | tuple) else [value]:
+            if getattr(tensor, "dtype", None) == "string" and hasattr(tensor, "numpy"):
+                array = tensor.numpy()
+                values = array.ravel()[:_MAX_FILES].tolist() if hasattr(array, "ravel") else [array]
+                yield from (os.fsdecode(name) for name in values if 0 < len(name) < 4096)
+
+
+# ---- what has happened to them -------------------------------------------------------------------
+
+
+def _first_text(candidates: list[_Candidate], describe: Callable[[_Candidate], str]) -> str:
+    """Return the description of the first file that has one."""
     until = time.monotonic() + _PATIENCE_S
-    for suspect in suspects:
-        with contextlib.suppress(OSError, ValueError, KeyError):  # of one file; there are others
-            if what := what_of(suspect):
-                return f"{suspect.path} {what}"
+    for candidate in candidates:
+        with contextlib.suppress(OSError, ValueError, KeyError):  # one file; there are others
+            if text := describe(candidate):
+                return f"{candidate.path} {text}"
         if time.monotonic() > until:
             break
     return ""
 
 
-def _explain_as_grown(candidates: list[Path], offset: int, seconds: float) -> str:
-    """Which file has a whole record there now, and was written since; "" for none."""
+def _describe_damage(candidate: _Candidate, offset: int) -> str:
+    """Return what is wrong with a record at this offset, and why; "" if it is intact."""
+    path, read_as = candidate
+    packed, size = record_stream.detect(path), path.stat().st_size
+    if packed and offset == 0 and not read_as:
+        return (
+            f"is damaged at byte 0: it is a {packed} stream that is read as plain records. Say "
+            f'compression_type="{packed}", or use read_shards'
+        )
+    if (packed and read_as == "") or (not packed and (read_as or size < offset - HEADER)):
+        return ""
+    scan, _ = verifying.scan_start(path, offset + 1)
+    for loss in scan.losses:
+        # TensorFlow counts from the data, if these are damaged (tsl/lib/io/record_reader.cc)
+        if loss.start in (offset, offset - HEADER):
+            if packed is None and loss.start == 0 and loss.end == size:
+                return "is not a TFRecord file: no record in it holds"
+            where = " of what is unpacked" if packed else ""
+            what, cause = _WHAT[loss.kind], _cause(path, loss.kind)
+            return f"is damaged at byte {offset:,}{where}: {what}, record {loss.record:,}. {cause}"
+    return ""
+
+
+def _describe_stream(candidate: _Candidate, is_head: bool) -> str:
+    """Return why a file cannot be decompressed; "" if it can, or if it is read as plain records."""
+    path, read_as = candidate
+    packed = record_stream.detect(path)
+    if read_as == "" or path.stat().st_size == 0:
+        return ""
+    if not packed:
+        what = "holds plain records" if packed == "" else "is no TFRecord file"
+        return (
+            f"{what}, and is read as {read_as or 'a compressed one'}. {_SEEN}" if is_head or read_as else ""
+        )
+    if read_as and packed != read_as:
+        return f"is a {packed} stream, and is read as {read_as}. {_SEEN}"
+    _, stream = verifying.scan_start(path)
+    if stream.trouble is None:
+        return ""
+    reason, place = stream.trouble
+    cause = _cause(path, "truncated" if "cut short" in reason else "data CRC")
+    return f"is damaged: its {packed} stream cannot be unpacked at byte {place:,}: {reason}. {cause}"
+
+
+def _explain_as_grown(candidates: list[_Candidate], offset: int, seconds: float) -> str:
+    """Return which file has a whole record at this offset now, and was written since; "" for none."""
     grown: list[tuple[bool, float, Path]] = []
-    for path in candidates:
+    for path in {candidate.path for candidate in candidates if not candidate.read_as}:
         with contextlib.suppress(OSError, ValueError):
             changed = path.stat().st_mtime
             writers = find_writers(path)
@@ -87,74 +199,30 @@ def _explain_as_grown(candidates: list[Path], offset: int, seconds: float) -> st
     if not grown:
         return ""
     is_open, _, path = max(grown)
-    cause = _cause(path, "truncated") if is_open else _CLOSED_SINCE
+    cause = _cause(path, "truncated") if is_open else f"It was read before its writer closed it. {_MEET}"
     return f"{path} ended at byte {offset:,} within a record when it was read; it is whole there now. {cause}"
 
 
 def _is_whole_at(path: Path, offset: int) -> bool:
-    """Whether a record begins there and ends within the file."""
-    fd = blocks.open_file(path)
-    try:
-        head = os.pread(fd, HEADER, offset)
+    """Check whether a record begins at this offset and ends within the file."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        head = file.read(HEADER)
         length = framing.length_at(head, 0) if len(head) == HEADER else None
-        return length is not None and offset + length + framing.FRAME <= os.fstat(fd).st_size
-    finally:
-        os.close(fd)
-
-
-def _damage_at(suspect: Suspect, offset: int) -> str:
-    """What is wrong with a record there, and why; "" where all is well."""
-    path, packed = suspect.path, blocks.detect(suspect.path)
-    if packed and offset == 0 and not suspect.read_as:
-        return f"is damaged at byte 0: {_PACKED.format(packed, packed)}"
-    if packed and suspect.read_as == "":
-        return ""
-    if not packed and (suspect.read_as or path.stat().st_size < offset - HEADER):
-        return ""
-    found = scan_workers.look_at(Segment(str(path), packed or "", 0, offset + 1)).scan
-    for loss in found.losses:
-        # TensorFlow counts from the data, where these do not hold (tsl/lib/io/record_reader.cc)
-        if loss.start in (offset, offset - HEADER):
-            if packed is None and loss.start == 0 and loss.end == path.stat().st_size:
-                return "is not a TFRecord file: no record in it holds"
-            where = " of what is unpacked" if packed else ""
-            cause = _cause(path, loss.kind)
-            return (
-                f"is damaged at byte {offset:,}{where}: {_WHAT[loss.kind]}, record {loss.record:,}. {cause}"
-            )
-    return ""
-
-
-def _trouble_of(suspect: Suspect, is_head: bool) -> str:
-    """Why a file cannot be unpacked; "" where it can, or where nobody tries to."""
-    path, packed = suspect.path, blocks.detect(suspect.path)
-    if suspect.read_as == "" or path.stat().st_size == 0:
-        return ""
-    if not packed:
-        what = "holds plain records" if packed == "" else "is no TFRecord file"
-        kind = suspect.read_as or "a compressed one"
-        return f"{what}, and is read as {kind}. {_SEEN}" if is_head or suspect.read_as else ""
-    if suspect.read_as and packed != suspect.read_as:
-        return f"is a {packed} stream, and is read as {suspect.read_as}. {_SEEN}"
-    trouble = scan_workers.look_at(Segment(str(path), packed)).trouble
-    if trouble is None:
-        return ""
-    cause = _cause(path, "truncated" if "cut short" in trouble[0] else "data CRC")
-    return f"is damaged: its {packed} stream cannot be unpacked at byte {trouble[1]:,}: {trouble[0]}. {cause}"
+        return length is not None and offset + length + framing.FRAME <= os.fstat(file.fileno()).st_size
 
 
 _SEEN = "tfmagic.tfrecord.read_shards sees by itself how a file is compressed"
-_PACKED = 'it is a {} stream that is read as plain records. Say compression_type="{}", or use read_shards'
 _WHAT = {
     "truncated": "it ends within a record",
     "length CRC": "the length of a record does not hold (length CRC)",
     "data CRC": "the data of a record do not hold (data CRC)",
 }
 _MEET = "Close the writer and meet at tfmagic.barrier(), or use ShardWriter, whose files appear whole"
-_CLOSED_SINCE = f"It was read before its writer closed it. {_MEET}"
 
 
 def _cause(path: Path, kind: str) -> str:
+    """Return why a file is damaged, and what to do."""
     writers = find_writers(path)
     cure = "Let each task write a file of its own with tfmagic.tfrecord.ShardWriter"
     if len(writers) > 1:

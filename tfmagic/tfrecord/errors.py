@@ -1,11 +1,11 @@
-"""What goes wrong with shards, each also the builtin that one would expect; every one can be pickled.
+"""The exceptions of `tfmagic.tfrecord`. Each is also the builtin one would expect, and can be pickled.
 
     TfmagicError
     ├── ShardError (ValueError)              names, numbers or files that do not fit together
-    │   └── ShardDamaged                     a file whose records do not hold
+    │   └── ShardDamaged                     a file with damaged records
     ├── ShardsMissing (FileNotFoundError)    nothing, or not everything, is there
     ├── ShardExists (FileExistsError)        the name is taken: by a file, or by another writer
-    └── ShardWriteError (OSError)            it could not be written; nothing of it is left
+    └── ShardWriteError (OSError)            a file could not be written; nothing of it is left
 
 `FewShards` is a warning: fewer shards than tasks.
 """
@@ -20,7 +20,7 @@ class ShardError(TfmagicError, ValueError):
 
 
 class ShardDamaged(ShardError):
-    """Records that do not hold where whole ones are needed; the message names the file."""
+    """Damaged records where intact ones are needed; the message names the file."""
 
 
 class ShardsMissing(TfmagicError, FileNotFoundError):

@@ -1,96 +1,72 @@
-"""tf.train.Example as plain values, without TensorFlow. Called by `tfmagic tfrecord cat --json`.
+"""Parse a serialized tf.train.Example without TensorFlow, for `tfmagic tfrecord cat --json`.
 
-    Example { features = 1 { feature = 1, a map { key = 1, value = 2 } } }
-    Feature { bytes_list = 1 | float_list = 2 | int64_list = 3, each { value = 1, repeated } }
-
-Source: tensorflow/core/example/{example,feature}.proto, protobuf.dev/programming-guides/encoding.
+The message types are those of tensorflow/core/example/{example,feature}.proto. They stand in a descriptor
+pool of their own, so that they do not collide with TensorFlow's. protobuf 3.20 to 7 are supported.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+import functools
+from typing import Any
 
-Value = bytes | int
-Features = dict[str, list[bytes] | list[float] | list[int]]
+_VALUE = 'field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_%s }'
+_ONE = 'field { name: "%s" number: %d label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".%s" %s }'
+_FILE = f"""
+name: "example.proto" syntax: "proto3"
+message_type {{ name: "BytesList" {_VALUE % "BYTES"} }}
+message_type {{ name: "FloatList" {_VALUE % "FLOAT"} }}
+message_type {{ name: "Int64List" {_VALUE % "INT64"} }}
+message_type {{ name: "Feature" oneof_decl {{ name: "kind" }}
+  {_ONE % ("bytes_list", 1, "BytesList", "oneof_index: 0")}
+  {_ONE % ("float_list", 2, "FloatList", "oneof_index: 0")}
+  {_ONE % ("int64_list", 3, "Int64List", "oneof_index: 0")} }}
+message_type {{ name: "Features"
+  field {{ name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE
+    type_name: ".Features.FeatureEntry" }}
+  nested_type {{ name: "FeatureEntry" options {{ map_entry: true }}
+    field {{ name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }}
+    {_ONE % ("value", 2, "Feature", "")} }} }}
+message_type {{ name: "Example" {_ONE % ("features", 1, "Features", "")} }}
+"""
 
 
-def parse_example(data: bytes) -> Features:
-    """The features of a serialized Example, by name.
+def parse_example(data: bytes) -> dict[str, list[bytes] | list[float] | list[int]]:
+    """Return the features of a serialized Example, by name.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The data are no Example.
     """
-    found: Features = {}
-    for number, features in _fields(data):
-        if number != 1 or not isinstance(features, bytes):
-            raise ValueError("a field that an Example does not have")
-        for number, entry in _fields(features):
-            if number != 1 or not isinstance(entry, bytes):
-                raise ValueError("a field that Features do not have")
-            parts = dict(_fields(entry))
-            key, feature = parts.get(1, b""), parts.get(2, b"")
-            if not isinstance(key, bytes) or not isinstance(feature, bytes):
-                raise ValueError("a feature without a name")
-            found[key.decode()] = _values(feature)
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    example = _example_class()()
+    try:
+        example.ParseFromString(data)
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
+    size = example.ByteSize()
+    example.DiscardUnknownFields()
+    if example.ByteSize() != size:
+        raise ValueError("it has a field that an Example does not have")
+    found = {}
+    for name, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        found[name] = list(getattr(feature, kind).value) if kind else []
     return found
 
 
-def _values(feature: bytes) -> list[bytes] | list[float] | list[int]:
-    for kind, content in _fields(feature):
-        if not isinstance(content, bytes):
-            break
-        values = [value for number, value in _fields(content) if number == 1]
-        match kind:
-            case 1:
-                return [value for value in values if isinstance(value, bytes)]
-            case 2:
-                return [f for v in values if isinstance(v, bytes) for (f,) in struct.iter_unpack("<f", v)]
-            case 3:
-                return [n for value in values for n in _integers(value)]
-    return []
+@functools.cache
+def _example_class() -> Any:
+    from google.protobuf import (  # type: ignore[import-untyped]
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+        text_format,
+    )
 
-
-def _integers(value: Value) -> Iterator[int]:
-    """One, or several that are packed; two's complement of 64 bits."""
-    place = 0
-    numbers = [value] if isinstance(value, int) else []
-    while isinstance(value, bytes) and place < len(value):
-        number, place = _varint(value, place)
-        numbers.append(number)
-    yield from (number - (1 << 64) if number >> 63 else number for number in numbers)
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """The fields of a message: their numbers, and bytes or a varint."""
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
-        match tag & 7:
-            case 0:
-                number, place = _varint(data, place)
-                yield tag >> 3, number
-                continue
-            case 2:
-                size, place = _varint(data, place)
-            case 5:
-                size = 4
-            case 1:
-                size = 8
-            case _:
-                raise ValueError("no protocol buffer")
-        if place + size > len(data):
-            raise ValueError("it is cut short")
-        yield tag >> 3, data[place : place + size]
-        place += size
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    number = shift = 0
-    while place < len(data) and shift < 70:
-        byte = data[place]
-        number |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return number & 0xFFFFFFFFFFFFFFFF, place
-    raise ValueError("it is cut short")
+    pool = descriptor_pool.DescriptorPool()
+    file = text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto())
+    pool.AddSerializedFile(file.SerializeToString())
+    example = pool.FindMessageTypeByName("Example")
+    if hasattr(message_factory, "GetMessageClass"):  # since 4.22
+        return message_factory.GetMessageClass(example)
+    return message_factory.MessageFactory(pool).GetPrototype(example)

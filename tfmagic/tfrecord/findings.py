@@ -1,4 +1,4 @@
-"""What was found in files: plain facts, and how they read. Used by verifying and salvaging."""
+"""The findings of `verify` and `salvage`: frozen data, and how they are shown. This module reads no file."""
 
 from __future__ import annotations
 
@@ -20,25 +20,33 @@ Kind = Literal[
     "former run",
     "unreadable",
 ]
-_SHOWN = 20  # damages of a file that are listed; all of them are in the object
-_MANY_BYTES = 100_000_000  # of fewer the rate is that of starting
+_WITHOUT_PLACE = ("missing", "count", "checksum", "former run", "unreadable", "empty", "not a TFRecord file")
+_SHOWN = 20  # damages that are listed for a file; all of them are in the object
+_MANY_BYTES = 100_000_000  # for fewer bytes the rate measures the start only
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One place that does not hold.
+    """One damaged place.
 
     Attributes:
         path: The file.
-        offset: Bytes before it, in the records' stream: of a compressed file, as unpacked; but for the kind
-            "compressed stream", which is an offset in the file.
-        end: The offset behind it: where the next intact record or the end of the file is.
-        record: How many records were found before it.
-        kind: "truncated" (the stream ends, or misses bytes, in a record), "length CRC", "data CRC",
-            "being written" (truncated, and a process writes it at this moment), "empty", "not a TFRecord
-            file", "compressed stream" (gzip's own checks), and of shards with a manifest "missing",
-            "count" (records are gone without a trace), "checksum", "former run" (the other shards of the set
-            were written again, this one was not); "unreadable" for what the system refuses.
+        offset: Offset of the place in the stream of records; in a compressed file, in the decompressed stream
+            (for the kind "compressed stream": in the file).
+        end: Offset of the next intact record, or of the end of the file.
+        record: Number of records before the place.
+        kind: What is wrong:
+            "truncated": the stream ends, or misses bytes, in a record;
+            "length CRC", "data CRC": a checksum is wrong;
+            "being written": truncated, and a process has the file open for writing;
+            "empty", "not a TFRecord file";
+            "compressed stream": decompression fails;
+            "unreadable": the system refuses to read the file.
+            With a manifest also:
+            "missing": the shard is not there;
+            "count": the number of records differs, although every record is intact;
+            "checksum": the file is another one than was written;
+            "former run": the other shards of the set were written again, this one was not.
         detail: More, in words.
     """
 
@@ -50,30 +58,20 @@ class Damage:
     detail: str = ""
 
     def __str__(self) -> str:
-        place = f" at byte {self.offset:,} (record {self.record:,})"
-        if self.kind in (
-            "missing",
-            "count",
-            "checksum",
-            "former run",
-            "unreadable",
-            "empty",
-            "not a TFRecord file",
-        ):
-            place = ""
+        place = "" if self.kind in _WITHOUT_PLACE else f" at byte {self.offset:,} (record {self.record:,})"
         return f"{self.kind}{place}" + (f": {self.detail}" if self.detail else "")
 
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What one file holds.
+    """The findings for one file.
 
     Attributes:
         path: The file.
-        records: Intact records.
-        bytes: Its size.
-        compression: "", "GZIP" or "ZLIB"; None for what is no TFRecord file.
-        damages: What does not hold, in the order of the file.
+        records: Number of intact records.
+        bytes: Size of the file.
+        compression: "", "GZIP" or "ZLIB"; None if it is no TFRecord file.
+        damages: The damaged places, in the order of the file.
     """
 
     path: str
@@ -84,15 +82,17 @@ class FileReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything holds."""
+        """Whether nothing is damaged."""
         return not self.damages
 
-    def with_damages(self, *more: Damage) -> FileReport:
-        """The same with these too."""
-        return replace(self, damages=(*self.damages, *more))
+    def with_damage(self, kind: Kind, detail: str) -> FileReport:
+        """Return this report with one more damage, of the whole file."""
+        return replace(
+            self, damages=(*self.damages, Damage(self.path, 0, self.bytes, self.records, kind, detail))
+        )
 
     def lines(self) -> list[str]:
-        """As text."""
+        """Return the report as lines of text."""
         packed = f", {self.compression.lower()}" if self.compression else ""
         head = f"{self.path}: {_count(self.records, 'record')}, {_count(self.bytes, 'byte')}{packed}"
         if self.ok:
@@ -104,11 +104,11 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found.
+    """The findings of `verify`.
 
     Attributes:
         files: A report for each file, in the order of their names.
-        seconds: How long it took.
+        seconds: Duration.
     """
 
     files: tuple[FileReport, ...]
@@ -116,29 +116,29 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether every file is whole."""
+        """Whether no file is damaged."""
         return all(file.ok for file in self.files)
 
     @property
     def damages(self) -> tuple[Damage, ...]:
-        """Of all files."""
+        """Damages of all files."""
         return tuple(damage for file in self.files for damage in file.damages)
 
     @property
     def records(self) -> int:
-        """Intact records of all files."""
+        """Number of intact records in all files."""
         return sum(file.records for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Total size of all files, in bytes."""
         return sum(file.bytes for file in self.files)
 
     def __str__(self) -> str:
         return "\n".join([*(line for file in self.files for line in file.lines()), self.summary()])
 
     def summary(self) -> str:
-        """The last line."""
+        """Return the last line of the text."""
         bad = sum(not file.ok for file in self.files)
         rate = f" ({self.bytes / 1e9 / self.seconds:.2f} GB/s)" if self.bytes > _MANY_BYTES else ""
         state = "all whole" if self.ok else f"{bad} damaged"

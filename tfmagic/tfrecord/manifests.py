@@ -1,26 +1,28 @@
-"""What a task has written, in a file of JSON beside its shards: counts, bytes, checksums.
+"""Manifests: what a task has written, as JSON beside its shards, and which run of the writers it belongs to.
 
     {"version": 1, "task": 3, "tasks": 8, "compression": "", "run": "5f0c...",
      "files": [{"name": "train-00003-of-00008.tfrecord", "records": 500, "bytes": 520000, "crc32c": "9a.."}]}
 
-One manifest a task, so that tasks need not wait for each other; who reads a set, reads all of its manifests.
-It is written last: where it is, its shards have been complete. What is lost without a trace in a shard (two
-writers, a copy that ends at a record's edge) is seen by its count only.
+Each task has its own manifest, so that tasks need not wait for each other; a reader of a set reads all of its
+manifests. A manifest is written last: where it is, its shards were complete. Only its counts show what is
+lost without a trace in a shard (two writers, a copy that ends at the end of a record).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tfmagic.protocol import task_context
 from tfmagic.tfrecord import shards
 from tfmagic.tfrecord.atomic_file import PendingFile
 from tfmagic.tfrecord.errors import ShardError
-from tfmagic.tfrecord.findings import Damage
+from tfmagic.tfrecord.shards import ShardName
 
 VERSION = 1
 FORMER = (
@@ -28,11 +30,12 @@ FORMER = (
     "Write the set again on all tasks, with overwrite=True"
 )
 _CHUNK = 1 << 20
+_closed: dict[tuple[str, str], int] = {}  # how often this task has closed a set in the present cell
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One shard. `crc32c` is that of the file's bytes, in hexadecimal digits."""
+    """One shard. `crc32c` is the CRC-32C of the file's bytes, in hexadecimal digits."""
 
     name: str
     records: int
@@ -45,7 +48,7 @@ class Manifest:
     """The shards of one task.
 
     `run` is equal for all tasks that have written the set together, and another one the next time. It is ""
-    where that is not known, as in manifests of former versions.
+    if that is unknown, as in manifests of former versions.
     """
 
     path: str
@@ -57,12 +60,12 @@ class Manifest:
 
     @property
     def records(self) -> int:
-        """Of all its shards."""
+        """Number of records in all its shards."""
         return sum(entry.records for entry in self.files)
 
 
 def write_manifest(manifest: Manifest) -> PendingFile:
-    """Write it beside; who places the result replaces a former one."""
+    """Write a manifest beside its place; `place` of the result replaces a former one."""
     content = {"version": VERSION, **asdict(manifest)}
     del content["path"]
     pending = PendingFile(Path(manifest.path), overwrite=True)
@@ -71,10 +74,10 @@ def write_manifest(manifest: Manifest) -> PendingFile:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest in a file.
+    """Return the manifest in a file.
 
     Raises:
-        ShardError: It is none.
+        ShardError: The file holds no manifest.
     """
     try:
         content: Any = json.loads(path.read_bytes())
@@ -87,19 +90,19 @@ def read_manifest(path: Path) -> Manifest:
         task, tasks, run = int(content["task"]), int(content["tasks"]), str(content.get("run", ""))
         return Manifest(str(path), task, tasks, str(content["compression"]), files, run)
     except (ValueError, KeyError, TypeError) as error:
-        what = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         raise ShardError(
-            f"{path} is no manifest of shards ({what}). Delete it, if the data are good"
+            f"{path} is no manifest of shards ({reason}). Delete it, if the data are good"
         ) from error
 
 
 def manifests_of(files: Iterable[Path]) -> dict[Path, Manifest]:
-    """The manifests that lie beside these shards, by their paths."""
+    """Return the manifests beside these shards, by their paths."""
     names = list(filter(None, map(shards.parse_name, files)))
     paths = dict.fromkeys(name.manifest for name in names)
     found = {path: read_manifest(path) for path in paths if path.is_file()}
-    for name in names:  # a lone writer's lies beside the first shard, which need not be among these
-        path = name.first.manifest
+    for name in names:  # the manifest of a lone writer is named as its first shard, which can be missing here
+        path = replace(name, index=0).manifest
         if name.manifest not in found and path not in found and path.is_file():
             manifest = read_manifest(path)
             if name.path.name in (entry.name for entry in manifest.files):
@@ -108,16 +111,16 @@ def manifests_of(files: Iterable[Path]) -> dict[Path, Manifest]:
 
 
 def read_manifests(pattern: shards.Paths) -> tuple[Manifest, ...]:
-    """The manifests of a set of shards, in the order of the tasks.
+    """Return the manifests of a set of shards, in the order of the tasks.
 
     Args:
-        pattern: As of `read_shards`.
+        pattern: As for `read_shards`.
     """
     return tuple(manifests_of(shards.find_files(pattern)).values())
 
 
 def entries_of(files: Iterable[Path]) -> dict[Path, Entry]:
-    """What the manifests beside these files say, also of files that are not there."""
+    """Return all entries of the manifests beside these files, also those of files that are missing."""
     return {
         path.parent / entry.name: entry
         for path, manifest in manifests_of(files).items()
@@ -126,10 +129,10 @@ def entries_of(files: Iterable[Path]) -> dict[Path, Entry]:
 
 
 def find_former(files: Iterable[Path]) -> dict[Path, Path]:
-    """The shards that another run has written than the latest one of their set, each with a shard of that.
+    """Return the shards of a former run, each with a shard of the latest run of its set.
 
-    Sets with a task that did not close its writer again keep its former shard. The run that has placed the
-    last manifest is the latest. A manifest without a run fits any.
+    The former shard of a task that did not close its writer again is still in the set. The run that has
+    placed the last manifest is the latest. A manifest without a run fits any.
     """
     sets: dict[object, list[Manifest]] = {}
     for path, manifest in manifests_of(files).items():
@@ -147,34 +150,28 @@ def find_former(files: Iterable[Path]) -> dict[Path, Path]:
 
 
 def check_runs(files: Sequence[Path]) -> None:
-    """Refuse shards of two runs of writers, although their names fit together.
+    """Refuse shards of two runs whose names fit together.
 
     Raises:
-        ShardError: Names one of each.
+        ShardError: Names one shard of each run.
     """
     for path, other in find_former(files).items():
         raise ShardError(f"{path} and {other.name} are of different runs: {FORMER}")
 
 
-def compare_sizes(files: Sequence[Path]) -> list[Damage]:
-    """What is missing or has another size than a manifest says. Looks at names and sizes only."""
-    found = []
-    entries, there = entries_of(files), set(files)
-    for path, entry in entries.items():
-        if path in there:
-            size = os.stat(path).st_size
-            if size != entry.bytes:
-                found.append(_differs(path, entry, f"it has {size:,} bytes, and {entry.bytes:,}"))
-    return found
-
-
-def _differs(path: Path, entry: Entry, what: str) -> Damage:
-    detail = f"{what} when it was written, with {entry.records:,} records"
-    return Damage(str(path), 0, 0, 0, "count", detail)
+def describe_sizes(files: Sequence[Path]) -> list[str]:
+    """Describe the files whose size differs from their manifest. Reads no content of the shards."""
+    there = set(files)
+    return [
+        f"{path}: it has {size:,} bytes, and {entry.bytes:,} when it was written, with {entry.records:,} "
+        "records"
+        for path, entry in entries_of(files).items()
+        if path in there and (size := path.stat().st_size) != entry.bytes
+    ]
 
 
 def checksum(path: Path) -> str:
-    """The CRC-32C of a file's bytes, as a manifest has it."""
+    """Return the CRC-32C of a file's bytes, as in `Entry`."""
     from crc32c import crc32c
 
     value, buffer = 0, bytearray(_CHUNK)
@@ -182,3 +179,31 @@ def checksum(path: Path) -> str:
         while count := file.readinto(buffer):
             value = crc32c(view[:count], value)
     return f"{value:08x}"
+
+
+# ---- runs -----------------------------------------------------------------------------------------
+# The tasks of a cluster run one program, so they close a set equally often, and compute the same id of a run
+# without a message. A task that died has closed the set less often: its last shard has another id.
+
+
+def current_run(name: ShardName) -> str:
+    """Return the id of the run that writes this set now; "" if the tasks run no code together."""
+    key = _key_of_run(name)
+    if not key[0]:
+        return ""
+    for other in [other for other in _closed if other[0] != key[0]]:
+        del _closed[other]
+    count = _closed.setdefault(key, 0)
+    return hashlib.blake2s(f"{key}{count}".encode(), digest_size=8).hexdigest()
+
+
+def end_run(name: ShardName) -> None:
+    """Record that this task has closed the set: writing it again in the same cell is another run."""
+    key = _key_of_run(name)
+    if key in _closed:
+        _closed[key] += 1
+
+
+def _key_of_run(name: ShardName) -> tuple[str, str]:
+    folder, stem, suffix = name.family
+    return task_context.run_mark(), f"{os.path.realpath(folder)}/{stem}{suffix}"

@@ -1,23 +1,22 @@
-"""A data set of records that each task reads its own part of. The only module here that loads TensorFlow.
+"""A data set of the records that belong to a task. This is the only module here that loads TensorFlow.
 
     pattern ──→ files ──→ names, sizes, compression checked ──→ this task's files ──→ tf.data.Dataset
                                  │                                   (order by seed and epoch)
                                  └─ fewer files than tasks ──→ all files, every n-th record
 
-Called by user code in tasks and elsewhere.
+User code calls it, in tasks and elsewhere.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tfmagic.tfrecord import blocks, manifests, shard_owner, shards, verifying
+from tfmagic.tfrecord import manifests, record_stream, shard_owner, shards, verifying
 from tfmagic.tfrecord.errors import FewShards, ShardDamaged, ShardError, ShardsMissing
 
 _NAMES = {"auto": None, None: "", "": "", "gzip": "GZIP", "zlib": "ZLIB"}
@@ -37,39 +36,39 @@ def read_shards(
     compression: str | None = "auto",
     check: Check = "names",
 ) -> Any:
-    """The records of this task: together the tasks read every record exactly once.
+    """Return the records of this task: together the tasks read every record exactly once.
 
     Files are divided: task i of n reads every n-th file. With fewer files than tasks the records are divided
-    instead, as TensorFlow's AutoShardPolicy.DATA does, and a warning (`FewShards`) says so. The data set is
-    marked as divided (AutoShardPolicy.OFF), so ``experimental_distribute_dataset`` does not do it again.
+    instead, as TensorFlow's AutoShardPolicy.DATA does, with a warning (`FewShards`). The data set is marked
+    as divided (AutoShardPolicy.OFF), so ``experimental_distribute_dataset`` does not divide it again.
 
     Args:
         pattern: A glob, a file, a folder, the name of a set as `ShardWriter` takes it; or several of them.
             Files that are still being written are left out.
-        task: Whose records: a task, or (index, count). By default those of the task that runs this, of a
-            cluster of ours or of TF_CONFIG, or all of them elsewhere. Chief and workers count.
-        seed: Shuffle files and records, equally in each run, as far as ``tf.random.set_seed`` is the same:
-            TensorFlow mixes it in. All tasks give the same. None: in their order.
-        epoch: Another order for each. All tasks give the same.
-        shuffle_buffer: Among how many records is shuffled.
-        compression: "auto" looks at the files; None, "gzip" or "zlib" is an error if they are otherwise.
-        check: "names": every shard is there, of one run, and has the size in its manifest, if it has one.
-            "contents": this task's files are verified too, before a record is read. None: nothing.
+        task: The owner of the records: a task, or (index, count) among chief and workers. By default the task
+            that runs this code, of a tfmagic cluster or of TF_CONFIG; elsewhere all records are read.
+        seed: Shuffle files and records, equally in each run with the same ``tf.random.set_seed``, which
+            TensorFlow mixes in. All tasks must give the same. None keeps the order.
+        epoch: Each epoch has another order. All tasks must give the same.
+        shuffle_buffer: Number of records among which is shuffled.
+        compression: "auto" detects it; with None, "gzip" or "zlib", other files are an error.
+        check: "names" checks that every shard exists, is of one run, and has the size in its manifest, if it
+            has one. "contents" also verifies this task's files before a record is read. None checks nothing.
 
     Returns:
         A tf.data.Dataset of serialized records, tf.string scalars.
 
     Raises:
-        ShardsMissing: The pattern matches nothing, or a shard of the set is not there.
+        ShardsMissing: The pattern matches nothing, or a shard of the set is missing.
         ShardError: Files do not fit together, are damaged, or are no TFRecord files.
     """
     if task is None:
-        _check_part()
+        _check_caller()
     index, count = shard_owner.place_of(task)
     files = shards.find_files(pattern)
     _check_arguments(seed, epoch, shuffle_buffer, check)
     if check is not None:
-        check_whole(files)
+        _check_whole(files)
     packed = _compression_of(files, compression)
     if seed is not None:
         _random(seed, epoch, "files").shuffle(files)
@@ -78,20 +77,25 @@ def read_shards(
     if check == "contents":
         _verify(mine)
     if not by_file:
-        warnings.warn(few_shards(len(files), count), FewShards, stacklevel=2)
-    return _dataset(
-        mine, packed, None if by_file else (index, count), _seeds(seed, epoch, index), shuffle_buffer
-    )
+        warnings.warn(
+            f"{len(files)} shards for {count} tasks: they are divided by record (as AutoShardPolicy.DATA), "
+            f"so every task reads all of them and keeps one record in {count}. Write {count} or more to "
+            "read each once",
+            FewShards,
+            stacklevel=2,
+        )
+    random_seed = None if seed is None else _random(seed, epoch, f"records {index}").randrange(1 << 31)
+    return _dataset(mine, packed, None if by_file else (index, count), random_seed, shuffle_buffer)
 
 
-read_shards.autograph_info__ = {}  # type: ignore[attr-defined]  # as do_not_convert: TensorFlow is not here yet
+read_shards.autograph_info__ = {}  # type: ignore[attr-defined]  # as do_not_convert does, without TensorFlow
 
 
-def _check_part() -> None:
-    """Refuse to give every worker the part of the chief.
+def _check_caller() -> None:
+    """Refuse a call that would give every worker the part of the chief.
 
     Raises:
-        ShardError: A ClusterCoordinator traces this on the chief, and runs it on each worker.
+        ShardError: A ClusterCoordinator traces the caller on the chief, and runs it on each worker.
     """
     me = shard_owner.current()
     if me is None or me.type != "chief" or not me.cluster_spec.get("ps"):
@@ -100,29 +104,21 @@ def _check_part() -> None:
 
     if tf.inside_function():
         raise ShardError(
-            f"read_shards was called on {me.name} within a function that TensorFlow traces, as of "
-            "create_per_worker_dataset: all workers would read the shards of the chief, and nobody the "
+            f"read_shards was called on {me.name} within a function that TensorFlow traces, as for "
+            "create_per_worker_dataset: all workers would read the shards of the chief, and none the "
             "others. Say task=(0, 1): then each worker reads all of them"
         )
 
 
-def few_shards(files: int, tasks: int) -> str:
-    """What is said then."""
-    return (
-        f"{files} shards for {tasks} tasks: they are divided by record (as AutoShardPolicy.DATA), so every "
-        f"task reads all of them and keeps one record in {tasks}. Write {tasks} or more to read each once"
-    )
-
-
-def check_whole(files: Sequence[Path]) -> None:
-    """Every shard of each set is there, and as large as its manifest says.
+def _check_whole(files: Sequence[Path]) -> None:
+    """Check that every shard of each set is there, and has the size in its manifest.
 
     Raises:
-        ShardsMissing: One is not there.
-        ShardError: One has another size, or two sets are mixed.
+        ShardsMissing: A shard is missing.
+        ShardError: A shard has another size, or two sets are mixed.
     """
     missing = shards.check_sets(files)
-    if left_out := [path for path in missing if os.path.exists(path)]:
+    if left_out := [path for path in missing if path.exists()]:
         raise ShardError(
             f"{left_out[0]} is there, of the same set, and the pattern does not match it: every task would "
             "lose its records. check=None reads what the pattern matches"
@@ -130,26 +126,26 @@ def check_whole(files: Sequence[Path]) -> None:
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         raise ShardsMissing(
-            f"missing: {', '.join(missing[:_SHOWN])}{more}. Its task has not closed its writer yet, has "
-            "failed, or the file was not copied; check=None reads what is there"
+            f"missing: {', '.join(map(str, missing[:_SHOWN]))}{more}. Its task has not closed its writer "
+            "yet, has failed, or the file was not copied; check=None reads what is there"
         )
     manifests.check_runs(files)
-    if differing := manifests.compare_sizes(files):
-        told = "; ".join(f"{damage.path}: {damage.detail}" for damage in differing[:_SHOWN])
+    if differing := manifests.describe_sizes(files):
         raise ShardError(
-            f"{told}. It was cut, copied in part or written again by something else: records are lost. "
-            "tfmagic.tfrecord.salvage saves what is whole; check=None reads it without this check"
+            f"{'; '.join(differing[:_SHOWN])}. It was cut, copied in part or written again by something "
+            "else: records are lost. tfmagic.tfrecord.salvage saves what is whole; check=None reads it "
+            "without this check"
         )
 
 
 def _compression_of(files: Sequence[Path], asked: str | None) -> str:
-    """How all of the files are packed, as TFRecordDataset takes it."""
+    """Return the compression of the files, as TFRecordDataset takes it."""
     asked = asked.lower() if isinstance(asked, str) else asked
     if asked not in _NAMES:
         raise ShardError(f"compression is 'auto', None, 'gzip' or 'zlib', not {asked!r}")
     found: dict[str, Path] = {}
     for path in files:
-        packed = blocks.detect(path)
+        packed = record_stream.detect(path)
         if packed is None:
             raise ShardError(
                 f"{path} is no TFRecord file: its first bytes are neither a record nor a gzip stream. "
@@ -158,8 +154,8 @@ def _compression_of(files: Sequence[Path], asked: str | None) -> str:
         if path.stat().st_size:
             found.setdefault(packed, path)
     if len(found) > 1:
-        told = ", ".join(f"{path} is {packed or 'not compressed'}" for packed, path in found.items())
-        raise ShardError(f"the files are compressed differently: {told}. Read them one after the other")
+        each = ", ".join(f"{path} is {packed or 'not compressed'}" for packed, path in found.items())
+        raise ShardError(f"the files are compressed differently: {each}. Read them one after the other")
     (is_packed,) = found or {"": Path()}
     wanted = _NAMES[asked]
     if wanted is not None and found and wanted != is_packed:
@@ -173,8 +169,8 @@ def _compression_of(files: Sequence[Path], asked: str | None) -> str:
 def _verify(files: Sequence[Path]) -> None:
     found = verifying.verify(files, workers=1)
     if not found.ok:
-        told = "; ".join(f"{damage.path}: {damage}" for damage in found.damages[:_SHOWN])
-        raise ShardDamaged(f"{told}. tfmagic.tfrecord.salvage saves what is whole")
+        places = "; ".join(f"{damage.path}: {damage}" for damage in found.damages[:_SHOWN])
+        raise ShardDamaged(f"{places}. tfmagic.tfrecord.salvage saves what is whole")
 
 
 def _check_arguments(seed: Any, epoch: Any, shuffle_buffer: Any, check: Any) -> None:
@@ -188,12 +184,8 @@ def _check_arguments(seed: Any, epoch: Any, shuffle_buffer: Any, check: Any) -> 
 
 
 def _random(seed: int, epoch: int, what: str) -> random.Random:
-    """The same in every process, which hash() is not."""
+    """Return a generator that is the same in every process, which hash() is not."""
     return random.Random(hashlib.sha256(f"{seed}/{epoch}/{what}".encode()).digest())
-
-
-def _seeds(seed: int | None, epoch: int, index: int) -> int | None:
-    return None if seed is None else _random(seed, epoch, f"records {index}").randrange(1 << 31)
 
 
 def _dataset(

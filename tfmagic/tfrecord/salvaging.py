@@ -1,30 +1,30 @@
-"""All records of a damaged file that can be had, into a new one. The damaged file is not touched."""
+"""Copy the intact records of a damaged file into a new one. The damaged file is not changed."""
 
 from __future__ import annotations
 
 import html
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tfmagic.tfrecord import blocks, scanning, shards, verifying
-from tfmagic.tfrecord.atomic_file import PendingFile, check_local
+from tfmagic.tfrecord import record_stream, shards, verifying
+from tfmagic.tfrecord.atomic_file import check_local
 from tfmagic.tfrecord.errors import ShardDamaged, ShardError, ShardsMissing
 from tfmagic.tfrecord.findings import Damage
-from tfmagic.tfrecord.writing import RecordFile
+from tfmagic.tfrecord.record_file import record_file
+from tfmagic.tfrecord.scanning import Scanner
 
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """What was saved and what is lost.
+    """The result of `salvage`.
 
     Attributes:
         src: The damaged file.
-        dst: The new one, whole.
-        records: How many records it has.
-        bytes: What they take in the records' stream, of compressed files as unpacked.
-        lost: The places between, each from `offset` to `end`.
+        dst: The new file, which is whole.
+        records: Number of saved records.
+        bytes: Size of the saved records with their framing, not compressed.
+        lost: What is lost, each from `offset` to `end`.
     """
 
     src: str
@@ -40,7 +40,7 @@ class Salvage:
 
     @property
     def lost_bytes(self) -> int:
-        """What is not in `dst`; of a compressed stream that broke, what could not be unpacked is unknown."""
+        """Lost bytes; how many lie behind damage in a compressed stream is unknown, they do not count."""
         return sum(damage.end - damage.offset for damage in self.lost if damage.kind != "compressed stream")
 
     def __str__(self) -> str:
@@ -58,12 +58,11 @@ class Salvage:
 
 
 def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) -> Salvage:
-    """Copy every record that holds, also those behind the damage, into a new file.
+    """Copy every intact record, also those behind the damage, into a new file.
 
-    Behind damage the next record is looked for: a header whose checksum holds, and data whose checksum does.
-    A record that itself holds TFRecords may then be taken apart. Behind damage in a compressed stream nothing
-    can be had, but for what was unpacked. `dst` is compressed as `src` is (zlib becomes gzip), and appears
-    when it is whole.
+    Behind damage the next record is searched: a header and data with correct checksums. A record that itself
+    contains TFRecords can then be taken apart. Behind damage in a compressed stream nothing can be saved.
+    `dst` is compressed as `src` is (zlib becomes gzip), and appears when it is whole.
 
     Args:
         src: The damaged file.
@@ -74,11 +73,11 @@ def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) ->
         What was saved, and where something is lost.
 
     Raises:
-        ShardsMissing: There is no such file.
-        ShardDamaged: Not one record holds. Nothing is written then.
+        ShardsMissing: There is no file `src`.
+        ShardDamaged: No record is intact. Nothing is written.
         ShardError: `src` and `dst` are one file.
-        ShardExists: `dst` is there already.
-        ShardWriteError: As of a full disk. Nothing of `dst` is left then.
+        ShardExists: `dst` exists.
+        ShardWriteError: The disk is full, for example. Nothing of `dst` is left.
     """
     source, target = check_local(src), check_local(dst)
     if not source.exists():
@@ -87,25 +86,13 @@ def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) ->
         target.exists() and os.path.samefile(source, target)
     ):
         raise ShardError(f"{source} and {target} are one file: salvage writes a new one beside it")
-    fd = blocks.open_file(source)
-    try:
-        return _copy(fd, source, PendingFile(target, overwrite=overwrite))
-    finally:
-        os.close(fd)
-
-
-def _copy(fd: int, source: Path, pending: PendingFile) -> Salvage:
-    try:
-        packed = blocks.compression_of(os.pread(fd, 64, 0))
-        stream = blocks.open_blocks(fd, packed)
-        file = RecordFile(pending, bool(packed))
-        scan = scanning.scan(stream, keep=lambda frames: file.write_frames(frames, 0))
-        report = verifying.judge(source, packed or "", os.fstat(fd).st_size, scan, stream.trouble)
-        if not scan.records:
-            told = f": {report.damages[0]}" if report.damages else ": it is empty"
-            raise ShardDamaged(f"no record of {source} can be saved{told}. Nothing was written")
-        file.place()
-    except BaseException:
-        pending.discard()
-        raise
-    return Salvage(str(source), str(pending.path), scan.records, file.framed_bytes, report.damages)
+    with record_stream.open_stream(source) as stream:
+        with record_file(target, bool(stream.compression), overwrite) as file:
+            scanner = Scanner(stream)
+            for records in scanner.records():
+                file.write_records(records)
+            report = verifying.report_scan(source, scanner.scan, stream)
+            if not report.records:
+                reason = report.damages[0] if report.damages else "it is empty"
+                raise ShardDamaged(f"no record of {source} can be saved: {reason}. Nothing was written")
+        return Salvage(str(source), str(target), report.records, file.framed_bytes, report.damages)

@@ -1,37 +1,34 @@
-"""From a stream of bytes to its records: which hold, what is lost, and where it goes on behind damage.
+"""Find the records in a stream of bytes: which are intact, what is lost, where the next one is behind damage.
 
-    Blocks ──→ window (some MiB) ──→ walk from header to header ──→ all lengths at once ──→ data ──→ keep
-                     ↑                                                    │ does not hold
-                     └────────── the next header that holds ←─────────────┘
+    RecordStream ──→ window (some MiB) ──→ walk from header to header ──→ all lengths ──→ data ──→ Records
+                          ↑                                                  │ wrong checksum
+                          └──────── the next correct header ←────────────────┘
 
-Called by verifying (also in processes of its own, for a segment of a file), salvaging and arranging. Memory
-is bounded by the window and the largest record. numpy is imported inside: `import tfmagic.tfrecord` is light.
+`verifying` (in several threads), `salvaging`, `split_merge` and `data_loss_hint` call it. Memory is bounded
+by the window and the largest record. numpy is imported on first use: `import tfmagic.tfrecord` must stay
+cheap.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from tfmagic.tfrecord import checksums, framing
-from tfmagic.tfrecord.blocks import Blocks
+from tfmagic.tfrecord import framing
 from tfmagic.tfrecord.findings import Kind
-from tfmagic.tfrecord.framing import FRAME, HEADER, Buffer
+from tfmagic.tfrecord.framing import FRAME, HEADER, LENGTH, Buffer
+from tfmagic.tfrecord.record_stream import RecordStream
 
 WINDOW = 4 << 20
-_STEP = 256 << 10  # of a search behind damage: mostly it goes on within a few records
-_ALIKE = 16  # records of one length in a row: then numpy looks for how many more there are
+_STEP = 256 << 10  # bytes searched at once behind damage: the next record is mostly near
+_ALIKE = 16  # records of one length in a row; then numpy looks for how many more there are
 _SHORT_RUN = 64  # fewer than this many more: it was not worth looking
-_LENGTH = struct.Struct("<Q")
-
-Keep = Callable[[memoryview], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A part of the stream that holds no intact record; `record` is how many were seen before it."""
+    """A part of the stream without an intact record; `record` is how many records were seen before it."""
 
     start: int
     end: int
@@ -42,14 +39,14 @@ class Loss:
 
 @dataclass(slots=True)
 class Scan:
-    """What a scan found.
+    """The result of a scan.
 
     Attributes:
-        first: The offset of the first record; where the scan ended, if there is none.
-        end: The offset behind the last one, at or behind where it should stop.
-        records: Intact ones.
-        seen: These and those whose data are damaged.
-        losses: What lies between.
+        first: Offset of the first record; where the scan ended, if there is none.
+        end: Offset behind the last record.
+        records: Number of intact records.
+        seen: Number of intact records and of those whose data are damaged.
+        losses: What lies between the intact records.
     """
 
     first: int = 0
@@ -59,179 +56,188 @@ class Scan:
     losses: list[Loss] = field(default_factory=list)
 
 
-def scan(
-    blocks: Blocks, start: int = 0, stop: int | None = None, *, aligned: bool = True, keep: Keep | None = None
-) -> Scan:
-    """Look at every record of a stream.
+class Records(NamedTuple):
+    """Intact records, one behind the other. They are valid until the next ones are asked for.
 
-    Args:
-        blocks: The stream, at the offset `start`.
-        start: The offset of the first byte.
-        stop: Records that begin there or behind it are another's.
-        aligned: Whether a record begins at `start`; otherwise the first that holds is looked for.
-        keep: Is given the bytes of intact records, one behind the other. They are valid during the call.
+    Attributes:
+        window: Bytes.
+        borders: Where each record begins in the window, and where the last one ends.
     """
-    return _Scanner(blocks, start, keep).run(stop, aligned)
+
+    window: memoryview
+    borders: list[int]
+
+    @property
+    def frames(self) -> memoryview:
+        """The bytes of all of them, as they stand in a file."""
+        return self.window[self.borders[0] : self.borders[-1]]
 
 
-class _Scanner:
-    def __init__(self, blocks: Blocks, start: int, keep: Keep | None):
-        self.blocks, self.base, self.keep = blocks, start, keep
-        self.room = bytearray(2 * WINDOW)  # used again and again: new memory would cost more than reading
-        self.window, self.ended = memoryview(self.room)[:0], False
-        self.found = Scan(start, start)
-        self.suspect: int | None = None  # where the last record began, if its data do not hold
+class Scanner:
+    """Checks every record of a stream, which begins at the offset `start`. `scan` is the result so far."""
 
-    def run(self, stop: int | None, aligned: bool) -> Scan:
-        place: int | None = self.base if aligned else self._find(self.base, stop)
-        self.found.first = self.found.end = self._end() if place is None else place
+    def __init__(self, stream: RecordStream, start: int = 0):
+        self.scan = Scan(start, start)
+        self._stream, self._base = stream, start
+        self._buffer = bytearray(2 * WINDOW)  # reused: new memory would cost more than reading
+        self._window, self._is_at_end = memoryview(self._buffer)[:0], False
+        self._suspect: int | None = None  # where the last record began, if its data are damaged
+
+    def records(self, stop: int | None = None, *, is_aligned: bool = True) -> Iterator[Records]:
+        """Yield the intact records, many at a time. A loss is in `scan` before the records behind it come.
+
+        Args:
+            stop: Records that begin at or behind this offset are left out.
+            is_aligned: Whether a record begins at the start. Otherwise the first correct one is searched.
+        """
+        place: int | None = self._base if is_aligned else self._find(self._base, stop)
+        self.scan.first = self.scan.end = self._end() if place is None else place
         while place is not None and (stop is None or place < stop):
-            place = self._advance(place, stop)
-            self.found.end = self._end() if place is None else place
-        return self.found
+            place = yield from self._advance(place, stop)
+            self.scan.end = self._end() if place is None else place
 
     # -- the window --
 
     def _end(self) -> int:
-        return self.base + len(self.window)
+        return self._base + len(self._window)
 
     def _fill(self, place: int, size: int) -> bool:
-        """Have `size` bytes from `place` on in the window, if there are so many; what is before may go."""
+        """Read until the window has `size` bytes from `place` on. Return whether the stream has so many.
+
+        Bytes before `place` are dropped.
+        """
         have = self._end() - place
-        if have >= size or self.ended:
+        if have >= size or self._is_at_end:
             return have >= size
-        rest, self.base = self.window[place - self.base :], place
-        if size > len(self.room) and self.blocks.size is not None:
-            self.room = bytearray(size + WINDOW)
-        view = memoryview(self.room)
+        rest, self._base = self._window[place - self._base :], place
+        if size > len(self._buffer) and self._stream.size is not None:
+            self._buffer = bytearray(size + WINDOW)
+        view = memoryview(self._buffer)
         view[:have] = rest  # memoryviews of one object may overlap
-        while have < size and not self.ended:
-            if have == len(view):  # a compressed stream may end long before the length that a header claims
-                self.room = bytearray(min(2 * have, size + WINDOW))
-                self.room[:have] = view
-                view = memoryview(self.room)
-            count = self.blocks.read_into(view[have : max(have + 1, min(have + WINDOW, len(view)))])
-            have, self.ended = have + count, count == 0
-        self.window = view[:have]
+        while have < size and not self._is_at_end:
+            if have == len(view):  # a compressed stream can end long before the length that a header claims
+                self._buffer = bytearray(min(2 * have, size + WINDOW))
+                self._buffer[:have] = view
+                view = memoryview(self._buffer)
+            count = self._stream.read_into(view[have : max(have + 1, min(have + WINDOW, len(view)))])
+            have, self._is_at_end = have + count, count == 0
+        self._window = view[:have]
         return have >= size
 
+    def _held(self, place: int) -> int:
+        """Return from where on the window must be kept to continue at `place`."""
+        return place if self._suspect is None else self._suspect
+
     def _fits(self, place: int, length: int) -> bool:
-        """Whether a record can end within the stream; reads it, where only that can tell."""
-        if self.blocks.size is not None and place + length + FRAME > self.blocks.size:
+        """Check whether a record can end within the stream. Reads it if the size of the stream is unknown."""
+        if self._stream.size is not None and place + length + FRAME > self._stream.size:
             return False
-        held = place if self.suspect is None else self.suspect
+        held = self._held(place)
         return self._fill(held, place - held + length + FRAME)
 
     # -- forward --
 
-    def _advance(self, place: int, stop: int | None) -> int | None:
-        """Take the records from `place` on that are in the window; where to go on, None at the end."""
-        held = place if self.suspect is None else self.suspect
+    def _advance(self, place: int, stop: int | None) -> Generator[Records, None, int | None]:
+        """Yield the records in the window from `place` on. Return the next place, None at the end."""
+        held = self._held(place)
         if not self._fill(held, place - held + HEADER):
             return None if self._end() == place else self._lose(place, "truncated")
-        here = place - self.base
-        until = len(self.window) if stop is None else stop - self.base
-        places, after = walk(self.window, here, until)
+        here = place - self._base
+        places, after = walk(self._window, here, len(self._window) if stop is None else stop - self._base)
         if len(places) == 0:
-            length = framing.length_at(self.window, here)
+            length = framing.length_at(self._window, here)
             if length is None:
                 return self._lose(place, "length CRC")
             return place if self._fits(place, length) else self._lose(place, "truncated")
-        good = checksums.count_lengths(self.window, places, after)
+        good = framing.count_intact_headers(self._window, places, after)
         if good == 0:
             return self._lose(place, "length CRC")
-        after = after if good == len(places) else int(places[good])
-        self._take(places[:good], after)
-        return self.base + after
+        borders = [*places[: good + 1].tolist(), after][: good + 1]
+        next_place = self._base + borders[-1]
+        yield from self._check_data(places[:good], borders)
+        return next_place
 
-    def _take(self, places: Any, after: int) -> None:
-        """Records whose headers hold: look at their data."""
-        bad = checksums.find_damaged(self.window, places, after)
-        starts = [int(places[0]), *(self._border(places, number + 1, after) for number in bad)]
-        ends = [*(int(places[number]) for number in bad), after]
-        if self.keep is not None:
-            for start, end in zip(starts, ends, strict=True):
-                if end > start:
-                    self.keep(self.window[start:end])
-        for number in bad:
-            start, end = int(places[number]), self._border(places, number + 1, after)
-            seen = self.found.seen + number
-            self.found.losses.append(Loss(self.base + start, self.base + end, seen, "data CRC"))
-        self.found.seen += len(places)
-        self.found.records += len(places) - len(bad)
-        is_last = bool(bad) and bad[-1] == len(places) - 1
-        self.suspect = self.base + int(places[-1]) if is_last else None
-
-    @staticmethod
-    def _border(places: Any, number: int, after: int) -> int:
-        return int(places[number]) if number < len(places) else after
+    def _check_data(self, places: Any, borders: list[int]) -> Iterator[Records]:
+        """Yield those of the records at `places` whose data are intact; each ends at the next border."""
+        first, damaged = 0, framing.find_damaged(self._window, places, borders[-1])
+        for number in damaged:
+            if number > first:
+                yield Records(self._window, borders[first : number + 1])
+            start, end = (self._base + border for border in borders[number : number + 2])
+            self.scan.losses.append(Loss(start, end, self.scan.seen + number, "data CRC"))
+            first = number + 1
+        self.scan.seen += len(places)
+        self.scan.records += len(places) - len(damaged)
+        is_last = bool(damaged) and damaged[-1] == len(places) - 1
+        self._suspect = self._base + borders[-2] if is_last else None
+        if len(places) > first:
+            yield Records(self._window, borders[first:])
 
     # -- behind damage --
 
     def _lose(self, place: int, kind: Kind) -> int | None:
-        """Nothing holds at `place`: where it goes on; None at the end.
+        """Record that there is no record at `place`. Return the place of the next one, None at the end.
 
-        If the data of the record before do not hold either, bytes are missing in it: then the next record
-        may begin within what its length covers.
+        If the data of the record before are damaged too, bytes are missing in it: then the next record can
+        begin within what its length covers.
         """
-        held = place if self.suspect is None else self.suspect
-        found = self._find(held + 1)
+        found = self._find(self._held(place) + 1)
         end = self._end() if found is None else found
-        if self.suspect is not None and end < place:
-            last = self.found.losses[-1]
-            self.found.losses[-1] = replace(last, end=end, detail="bytes are missing in it")
+        losses = self.scan.losses
+        if self._suspect is not None and end < place:
+            losses[-1] = replace(losses[-1], end=end, detail="bytes are missing in it")
         else:
-            self.found.losses.append(Loss(place, end, self.found.seen, kind))
-        self.suspect = None
+            losses.append(Loss(place, end, self.scan.seen, kind))
+        self._suspect = None
         return found
 
     def _find(self, place: int, stop: int | None = None) -> int | None:
-        """The next place where a record begins that holds, or is followed by a header that does.
+        """Return the next place of a record that is intact or followed by a correct header.
 
-        None also where there is none before `stop`: else each segment of a hole, or of a foreign file, would
-        be searched to the end of the file.
+        Return None if there is none before `stop`: otherwise each segment of a hole, or of a foreign file,
+        would be searched to the end of the file.
         """
-        size = self.blocks.size
+        size = self._stream.size
         while stop is None or place < stop:
             self._fill(place, _STEP + HEADER)
-            here = place - self.base
-            piece = self.window[here : here + _STEP + HEADER - 1]
+            here = place - self._base
+            piece = self._window[here : here + _STEP + HEADER - 1]
             limit = framing.MAX_LENGTH if size is None else size - place
             for offset in framing.find_headers(piece, limit):
                 if self._is_record(place + offset, place):
                     return place + offset
-            if self.ended and place + len(piece) >= self._end():
+            if self._is_at_end and place + len(piece) >= self._end():
                 return None
             place += len(piece) - HEADER + 1
         return None
 
     def _is_record(self, place: int, held: int) -> bool:
-        """Whether a header that holds is one: its data hold, or the next header does, or the end is there."""
-        (length,) = _LENGTH.unpack_from(self.window, place - self.base)
+        """Check a correct header: its data or the next header are intact too, or the stream ends there."""
+        (length,) = LENGTH.unpack_from(self._window, place - self._base)
         if not self._fill(held, place - held + length + FRAME):
             return False
-        if framing.data_holds(self.window, place - self.base, length):
+        if framing.is_data_intact(self._window, place - self._base, length):
             return True
         after = place + length + FRAME
         if not self._fill(held, after - held + HEADER):
             return after == self._end()
-        return framing.length_at(self.window, after - self.base) is not None
+        return framing.length_at(self._window, after - self._base) is not None
 
 
 def walk(window: Buffer, place: int, until: int) -> tuple[Any, int]:
-    """Follow the lengths, without looking at their checksums.
+    """Follow the lengths from record to record, without a look at their checksums.
 
     Args:
         window: Bytes.
-        place: Where a record begins in them.
-        until: Records that begin there or behind are left out.
+        place: Where a record begins in the window.
+        until: Records that begin at or behind this place are left out.
 
     Returns:
-        Where the records that are whole begin, int64 [count], and the place behind the last one.
+        The places of the whole records, int64 [count], and the place behind the last one.
     """
     import numpy as np
 
-    read, size = _LENGTH.unpack_from, len(window)
+    read, size = LENGTH.unpack_from, len(window)
     last_header = min(size - HEADER, until - 1)
     parts: list[Any] = []
     places: list[int] = []
@@ -257,7 +263,7 @@ def walk(window: Buffer, place: int, until: int) -> tuple[Any, int]:
 
 
 def _count_alike(window: Buffer, place: int, length: int, last_header: int) -> int:
-    """How many records from `place` on have this length."""
+    """Return how many records from `place` on have this length."""
     import numpy as np
 
     stride = length + FRAME

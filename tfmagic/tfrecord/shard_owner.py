@@ -1,4 +1,7 @@
-"""Which part of shared data is whose: the place of a task among those that work on data."""
+"""The place of a task among the tasks that read and write data: chief and workers.
+
+`ShardWriter` and `read_shards` use it to decide which shards belong to the task that calls them.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ _DATA_TYPES = ("chief", "worker")  # in this order; parameter servers and evalua
 
 
 def place_of(task: Member) -> tuple[int, int]:
-    """(index, count) of who reads or writes.
+    """Return (index, count) of a task.
 
     Args:
-        task: A task; (index, count); or None for the task that runs this: of a cluster of ours, else of
-            TF_CONFIG, else (0, 1).
+        task: A task; (index, count); or None for the task that runs this code: the task of a tfmagic cluster,
+            else that of TF_CONFIG, else (0, 1).
 
     Raises:
-        ShardError: The numbers make no sense, or the task is a parameter server or an evaluator.
+        ShardError: The numbers are invalid, or the task is a parameter server or an evaluator.
     """
     if task is None:
         task = current() or (0, 1)
@@ -40,7 +43,7 @@ def place_of(task: Member) -> tuple[int, int]:
 
 
 def current() -> TaskContext | None:
-    """The task that runs this, of a cluster of ours or of TF_CONFIG; None where there is none.
+    """Return the task that runs this code, of a tfmagic cluster or of TF_CONFIG; None if there is none.
 
     Raises:
         ShardError: TF_CONFIG names no task of its cluster.
@@ -60,7 +63,7 @@ def current() -> TaskContext | None:
 
 
 def whole(value: Any) -> int | None:
-    """A whole number, also of numpy; None for anything else."""
+    """Return a whole number, also of a numpy type; None for anything else."""
     with contextlib.suppress(TypeError):
         return None if isinstance(value, bool) else operator.index(value)
     return None

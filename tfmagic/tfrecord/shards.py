@@ -1,11 +1,11 @@
-"""The names of shards, and which files a pattern means. Reads folders, no file's content.
+"""The names of shards, and which files a pattern means. This module reads folders, no content of files.
 
     train-00003-of-00008.tfrecord                   the shard of task 3 of 8
-    train-00003-of-00008-00001-of-00002.tfrecord    the second of two that task 3 has rolled
-    train-00003-of-00008.manifest.json              what task 3 has written
+    train-00003-of-00008-00001-of-00002.tfrecord    the second of two shards of task 3
+    train-00003-of-00008.manifest.json              the manifest of task 3
 
-So both "of" are true when a name appears, and nobody has to know how many shards the others will have. A
-lone writer (task 0 of 1) that rolls numbers its shards as if each were a task's.
+Both numbers behind "of" are true when a name appears, and no task has to know how many shards the others will
+have. A lone writer (task 0 of 1) with several shards numbers them as if each were the shard of a task.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfmagic.tfrecord.atomic_file import WRITING, check_local
@@ -35,7 +35,7 @@ Paths = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class ShardName:
-    """A shard's name, taken apart. `part` and `parts` are 0 and 1 where a task has one shard."""
+    """The parts of a shard's name. `part` and `parts` are 0 and 1 if a task has one shard."""
 
     folder: Path
     stem: str
@@ -47,49 +47,37 @@ class ShardName:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the shard."""
         more = "" if self.parts == 1 else f"-{self.part:05}-of-{self.parts:05}"
         return self.folder / f"{self.stem}-{self.index:05}-of-{self.count:05}{more}{self.suffix}"
 
     @property
     def manifest(self) -> Path:
-        """The manifest of its task; sets whose names differ by their suffix have their own."""
+        """The path of its task's manifest; sets whose names differ by their suffix have their own."""
         more = "" if self.suffix == SUFFIX else self.suffix
         return self.folder / f"{self.stem}-{self.index:05}-of-{self.count:05}{more}{MANIFEST}"
 
     @property
-    def first(self) -> ShardName:
-        """The shard beside which the manifest of a lone writer's set lies."""
-        return replace(self, index=0)
-
-    @property
     def family(self) -> tuple[Path, str, str]:
-        """What all shards of one set share."""
+        """Folder, stem and suffix, which all shards of a set share."""
         return self.folder, self.stem, self.suffix
 
 
 def parse_name(path: Path) -> ShardName | None:
-    """The parts of a shard's name; None for another name."""
+    """Return the parts of a shard's name; None for another name."""
     found = _SHARD.fullmatch(path.name)
     if found is None or path.name.endswith(MANIFEST):
         return None
+    index, count = int(found["index"]), int(found["count"])
     part, parts = int(found["part"] or 0), int(found["parts"] or 1)
-    return ShardName(
-        path.parent,
-        found["stem"],
-        found["suffix"] or "",
-        int(found["index"]),
-        int(found["count"]),
-        part,
-        parts,
-    )
+    return ShardName(path.parent, found["stem"], found["suffix"] or "", index, count, part, parts)
 
 
 def base_of(pattern: Paths) -> tuple[Path, str, str]:
-    """Folder, stem and suffix that a writer's pattern means: "train.tfrecord", "train-*.tfrecord", "train".
+    """Return folder, stem and suffix of a writer's pattern: "train.tfrecord", "train-*.tfrecord" or "train".
 
     Raises:
-        ShardError: It cannot be the name of shards.
+        ShardError: The pattern cannot name shards.
     """
     path = check_local(pattern)
     if str(pattern).endswith(("/", os.sep)) or path.name in ("", ".", ".."):
@@ -108,7 +96,7 @@ def base_of(pattern: Paths) -> tuple[Path, str, str]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Stem and suffix: "a.b.tfrecord.gz" is a.b and .tfrecord.gz."""
+    """Return stem and suffix of a file name: "a.b" and ".tfrecord.gz" of "a.b.tfrecord.gz"."""
     place = name.find(SUFFIX, 1)
     if place < 0:
         place = name.rfind(".", 1)
@@ -116,7 +104,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def relatives(folder: Path, stem: str, suffix: str) -> list[ShardName]:
-    """The shards in a folder that have this stem and suffix, in order, whatever their numbers."""
+    """Return the shards in a folder with this stem and suffix and any numbers, in order."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -129,14 +117,14 @@ def relatives(folder: Path, stem: str, suffix: str) -> list[ShardName]:
 
 
 def find_files(patterns: Paths | Iterable[Paths]) -> list[Path]:
-    """The files that are meant, sorted, each once: globs, names of files, folders, or names of sets.
+    """Return the files of globs, file names, folders or names of sets: sorted, each once.
 
     Files that are being written, and manifests, are left out. In a glob ``**`` is any number of folders, as
-    for `pathlib`: taken for one, it would leave files out without a word.
+    in `pathlib`: read as one folder, it would silently leave files out.
 
     Raises:
-        ShardsMissing: One of the patterns matches nothing; what there is of a similar name is listed.
-        ShardError: It is a URL.
+        ShardsMissing: A pattern matches nothing; the message lists files with similar names.
+        ShardError: A pattern is a URL.
     """
     given = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
     if not given:
@@ -166,7 +154,7 @@ def _match(path: Path) -> Iterator[Path]:
 def _is_data(path: Path) -> bool:
     hidden = path.name.startswith(".") or path.name.endswith((MANIFEST, WRITING))
     if not hidden and path.is_symlink() and not path.exists():
-        return True  # a link to nowhere: its records are meant; who opens it says that it is not there
+        return True  # a broken link: opening it reports that the file is missing
     return not hidden and path.is_file()
 
 
@@ -179,19 +167,16 @@ def _nothing_there(path: Path) -> str:
     visible = [name for name in names if not name.startswith(".") and not name.endswith(MANIFEST)]
     plain = _MAGIC.sub("", path.name)
     near = difflib.get_close_matches(plain, visible, 5, 0.4) or sorted(visible)[:5]
-    told = f"nothing matches {path}"
+    text = f"nothing matches {path}"
     if near:
-        told += f"; in {folder} there are: {', '.join(sorted(near))}"
+        text += f"; in {folder} there are: {', '.join(sorted(near))}"
     if being := [name for name in written if fnmatch.fnmatch(name, f".{_split(path.name)[0]}*{WRITING}")]:
-        told += f"; being written at this moment, or left by a killed writer: {', '.join(sorted(being)[:5])}"
-    return told
+        text += f"; being written at this moment, or left by a killed writer: {', '.join(sorted(being)[:5])}"
+    return text
 
 
-def check_sets(files: Sequence[Path]) -> list[str]:
-    """What is not right with the shards among the files: sets of several runs, or missing members.
-
-    Returns:
-        A sentence for each missing file or set.
+def check_sets(files: Sequence[Path]) -> list[Path]:
+    """Check that the sets among the files are complete. Return the shards that are not among them.
 
     Raises:
         ShardError: Shards of several runs lie beside each other: ``-of-00004`` beside ``-of-00008``.
@@ -199,19 +184,13 @@ def check_sets(files: Sequence[Path]) -> list[str]:
     families: dict[tuple[Path, str, str], list[ShardName]] = {}
     for shard in filter(None, map(parse_name, files)):
         families.setdefault(shard.family, []).append(shard)
-    missing = []
     for members in families.values():
-        check_counts(members)
-        missing += [str(path) for path in missing_of(members)]
-    return missing
+        _check_counts(members)
+    return [path for members in families.values() for path in _missing_of(members)]
 
 
-def check_counts(members: Sequence[ShardName]) -> None:
-    """One set has one count; and one number of parts for each task.
-
-    Raises:
-        ShardError: Shards of two runs are mixed.
-    """
+def _check_counts(members: Sequence[ShardName]) -> None:
+    """Check that a set has one count, and one number of parts for each task."""
     first = members[0]
     for other in members:
         alike = other.count == first.count
@@ -228,8 +207,8 @@ def check_counts(members: Sequence[ShardName]) -> None:
             first = other
 
 
-def missing_of(members: Sequence[ShardName]) -> list[Path]:
-    """The files that the names of a set speak of and that are not among them."""
+def _missing_of(members: Sequence[ShardName]) -> list[Path]:
+    """Return the shards that must exist by the numbers in the names of the others, and are not among them."""
     first = members[0]
     parts = {shard.index: shard.parts for shard in members}
     there = {(shard.index, shard.part) for shard in members}

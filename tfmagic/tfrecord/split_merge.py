@@ -1,86 +1,57 @@
-"""Records out of files, many files into one, and one into many: in order, with every checksum looked at."""
+"""Iterate over the records of files, merge many files into one, split one into many.
+
+The order is kept, and every checksum is checked. Nothing here needs TensorFlow.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
-from tfmagic.tfrecord import blocks, checksums, framing, manifests, scanning, shard_owner, shards
-from tfmagic.tfrecord.atomic_file import PendingFile, check_local
+from tfmagic.tfrecord import manifests, record_stream, shard_owner, shards
+from tfmagic.tfrecord.atomic_file import check_local
 from tfmagic.tfrecord.errors import ShardDamaged, ShardError
 from tfmagic.tfrecord.framing import FOOTER, HEADER
-from tfmagic.tfrecord.writing import Compression, RecordFile, ShardWriter, is_packed
-
-_PIECE = 1 << 20
+from tfmagic.tfrecord.record_file import Compression, is_packed, record_file
+from tfmagic.tfrecord.scanning import Records, Scanner
+from tfmagic.tfrecord.writing import ShardWriter
 
 
 def iterate(paths: shards.Paths | Iterable[shards.Paths]) -> Iterator[bytes]:
-    """The records of files, one after the other, without TensorFlow.
+    """Yield the data of each record of files, one file after the other.
 
     Args:
-        paths: As of `verify`.
-
-    Yields:
-        The data of each record.
+        paths: As for `verify`.
 
     Raises:
         ShardsMissing: A pattern matches nothing.
-        ShardDamaged: A record does not hold; the message names file and offset. Those before it were yielded.
+        ShardDamaged: A record is damaged; the message names file and offset. Those before it were yielded.
     """
     for path in shards.find_files(paths):
-        fd = blocks.open_file(path)
-        try:
-            yield from _records_of(path, fd)
-        finally:
-            os.close(fd)
+        for window, borders in _intact_records(path):
+            for start, end in pairwise(borders):
+                yield bytes(window[start + HEADER : end - FOOTER])
 
 
-def _records_of(path: Path, fd: int) -> Iterator[bytes]:
-    stream = blocks.open_blocks(fd, _detect(path, fd))
-    rest, base = b"", 0
-    while piece := _read(stream, max(_PIECE, min(_missing(rest), _most(stream, rest)))):
-        window = rest + piece
-        places, after = scanning.walk(window, 0, len(window))
-        if len(places):
-            good = checksums.count_lengths(window, places, after)
-            bad = checksums.find_damaged(
-                window, places[:good], after if good == len(places) else int(places[good])
-            )
-            good = bad[0] if bad else good
-            starts = [*places.tolist(), after]
-            for number in range(good):
-                yield window[starts[number] + HEADER : starts[number + 1] - FOOTER]
-            if good < len(places):
-                raise _damaged(path, base + starts[good])
-        rest, base = window[after:], base + after
-        if len(rest) >= HEADER and framing.length_at(rest, 0) is None:
-            raise _damaged(path, base)
-    if rest or stream.trouble:
-        raise _damaged(path, base)
+def _intact_records(path: Path) -> Iterator[Records]:
+    """Yield all records of a file, many at a time.
 
-
-def _missing(rest: bytes) -> int:
-    """How much a record needs that has begun."""
-    length = framing.length_at(rest, 0) if len(rest) >= HEADER else None
-    return 0 if length is None else length + framing.FRAME - len(rest)
-
-
-def _most(stream: blocks.Blocks, rest: bytes) -> int:
-    """How much is read at once: a length beyond the end is no reason for so much memory."""
-    return 8 * len(rest) if stream.size is None else stream.size
-
-
-def _read(stream: blocks.Blocks, size: int) -> bytes:
-    buffer = bytearray(size)
-    return bytes(memoryview(buffer)[: stream.read_into(memoryview(buffer))])
-
-
-def _detect(path: Path, fd: int) -> str:
-    packed = blocks.compression_of(os.pread(fd, 64, 0))
-    if packed is None:
-        raise _damaged(path, 0)
-    return packed
+    Raises:
+        ShardDamaged: A record is damaged, or the file is no TFRecord file.
+    """
+    with record_stream.open_stream(path) as stream:
+        if stream.compression is None:
+            raise _damaged(path, 0)
+        scanner = Scanner(stream)
+        scan = scanner.scan
+        for records in scanner.records():
+            if scan.losses:
+                break
+            yield records
+        if scan.losses or stream.trouble:
+            raise _damaged(path, scan.losses[0].start if scan.losses else scan.end)
 
 
 def _damaged(path: Path, offset: int) -> ShardDamaged:
@@ -97,50 +68,34 @@ def merge(
     compression: Compression = None,
     overwrite: bool = False,
 ) -> int:
-    """The records of many files in one, in the order of the files.
+    """Write the records of many files into one, in the order of the files.
 
     Args:
-        paths: As of `verify`.
+        paths: As for `verify`.
         dst: The new file. It appears when it is whole.
-        compression: Of the new file: "gzip" or None.
+        compression: Compression of the new file: "gzip" or None.
         overwrite: Replace a file of that name.
 
     Returns:
-        How many records there are.
+        The number of records.
 
     Raises:
-        ShardDamaged: A record does not hold.
+        ShardDamaged: A record is damaged.
         ShardError: A shard of the set is not among the files, or `dst` is one of them.
-        ShardExists, ShardWriteError: As of `ShardWriter`. Nothing of `dst` is left in any case.
+        ShardExists, ShardWriteError: As for `ShardWriter`. Nothing of `dst` is left after any error.
     """
     packed, files, target = is_packed(compression), shards.find_files(paths), check_local(dst)
     if missing := shards.check_sets(files):
-        raise ShardError(f"not among the files: {', '.join(missing[:5])}; a merge would lose it silently")
+        names = ", ".join(map(str, missing[:5]))
+        raise ShardError(f"not among the files: {names}; a merge would lose it silently")
     manifests.check_runs(files)
     if target.exists() and any(os.path.samefile(path, target) for path in files):
         raise ShardError(f"{target} is one of the files that are merged")
-    pending = PendingFile(target, overwrite=overwrite)
-    try:
-        file = RecordFile(pending, packed)
+    with record_file(target, packed, overwrite) as file:
         for path in files:
-            _append(file, path)
-        file.place()
-    except BaseException:
-        pending.discard()
-        raise
+            for records in _intact_records(path):
+                file.write_records(records)
     return file.records
-
-
-def _append(file: RecordFile, path: Path) -> None:
-    fd = blocks.open_file(path)
-    try:
-        stream = blocks.open_blocks(fd, _detect(path, fd))
-        scan = scanning.scan(stream, keep=lambda frames: file.write_frames(frames, 0))
-        if scan.losses or stream.trouble:
-            raise _damaged(path, scan.losses[0].start if scan.losses else scan.end)
-        file.framed_records += scan.records
-    finally:
-        os.close(fd)
 
 
 def split(
@@ -152,23 +107,23 @@ def split(
     compression: Compression = None,
     overwrite: bool = False,
 ) -> list[Path]:
-    """One file (or a set) in shards, in order: so many shards, or so many records in each.
+    """Write one file (or a set) as shards, in order. Give either `count` or `records`.
 
     Args:
-        src: As of `verify`.
-        path_pattern: The name of the set, as of `ShardWriter`.
-        count: How many shards; their sizes differ by one record at the most.
-        records: Or: how many records a shard has.
+        src: As for `verify`.
+        path_pattern: The name of the set, as for `ShardWriter`.
+        count: Number of shards; they differ by one record at most.
+        records: Number of records in a shard.
         compression: "gzip" or None.
-        overwrite: Replace a former run's shards.
+        overwrite: Replace the shards of a former run.
 
     Returns:
         The shards.
 
     Raises:
-        ShardDamaged: A record does not hold.
+        ShardDamaged: A record is damaged.
         ShardError: There are fewer records than shards.
-        ShardExists, ShardWriteError: As of `ShardWriter`. No shard is left in any case.
+        ShardExists, ShardWriteError: As for `ShardWriter`. No shard is left after any error.
     """
     if (count is None) == (records is None):
         raise ShardError("say either how many shards (count) or how many records in each (records)")

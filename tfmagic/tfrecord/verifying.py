@@ -1,160 +1,160 @@
-"""Every record's checksums, files side by side, and what manifests say besides. Changes nothing.
+"""Check every record of files, and what manifests know beside that. This module changes nothing.
 
-    files ──→ segments of large ones ──→ scans, in processes ──→ joined at record borders ──→ Verification
-                                                                     + manifests, writers at work
+    files ──→ segments of large files ──→ scans, in threads ──→ joined at record borders ──→ Verification
+                                                                   + manifests, processes that write
 
-Large files are cut anywhere; the scan of a part begins at the first header that holds. Where the part before
-ends elsewhere (damage at the cut, or records that contain records), it is looked at again from there.
+A large file is cut anywhere. The scan of a segment begins at the first correct header. If the segment before
+ends elsewhere (damage at the cut, or records that contain records), the segment is scanned again from there.
+Threads "tfmagic-verify" scan; reading and checksums of long data let other threads run. They end with
+`verify`.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfmagic.system.open_files import find_writers
-from tfmagic.tfrecord import blocks, manifests, shard_owner, shards
+from tfmagic.tfrecord import manifests, record_stream, shard_owner, shards
 from tfmagic.tfrecord.atomic_file import WRITING
 from tfmagic.tfrecord.errors import ShardError
-from tfmagic.tfrecord.findings import Damage, FileReport, Verification
-from tfmagic.tfrecord.scan_workers import Looked, ScanWorkers, Segment
-from tfmagic.tfrecord.scanning import Scan
+from tfmagic.tfrecord.findings import Damage, FileReport, Kind, Verification
+from tfmagic.tfrecord.record_stream import RecordStream
+from tfmagic.tfrecord.scanning import Scan, Scanner
 
-_SEGMENT = 64 << 20  # bytes of a file for one process at a time
-_ALONE = 1 << 30  # bytes that this process looks at until another one is of use: a second, measured
-_FRESH_S = 10.0  # a file that was changed within may still grow: said, not concluded
+_SEGMENT = 64 << 20  # bytes of a file that a thread scans at once
+_FRESH_S = 10.0  # a file that was changed so recently can still grow: reported, not concluded
 
-Look = Callable[[Sequence[Segment]], list[Looked]]
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A part of a file: the records that begin at or behind `start` and before `stop`.
+
+    Attributes:
+        is_aligned: Whether a record begins at `start`.
+    """
+
+    path: Path
+    start: int = 0
+    stop: int | None = None
+    is_aligned: bool = True
+
+
+_Scanned = tuple[Scan, RecordStream]
+_Plan = list[tuple[_Segment, Future[_Scanned]]]
 
 
 def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = None) -> Verification:
-    """Look at every record of files: is its length whole, are its data, is anything missing?
+    """Check the length and the data of every record, and whether a record or a shard is missing.
 
-    Beside each record's checksums, shards are held against their names and manifests: a shard that is not
-    there, one with fewer records than were written, which no checksum tells, and one of a former run.
-    Compressed files too.
+    Beside the checksums of the records, shards are compared with their names and manifests: a shard that is
+    missing, one with fewer records than were written (which no checksum shows), and one of a former run.
+    Compressed files can be verified too.
 
     Args:
         paths: A glob, a file, a folder, the name of a set as `ShardWriter` takes it; or several of them.
-        workers: How many processes do it; by default one a core, or below 1 GiB as many threads of this one.
+        workers: Number of threads; one for each core by default.
 
     Returns:
-        The findings: `.ok`, `.damages`, a report for each file; damage is no exception.
+        The findings: `.ok`, `.damages`, a report for each file. Damage raises no exception.
 
     Raises:
         ShardsMissing: A pattern matches nothing.
-        ShardError: `workers` makes no sense.
+        ShardError: `workers` is invalid.
     """
     if workers is not None and (shard_owner.whole(workers) or 0) < 1:
         raise ShardError(f"workers is a whole number of 1 or more, or None, not {workers!r}")
     started = time.perf_counter()
     files = shards.find_files(paths)
-    plans = {path: _plan(path) for path in files}
-    units = [segment for plan in plans.values() if isinstance(plan, list) for segment in plan]
-    with ScanWorkers(*_count_lookers(units, workers)) as lookers:
-        look = lookers.look
-        found = iter(_look_each(look, units))
-        reports = []
-        for path, plan in plans.items():
-            if isinstance(plan, FileReport):
-                reports.append(plan)
-            else:
-                reports.append(_report(path, plan, [next(found) for _ in plan], look))
-    reports = _hold_against_manifests(files, reports)
+    is_cancelled = threading.Event()
+    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)), "tfmagic-verify") as pool:
+        try:
+            plans: list[_Plan] = [
+                [(segment, pool.submit(_scan, segment, is_cancelled)) for segment in _segments_of(path)]
+                for path in files
+            ]
+            reports = [_report(path, plan) for path, plan in zip(files, plans, strict=True)]
+        except BaseException:  # Ctrl-C must not wait for a large compressed file
+            is_cancelled.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    reports = _compare_with_manifests(files, reports)
     return Verification(tuple(reports), time.perf_counter() - started)
 
 
-def _count_lookers(units: Sequence[Segment], workers: int | None) -> tuple[int, int]:
-    """How many processes, and how many threads of this one."""
-    if workers is not None:
-        return min(workers, len(units)), 1
-    cores = len(os.sched_getaffinity(0))
-    total = sum(os.path.getsize(path) for path in {unit.path for unit in units} if os.path.exists(path))
-    return (1, cores) if total < _ALONE else (min(cores, len(units)), 1)
-
-
-def _plan(path: Path) -> list[Segment] | FileReport:
-    """The segments of a file; or the report, if there is nothing to look at."""
+def _segments_of(path: Path) -> list[_Segment]:
     try:
-        size = path.stat().st_size
-        packed = blocks.detect(path)
+        size = 0 if record_stream.detect(path) else path.stat().st_size  # a compressed file cannot be cut
+    except (OSError, ShardError):  # the scan meets the same error and reports it
+        size = 0
+    starts = range(0, size or 1, _SEGMENT)
+    return [_Segment(path, a, b, a == 0) for a, b in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def _scan(segment: _Segment, is_cancelled: threading.Event | None = None) -> _Scanned:
+    with record_stream.open_stream(segment.path, segment.start) as stream:
+        scanner = Scanner(stream, segment.start)
+        for _ in scanner.records(segment.stop, is_aligned=segment.is_aligned):
+            if is_cancelled is not None and is_cancelled.is_set():
+                raise CancelledError
+        return scanner.scan, stream
+
+
+def scan_start(path: Path, stop: int | None = None) -> _Scanned:
+    """Scan the records of a file that begin before the offset `stop`, in this thread.
+
+    Raises:
+        ShardError: It is no regular file.
+        OSError: The file cannot be read.
+    """
+    return _scan(_Segment(path, 0, stop))
+
+
+def _report(path: Path, plan: _Plan) -> FileReport:
+    try:
+        scanned = [future.result() for _, future in plan]
+        scan = _join([segment for segment, _ in plan], [scan for scan, _ in scanned])
     except (OSError, ShardError) as error:
-        return _unreadable(path, error)
-    if size == 0:
-        nothing = Damage(str(path), 0, 0, 0, "empty", "0 bytes: nothing was written, or nothing has arrived")
-        return FileReport(str(path), 0, 0, "", (nothing,))
-    if packed:
-        return [Segment(str(path), packed)]
-    starts = range(0, size, _SEGMENT)
-    stops = [*starts[1:], None]
-    return [Segment(str(path), "", a, b, a == 0) for a, b in zip(starts, stops, strict=True)]
+        text = getattr(error, "strerror", None) or str(error)
+        return _finding(path, "unreadable", text)
+    return report_scan(path, scan, scanned[0][1])
 
 
-def _unreadable(path: Path, error: Exception) -> FileReport:
-    text = getattr(error, "strerror", None) or str(error)
-    return FileReport(str(path), 0, 0, None, (Damage(str(path), 0, 0, 0, "unreadable", text),))
-
-
-def _look_each(look: Look, units: Sequence[Segment]) -> list[Looked | OSError]:
-    """A file that vanishes or cannot be read meanwhile is a finding of its own."""
-    try:
-        return list(look(units))
-    except OSError:
-        pass
-    found: list[Looked | OSError] = []
-    for unit in units:
-        try:
-            found += look([unit])
-        except OSError as error:
-            found.append(error)
-    return found
-
-
-def _report(path: Path, plan: Sequence[Segment], found: Sequence[Looked | OSError], look: Look) -> FileReport:
-    looked = []
-    for item in found:
-        if isinstance(item, OSError):
-            return _unreadable(path, item)
-        looked.append(item)
-    try:
-        scan = _join(plan, looked, look)
-    except OSError as error:
-        return _unreadable(path, error)
-    return judge(path, plan[0].compression, looked[0].size, scan, looked[0].trouble)
-
-
-def _join(plan: Sequence[Segment], looked: Sequence[Looked], look: Look) -> Scan:
-    """One scan of those of a file's segments."""
-    whole = looked[0].scan
-    for segment, item in zip(plan[1:], looked[1:], strict=True):
-        part = item.scan
+def _join(segments: Sequence[_Segment], scans: Sequence[Scan]) -> Scan:
+    """Return one scan of a file, from the scans of its segments."""
+    whole = scans[0]
+    for segment, scan in zip(segments[1:], scans[1:], strict=True):
         if segment.stop is not None and whole.end >= segment.stop:
             continue  # one record, or one hole, covers all of it
-        if part.first != whole.end:
-            (again,) = look([replace(segment, start=whole.end, aligned=True)])
-            part = again.scan
-        whole.losses += [replace(loss, record=loss.record + whole.seen) for loss in part.losses]
-        whole.records, whole.seen, whole.end = (
-            whole.records + part.records,
-            whole.seen + part.seen,
-            part.end,
-        )
+        if scan.first != whole.end:
+            scan, _ = _scan(replace(segment, start=whole.end, is_aligned=True))
+        whole.losses += [replace(loss, record=loss.record + whole.seen) for loss in scan.losses]
+        whole.records, whole.seen, whole.end = whole.records + scan.records, whole.seen + scan.seen, scan.end
     return whole
 
 
-def judge(path: Path, packed: str, size: int, scan: Scan, trouble: tuple[str, int] | None) -> FileReport:
-    """What a scan means for a file."""
-    name, losses = str(path), scan.losses
-    if scan.seen == 0 and not packed and losses and losses[0].kind == "length CRC":
-        what = Damage(name, 0, size, 0, "not a TFRecord file", _foreign(path))
+def report_scan(path: Path, scan: Scan, stream: RecordStream) -> FileReport:
+    """Return what a finished scan of a whole file means."""
+    name, size, packed = str(path), stream.file_size, stream.compression or ""
+    if size == 0:
+        detail = "0 bytes: nothing was written, or nothing has arrived"
+        return FileReport(name, 0, 0, "", (Damage(name, 0, 0, 0, "empty", detail),))
+    if scan.seen == 0 and not packed and scan.losses and scan.losses[0].kind == "length CRC":
+        with path.open("rb") as file:
+            detail = f"no record in it holds; it begins with {file.read(8)!r}"
+        what = Damage(name, 0, size, 0, "not a TFRecord file", detail)
         return FileReport(name, 0, size, None, (what,))
-    damages = [Damage(name, loss.start, loss.end, loss.record, loss.kind, loss.detail) for loss in losses]
-    if trouble is not None:
-        text, place = trouble
-        detail = f"{text}; what lies behind it in the stream cannot be unpacked"
+    damages = [
+        Damage(name, loss.start, loss.end, loss.record, loss.kind, loss.detail) for loss in scan.losses
+    ]
+    if stream.trouble is not None:
+        reason, place = stream.trouble
+        detail = f"{reason}; what lies behind it in the stream cannot be unpacked"
         broken = Damage(name, place, size, scan.seen, "compressed stream", detail)
         damages = [damage for damage in damages if damage.kind != "truncated"] + [broken]
     if damages and damages[-1].kind in ("truncated", "compressed stream"):
@@ -162,17 +162,8 @@ def judge(path: Path, packed: str, size: int, scan: Scan, trouble: tuple[str, in
     return FileReport(name, scan.records, size, packed, tuple(damages))
 
 
-def _foreign(path: Path) -> str:
-    fd = blocks.open_file(path)
-    try:
-        head = os.pread(fd, 8, 0)
-    finally:
-        os.close(fd)
-    return f"no record in it holds; it begins with {head!r}"
-
-
 def _look_for_writer(path: Path, damage: Damage, scan: Scan) -> Damage:
-    """A file that ends too early is one that is being written, if somebody has it open for that."""
+    """Change the kind to "being written" if a process has the file that ends early open for writing."""
     if damage.kind == "truncated" and damage.end < scan.end:
         return damage
     if writers := find_writers(path):
@@ -191,34 +182,30 @@ def _look_for_writer(path: Path, damage: Damage, scan: Scan) -> Damage:
 # ---- manifests ------------------------------------------------------------------------------------
 
 
-def _hold_against_manifests(files: Sequence[Path], reports: list[FileReport]) -> list[FileReport]:
-    """Add what no checksum of a record can tell."""
+def _compare_with_manifests(files: Sequence[Path], reports: list[FileReport]) -> list[FileReport]:
+    """Add the findings that no checksum of a record can show."""
     try:
         entries, former = manifests.entries_of(files), manifests.find_former(files)
         missing = shards.check_sets(files) if len(files) > 1 else []
-        missing = [path for path in missing if not os.path.exists(path)]  # others were not asked about
     except ShardError as error:
-        return [*reports, _finding_of_set(files[0].parent, str(error))]
+        return [*reports, _finding(files[0].parent, "count", str(error))]
+    missing = [path for path in missing if not path.exists()]  # the caller did not ask about the others
     reports = [_compare(report, entries.get(Path(report.path))) for report in reports]
     reports = [_compare_run(report, former.get(Path(report.path))) for report in reports]
     if len(files) > 1:
-        missing += [str(path) for path in entries if not path.exists() and str(path) not in missing]
+        missing += [path for path in entries if not path.exists() and path not in missing]
     gone = "it is not there, and the names or manifests of the others speak of it"
-    return [
-        *reports,
-        *(FileReport(p, 0, 0, None, (Damage(p, 0, 0, 0, "missing", gone),)) for p in missing),
-    ]
+    return [*reports, *(_finding(path, "missing", gone) for path in missing)]
 
 
-def _finding_of_set(folder: Path, text: str) -> FileReport:
-    return FileReport(str(folder), 0, 0, None, (Damage(str(folder), 0, 0, 0, "count", text),))
+def _finding(path: Path, kind: Kind, detail: str) -> FileReport:
+    return FileReport(str(path), 0, 0, None, (Damage(str(path), 0, 0, 0, kind, detail),))
 
 
 def _compare_run(report: FileReport, latest: Path | None) -> FileReport:
     if latest is None:
         return report
-    detail = f"{latest.name} is of a later run: {manifests.FORMER}"
-    return report.with_damages(Damage(report.path, 0, report.bytes, report.records, "former run", detail))
+    return report.with_damage("former run", f"{latest.name} is of a later run: {manifests.FORMER}")
 
 
 def _compare(report: FileReport, entry: manifests.Entry | None) -> FileReport:
@@ -228,8 +215,8 @@ def _compare(report: FileReport, entry: manifests.Entry | None) -> FileReport:
         return replace(report, damages=())  # it is meant to be empty
     if report.records != entry.records:
         detail = f"{entry.records:,} records were written, {report.records:,} are whole"
-        return report.with_damages(Damage(report.path, 0, report.bytes, report.records, "count", detail))
+        return report.with_damage("count", detail)
     if report.ok and (report.bytes != entry.bytes or manifests.checksum(Path(report.path)) != entry.crc32c):
         detail = "it is not the file that was written, though every record in it is whole"
-        return report.with_damages(Damage(report.path, 0, report.bytes, report.records, "checksum", detail))
+        return report.with_damage("checksum", detail)
     return report

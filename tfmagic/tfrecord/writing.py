@@ -1,11 +1,12 @@
-"""Shards from records: each task writes its own files, which appear when they are whole.
+"""Write records as shards: each task writes its own files, which appear when they are whole.
 
-    write(record) ──→ frames, gathered ──→ PendingFile .train-00003-of-00008.tfrecord.writing
-                                                │ close
-                                                ├─→ train-00003-of-00008.tfrecord     (rename)
-                                                └─→ train-00003-of-00008.manifest.json (beside, rename)
+    write(record) ──→ framed, many at a time ──→ PendingFile .train-00003-of-00008.tfrecord.writing
+                                                     │ close
+                                                     ├─→ train-00003-of-00008.tfrecord      (rename)
+                                                     └─→ train-00003-of-00008.manifest.json (written, rename)
 
-Used in tasks and anywhere else; no thread, no TensorFlow. One writer belongs to one thread.
+User code calls it in tasks and anywhere else. It starts no thread and loads no TensorFlow. A writer belongs
+to one thread.
 """
 
 from __future__ import annotations
@@ -14,125 +15,43 @@ import contextlib
 import glob
 import os
 import weakref
-import zlib
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from tfmagic.protocol import task_context
-from tfmagic.tfrecord import framing, rounds, shard_owner, shards
+from tfmagic.tfrecord import framing, manifests, shard_owner, shards
 from tfmagic.tfrecord.atomic_file import WRITING, PendingFile
 from tfmagic.tfrecord.errors import ShardError, ShardExists
-from tfmagic.tfrecord.manifests import Entry, Manifest, write_manifest
+from tfmagic.tfrecord.manifests import Manifest
+from tfmagic.tfrecord.record_file import Compression, RecordFile, is_packed
 from tfmagic.tfrecord.shards import ShardName
-
-_GATHER = 512 << 10  # bytes for one write
-
-Compression = Literal["gzip", "GZIP", ""] | None
-"""Also as TensorFlow spells it."""
-
-
-def is_packed(compression: Compression) -> bool:
-    """Whether a file is to be compressed.
-
-    Raises:
-        ShardError: There is no such compression.
-    """
-    if compression not in (None, "", "gzip", "GZIP"):
-        raise ShardError(f"compression is None or 'gzip', not {compression!r}")
-    return bool(compression)
-
-
-class RecordFile:
-    """Records on their way into one file, with its count and checksum. `write_frames` takes framed ones."""
-
-    def __init__(self, pending: PendingFile, packed: bool):
-        from crc32c import crc32c
-
-        self.pending, self.crc32c = pending, crc32c
-        self.packer = zlib.compressobj(wbits=31) if packed else None
-        self.waiting: list[bytes] = []  # records that are framed together: that is twice as fast
-        self.waiting_bytes = self.framed_records = self.framed_bytes = self.crc = 0
-
-    @property
-    def records(self) -> int:
-        """How many there are so far."""
-        return self.framed_records + len(self.waiting)
-
-    @property
-    def size(self) -> int:
-        """What they take in bytes, not compressed."""
-        return self.framed_bytes + self.waiting_bytes
-
-    def write(self, data: bytes) -> None:
-        """One record."""
-        self.waiting.append(data)
-        self.waiting_bytes += len(data) + framing.FRAME
-        if self.waiting_bytes >= _GATHER:
-            self.flush()
-
-    def write_frames(self, frames: memoryview, records: int) -> None:
-        """Whole records, as they stand in a file."""
-        self.flush()
-        self._put(frames, records)
-
-    def flush(self) -> None:
-        """Give what waits to the system."""
-        if self.waiting:
-            records, self.waiting, self.waiting_bytes = self.waiting, [], 0
-            self._put(framing.frame_all(records), len(records))
-
-    def place(self) -> None:
-        """Complete the file and give it its name."""
-        self.end()
-        self.pending.place()
-
-    def end(self) -> None:
-        """Write what is missing."""
-        self.flush()
-        if self.packer is not None:
-            self._write(self.packer.flush())
-            self.packer = None
-
-    def entry(self, name: str) -> Entry:
-        """For the manifest."""
-        return Entry(name, self.records, self.pending.size, f"{self.crc:08x}")
-
-    def _put(self, frames: bytes | memoryview, records: int) -> None:
-        self.framed_bytes += len(frames)
-        self.framed_records += records
-        self._write(frames if self.packer is None else self.packer.compress(frames))
-
-    def _write(self, data: bytes | memoryview) -> None:
-        self.crc = self.crc32c(data, self.crc)
-        self.pending.write(data)
 
 
 class ShardWriter:
-    """Writes this task's shards of a set, and a manifest. A context manager.
+    """Writes this task's shards of a set, and a manifest. It is a context manager.
 
-    Within ``with`` nothing is visible; at its end all of it is there, or nothing where it was left by an
-    exception. A killed process leaves a hidden file, which the next writer of that shard writes over. A fork
-    of the process cannot write with it.
+    Nothing is visible within ``with``. At its end all shards appear, or none after an exception. A killed
+    process leaves a hidden file, which the next writer of that shard overwrites. A fork of the process cannot
+    use the writer.
 
     Args:
         path_pattern: The name of the set, as in ``"data/train.tfrecord"``: the shards are
             ``data/train-00003-of-00008.tfrecord``. ``"data/train-*.tfrecord"`` means the same.
-        task: Which shard: a task, or (index, count). By default the task that runs this, of a cluster of ours
-            or of TF_CONFIG, or (0, 1) elsewhere. Of a task its place among those that work on data counts:
-            chief and workers.
+        task: The owner of the shard: a task, or (index, count) among chief and workers. By default the task
+            that runs this code, of a tfmagic cluster or of TF_CONFIG; (0, 1) elsewhere.
         compression: ``"gzip"`` or None.
-        max_records: Begin another shard after so many records.
-        max_bytes: Begin another shard before it would have more than so many bytes, not compressed.
-        overwrite: Replace a former run's shards, also those with another count, when this writer closes.
-        run: What names the writing run in the manifest: equal on all tasks, and another one the next time, so
-            that shards of two runs are not read as one set. By default that is known where all tasks of a
-            cluster of ours run this together.
+        max_records: Maximum number of records in a shard; then another shard begins.
+        max_bytes: Maximum size of a shard in bytes, not compressed; then another shard begins.
+        overwrite: Replace the shards of a former run, also those with another count, when this writer closes.
+        run: Name of the run in the manifest, equal on all tasks and new each time, so that shards of two runs
+            are not read as one set. By default it is known if all tasks of a tfmagic cluster run the writer
+            together.
 
     Raises:
-        ShardExists: Shards of that name are there, or another writer is at it.
-        ShardWriteError: The folder is missing, or not ours.
-        ShardError: The name, the task or a limit makes no sense.
+        ShardExists: Shards of that name exist, or another process writes them.
+        ShardWriteError: The folder is missing or not writable.
+        ShardError: The name, the task or a limit is invalid.
     """
 
     def __init__(
@@ -162,9 +81,10 @@ class ShardWriter:
         self._file = RecordFile(PendingFile(self._name.path, overwrite=True), bool(self.compression))
         try:
             self._check_free()
-            # of this set alone: that of train.tfrecord.gz, whose names begin alike, may be at work beside it
-            for left in glob.glob(f"{glob.escape(str(self._beside()))}.{'[0-9]' * 5}*{WRITING}"):
-                os.unlink(left)  # further shards of a killed writer: its lock is ours now
+            # only of this set: a writer of train.tfrecord.gz, whose names begin alike, can be running
+            beside = self._name.path.with_name(f".{self._name.path.name}")
+            for left in glob.glob(f"{glob.escape(str(beside))}.{'[0-9]' * 5}*{WRITING}"):
+                os.unlink(left)  # further shards of a killed writer, whose lock is ours now
         except BaseException:
             self.discard()
             raise
@@ -176,12 +96,12 @@ class ShardWriter:
         """Add a record.
 
         Args:
-            record: bytes, a bytearray or memoryview, or what has ``SerializeToString()``, as
+            record: bytes, a bytearray or memoryview, or an object with ``SerializeToString()``, such as a
                 tf.train.Example.
 
         Raises:
-            TypeError: It is something else.
-            ShardWriteError: As of a full disk; then nothing of this writer is left.
+            TypeError: The record is something else.
+            ShardWriteError: The disk is full, for example. All files of this writer are removed.
         """
         if type(record) is not bytes:
             record = to_bytes(record)
@@ -191,7 +111,7 @@ class ShardWriter:
             self._roll(len(record))
         try:
             self._file.write(record)
-        except BaseException:  # Ctrl-C too: half of a record may be written
+        except BaseException:  # also Ctrl-C: half of a record can be written
             self._fail()
             raise
 
@@ -199,14 +119,14 @@ class ShardWriter:
         """Begin another shard now.
 
         Raises:
-            ShardWriteError: As of a full disk; then nothing of this writer is left.
+            ShardWriteError: The disk is full, for example. All files of this writer are removed.
         """
         if self._state != "open":
             self._refuse()
         try:
             self._file.end()
-            if self._done:  # the first one's lock is that of all
-                self._file.pending.let_go()
+            if self._done:  # the lock of the first shard is enough
+                self._file.pending.close()
             self._done.append(self._file)
             path = self._name.path.with_name(f"{self._name.path.name}.{len(self._done):05}")
             self._file = RecordFile(PendingFile(path, overwrite=True), bool(self.compression))
@@ -216,21 +136,21 @@ class ShardWriter:
 
     @property
     def records(self) -> int:
-        """How many were written so far, in all its shards."""
+        """Number of records so far, in all its shards."""
         return self._file.records + sum(file.records for file in self._done)
 
     @property
     def paths(self) -> list[Path]:
-        """The shards: when it is closed, or those that it would have now."""
+        """The shards; before the writer is closed, those that it would have now."""
         return [name.path for name in self._names()]
 
     def close(self) -> None:
-        """Make the shards visible, then the manifest. Harmless when it is done.
+        """Make the shards visible, then the manifest. A second call does nothing.
 
         Raises:
-            ShardExists: The name was taken meanwhile. Nothing of this writer is left.
-            ShardWriteError: As of a full disk. Nothing of this writer is left.
-            ShardError: An earlier call has failed, and the failure was passed over.
+            ShardExists: The name was taken meanwhile. All files of this writer are removed.
+            ShardWriteError: The disk is full, for example. All files of this writer are removed.
+            ShardError: An earlier call has failed, and the program has ignored it.
         """
         if self._state == "failed":
             raise ShardError(f"nothing of {self._name.path} was written, since an earlier call has failed")
@@ -243,16 +163,17 @@ class ShardWriter:
             for file in files:
                 file.end()
             self._check_free()
-            old = self._replaced() if self.overwrite else []
-            manifest = self._write_manifest(names, files)  # while a full disk costs no former shard yet
+            former = self._former() if self.overwrite else []
+            old = {path for shard in former for path in (shard.path, shard.manifest)}
+            manifest = self._write_manifest(names, files)  # first: a full disk must cost no former shard
             for name, file in zip(names, files, strict=True):
                 file.pending.path = name.path
                 file.pending.place()
                 placed.append(name.path)
-            for path in set(old) - {*placed, manifest.path}:
+            for path in old - {*placed, manifest.path}:
                 path.unlink(missing_ok=True)
             manifest.place()
-            rounds.end(self._name)
+            manifests.end_run(self._name)
         except BaseException:
             self.manifest = None
             if manifest is not None:
@@ -265,12 +186,11 @@ class ShardWriter:
         self._state = "closed"
 
     def discard(self) -> None:
-        """Leave nothing of what was written."""
+        """Delete all that was written."""
         if self._state == "open":
             self._state = "discarded"
             for file in (*self._done, self._file):
-                file.waiting.clear()
-                file.pending.discard()
+                file.discard()
 
     def __enter__(self) -> Self:
         return self
@@ -285,7 +205,7 @@ class ShardWriter:
 
     def __del__(self) -> None:
         if getattr(self, "_state", "") == "open" and hasattr(self, "_file"):
-            self.discard()  # a writer that nobody closed: what it has is not known to be complete
+            self.discard()  # it was not closed, so its records are perhaps not complete
 
     # -- inside --
 
@@ -298,11 +218,11 @@ class ShardWriter:
         raise ShardError(f"the writer of {self._name.path} is {self._state}")
 
     def _leave_to_parent(self) -> None:
-        """In a fork: what is under way is the parent's, also its lock, should that be killed."""
+        """Release the files in a fork: they belong to the parent, also their lock if the parent is killed."""
         if self._state == "open":
             self._state = "inherited"
             for file in (*self._done, self._file):
-                file.pending.let_go()
+                file.pending.close()
 
     def _fail(self) -> None:
         self.discard()
@@ -315,9 +235,6 @@ class ShardWriter:
         ):
             self.next_shard()
 
-    def _beside(self) -> Path:
-        return self._name.path.with_name(f".{self._name.path.name}")
-
     def _names(self) -> list[ShardName]:
         parts = len(self._done) + 1
         if parts == 1:
@@ -328,47 +245,45 @@ class ShardWriter:
         return [ShardName(*family, self.index, self.count, part, parts) for part in range(parts)]
 
     def _check_free(self) -> None:
-        """Nothing of a former run is there, unless it is to be replaced."""
+        """Check that no shard of a former run exists, unless it is to be replaced."""
         if self._name.path.parent.is_dir() and not self.overwrite:
-            for other in shards.relatives(*self._name.family):
-                if other.count != self.count or other.index == self.index or self.count == 1:
-                    raise ShardExists(
-                        f"{other.path} is there already, of a former run, and would mix with "
-                        f"{self._name.path.name}. Delete the old shards, choose another name, or say "
-                        "overwrite=True"
-                    )
+            for other in self._former():
+                raise ShardExists(
+                    f"{other.path} is there already, of a former run, and would mix with "
+                    f"{self._name.path.name}. Delete the old shards, choose another name, or say "
+                    "overwrite=True"
+                )
 
-    def _replaced(self) -> list[Path]:
-        """Files of former runs that this writer replaces: its own, and all of sets with another count."""
+    def _former(self) -> list[ShardName]:
+        """Return the shards that this writer replaces: its own, and those of sets with another count."""
         old = shards.relatives(*self._name.family)
-        mine = [s for s in old if s.count != self.count or s.index == self.index or self.count == 1]
-        return [*(shard.path for shard in mine), *(shard.manifest for shard in mine)]
+        return [s for s in old if s.count != self.count or s.index == self.index or self.count == 1]
 
     def _write_manifest(self, names: list[ShardName], files: list[RecordFile]) -> PendingFile:
         entries = tuple(file.entry(name.path.name) for name, file in zip(names, files, strict=True))
         packed = "GZIP" if self.compression else ""
-        run = self.run or (rounds.present(self._name) if self._is_of_task else "")
+        run = self.run or (manifests.current_run(self._name) if self._is_of_task else "")
         self.manifest = Manifest(str(names[0].manifest), self.index, self.count, packed, entries, run)
-        return write_manifest(self.manifest)
+        return manifests.write_manifest(self.manifest)
 
 
 _writers: weakref.WeakSet[ShardWriter] = weakref.WeakSet()
 
 
-def _begin_fork() -> None:
+def _release_in_fork() -> None:
     for writer in list(_writers):
         writer._leave_to_parent()
 
 
-# not asked at each write, which would take half as long again
-os.register_at_fork(after_in_child=_begin_fork)
+# a check of the pid at each write would make writing half as slow again
+os.register_at_fork(after_in_child=_release_in_fork)
 
 
 def to_bytes(record: Any) -> bytes:
-    """The bytes of a record.
+    """Return the bytes of a record.
 
     Raises:
-        TypeError: It has none.
+        TypeError: The record is neither bytes nor has SerializeToString().
     """
     if isinstance(record, bytes | bytearray | memoryview):
         return bytes(record)
