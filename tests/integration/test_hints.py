@@ -609,7 +609,9 @@ def test_two_tasks_write_the_same_file_of_records(cluster_of_module, tmp_path):
             pass
 
     hint = hint_of(cluster_of_module, write_and_read, str(tmp_path / "r"))
-    assert hint.startswith(f"{tmp_path / 'r'} is damaged at byte 172: the length of a record does not hold")
+    assert hint.startswith(
+        f"{tmp_path / 'r'} is damaged at byte 172: the checksum of a record's length is wrong"
+    )
     assert "Either two tasks wrote it, or bytes have changed" in hint
 
 

@@ -135,7 +135,7 @@ class PendingFile:
         if self.path.is_dir():
             raise ShardExists(f"{self.path} is a folder")
         if not self._overwrite and os.path.lexists(self.path):
-            raise ShardExists(f"{self.path} exists. Delete it, choose another name, or say overwrite=True")
+            raise ShardExists(f"{self.path} exists. Delete it, choose another name, or set overwrite=True")
 
 
 def write_error(error: OSError, path: Path) -> ShardWriteError:
@@ -143,7 +143,7 @@ def write_error(error: OSError, path: Path) -> ShardWriteError:
     advice = {
         errno.ENOSPC: "the disk is full; nothing of this file is left there",
         errno.EDQUOT: "your quota of the disk is used up; nothing of this file is left there",
-        errno.EFBIG: "larger than a file of this process may be (ulimit -f); nothing of it is left",
+        errno.EFBIG: "larger than a file of this process is allowed to be (ulimit -f); nothing of it is left",
         errno.EROFS: "the file system is read-only: choose another folder",
         errno.EACCES: "you may not write in this folder: choose another one",
         errno.EPERM: "you may not write in this folder: choose another one",

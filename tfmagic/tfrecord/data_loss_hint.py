@@ -39,7 +39,7 @@ def explain(error: BaseException, seconds: float = 60.0) -> str:
 
     Args:
         error: The exception of the cell.
-        seconds: How long the cell ran: a file that was written during that time may be the one.
+        seconds: How long the cell ran: a file that was written during that time can be the one.
     """
     try:
         message = str(error)
@@ -159,7 +159,7 @@ def _describe_damage(candidate: _Candidate, offset: int) -> str:
         # TensorFlow counts from the data, if these are damaged (tsl/lib/io/record_reader.cc)
         if loss.start in (offset, offset - HEADER):
             if packed is None and loss.start == 0 and loss.end == size:
-                return "is not a TFRecord file: no record in it holds"
+                return "is not a TFRecord file: no record in it is intact"
             where = " of what is unpacked" if packed else ""
             what, cause = _WHAT[loss.kind], _cause(path, loss.kind)
             return f"is damaged at byte {offset:,}{where}: {what}, record {loss.record:,}. {cause}"
@@ -215,8 +215,8 @@ def _is_whole_at(path: Path, offset: int) -> bool:
 _SEEN = "tfmagic.tfrecord.read_shards sees by itself how a file is compressed"
 _WHAT = {
     "truncated": "it ends within a record",
-    "length CRC": "the length of a record does not hold (length CRC)",
-    "data CRC": "the data of a record do not hold (data CRC)",
+    "length CRC": "the checksum of a record's length is wrong (length CRC)",
+    "data CRC": "the checksum of a record's data is wrong (data CRC)",
 }
 _MEET = "Close the writer and meet at tfmagic.barrier(), or use ShardWriter, whose files appear whole"
 

@@ -31,7 +31,7 @@ message_type {{ name: "Example" {_ONE % ("features", 1, "Features", "")} }}
 
 
 def parse_example(data: bytes) -> dict[str, list[bytes] | list[float] | list[int]]:
-    """Return the features of a serialized Example, by name.
+    """Return the features of a serialized Example, in the order of their names.
 
     Raises:
         ValueError: The data are no Example.
@@ -48,7 +48,7 @@ def parse_example(data: bytes) -> dict[str, list[bytes] | list[float] | list[int
     if example.ByteSize() != size:
         raise ValueError("it has a field that an Example does not have")
     found = {}
-    for name, feature in example.features.feature.items():
+    for name, feature in sorted(example.features.feature.items(), key=lambda item: item[0]):
         kind = feature.WhichOneof("kind")
         found[name] = list(getattr(feature, kind).value) if kind else []
     return found

@@ -77,7 +77,7 @@ def read_manifest(path: Path) -> Manifest:
     """Return the manifest in a file.
 
     Raises:
-        ShardError: The file holds no manifest.
+        ShardError: The file is no manifest.
     """
     try:
         content: Any = json.loads(path.read_bytes())

@@ -69,7 +69,7 @@ class RecordStream:
                 if data:
                     yield data
                 rest = engine.unconsumed_tail
-                if engine.eof:  # the end of a member; another may follow
+                if engine.eof:  # the end of a member; another can follow
                     rest = engine.unused_data
                     engine, is_fed = zlib.decompressobj(47), False
             self._place += len(chunk)

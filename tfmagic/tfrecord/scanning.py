@@ -113,7 +113,7 @@ class Scanner:
         if size > len(self._buffer) and self._stream.size is not None:
             self._buffer = bytearray(size + WINDOW)
         view = memoryview(self._buffer)
-        view[:have] = rest  # memoryviews of one object may overlap
+        view[:have] = rest  # memoryviews of one object are allowed to overlap
         while have < size and not self._is_at_end:
             if have == len(view):  # a compressed stream can end long before the length that a header claims
                 self._buffer = bytearray(min(2 * have, size + WINDOW))

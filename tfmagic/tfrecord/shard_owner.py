@@ -73,7 +73,7 @@ def _place_of_task(task: TaskContext) -> tuple[int, int]:
     if task.type not in _DATA_TYPES:
         raise ShardError(
             f"{task.name} takes no part in reading and writing data: chief and workers do. If it is meant, "
-            "say which part is its own with task=(index, count)"
+            "give its part with task=(index, count)"
         )
     sizes = [len(task.cluster_spec.get(name, ())) for name in _DATA_TYPES]
     before = sum(sizes[: _DATA_TYPES.index(task.type)])

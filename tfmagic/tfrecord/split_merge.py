@@ -57,7 +57,7 @@ def _intact_records(path: Path) -> Iterator[Records]:
 def _damaged(path: Path, offset: int) -> ShardDamaged:
     return ShardDamaged(
         f"{path} is damaged at byte {offset:,} of its records. `python -m tfmagic tfrecord verify {path}` "
-        "says how, `salvage` saves what is whole"
+        "shows how, `salvage` saves what is whole"
     )
 
 
@@ -126,7 +126,7 @@ def split(
         ShardExists, ShardWriteError: As for `ShardWriter`. No shard is left after any error.
     """
     if (count is None) == (records is None):
-        raise ShardError("say either how many shards (count) or how many records in each (records)")
+        raise ShardError("give either count (the number of shards) or records (the number in each)")
     limit = records if count is None else count
     if (shard_owner.whole(limit) or 0) < 1:
         raise ShardError(f"the number of shards or records is 1 or more, not {limit!r}")

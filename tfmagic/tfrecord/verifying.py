@@ -146,7 +146,7 @@ def report_scan(path: Path, scan: Scan, stream: RecordStream) -> FileReport:
         return FileReport(name, 0, 0, "", (Damage(name, 0, 0, 0, "empty", detail),))
     if scan.seen == 0 and not packed and scan.losses and scan.losses[0].kind == "length CRC":
         with path.open("rb") as file:
-            detail = f"no record in it holds; it begins with {file.read(8)!r}"
+            detail = f"no record in it is intact; it begins with {file.read(8)!r}"
         what = Damage(name, 0, size, 0, "not a TFRecord file", detail)
         return FileReport(name, 0, size, None, (what,))
     damages = [

@@ -250,7 +250,7 @@ class ShardWriter:
             for other in self._former():
                 raise ShardExists(
                     f"{other.path} is there already, of a former run, and would mix with "
-                    f"{self._name.path.name}. Delete the old shards, choose another name, or say "
+                    f"{self._name.path.name}. Delete the old shards, choose another name, or set "
                     "overwrite=True"
                 )
 

@@ -202,7 +202,7 @@ def _add_tfrecord(parser: Parser) -> None:
 
     verify = add("verify", "check every record, and find missing ones")
     verify.add_argument(
-        "--workers", type=parse_count, metavar="N", help="processes (default: as many as pay)"
+        "--workers", type=parse_count, metavar="N", help="threads (default: one for each core)"
     )
     verify.add_argument("--json", action="store_true", help="for programs")
     salvage = add("salvage", "copy the intact records into a new file")

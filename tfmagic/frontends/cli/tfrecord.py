@@ -1,4 +1,4 @@
-"""``tfmagic tfrecord``: verify, salvage, cat, split and merge TFRecord files. Loads no TensorFlow."""
+"""The command ``tfmagic tfrecord``: verify, salvage, cat, split and merge files without TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ _FINE, _DAMAGED, _CANNOT = 0, 1, 2
 
 
 def main(found: argparse.Namespace) -> int:
-    """0 where all is whole, 1 where something is damaged, 2 where it cannot be done as it was said."""
+    """Run an action. Return 0 if all is whole, 1 if something is damaged, 2 if it cannot be done."""
     try:
-        return _DO[found.action](found)
+        return _ACTIONS[found.action](found)
     except BrokenPipeError:
-        raise  # nobody reads on: of every command's main
-    except tfrecord.ShardDamaged as error:
-        code, told = _DAMAGED, str(error)
+        raise  # the reader of our output has ended; the main of all commands handles that
     except (TfmagicError, OSError) as error:
-        code, told = _CANNOT, str(error)
-    sys.stderr.write(f"{found.parser.prog} {found.action}: {told}\n")
-    return code
+        sys.stderr.write(f"{found.parser.prog} {found.action}: {error}\n")
+        return _DAMAGED if isinstance(error, tfrecord.ShardDamaged) else _CANNOT
 
 
 def _verify(found: argparse.Namespace) -> int:
@@ -84,7 +81,7 @@ def _compression(found: argparse.Namespace) -> Any:
 
 
 def _text(record: bytes) -> str:
-    """Text as it is; other bytes as Python writes them."""
+    """Return printable text as it is, other bytes as Python writes them."""
     try:
         text = record.decode()
     except UnicodeDecodeError:
@@ -93,7 +90,7 @@ def _text(record: bytes) -> str:
 
 
 def _plain(values: Any) -> Any:
-    """What JSON can say: bytes that are no text in hexadecimal digits."""
+    """Return the values as JSON can hold them: bytes that are no text as hexadecimal digits."""
     if isinstance(values, dict):
         return {name: _plain(value) for name, value in values.items()}
     if isinstance(values, list):
@@ -106,7 +103,7 @@ def _plain(values: Any) -> Any:
     return values
 
 
-_DO: dict[str, Callable[[argparse.Namespace], int]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "verify": _verify,
     "salvage": _salvage,
     "cat": _cat,
