@@ -76,7 +76,7 @@ def test_a_seed_of_numpy_is_the_number_that_it_is(folder):
         assert numbers(folder / "a-*.tfrecord", seed=np.int64(7), epoch=np.int32(2), task=task) == there
 
 
-def test_fewer_shards_than_tasks_are_divided_by_record_and_it_is_said(cluster_of_module, folder, tmp_path):
+def test_fewer_shards_than_tasks_are_divided_by_record_with_a_warning(cluster_of_module, folder, tmp_path):
     merge(folder / "a.tfrecord", tmp_path / "one")
 
     def read(path):
@@ -94,7 +94,7 @@ def test_fewer_shards_than_tasks_are_divided_by_record_and_it_is_said(cluster_of
 
 
 def test_a_coordinators_workers_are_not_given_the_part_of_the_chief(capfd, tmp_path):
-    """The chief traces the function, each worker runs it: the task that it asks for is the chief."""
+    """The chief traces the function and each worker runs it, so the current task in it is the chief."""
     for index in range(2):
         with ShardWriter(tmp_path / "a.tfrecord", task=(index, 2)) as writer:
             writer.write(b"%d" % index)
@@ -160,7 +160,7 @@ def test_a_strategy_does_not_divide_the_shards_once_more(cluster_of_module, fold
         (lambda paths: paths[0].rename(paths[0].with_name("a-00000-of-00003.tfrecord")), "different runs"),
     ],
 )
-def test_what_is_not_whole_is_refused_before_a_record_is_read(tmp_path, break_it, said):
+def test_an_incomplete_set_is_refused_before_a_record_is_read(tmp_path, break_it, said):
     for index in range(2):
         with ShardWriter(tmp_path / "a.tfrecord", task=(index, 2)) as writer:
             writer.write(b"x" * 100)
@@ -169,7 +169,7 @@ def test_what_is_not_whole_is_refused_before_a_record_is_read(tmp_path, break_it
         tfmagic.tfrecord.read_shards(tmp_path / "a-*.tfrecord")
 
 
-def test_a_pattern_that_leaves_shards_of_a_set_out_is_told(cluster_of_module, tmp_path):
+def test_a_pattern_that_leaves_shards_of_a_set_out_is_an_error(cluster_of_module, tmp_path):
     for index in range(12):
         with ShardWriter(tmp_path / "a.tfrecord", task=(index, 12)) as writer:
             writer.write(b"x")
@@ -227,7 +227,7 @@ def test_the_hint_names_the_file_among_those_of_an_interleaved_data_set(cluster_
     assert verify(tmp_path / "part-1-saved").records == 49
 
 
-def test_the_hint_says_of_a_compressed_file_that_it_is_one(cluster_of_module, tmp_path):
+def test_the_hint_names_a_compressed_file_that_is_read_as_plain(cluster_of_module, tmp_path):
     with ShardWriter(tmp_path / "a.tfrecord", compression="gzip") as writer:
         writer.write(b"x" * 100)
     hint = hint_of(cluster_of_module, read_interleaved, str(writer.paths[0]))
@@ -242,7 +242,7 @@ def read_all(path, compression):
 
 
 def keep_readers_of(path):
-    """As an earlier cell that has failed leaves them: its frames are kept for the debugger."""
+    """Keep data sets as an earlier failed cell does, whose frames are kept for the debugger."""
     import tensorflow as tf
 
     global kept
@@ -264,7 +264,7 @@ def random_records():
 
 
 def test_the_hint_names_a_file_that_is_read_as_a_url_and_no_other(cluster_of_module, tmp_path):
-    """An earlier cell read one with the same damage."""
+    """An earlier cell has read a file with the same damage."""
     for name in ("earlier", "one that is a url"):
         path = tmp_path / name
         path.write_bytes(os.urandom(100))
@@ -373,7 +373,7 @@ def test_tensorflow_reads_what_split_has_written(cluster_of_module, folder, tmp_
     assert sorted(itertools.chain(*read.values())) == list(range(N))
 
 
-def test_what_the_page_shows_runs_as_it_stands(cluster_of_module, tmp_path):
+def test_the_code_of_the_page_runs(cluster_of_module, tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "tfrecord.md").read_text()
     snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(snippets) == 3
@@ -445,7 +445,7 @@ def test_a_shard_of_a_former_run_is_not_read_with_those_of_the_next(tmp_path, ro
             merge(base, tmp_path / "merged.tfrecord")
         cluster.run(write_words, base, "again", None, 3)
         assert cluster.run(words, base, on="worker-0")["worker-0"] == ["again2-0", "again2-1"]
-        cluster.run(write_words, base, "alone", on="worker-1")  # one task on purpose: nobody knows of a run
+        cluster.run(write_words, base, "alone", on="worker-1")  # one task on purpose: its run is unknown
         assert verify(tmp_path).ok
         assert cluster.run(words, base, on="worker-0")["worker-0"] == ["again2-0", "alone0-1"]
 

@@ -1,4 +1,4 @@
-"""The lesson on TFRecord files, executed: what breaks does break, and the cures hold."""
+"""The lesson on TFRecord files is executed: its failures happen, and its remedies work."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Files are salvaged, merged, split and looked at: from Python and from the command line."""
+"""Files are salvaged, merged, split and printed, from Python and from the command line."""
 
 import gzip
 import json
@@ -217,7 +217,7 @@ def test_examples_are_read_without_tensorflow():
 
 
 @pytest.mark.parametrize("data", [b"hello world", b"\xff" * 20, b"\x0a\x05ab", field(2, b"x")])
-def test_what_is_no_example_is_told(data):
+def test_data_that_are_no_example_are_an_error(data):
     with pytest.raises(ValueError):
         examples.parse_example(data)
 
@@ -248,7 +248,7 @@ def test_the_command_line_verifies_and_salvages(tmp_path, capsys):
     assert ended.value.code == 2
 
 
-def test_the_exit_code_tells_damage_from_what_cannot_be_done(tmp_path, capsys):
+def test_the_exit_code_of_damage_differs_from_that_of_an_impossible_command(tmp_path, capsys):
     whole = whole_in(tmp_path)
     bad = damaged(tmp_path, flipped(packed(RECORDS), place_of(500) + 14))
     (tmp_path / "text").write_text("no records at all, but a text of some length")

@@ -1,4 +1,4 @@
-"""Damage is found: real damage, real processes, no TensorFlow."""
+"""Damage in files is found, without TensorFlow."""
 
 import gzip
 import json
@@ -119,7 +119,7 @@ def test_a_link_to_nowhere_is_no_file_less(tmp_path, pattern):
         list(iterate(tmp_path / pattern))
 
 
-def test_what_is_no_file_is_named(tmp_path):
+def test_a_pipe_and_a_missing_file_are_reported(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     found = verify(tmp_path / "pipe")
     assert kinds(found) == ["unreadable"] and "no ordinary file" in found.damages[0].detail
@@ -148,7 +148,7 @@ def test_several_gzip_members_are_one_stream(tmp_path):
     assert verify(path).ok and list(iterate(path)) == RECORDS
 
 
-def test_what_is_lost_without_a_trace_is_seen_by_the_manifest(tmp_path):
+def test_records_lost_without_a_trace_are_found_by_the_manifest(tmp_path):
     write_set(tmp_path, 3)
     with ShardWriter(tmp_path / "b.tfrecord") as writer:
         for record in RECORDS:
@@ -189,7 +189,7 @@ def test_large_files_are_cut_and_joined_by_several_threads(tmp_path, monkeypatch
 
 
 def test_a_hole_over_many_segments_is_searched_once(tmp_path, monkeypatch):
-    """As a disk leaves it that had a file's length, and not its data, when the power went."""
+    """A power failure can leave such a file: the disk has its length, but not its data."""
     monkeypatch.setattr(verifying, "_SEGMENT", 1 << 20)
     whole = whole_in(tmp_path).read_bytes()
     data = whole + bytes(40 << 20) + whole
@@ -272,7 +272,7 @@ def test_a_shard_of_a_lone_writer_is_held_against_the_manifest_by_itself(tmp_pat
     assert kinds(verify(writer.paths[2])) == ["count"] and verify(writer.paths[1]).ok
 
 
-def test_shards_whose_writers_were_given_two_runs_are_told_apart(tmp_path):
+def test_shards_whose_writers_were_given_two_runs_are_distinguished(tmp_path):
     base = tmp_path / "a.tfrecord"
     for index in range(3):
         with ShardWriter(base, task=(index, 3), run="monday", max_records=1) as writer:

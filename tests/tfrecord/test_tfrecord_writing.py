@@ -1,4 +1,4 @@
-"""Shards are written: real files, real processes, no TensorFlow."""
+"""Shards are written to real files by real processes, without TensorFlow."""
 
 import errno
 import gzip
@@ -32,7 +32,7 @@ from tfmagic.tfrecord import (
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "GZIP", ""])
-def test_what_is_written_comes_back_in_order(tmp_path, compression):
+def test_written_records_are_read_in_order(tmp_path, compression):
     with ShardWriter(tmp_path / "train.tfrecord", task=(3, 8), compression=compression) as writer:
         for record in RECORDS:
             writer.write(record)
@@ -73,7 +73,7 @@ def test_shards_that_a_task_rolls_are_named_when_their_number_is_known(tmp_path)
     assert list(iterate(tmp_path / "a-*.tfrecord")) == RECORDS
 
 
-def test_a_lone_writer_numbers_what_it_rolls_as_shards(tmp_path):
+def test_a_lone_writer_numbers_its_shards_as_those_of_tasks(tmp_path):
     with ShardWriter(tmp_path / "a.tfrecord", max_records=300) as writer:
         for record in RECORDS:
             writer.write(record)
@@ -107,7 +107,7 @@ def test_a_failure_inside_with_leaves_nothing(tmp_path):
         writer.write(b"x")
 
 
-def test_a_writer_that_nobody_closes_leaves_nothing(tmp_path):
+def test_a_writer_that_is_not_closed_leaves_nothing(tmp_path):
     writer = ShardWriter(tmp_path / "a.tfrecord")
     writer.write(b"x")
     del writer
@@ -168,7 +168,7 @@ def test_a_killed_writer_leaves_nothing_that_is_read_and_the_next_one_cleans_up(
         assert list(iterate(writer.paths)) == [b"new"]
 
 
-def test_two_writers_of_one_name_are_told(tmp_path):
+def test_a_second_writer_of_one_name_is_an_error(tmp_path):
     with ShardWriter(tmp_path / "a.tfrecord", task=(0, 2)) as first:
         with pytest.raises(ShardExists, match="lose records silently"):
             ShardWriter(tmp_path / "a.tfrecord", task=(0, 2))
@@ -200,7 +200,7 @@ def test_a_fork_of_the_writers_process_takes_nothing_away(tmp_path):
     assert list(iterate(writer.paths)) == [b"x"]
 
 
-def test_a_fork_of_the_writers_process_is_told_that_it_cannot_write(tmp_path):
+def test_a_fork_of_the_writers_process_cannot_write(tmp_path):
     with ShardWriter(tmp_path / "a.tfrecord") as writer:
         writer.write(b"x")
         if (pid := os.fork()) == 0:
@@ -315,7 +315,7 @@ def test_the_place_of_a_task_is_that_among_chief_and_workers(tmp_path):
 
 
 def test_outside_of_a_cluster_the_place_is_what_tf_config_says(tmp_path, monkeypatch):
-    """As of a job of one's own: else every task would read everything, and nobody would say so."""
+    """Otherwise every task of a user's own job would silently read everything."""
     spec = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 
     def place(**config):
@@ -380,7 +380,7 @@ FULL = """
         (100, ["write", "new"]),  # the shards are smaller, their manifest is not
     ],
 )
-def test_whatever_does_not_fit_leaves_nothing_and_what_was_read_is_unharmed(tmp_path, limit, words):
+def test_a_file_that_does_not_fit_leaves_nothing_and_its_source_is_unharmed(tmp_path, limit, words):
     whole = whole_in(tmp_path)
     before = whole.read_bytes()
     places = {"SRC": str(whole), "new": str(tmp_path / "new")}
@@ -393,7 +393,7 @@ def test_whatever_does_not_fit_leaves_nothing_and_what_was_read_is_unharmed(tmp_
     assert names_in(tmp_path) == [whole.name] and whole.read_bytes() == before
 
 
-def test_no_space_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
     writer = ShardWriter(tmp_path / "a.tfrecord")
     real = os.write
 
@@ -449,7 +449,7 @@ def test_a_failure_that_is_passed_over_does_not_look_like_success(tmp_path, monk
     assert names_in(tmp_path) == []
 
 
-def test_a_folder_that_is_not_ours_is_told():
+def test_a_folder_that_is_not_writable_is_an_error():
     with pytest.raises(ShardWriteError, match="choose another") as caught:
         ShardWriter("/sys/a.tfrecord")  # where root may write no file either
     assert caught.value.errno in (errno.EACCES, errno.EPERM, errno.EROFS)

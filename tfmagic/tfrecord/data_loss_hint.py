@@ -82,9 +82,8 @@ def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
         for value in trace.tb_frame.f_locals.values():
             held = getattr(value, "__dict__", None)  # an iterator has its data set there
             values = (value, *(held.values() if type(held) is dict else ()))
-            near[:0] = [
-                item for item in values if issubclass(type(item), kind)
-            ]  # not __class__: it can raise
+            # the type, since the __class__ of a proxy can raise
+            near[:0] = [item for item in values if issubclass(type(item), kind)]
         trace = trace.tb_next
     objects = (item for generation in range(3) for item in reversed(gc.get_objects(generation)))
     newest = [item for item in objects if issubclass(type(item), kind)]
@@ -155,14 +154,14 @@ def _describe_damage(candidate: _Candidate, offset: int) -> str:
     if (packed and read_as == "") or (not packed and (read_as or size < offset - HEADER)):
         return ""
     scan, _ = verifying.scan_start(path, offset + 1)
-    for loss in scan.losses:
+    for damage in scan.damages:
         # TensorFlow counts from the data, if these are damaged (tsl/lib/io/record_reader.cc)
-        if loss.start in (offset, offset - HEADER):
-            if packed is None and loss.start == 0 and loss.end == size:
+        if damage.offset in (offset, offset - HEADER):
+            if packed is None and damage.offset == 0 and damage.end == size:
                 return "is not a TFRecord file: no record in it is intact"
             where = " of what is unpacked" if packed else ""
-            what, cause = _WHAT[loss.kind], _cause(path, loss.kind)
-            return f"is damaged at byte {offset:,}{where}: {what}, record {loss.record:,}. {cause}"
+            what, cause = _WHAT[damage.kind], _cause(path, damage.kind)
+            return f"is damaged at byte {offset:,}{where}: {what}, record {damage.record:,}. {cause}"
     return ""
 
 

@@ -26,13 +26,15 @@ class RecordStream:
     """The stream of an open file; of a compressed file with several gzip members, all of them.
 
     Attributes:
+        path: The file.
         compression: "", "GZIP" or "ZLIB"; None for a file that is no TFRecord file, which is read as it is.
         file_size: Size of the file, in bytes.
         size: Length of the stream, in bytes; None if the file is compressed.
         trouble: Why decompression stopped early, and at which offset of the file.
     """
 
-    def __init__(self, fd: int, start: int = 0):
+    def __init__(self, path: Path, fd: int, start: int = 0):
+        self.path = path
         self.compression = compression_of(os.pread(fd, _HEAD, 0))
         self.file_size = os.fstat(fd).st_size
         self.size = None if self.compression else self.file_size
@@ -116,7 +118,7 @@ def open_stream(path: Path, start: int = 0) -> Iterator[RecordStream]:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ShardError(f"{path} is no ordinary file")
-        yield RecordStream(fd, start)
+        yield RecordStream(path, fd, start)
     finally:
         os.close(fd)
 

@@ -91,7 +91,7 @@ def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) ->
             scanner = Scanner(stream)
             for records in scanner.records():
                 file.write_records(records)
-            report = verifying.report_scan(source, scanner.scan, stream)
+            report = verifying.report_scan(scanner.scan, stream)
             if not report.records:
                 reason = report.damages[0] if report.damages else "it is empty"
                 raise ShardDamaged(f"no record of {source} can be saved: {reason}. Nothing was written")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tfmagic.tfrecord import framing
-from tfmagic.tfrecord.findings import Kind
+from tfmagic.tfrecord.findings import Damage, Kind
 from tfmagic.tfrecord.framing import FRAME, HEADER, LENGTH, Buffer
 from tfmagic.tfrecord.record_stream import RecordStream
 
@@ -24,17 +24,6 @@ WINDOW = 4 << 20
 _STEP = 256 << 10  # bytes searched at once behind damage: the next record is mostly near
 _ALIKE = 16  # records of one length in a row; then numpy looks for how many more there are
 _SHORT_RUN = 64  # fewer than this many more: it was not worth looking
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A part of the stream without an intact record; `record` is how many records were seen before it."""
-
-    start: int
-    end: int
-    record: int
-    kind: Kind
-    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -46,14 +35,14 @@ class Scan:
         end: Offset behind the last record.
         records: Number of intact records.
         seen: Number of intact records and of those whose data are damaged.
-        losses: What lies between the intact records.
+        damages: What lies between the intact records.
     """
 
     first: int = 0
     end: int = 0
     records: int = 0
     seen: int = 0
-    losses: list[Loss] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
 
 
 class Records(NamedTuple):
@@ -84,7 +73,7 @@ class Scanner:
         self._suspect: int | None = None  # where the last record began, if its data are damaged
 
     def records(self, stop: int | None = None, *, is_aligned: bool = True) -> Iterator[Records]:
-        """Yield the intact records, many at a time. A loss is in `scan` before the records behind it come.
+        """Yield the intact records, many at a time. A damage is in `scan` before the records behind it come.
 
         Args:
             stop: Records that begin at or behind this offset are left out.
@@ -125,7 +114,7 @@ class Scanner:
         return have >= size
 
     def _held(self, place: int) -> int:
-        """Return from where on the window must be kept to continue at `place`."""
+        """Return where the window must begin: at `place`, or at the damaged record before it."""
         return place if self._suspect is None else self._suspect
 
     def _fits(self, place: int, length: int) -> bool:
@@ -152,7 +141,7 @@ class Scanner:
         good = framing.count_intact_headers(self._window, places, after)
         if good == 0:
             return self._lose(place, "length CRC")
-        borders = [*places[: good + 1].tolist(), after][: good + 1]
+        borders = [*places.tolist(), after][: good + 1]
         next_place = self._base + borders[-1]
         yield from self._check_data(places[:good], borders)
         return next_place
@@ -164,7 +153,7 @@ class Scanner:
             if number > first:
                 yield Records(self._window, borders[first : number + 1])
             start, end = (self._base + border for border in borders[number : number + 2])
-            self.scan.losses.append(Loss(start, end, self.scan.seen + number, "data CRC"))
+            self._add_damage(start, end, self.scan.seen + number, "data CRC")
             first = number + 1
         self.scan.seen += len(places)
         self.scan.records += len(places) - len(damaged)
@@ -183,13 +172,16 @@ class Scanner:
         """
         found = self._find(self._held(place) + 1)
         end = self._end() if found is None else found
-        losses = self.scan.losses
+        damages = self.scan.damages
         if self._suspect is not None and end < place:
-            losses[-1] = replace(losses[-1], end=end, detail="bytes are missing in it")
+            damages[-1] = replace(damages[-1], end=end, detail="bytes are missing in it")
         else:
-            losses.append(Loss(place, end, self.scan.seen, kind))
+            self._add_damage(place, end, self.scan.seen, kind)
         self._suspect = None
         return found
+
+    def _add_damage(self, start: int, end: int, record: int, kind: Kind) -> None:
+        self.scan.damages.append(Damage(str(self._stream.path), start, end, record, kind))
 
     def _find(self, place: int, stop: int | None = None) -> int | None:
         """Return the next place of a record that is intact or followed by a correct header.

@@ -47,11 +47,11 @@ def _intact_records(path: Path) -> Iterator[Records]:
         scanner = Scanner(stream)
         scan = scanner.scan
         for records in scanner.records():
-            if scan.losses:
+            if scan.damages:
                 break
             yield records
-        if scan.losses or stream.trouble:
-            raise _damaged(path, scan.losses[0].start if scan.losses else scan.end)
+        if scan.damages or stream.trouble:
+            raise _damaged(path, scan.damages[0].offset if scan.damages else scan.end)
 
 
 def _damaged(path: Path, offset: int) -> ShardDamaged:

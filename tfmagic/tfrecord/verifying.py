@@ -122,7 +122,7 @@ def _report(path: Path, plan: _Plan) -> FileReport:
     except (OSError, ShardError) as error:
         text = getattr(error, "strerror", None) or str(error)
         return _finding(path, "unreadable", text)
-    return report_scan(path, scan, scanned[0][1])
+    return report_scan(scan, scanned[0][1])
 
 
 def _join(segments: Sequence[_Segment], scans: Sequence[Scan]) -> Scan:
@@ -133,25 +133,23 @@ def _join(segments: Sequence[_Segment], scans: Sequence[Scan]) -> Scan:
             continue  # one record, or one hole, covers all of it
         if scan.first != whole.end:
             scan, _ = _scan(replace(segment, start=whole.end, is_aligned=True))
-        whole.losses += [replace(loss, record=loss.record + whole.seen) for loss in scan.losses]
+        whole.damages += [replace(damage, record=damage.record + whole.seen) for damage in scan.damages]
         whole.records, whole.seen, whole.end = whole.records + scan.records, whole.seen + scan.seen, scan.end
     return whole
 
 
-def report_scan(path: Path, scan: Scan, stream: RecordStream) -> FileReport:
+def report_scan(scan: Scan, stream: RecordStream) -> FileReport:
     """Return what a finished scan of a whole file means."""
-    name, size, packed = str(path), stream.file_size, stream.compression or ""
+    path, size, packed = stream.path, stream.file_size, stream.compression or ""
+    name, damages = str(path), scan.damages
     if size == 0:
         detail = "0 bytes: nothing was written, or nothing has arrived"
         return FileReport(name, 0, 0, "", (Damage(name, 0, 0, 0, "empty", detail),))
-    if scan.seen == 0 and not packed and scan.losses and scan.losses[0].kind == "length CRC":
+    if scan.seen == 0 and not packed and damages and damages[0].kind == "length CRC":
         with path.open("rb") as file:
             detail = f"no record in it is intact; it begins with {file.read(8)!r}"
         what = Damage(name, 0, size, 0, "not a TFRecord file", detail)
         return FileReport(name, 0, size, None, (what,))
-    damages = [
-        Damage(name, loss.start, loss.end, loss.record, loss.kind, loss.detail) for loss in scan.losses
-    ]
     if stream.trouble is not None:
         reason, place = stream.trouble
         detail = f"{reason}; what lies behind it in the stream cannot be unpacked"
