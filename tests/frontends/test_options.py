@@ -85,6 +85,13 @@ def test_help_is_text():
             parse_line(f"{command} --help")
 
 
+def test_the_commands_are_those_of_the_documentation():
+    assert " ".join(COMMANDS) == (
+        "start stop restart status logs errors interrupt stacks revive debug push pull wait attach doctor "
+        "tensorboard kill pause resume preempt slow flood chaos"
+    )
+
+
 def test_the_error_of_an_unknown_command_lists_the_commands():
     with pytest.raises(UsageError, match="start, stop, restart"):
         parse_line("explode")

@@ -3,13 +3,7 @@
 A command is one frozen dataclass: its fields are the options of its line, and its method `run` carries it
 out. To add one, write the class with the decorator `line_command`, here and nowhere else:
 
-    @line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]")
-class _Pull(_VariablesLine):
-    def run(self, magics: TFClusterMagics) -> None:
-        magics.shell.user_ns.update(magics.running(self.cluster).pull(*self.names, on=self.on))
-
-
-@line_command("wait", "wait for the cells that were started with --detach")
+    @line_command("wait", "wait for the cells that were started with --detach")
     class Wait(LineCommand):
         timeout_s: float | None = argument("--timeout", "SECONDS", "how long", type=parse_seconds)
 
@@ -232,6 +226,12 @@ class _Push(_VariablesLine):
         if missing:
             raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
         cluster.push({name: namespace[name] for name in self.names}, on=self.on or "all")
+
+
+@line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]")
+class _Pull(_VariablesLine):
+    def run(self, magics: TFClusterMagics) -> None:
+        magics.shell.user_ns.update(magics.running(self.cluster).pull(*self.names, on=self.on))
 
 
 @line_command("wait", "wait for the cells that were started with --detach")
