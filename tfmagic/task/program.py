@@ -27,23 +27,9 @@ from typing import Any, NoReturn
 
 from tfmagic.errors import TfmagicError
 from tfmagic.hdf5 import guarding
-from tfmagic.protocol import module_origins, task_context
+from tfmagic.protocol import commands, module_origins, task_context
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import (
-    AbortCollectives,
-    AnswerInput,
-    BreakBarrier,
-    CancelOps,
-    CloseLog,
-    Command,
-    EndTask,
-    InterruptCell,
-    ReleaseBarrier,
-    RunCell,
-    TaskBoot,
-    WriteFlood,
-)
 from tfmagic.protocol.events import Displayed, TaskReady, WriterWanted
 from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import GAVE_UP, SCRATCH, attempt_mark, write_end_reason
@@ -65,11 +51,11 @@ _WATCH_MS = 20  # between two looks at a main thread whose peer has failed
 
 def run_task(fd: int) -> NoReturn:
     """Run the task until the control channel ends. Never returns."""
-    boot: TaskBoot | None = None
+    boot: commands.TaskBoot | None = None
     try:
-        channel = Channel(socket.socket(fileno=fd), Command)
+        channel = Channel(socket.socket(fileno=fd), commands.Command)
         received = channel.receive()
-        assert isinstance(received, TaskBoot)
+        assert isinstance(received, commands.TaskBoot)
         boot = received
         _prepare_process(boot)
         TaskProgram(boot, channel).serve()
@@ -82,7 +68,7 @@ def run_task(fd: int) -> NoReturn:
         os._exit(0)  # TensorFlow's static destructors and its shutdown barrier can hang
 
 
-def _give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
+def _give_up(boot: commands.TaskBoot | None, error: BaseException) -> NoReturn:
     """End this process after an error of tfmagic's own code, and note the error."""
     if boot is not None:
         what = f"{type(error).__qualname__}: {error}"
@@ -98,7 +84,7 @@ def _give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
         os._exit(GAVE_UP)
 
 
-def _prepare_process(boot: TaskBoot) -> None:
+def _prepare_process(boot: commands.TaskBoot) -> None:
     """Set environment, folder, streams and signals, before any user code runs."""
     os.environ.clear()
     os.environ.update(boot.environ)
@@ -124,14 +110,14 @@ def _prepare_process(boot: TaskBoot) -> None:
 class TaskProgram:
     """The state of a task process, and its two loops."""
 
-    def __init__(self, boot: TaskBoot, channel: Channel):
+    def __init__(self, boot: commands.TaskBoot, channel: Channel):
         self.boot, self.channel = boot, channel
         self.turns = Turns()
         self.barriers = Barriers(boot, channel)
         self.keyboard = Keyboard(boot, channel)
         self.runner = CellRunner(self._send_display, self._ask)
         self.reports = Reports(boot, channel, self.runner)
-        self.cell = RunCell(0)
+        self.cell = commands.RunCell(0)
         self.running = False
         self.pid = os.getpid()
         self.scratch = os.path.join(
@@ -143,7 +129,8 @@ class TaskProgram:
         self.last_error: BaseException | None = None
         self.ended_cell = 0
         self.lookout = Lookout(boot)
-        self.release: tuple[AbortCollectives, StuckWatch] | None = None  # to obey when this task is stuck
+        # to obey when this task is stuck
+        self.release: tuple[commands.AbortCollectives, StuckWatch] | None = None
         self.servers: list[Any] = []
 
     def serve(self) -> NoReturn:
@@ -156,11 +143,11 @@ class TaskProgram:
         self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), HOST))
         while True:
             command = self._next_command()
-            if isinstance(command, EndTask):
+            if isinstance(command, commands.EndTask):
                 self._end(None)
             self._run(command)
 
-    def _next_command(self) -> RunCell | EndTask:
+    def _next_command(self) -> commands.RunCell | commands.EndTask:
         while True:
             try:
                 signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell can have set its own
@@ -203,45 +190,45 @@ class TaskProgram:
         """Obey the next commands, or look at the main thread while none comes."""
         urgent = self.release is not None or self.interrupting > 0
         if not urgent and not self.turns.is_busy(self.ended_cell):
-            commands = self.channel.receive_some()
+            came = self.channel.receive_some()
         elif ready.poll(_WATCH_MS if urgent else _LINE_MS):
-            commands = self.channel.receive_ready()
+            came = self.channel.receive_ready()
         else:
-            commands = []
+            came = []
             if self.running and (place := self.lookout.look(self.cell)) is not None:
                 self.channel.send(place)
             if urgent:
                 self._look_after()
-        for command in commands:
+        for command in came:
             self._obey(command)
 
     def _obey(self, command: Any) -> None:
         match command:
-            case RunCell() | EndTask():
+            case commands.RunCell() | commands.EndTask():
                 self.turns.bring(command)
-            case ReleaseBarrier(name, place):
+            case commands.ReleaseBarrier(name, place):
                 self.barriers.open(name, "", place)
-            case BreakBarrier(name, reason):
+            case commands.BreakBarrier(name, reason):
                 self.barriers.open(name, reason)
-            case InterruptCell(number):
+            case commands.InterruptCell(number):
                 self._interrupt(number)
-            case CancelOps():
+            case commands.CancelOps():
                 interrupts.cancel_ops()
                 collectives.note_cancel()
-            case AbortCollectives(message, when_stuck_in=0):
+            case commands.AbortCollectives(message, when_stuck_in=0):
                 collectives.abort_collectives(message)
-            case AbortCollectives():
+            case commands.AbortCollectives():
                 self.release = (command, StuckWatch())
-            case AnswerInput():
+            case commands.AnswerInput():
                 self.keyboard.type(command)
-            case CloseLog(limit_bytes):
+            case commands.CloseLog(limit_bytes):
                 notice = (
                     f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
                     "(TFCluster.max_log_bytes); what follows is not kept. A new cluster has new logs:  "
                     "%tfcluster stop, then start]\n"
                 )
                 streams.discard_output(advice.here(notice))
-            case WriteFlood(size_bytes):
+            case commands.WriteFlood(size_bytes):
                 arguments = (size_bytes,)
                 threading.Thread(None, streams.flood, "tfmagic-flood", arguments, daemon=True).start()
 
@@ -348,7 +335,7 @@ class TaskProgram:
         bundle, offset = encode_bundle(content), streams.log_offset()
         self.channel.send(Displayed(self.boot.task, self.boot.attempt, self.cell.cell, offset, bundle))
 
-    def _run(self, cell: RunCell) -> None:
+    def _run(self, cell: commands.RunCell) -> None:
         self.cell = cell
         interrupts.begin_cell()
         self.barriers.begin_cell()
@@ -381,7 +368,7 @@ class TaskProgram:
         self.turns.leave()
         exits.end_program(error)
 
-    def _attempt(self, cell: RunCell) -> Attempt:
+    def _attempt(self, cell: commands.RunCell) -> Attempt:
         """Run the user's code. Interrupts arrive only here."""
         error: BaseException | None = None
         value, raised_at, bound = None, 0.0, False
