@@ -34,6 +34,8 @@ _LEFT_BEHIND = (  # notes travel separately; the attributes of AutoGraph hold gr
 _READ_BY_ALL = ("__traceback__", "__cause__", "__context__", "__suppress_context__", "__notes__")
 
 Linkable = Callable[[str], bool]
+Trip = Callable[[Any], tuple[Any, bytes]]
+"""Pickles a value as for the notebook and unpickles it; returns the copy and the pickle."""
 
 
 # ---- attributes of any class ----------------------------------------------------------------------
@@ -92,17 +94,15 @@ def clip(text: str, limit: int) -> str:
     return f"{text[: limit // 2]}\n... {len(text) - limit} characters left out ...\n{text[-limit // 2 :]}"
 
 
-def pack_object(
-    error: BaseException, message: str, main: Mapping[str, Any], linkable: Linkable
-) -> tuple[bytes | None, list[str]]:
+def pack_object(error: BaseException, message: str, trip: Trip) -> tuple[bytes | None, list[str]]:
     """Return the pickled exception, or None if it cannot travel; and notes on its parts that stay."""
     attributes = own(error)
     noted = {name: attributes.pop(name) for name in _LEFT_BEHIND if name in attributes}
     try:
-        for form, notes in _forms(error, main, linkable):
-            trip = functools.partial(_round_trip, form, error, message, main, linkable)
+        for form, notes in _forms(error, trip):
+            survive = functools.partial(_survive, form, error, message, trip)
             try:
-                return time_limits.call(trip, _OBJECT_S), notes
+                return time_limits.call(survive, _OBJECT_S), notes
             except time_limits.TookTooLong:
                 break
             except Exception:  # the class' own pickling can raise anything; the next form might travel
@@ -114,9 +114,7 @@ def pack_object(
     return None, []
 
 
-def _forms(
-    error: BaseException, main: Mapping[str, Any], linkable: Linkable
-) -> Iterator[tuple[Any, list[str]]]:
+def _forms(error: BaseException, trip: Trip) -> Iterator[tuple[Any, list[str]]]:
     """Yield the forms in which an exception can travel, with notes on what is missing.
 
     First itself, as its class pickles it. Then its parts, for a class with an odd constructor. Then its
@@ -129,28 +127,26 @@ def _forms(
     yield parts, []
     cls, args, attributes = parts
     values: dict[Any, Any] = {**dict(enumerate(args)), **attributes}
-    kept, stayed = _those_that_travel(values, main, linkable)
+    kept, stayed = _those_that_travel(values, trip)
     kept |= {place: frame_variables.stand_in(value) for place, value in stayed.items()}
     made = (cls, tuple(kept[i] for i in range(len(args))), {name: kept[name] for name in attributes})
     yield made, _note_of_stayed(stayed)
 
 
-def _round_trip(
-    value: Any, error: BaseException, message: str, main: Mapping[str, Any], linkable: Linkable
-) -> bytes:
-    again, stream = _there_and_back(value, main, linkable)
+def _survive(form: Any, error: BaseException, message: str, trip: Trip) -> bytes:
+    """Return the pickle of a form. Raise if another class or message comes back."""
+    again, stream = trip(form)
     again = unwrap(again)
     if type(again).__qualname__ != type(error).__qualname__:
         raise TypeError("it came back as something else")
     text = str(again)
-    is_same = text == message if len(message) <= MAX_SHOWN else len(text) <= 2 * MAX_SHOWN
-    if not is_same:
+    if not (text == message if len(message) <= MAX_SHOWN else len(text) <= 2 * MAX_SHOWN):
         raise TypeError("it came back with another message")
     return stream
 
 
-def _there_and_back(value: Any, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, bytes]:
-    """Pickle and unpickle a value as for the notebook; return the copy and the pickle."""
+def round_trip(value: Any, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, bytes]:
+    """Pickle and unpickle a value: a `Trip`, with the task's names and those that the notebook has."""
     stream, buffers, _ = pickling.dumps(
         value, main, linkable, for_notebook=True, limit_bytes=_MAX_OBJECT_BYTES, refuse=_STAYS
     )
@@ -169,25 +165,19 @@ def _parts_of(error: BaseException) -> tuple[type, tuple[Any, ...], dict[str, An
     return (cls, tuple(reduced[1]), dict(attributes or {}))
 
 
-def pack_attributes(
-    error: BaseException, main: Mapping[str, Any], linkable: Linkable
-) -> tuple[bytes | None, list[str]]:
+def pack_attributes(error: BaseException, trip: Trip) -> tuple[bytes | None, list[str]]:
     """Return the pickled attributes of an exception that stays itself, and a note on those that stay too."""
     attributes = {name: value for name, value in own(error).items() if name not in _LEFT_BEHIND}
-    kept, stayed = _those_that_travel(attributes, main, linkable)
+    kept, stayed = _those_that_travel(attributes, trip)
     try:
-        return time_limits.call(lambda: _there_and_back(kept, main, linkable)[1], _OBJECT_S), _note_of_stayed(
-            stayed
-        )
+        return time_limits.call(lambda: trip(kept)[1], _OBJECT_S), _note_of_stayed(stayed)
     except BaseException:  # together they are too large, or the user's own pickling has raised
         return None, []
 
 
-def _those_that_travel(
-    values: Mapping[Any, Any], main: Mapping[str, Any], linkable: Linkable
-) -> tuple[dict[Any, Any], dict[Any, Any]]:
+def _those_that_travel(values: Mapping[Any, Any], trip: Trip) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Split values into those that survive the round trip, long texts clipped, and the others."""
-    trials = [functools.partial(_there_and_back, value, main, linkable) for value in values.values()]
+    trials = [functools.partial(trip, value) for value in values.values()]
     results = time_limits.call_each(trials, _TEXT_S, _OBJECT_S)
     kept: dict[Any, Any] = {}
     stayed: dict[Any, Any] = {}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import os
 import sys
@@ -26,7 +27,7 @@ from typing import Any
 from tfmagic.errors import remote_error
 from tfmagic.protocol.payload import Packed, PackedError
 from tfmagic.serialization import exceptions, frame_variables, pickling
-from tfmagic.serialization.exceptions import MAX_SHOWN, Linkable, clip, of_python, put
+from tfmagic.serialization.exceptions import MAX_SHOWN, Linkable, Trip, clip, of_python, put
 from tfmagic.serialization.frame_variables import FrameCopy
 from tfmagic.system import time_limits
 from tfmagic.system.own_code import OUR_FOLDER
@@ -77,33 +78,27 @@ def _pack(
     cell_file: str,
     keep: Keep | None,
 ) -> PackedError:
+    line = _line_in(error, cell_file)
     if issubclass(type(error), KeyboardInterrupt):  # the notebook makes its own
         text = _format(error, _without_our_handler(without_our_frames(error.__traceback__)))
-        line = _line_in(error, cell_file)
-        return PackedError(
-            "KeyboardInterrupt", clip(_message(error), _MAX_MESSAGE), text, None, where, (), line
-        )
+        message = clip(_message(error), _MAX_MESSAGE)
+        return PackedError("KeyboardInterrupt", message, text, None, where, (), line)
     chain = list(_chain(error))
     messages = [_message(item) for item in chain]
     variables = frame_variables.copy_frames(f for item in chain for f in _frames_of(item))
+    trip = functools.partial(exceptions.round_trip, main=main, linkable=linkable)
     parts: dict[int, dict[str, Any]] = {}
     for item, message in zip(reversed(chain), reversed(messages), strict=True):
-        parts[id(item)] = _part(item, message, parts, variables, main, linkable)
-    if max(map(len, messages)) > MAX_SHOWN:
-        parts[id(error)]["notes"].append(_note_of_length(error, max(map(len, messages)), keep))
+        parts[id(item)] = _part(item, message, parts, variables, trip)
+    longest = max(map(len, messages))
+    if longest > MAX_SHOWN:
+        parts[id(error)]["notes"].append(_note_of_length(error, longest, keep))
     try:
         packed = pickling.pack(pickling.dumps(parts[id(error)], main, linkable, for_notebook=True))
     except Exception:  # an object in it cannot be pickled: the text is there
         packed = None
-    line = _line_in(error, cell_file)
-    names = tuple(
-        (type(item).__qualname__, clip(text, _MAX_MESSAGE))
-        for item, text in zip(chain, messages, strict=True)
-    )
-    text = parts[id(error)]["text"]
-    return PackedError(
-        type(error).__qualname__, clip(messages[0], _MAX_MESSAGE), text, packed, where, names, line
-    )
+    names = [(type(e).__qualname__, clip(m, _MAX_MESSAGE)) for e, m in zip(chain, messages, strict=True)]
+    return PackedError(*names[0], parts[id(error)]["text"], packed, where, tuple(names), line)
 
 
 def unpack_error(
@@ -171,14 +166,13 @@ def _part(
     message: str,
     parts: Mapping[int, dict[str, Any]],
     variables: Mapping[int, FrameCopy],
-    main: Mapping[str, Any],
-    linkable: Linkable,
+    trip: Trip,
 ) -> dict[str, Any]:
     """Return one exception as plain data, with the pickled object in it."""
     frames = _shortened(without_our_frames(of_python(error, "__traceback__")))
     suppress = of_python(error, "__suppress_context__")
-    data, stayed = exceptions.pack_object(error, message, main, linkable)
-    attributes, lost = exceptions.pack_attributes(error, main, linkable) if data is None else (None, [])
+    data, stayed = exceptions.pack_object(error, message, trip)
+    attributes, lost = exceptions.pack_attributes(error, trip) if data is None else (None, [])
     return {
         "object": data,
         "attributes": attributes,

@@ -25,34 +25,15 @@ _PT_DYNAMIC = 2
 _STRTAB, _SYMTAB, _RELA, _RELASZ, _PLTRELSZ, _JMPREL = 5, 6, 7, 8, 2, 23
 _RELACOUNT, _GNU_HASH = 0x6FFFFFF9, 0x6FFFFEF5
 _RELOCATION = [("offset", "u8"), ("info", "u8"), ("addend", "i8")]
-_SYMBOL = [
-    ("name", "u4"),
-    ("info", "u1"),
-    ("other", "u1"),
-    ("section", "u2"),
-    ("value", "u8"),
-    ("size", "u8"),
-]
-
-
-class _ProgramHeader(ctypes.Structure):
-    _fields_ = (
-        ("type", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("offset", ctypes.c_uint64),
-        ("address", ctypes.c_uint64),
-        ("physical", ctypes.c_uint64),
-        ("file_size", ctypes.c_uint64),
-        ("memory_size", ctypes.c_uint64),
-        ("align", ctypes.c_uint64),
-    )
+_SYMBOL = [("name", "u4"), ("rest", "V20")]
+_HEADER = [("type", "u4"), ("1", "V12"), ("address", "u8"), ("2", "V16"), ("memory_size", "u8"), ("3", "V8")]
 
 
 class _LoadedObject(ctypes.Structure):
     _fields_ = (
         ("base", ctypes.c_uint64),
         ("name", ctypes.c_char_p),
-        ("headers", ctypes.POINTER(_ProgramHeader)),
+        ("headers", ctypes.c_void_p),
         ("header_count", ctypes.c_uint16),
     )
 
@@ -98,11 +79,11 @@ def _libraries(folder: str) -> list[_Library]:
     def look(pointer: Any, size: int, data: Any) -> int:
         loaded = pointer.contents
         if folder in (loaded.name or b"").decode("utf-8", "replace"):
-            for header in loaded.headers[: loaded.header_count]:
-                if header.type == _PT_DYNAMIC:
-                    start = loaded.base + header.address
-                    pairs = _array(start, header.memory_size // 16, [("tag", "i8"), ("value", "u8")])
-                    found.append(_Library(loaded.base, dict(pairs.tolist())))
+            headers = _array(loaded.headers, loaded.header_count, _HEADER)
+            for header in headers[headers["type"] == _PT_DYNAMIC]:
+                start, count = loaded.base + int(header["address"]), int(header["memory_size"]) // 16
+                pairs = _array(start, count, [("tag", "i8"), ("value", "u8")])
+                found.append(_Library(loaded.base, dict(pairs.tolist())))
         return 0
 
     _libc.dl_iterate_phdr(_EachObject(look), None)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -130,10 +131,9 @@ def note_cancel() -> None:
 def note_interrupt(frames: TracebackType | None) -> None:
     """Note a KeyboardInterrupt in these frames: inside a strategy it can leave the tasks one apart."""
     global _stopped
-    while frames is not None and _context_with_collectives() is not None:
-        if _DISTRIBUTE in frames.tb_frame.f_code.co_filename:
-            _stopped = "the cell was interrupted"
-        frames = frames.tb_next
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(frames)]
+    if any(_DISTRIBUTE in file for file in files) and _context_with_collectives() is not None:
+        _stopped = "the cell was interrupted"
 
 
 def are_stopped() -> bool:
