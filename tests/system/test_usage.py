@@ -30,16 +30,14 @@ def test_weighing_is_bounded_whatever_the_number():
     for _ in range(looks):
         sampler.sample(pids)
     assert len(sampler.usage) == 2000, "each in its turn"
-    weighed = sum(usage.memory_bytes is not None for usage in sampler.usage.values())
-    assert 0 < weighed <= looks * 4
+    measured = sum(usage.memory_bytes is not None for usage in sampler.usage.values())
+    assert 0 < measured <= looks * 4
 
 
 def test_each_comes_in_its_turn_while_others_are_weighed(monkeypatch):
     looked_at = []
     monkeypatch.setattr("tfmagic.system.usage._SHARE", 1e9)  # weighing is never too dear
-    monkeypatch.setattr(
-        Sampler, "_look_at", lambda _, key, *how: looked_at.append(key) or Usage(memory_bytes=1)
-    )
+    monkeypatch.setattr(Sampler, "_read", lambda _, key, *how: looked_at.append(key) or Usage(memory_bytes=1))
     sampler, pids = Sampler(), dict.fromkeys(range(256), os.getpid())
     for _ in range(4):
         sampler.sample(pids)

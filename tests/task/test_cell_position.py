@@ -81,14 +81,14 @@ def test_a_look_reports_a_place_once_and_a_call_after_a_while(monkeypatch):
     monkeypatch.setattr(cell_position, "_STILL_S", 0.05)
     numbers, told = queue.Queue(), []
     boot = TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False)
-    lookout, cell = cell_position.Lookout(boot), RunCell(cell=3, filename=NAME)
+    place_watch, cell = cell_position.PlaceWatch(boot), RunCell(cell=3, filename=NAME)
     source = "numbers.get()\nnumbers.get()"
     linecache.cache[NAME] = (len(source), None, source.splitlines(True), NAME)
     over = threading.Event()
 
     def look():  # from another thread, as the side thread does
         while not over.is_set():
-            if (place := lookout.look(cell)) is not None:
+            if (place := place_watch.look(cell)) is not None:
                 told.append((place.cell, place.line, place.inside))
 
     side = threading.Thread(target=look)
@@ -144,7 +144,7 @@ def test_collectives_have_their_names(op, name):
 def test_no_garbage_is_collected_while_frames_of_another_thread_are_looked_at(look):
     """Objects that a collection deletes let the other thread run, and its frames end meanwhile."""
     boot = TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False)
-    lookout, watch, collected = cell_position.Lookout(boot), interrupts.StuckWatch(), []
+    place_watch, watch, collected = cell_position.PlaceWatch(boot), interrupts.StuckWatch(), []
 
     def note(phase, info):
         frame = sys._getframe(1)
@@ -156,7 +156,7 @@ def test_no_garbage_is_collected_while_frames_of_another_thread_are_looked_at(lo
         gc.callbacks.append(note)
         gc.set_threshold(1)  # anything that is made sets off a collection
         try:
-            lookout.look(RunCell(cell=1)) if look == "place" else watch.is_stuck()
+            place_watch.look(RunCell(cell=1)) if look == "place" else watch.is_stuck()
             [[] for _ in range(9)]
         finally:
             gc.set_threshold(*threshold)

@@ -17,7 +17,7 @@ from tfmagic.supervisor import stalls
 from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import advice, files
-from tfmagic.system.usage import Usage, weigh_process
+from tfmagic.system.usage import Usage, read_memory
 
 _SCHEMA = 1
 _WRITE_S = 2.0  # while a cell runs; the supervisor's own looks are rarer else
@@ -134,7 +134,7 @@ def _look(pid: int, usage: Usage, is_live: bool) -> tuple[Usage, float | None]:
         process = psutil.Process(pid)
         uptime_s = max(time.time() - process.create_time(), 1e-3)
         if is_live:
-            usage = weigh_process(process, usage)
+            usage = read_memory(process, usage)
         if is_live and usage.cpu_percent is None:
             times = process.cpu_times()
             used = times.user + times.system

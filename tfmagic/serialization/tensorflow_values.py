@@ -110,7 +110,7 @@ def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
 
 
 def _reduce_keras(obj: Any) -> Reduced | None:
-    """As Keras does it, which saves and loads the object, but with the user's classes in the pickle."""
+    """Return the saved form of a Keras object with the user's classes; None if Keras pickles it alone."""
     if _is_a(obj, "keras.src.metrics.metric", "Metric") and (reduced := _reduce_metric(obj)):
         return reduced
     keras = sys.modules["keras"]

@@ -51,7 +51,7 @@ def _quoted(tasks: str) -> str:
     return ", ".join(repr(name) for name in tasks.split())
 
 
-def speak_for(in_notebook: bool) -> None:
+def translate_for(in_notebook: bool) -> None:
     """Translate as for another process: a task translates for the process that has the cluster."""
     global _in_notebook
     _in_notebook = in_notebook

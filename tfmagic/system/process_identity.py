@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-CLEAR_UP_S = 0.5  # for a resource tracker, which needs a few milliseconds, on a busy machine
+TRACKER_S = 0.5  # for a resource tracker, which needs a few milliseconds, on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def read_stat(pid: int) -> Stat | None:
     return Stat(pid, fields[0].decode(), parent, group, session, int(fields[19]))
 
 
-def clears_up(pid: int) -> bool:
+def is_resource_tracker(pid: int) -> bool:
     """Check whether this is a resource tracker of Python's multiprocessing.
 
     It removes the shared memory that its processes have made by name as soon as the last of them has ended,
@@ -104,7 +104,7 @@ def clears_up(pid: int) -> bool:
 def kill_all(find: Callable[[], Iterable[Identity] | None], within_s: float) -> set[Identity]:
     """SIGKILL what `find` finds, again and again until it returns None or the time is over.
 
-    A resource tracker is killed only when it has not ended by itself within `CLEAR_UP_S`.
+    A resource tracker is killed only when it has not ended by itself within `TRACKER_S`.
 
     Returns:
         The processes that were killed.
@@ -112,7 +112,7 @@ def kill_all(find: Callable[[], Iterable[Identity] | None], within_s: float) -> 
     began = time.monotonic()
     killed: set[Identity] = set()
     while (found := find()) is not None and (past_s := time.monotonic() - began) < within_s:
-        killed |= {p for p in found if not (past_s < CLEAR_UP_S and clears_up(p.pid)) and p.kill()}
+        killed |= {p for p in found if not (past_s < TRACKER_S and is_resource_tracker(p.pid)) and p.kill()}
         time.sleep(0.002)
     return killed
 

@@ -19,10 +19,10 @@ import psutil
 K = TypeVar("K", bound=Hashable)
 
 _SHARE = 0.007  # of one core, for all samples together
-_WEIGHED_AT_ONCE = 2
+_MEASURED_AT_ONCE = 2
 _CLOSELY_AT_ONCE = 8
 _CLOSELY_PROCESSES = 200
-_LOOKED_AT_ONCE = 128
+_SAMPLED_AT_ONCE = 128
 _LEAST_AT_ONCE = 8
 _MIN_INTERVAL_S = 0.2  # a shorter one measures the clock tick (10 ms) more than the task
 
@@ -34,7 +34,7 @@ class Usage:
     Attributes:
         cpu_percent: Of one core, since the previous sample; None in the first.
         cpu_s: Since its start; of a fork its own time only.
-        memory_bytes: Unique to the process. This and the next three are None until `weigh_process`.
+        memory_bytes: Unique to the process. This and the next three are None until `read_memory`.
         shared_bytes: Memory that other processes use too.
         threads: How many.
         open_files: How many.
@@ -60,7 +60,7 @@ class Sampler(Generic[K]):
         self.usage: dict[K, Usage] = {}
         self._processes: dict[K, psutil.Process] = {}
         self._cpu: dict[K, tuple[float, float]] = {}
-        self._looked_at = self._weighed = 0  # counts, from which the next turn follows
+        self._sampled = self._measured = 0  # counts, from which the next turn follows
         self._started = time.monotonic()
         self._spent_s = 0.0
 
@@ -75,24 +75,24 @@ class Sampler(Generic[K]):
         for gone in set(self.usage) - set(alive):
             self.usage.pop(gone)
             self._processes.pop(gone, None)
-        is_dear = self._spent_s > _SHARE * (time.monotonic() - self._started)
-        most = max(len(alive) // 2, _LEAST_AT_ONCE) if is_dear else len(alive)
-        looked_at = _in_turn(list(alive), self._looked_at, min(most, _LOOKED_AT_ONCE))
-        self._looked_at += len(looked_at)
-        new = [key for key in looked_at if self.usage.get(key, Usage()).memory_bytes is None]
-        old = [key for key in looked_at if key not in new]
-        weighed = set() if is_dear else set(_in_turn(old, self._weighed, _WEIGHED_AT_ONCE))
-        self._weighed += len(weighed)
-        for key in looked_at:
-            self.usage[key] = self._look_at(key, alive[key], key in weighed)
-        for key in [key for key in looked_at if key in closely][:_CLOSELY_AT_ONCE]:
+        is_over_budget = self._spent_s > _SHARE * (time.monotonic() - self._started)
+        most = max(len(alive) // 2, _LEAST_AT_ONCE) if is_over_budget else len(alive)
+        sampled = _in_turn(list(alive), self._sampled, min(most, _SAMPLED_AT_ONCE))
+        self._sampled += len(sampled)
+        new = [key for key in sampled if self.usage.get(key, Usage()).memory_bytes is None]
+        old = [key for key in sampled if key not in new]
+        measured = set() if is_over_budget else set(_in_turn(old, self._measured, _MEASURED_AT_ONCE))
+        self._measured += len(measured)
+        for key in sampled:
+            self.usage[key] = self._read(key, alive[key], key in measured)
+        for key in [key for key in sampled if key in closely][:_CLOSELY_AT_ONCE]:
             self.usage[key] = replace(self.usage[key], wanted_s=wanted_seconds(alive[key]))
         self._spent_s += time.thread_time() - began
-        for key in new[:_WEIGHED_AT_ONCE]:  # once for each process: beside the budget
-            self.usage[key] = self._look_at(key, alive[key], True)
+        for key in new[:_MEASURED_AT_ONCE]:  # once for each process: beside the budget
+            self.usage[key] = self._read(key, alive[key], True)
         return dict(self.usage)
 
-    def _look_at(self, key: K, pid: int, weigh: bool) -> Usage:
+    def _read(self, key: K, pid: int, with_memory: bool) -> Usage:
         before = self.usage.get(key, Usage())
         try:
             process = self._processes.get(key)
@@ -107,7 +107,7 @@ class Sampler(Generic[K]):
             cpu_s = times.user + times.system + times.children_user + times.children_system
             percent = self._cpu_percent(key, cpu_s, before)
             seen = replace(before, cpu_percent=percent, cpu_s=cpu_s, paused=paused, wanted_s=None)
-            return weigh_process(process, seen) if weigh else seen
+            return read_memory(process, seen) if with_memory else seen
         except (psutil.Error, OSError):  # or no file can be opened
             return Usage()  # it ended meanwhile: the backend reports that
 
@@ -139,7 +139,7 @@ def wanted_seconds(pid: int) -> float:
     return total_ns / 1e9
 
 
-def weigh_process(process: psutil.Process, seen: Usage) -> Usage:
+def read_memory(process: psutil.Process, seen: Usage) -> Usage:
     """Return `seen` with what is expensive to read. Raises `psutil.Error` where the process has ended."""
     memory = process.memory_full_info()
     return replace(

@@ -62,7 +62,7 @@ class _Still:
         return now.cpu_s - self.cpu_s < _BUSY_S + _BUSY_SHARE * (now.at - self.at)
 
 
-class Lookout:
+class PlaceWatch:
     """Remembers the place that was reported last. One for each task, used by its side thread."""
 
     def __init__(self, boot: TaskBoot):

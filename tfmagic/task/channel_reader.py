@@ -63,7 +63,7 @@ class Turns:
             self._last_cell, self.side_reads = sys.maxsize, True
         self._alarm.set(0)
 
-    def call_side(self) -> None:
+    def call_side_thread(self) -> None:
         """Let the side thread read at once, since the cell waits for an answer."""
         if not self.side_reads:
             self._alarm.set(0)

@@ -43,7 +43,7 @@ from tfmagic.protocol.launcher_messages import (
 )
 from tfmagic.protocol.payload import Handle
 from tfmagic.system import processes
-from tfmagic.system.process_identity import clears_up
+from tfmagic.system.process_identity import is_resource_tracker
 from tfmagic.task.keeper import end_descendants
 
 
@@ -246,19 +246,19 @@ class Launcher:
     def _kill_group(self, pid: int) -> None:
         """Kill the group of a task that has ended; one by one if its resource tracker is still working."""
         orphans = [p for p in self._orphans() if p != pid and _group_of(p) == pid]
-        if not any(map(clears_up, orphans)):
+        if not any(map(is_resource_tracker, orphans)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             return
         for orphan in orphans:
             for member in (orphan, *processes.descendants(orphan)):
-                if _group_of(member) == pid and not clears_up(member):
+                if _group_of(member) == pid and not is_resource_tracker(member):
                     _kill(member)
 
     def _kill_orphans(self) -> None:
         """Kill processes whose task has ended. Resource trackers end by themselves, or with us."""
         for pid in self._orphans():
-            if not clears_up(pid):
+            if not is_resource_tracker(pid):
                 _kill(pid)
 
     def _orphans(self) -> set[int]:

@@ -37,7 +37,7 @@ from tfmagic.serialization import main_script, pickling
 from tfmagic.system import advice, files
 from tfmagic.task import debugger, exits, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
-from tfmagic.task.cell_position import Lookout
+from tfmagic.task.cell_position import PlaceWatch
 from tfmagic.task.cell_reports import HOST, Attempt, Reports
 from tfmagic.task.channel_reader import Turns
 from tfmagic.task.shell import CellRunner, encode_bundle
@@ -89,7 +89,7 @@ def _prepare_process(boot: commands.TaskBoot) -> None:
     os.environ.clear()
     os.environ.update(boot.environ)
     os.environ["TF_CONFIG"] = boot.tf_config
-    advice.speak_for(boot.in_notebook)
+    advice.translate_for(boot.in_notebook)
     sys.path[:] = boot.sys_path
     module_origins.install(boot.origins)
     sys.argv = [""]
@@ -128,7 +128,7 @@ class TaskProgram:
         )
         self.last_error: BaseException | None = None
         self.ended_cell = 0
-        self.lookout = Lookout(boot)
+        self.place_watch = PlaceWatch(boot)
         # to obey when this task is stuck
         self.release: tuple[commands.AbortCollectives, StuckWatch] | None = None
         self.servers: list[Any] = []
@@ -165,7 +165,7 @@ class TaskProgram:
         meant = self.sending or self.cell.cell  # 0: the signal is not from the side thread
         if not self.running or meant != self.cell.cell:
             return
-        if interrupts.bears_interrupt(frame):
+        if interrupts.can_interrupt(frame):
             self.interrupting = 0
             raise KeyboardInterrupt
         self.interrupting = self.cell.cell
@@ -195,10 +195,10 @@ class TaskProgram:
             came = self.channel.receive_ready()
         else:
             came = []
-            if self.running and (place := self.lookout.look(self.cell)) is not None:
+            if self.running and (place := self.place_watch.look(self.cell)) is not None:
                 self.channel.send(place)
             if urgent:
-                self._look_after()
+                self._free_main_thread()
         for command in came:
             self._obey(command)
 
@@ -244,7 +244,7 @@ class TaskProgram:
             send()
         self.sending = 0
 
-    def _look_after(self) -> None:
+    def _free_main_thread(self) -> None:
         """Repeat an interrupt that has not arrived, and free a main thread that waits for a failed peer."""
         if self.interrupting <= self.ended_cell:
             self.interrupting = 0
@@ -308,7 +308,7 @@ class TaskProgram:
     # -- running --
 
     def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> int:
-        self.turns.call_side()
+        self.turns.call_side_thread()
         return self.barriers.wait(self.cell, kind, members, timeout_s)
 
     def _want_writer(self, path: str, mode: str, copy_of: int, fd: int) -> None:
@@ -328,7 +328,7 @@ class TaskProgram:
         )
 
     def _ask(self, prompt: str, hidden: bool) -> str:
-        self.turns.call_side()
+        self.turns.call_side_thread()
         return self.keyboard.ask(self.cell.cell, prompt, hidden)
 
     def _send_display(self, content: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ def cancel_ops() -> None:
         manager.start_cancel()
 
 
-def bears_interrupt(frame: FrameType | None) -> bool:
+def can_interrupt(frame: FrameType | None) -> bool:
     """Check whether KeyboardInterrupt can be raised in this frame without damage. It cannot:
 
     - inside an isinstance(): TensorFlow's C++ takes the exception for "yes" and remembers that for the type;

@@ -87,7 +87,7 @@ def _warn(why: str) -> None:
     if not _was_warned:
         _was_warned = True
         streams.write_line(
-            f"tfmagic: TensorFlow's server on this task could not be kept to loopback ({why}): whoever "
-            "reaches this machine's ports can read and write your files through it. Use --isolate, or a "
+            f"tfmagic: TensorFlow's server on this task could not be kept to loopback ({why}): a program "
+            "that reaches this machine's ports can read and write your files through it. Use --isolate, or a "
             "firewall"
         )
