@@ -48,8 +48,8 @@ class Scene:
         return self.history.state.cells[1]
 
     def words(self):
-        standings = stalls.describe(self.history.state, self.cell, POLICY, self.history.now)
-        return {task.name: standing.word for task, standing in standings.items()}
+        activities = stalls.describe(self.history.state, self.cell, POLICY, self.history.now)
+        return {task.name: activity.doing.value for task, activity in activities.items()}
 
     def note(self, task):
         return stalls.describe(self.history.state, self.cell, POLICY, self.history.now)[task].note
@@ -94,7 +94,7 @@ def test_any_sign_of_progress_counts(sign):
             case "output":
                 scene.logs[A] += 1
             case "line":
-                scene.happen(at_line(A, scene.cell.marks[A].place.line + 1, "f"))
+                scene.happen(at_line(A, scene.cell.progress[A].place.line + 1, "f"))
             case "display":
                 scene.happen(Displayed(A, 1, 1, 0, b""))
             case "left the call":
@@ -256,7 +256,10 @@ def test_one_that_wants_a_core_and_gets_little_of_it_is_no_hang():
     for step in range(100):
         wanted = {A: ProcessSample(5 + 0.016 * 0.5 * step, 0, wanted_s=0.98 * 0.5 * step)}
         history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
-    assert stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].word == "running"
+    assert (
+        stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].doing.value
+        == "running"
+    )
 
 
 def test_a_burst_counts_also_of_one_that_is_looked_at_closely():
@@ -267,7 +270,7 @@ def test_a_burst_counts_also_of_one_that_is_looked_at_closely():
         wanted = {A: ProcessSample(5 + 0.05 * bursts, 0, wanted_s=0.05 * bursts + 0.001 * step)}
         history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
         cell = history.state.cells[1]
-        assert stalls.describe(history.state, cell, POLICY, history.now)[A].word == "running"
+        assert stalls.describe(history.state, cell, POLICY, history.now)[A].doing.value == "running"
 
 
 def test_one_that_only_wakes_up_now_and_then_on_a_crowded_machine_is_stalled():
@@ -276,7 +279,10 @@ def test_one_that_only_wakes_up_now_and_then_on_a_crowded_machine_is_stalled():
     for step in range(100):
         wanted = {A: ProcessSample(5 + 0.005 * 0.5 * step, 0, wanted_s=0.2 * 0.5 * step)}
         history.happen(TasksObserved(wanted), now=100.5 + 0.5 * step)
-    assert stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].word == "stalled"
+    assert (
+        stalls.describe(history.state, history.state.cells[1], POLICY, history.now)[A].doing.value
+        == "stalled"
+    )
 
 
 def test_a_cell_that_waits_for_a_new_process_says_so():
@@ -320,7 +326,7 @@ def test_each_time_that_a_task_is_stalled_is_counted_once():
 def test_a_place_of_an_earlier_cell_says_nothing_of_a_later_one():
     scene = Scene(A)
     scene.happen(at_line(A, 5, cell=7))
-    assert scene.cell.marks.get(A) is None
+    assert scene.cell.progress.get(A) is None
 
 
 def test_a_queued_cell_is_not_stalled():
@@ -329,7 +335,7 @@ def test_a_queued_cell_is_not_stalled():
     history.run(A, cell=2, now=1.0)
     history.happen(observed({A: 1.0}), now=60.0)
     cell = history.state.cells[2]
-    assert stalls.describe(history.state, cell, POLICY, 60.0)[A].word == "running"
+    assert stalls.describe(history.state, cell, POLICY, 60.0)[A].doing.value == "running"
     assert stalls.explain(history.state, cell, POLICY, 60.0) == ""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tfmagic.clusters.results import RemoteValue, TaskResults
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import CellReturned
+from tfmagic.protocol.events import CellReturned, FailedPull
 from tfmagic.protocol.payload import HandleLost, Packed
 from tfmagic.runs.folder import RunFolder
 from tfmagic.serialization import pickling
@@ -117,12 +117,12 @@ def _load(task: TaskId, packed: Packed, main: Mapping[str, Any]) -> Any:
 
 def _raise_failed_pulls(outcome: CellState) -> None:
     __tracebackhide__ = True
-    failed: dict[str, list[str]] = {}
+    failed: dict[tuple[str, FailedPull], list[str]] = {}
     for task, result in outcome.outcomes.items():
-        for name, reason in getattr(result, "failed_pulls", {}).items():
-            failed.setdefault(f"{name}: {reason}", []).append(task.name)
+        for pull in getattr(result, "failed_pulls", {}).items():
+            failed.setdefault(pull, []).append(task.name)
     if not failed:
         return
-    lines = [f"  on {', '.join(tasks)}: {what}" for what, tasks in failed.items()]
-    missing = all("no such variable" in what for what in failed)
-    raise (NameError if missing else CaptureError)("cannot pull\n" + "\n".join(lines))
+    lines = [f"  on {', '.join(tasks)}: {name}: {pull.reason}" for (name, pull), tasks in failed.items()]
+    kind = NameError if all(pull.is_missing for _, pull in failed) else CaptureError
+    raise kind("cannot pull\n" + "\n".join(lines))

@@ -150,8 +150,8 @@ def _what_they_do(supervisor: Supervisor, state: ClusterState) -> dict[TaskId, t
     for cell in state.cells.values():
         if not cell.sent:
             continue
-        for task, standing in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
-            mark = cell.marks.get(task)
+        for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
+            mark = cell.progress.get(task)
             line = None if mark is None or mark.place is None else mark.place.line
-            found[task] = (standing.word, line, standing.note)
+            found[task] = (activity.doing.value, line, activity.note)
     return found

@@ -108,7 +108,7 @@ def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
     waits = {}
     for cell in state.cells.values():
         for task in cell.waiting_for:
-            mark = cell.marks.get(task)
+            mark = cell.progress.get(task)
             place = None if mark is None else mark.place
             if place is not None and place.wait is not Wait.NONE:
                 inside = f"in {place.inside}" if place.inside else ""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, RunCell
-from tfmagic.protocol.payload import Handle, Message, Packed, PackedError
+from tfmagic.protocol.payload import Handle, Message, Packed, PackedError, Record
 
 FIRST_STRATEGY = "first strategy"  # where tasks meet that have made no collective strategy before
 
@@ -119,6 +119,13 @@ class WriterWanted(Message, frozen=True):
     handle: Handle
 
 
+class FailedPull(Record, frozen=True):
+    """Why a variable could not be sent back; `is_missing` if the task has no such variable."""
+
+    reason: str
+    is_missing: bool = False
+
+
 class CellReturned(Message, frozen=True):
     """The cell ended normally when the log was `log_end` bytes long.
 
@@ -135,7 +142,7 @@ class CellReturned(Message, frozen=True):
     value: Packed | None = None
     value_error: str = ""
     pulled: Mapping[str, Packed] = {}
-    failed_pulls: Mapping[str, str] = {}
+    failed_pulls: Mapping[str, FailedPull] = {}
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
 
@@ -226,9 +233,9 @@ class ProcessSample:
 
 @dataclass(frozen=True, slots=True)
 class TasksObserved:
-    """A look at task processes from outside, now and then; not always at every one."""
+    """A look at task processes from outside was taken; a look need not see all of them."""
 
-    signs: Mapping[TaskId, ProcessSample]
+    samples: Mapping[TaskId, ProcessSample]
 
 
 # ---- what the user asks for ---------------------------------------------------------------------

@@ -118,7 +118,7 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
         case TasksObserved():
             return stalls.observe(state, event, now)
         case Displayed() | LineReached() | InputWanted() | InputAnswered():
-            return stalls.hear(state, event, now)
+            return stalls.note_task_event(state, event, now)
         case SignalAsked() | FloodAsked() | WriterWanted():
             return state
         case _:
@@ -373,8 +373,8 @@ def _take_rung(
 ) -> tuple[ClusterState, CellState]:
     match ladder.rung:
         case 0:
-            mark = cell.marks.get(task)
-            if mark is not None and mark.stopped:  # else nothing but SIGKILL would reach it
+            last = cell.progress.get(task)
+            if last is not None and last.stopped:  # else nothing but SIGKILL would reach it
                 actions.append(Signal(task, SIGCONT))
             actions.append(Interrupt(task, cell.number))
         case 1:

@@ -93,16 +93,21 @@ class WaitingAt:
 
 @dataclass(frozen=True, slots=True)
 class LastProgress:
-    """When a task gave its last sign of progress in a cell, and what had been seen of it then.
+    """When a task gave its last sign of progress in a cell, and what was seen of it.
 
-    `place` is where in the source it was seen last, `stopped` whether its process is stopped, `asks` whether
-    it waits for the user to type.
+    Attributes:
+        at: The time of that sign, on the clock of `time.monotonic`.
+        cpu_s, log_bytes: Its processor time, and the length of its log, then.
+        seen_cpu_s, seen_wanted_s: The processor times of the last look; see `ProcessSample`.
+        stopped: Whether its process is stopped.
+        asks: Whether it waits for the user to type.
+        place: Where in the source it was seen last.
     """
 
     at: float
     cpu_s: float | None = None
     log_bytes: int = -1
-    seen_cpu_s: float | None = None  # at the look before, however little it was
+    seen_cpu_s: float | None = None
     seen_wanted_s: float | None = None
     stopped: bool = False
     asks: bool = False
@@ -132,7 +137,7 @@ class CellState:
     ladder: Ladder | None = None
     replaced: tuple[TaskId, ...] = ()
     queued: bool = False
-    marks: Mapping[TaskId, LastProgress] = field(default_factory=dict)
+    progress: Mapping[TaskId, LastProgress] = field(default_factory=dict)
     stalled: tuple[TaskId, ...] = ()
 
     @property

@@ -284,22 +284,22 @@ class Supervisor:
     def _look(self) -> TasksObserved:
         """Look at the processes and their logs from outside, as far as the system permits."""
         self._last_look, began = time.monotonic(), time.thread_time()
-        signs: dict[TaskId, ProcessSample] = {}
+        samples: dict[TaskId, ProcessSample] = {}
         with contextlib.suppress(OSError):  # the notebook may have opened all the files that it is allowed
-            signs = self._take_signs()
+            samples = self._take_samples()
         self._look_s = max(_LOOK_S, (time.thread_time() - began) / _LOOK_SHARE)
-        return TasksObserved(signs)
+        return TasksObserved(samples)
 
-    def _take_signs(self) -> dict[TaskId, ProcessSample]:
+    def _take_samples(self) -> dict[TaskId, ProcessSample]:
         pids: dict[Hashable, int] = {task: seen.pid for task, seen in self.state.tasks.items()}
         pids.update(self.own_pids())
         self.usage = self._sampler.sample(pids, self._suspects())
         seen = {task: self.usage.get(task, Usage()) for task in self.state.tasks}
         short = memory.shortage({task.name: use.memory_bytes for task, use in seen.items()})
         self.warning = short and (self.warning or short)  # shown once, not with each byte
-        return {task: self._sign(task, use) for task, use in seen.items()}
+        return {task: self._sample(task, use) for task, use in seen.items()}
 
-    def _sign(self, task: TaskId, use: Usage) -> ProcessSample:
+    def _sample(self, task: TaskId, use: Usage) -> ProcessSample:
         factor = self.slowdowns.get(task, 1.0)
         cpu_s = None if use.cpu_s is None else use.cpu_s * factor
         return ProcessSample(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
@@ -310,8 +310,8 @@ class Supervisor:
         return {
             task
             for cell in self.state.cells.values()
-            for task, mark in cell.marks.items()
-            if task not in cell.outcomes and self._last_look - mark.at > limit
+            for task, last in cell.progress.items()
+            if task not in cell.outcomes and self._last_look - last.at > limit
         }
 
     def own_pids(self) -> dict[str, int]:

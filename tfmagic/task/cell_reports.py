@@ -20,7 +20,7 @@ import msgspec
 
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.protocol.events import CellRaised, CellReturned
+from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import exceptions, pickling, tracebacks
 from tfmagic.task import exits, streams
@@ -67,13 +67,16 @@ class Reports:
         """Report that the cell returned this value, with the variables that the notebook pulls."""
         packed, problem = self._pack(value) if cell.want_value and value is not None else (None, "")
         pulled: dict[str, Packed] = {}
-        failed: dict[str, str] = {}
+        failed: dict[str, FailedPull] = {}
         for name in cell.pull:
-            item, reason = self._pull(name)
+            if name not in self._runner.namespace:
+                failed[name] = FailedPull("there is no such variable on the task", is_missing=True)
+                continue
+            item, reason = self._pack(self._runner.namespace[name])
             if item is not None:
                 pulled[name] = item
             else:
-                failed[name] = reason
+                failed[name] = FailedPull(reason)
         self._channel.send(
             CellReturned(
                 self._boot.task,
@@ -89,11 +92,6 @@ class Reports:
                 streams.take_lost_bytes(),
             )
         )
-
-    def _pull(self, name: str) -> tuple[Packed | None, str]:
-        if name not in self._runner.namespace:
-            return None, "there is no such variable on the task"
-        return self._pack(self._runner.namespace[name])
 
     def _pack(self, value: Any) -> tuple[Packed | None, str]:
         """Pack a value for the notebook; or return why it cannot travel."""

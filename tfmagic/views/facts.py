@@ -50,7 +50,7 @@ def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> C
 def find_place(context: ViewContext, task: TaskId) -> tuple[str, int]:
     """Return the file and line at which the task was seen last in the cell; ("", 0) if never."""
     cell = context.run.outcome or context.cell
-    mark = None if cell is None else cell.marks.get(task)
+    mark = None if cell is None else cell.progress.get(task)
     return ("", 0) if mark is None or mark.place is None else (mark.place.filename, mark.place.line)
 
 
@@ -105,7 +105,7 @@ def _live_state(
         return "running", ""
     if not cell.sent:
         return "ready", "queued"
-    return activity.word, activity.note
+    return activity.doing.value, activity.note
 
 
 def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[str, str, ErrorRecord | None]:

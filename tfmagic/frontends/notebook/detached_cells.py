@@ -110,7 +110,7 @@ def _still_runs(found: DetachedJob) -> TaskTimeoutError:
     state = found.job.supervisor.state.cells.get(found.job.number)
     places = []
     for task in found.job.tasks if state is None else state.waiting_for:
-        progress = None if state is None else state.marks.get(task)
+        progress = None if state is None else state.progress.get(task)
         place = None if progress is None else progress.place
         places.append(task.name if place is None else f"{task} (line {place.line})")
     return TaskTimeoutError(
