@@ -26,7 +26,7 @@ from tfmagic.protocol.cluster_spec import parse_task
 STATES = ("planned", "starting", "ready", "running", "ending", "dead", "stopped")
 CELL_STATES = ("running", "queued", "ended")
 MAX_TEXT = 200  # characters of a name or a note
-_MAX_BYTES = 1 << 20  # a status of 1,000 tasks has 400 kB
+_MAX_BYTES = 1 << 20  # a status of 1,000 tasks has 400 kB; a longer file is cut, and then no JSON
 _MAX_TASKS = 2000
 _FRESH_S = 60.0  # the kernel writes at least every 10 s
 TASK_NUMBERS = (
@@ -152,29 +152,25 @@ def clean_text(value: object) -> str:
     return value[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 
-def read_bounded(path: Path) -> bytes:
-    """Return the content of a regular file up to 1 MiB, without waiting for a pipe or following a link.
+def read_regular(path: Path, max_bytes: int, offset: int = 0) -> bytes:
+    """Return bytes of a regular file, without waiting for a pipe or following a link.
 
     Raises:
-        OSError: The file cannot be opened.
-        ValueError: It is not a regular file, or is too big.
+        OSError: The file cannot be opened, or is not a regular file.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError(f"{path} is not a file")
-        content = os.pread(fd, _MAX_BYTES + 1, 0)
+            raise OSError(f"{path} is not a file")
+        return os.pread(fd, max_bytes, offset)
     finally:
         os.close(fd)
-    if len(content) > _MAX_BYTES:
-        raise ValueError(f"{path} is too big")
-    return content
 
 
 def _read_object(path: Path) -> dict[str, Any] | None:
     """Return a JSON object; {} for any other content, None if there is no file."""
     try:
-        content = json.loads(read_bounded(path))
+        content = json.loads(read_regular(path, _MAX_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):

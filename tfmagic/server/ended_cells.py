@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tfmagic.runs.status_reader import clean_text
+from tfmagic.runs.status_reader import clean_text, read_regular
 
 VERDICTS = ("done", "failed", "interrupted", "timed out", "stopped")
 _SCRAPE_BYTES = 1 << 18  # 300 cells of 4 tasks, 10 ms of parsing; the next scrape reads the rest
@@ -71,17 +69,9 @@ class CellsFile:
         return len(self.seen)
 
     def _read(self, max_bytes: int) -> bytes:
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            facts = os.fstat(fd)
-            return os.pread(fd, max_bytes, self.offset) if stat.S_ISREG(facts.st_mode) else b""
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError):
+            return read_regular(self.path, max_bytes, self.offset)
+        return b""
 
 
 class EndedCells:
@@ -109,8 +99,7 @@ class EndedCells:
                 found += cells
                 budget -= size
         self._has_begun = True
-        # keep the offset of a run that is not among the newest now: it can come back, and its cells are
-        # counted
+        # a run that is not among the newest now can come back, and its cells have been counted
         for folder in [folder for folder in self._files if not folder.exists()]:
             del self._files[folder]
         return found

@@ -34,7 +34,7 @@ def state_folder(case: Case, mounts: Path = Path("/proc/self/mounts")) -> Iterat
     except LaunchError as error:
         yield refused(what, str(error))
         return
-    found = [*_space(case, base), *_owner(base / "runs"), *_network(base, mounts)]
+    found = list(_problems(case, base, mounts))
     yield from found or [Finding(f"{what}: {format_bytes(_free_bytes(base))} free")]
 
 
@@ -43,7 +43,7 @@ def _free_bytes(base: Path) -> int:
     return system.f_bavail * system.f_frsize
 
 
-def _space(case: Case, base: Path) -> Iterator[Finding]:
+def _problems(case: Case, base: Path, mounts: Path) -> Iterator[Finding]:
     free, tasks = _free_bytes(base), len(case.shape.tasks)
     logs = case.setting("max_log_bytes") * tasks
     what = f"state folder {base}: {format_bytes(free)} free"
@@ -56,16 +56,9 @@ def _space(case: Case, base: Path) -> Iterator[Finding]:
             f"the logs of {tasks} tasks can take {format_bytes(logs)}: {fix}   or keep less:  "
             f"%config TFCluster.max_log_bytes = {free // 2 // tasks}",
         )
-
-
-def _owner(folder: Path) -> Iterator[Finding]:
-    # its mode needs no check: `check_writable` has just closed it to others
-    owner = folder.stat().st_uid
+    owner = (base / "runs").stat().st_uid  # its mode needs no check: `check_writable` has just closed it
     if owner != os.geteuid():
-        yield note(f"{folder} belongs to user {owner}", f"who can read your logs:  {_LOCAL}")
-
-
-def _network(base: Path, mounts: Path) -> Iterator[Finding]:
+        yield note(f"{base / 'runs'} belongs to user {owner}", f"who can read your logs:  {_LOCAL}")
     kind = file_system(base, mounts)
     if _NETWORK.fullmatch(kind):
         yield note(
