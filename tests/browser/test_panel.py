@@ -1,4 +1,4 @@
-"""The panel in a real JupyterLab and a real Notebook 7, in a real browser."""
+"""The panel in JupyterLab and Notebook 7, in a real browser."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pages import ARGUMENTS, NotebookPage, Server, chromium, write_notebook
 from playwright.sync_api import expect, sync_playwright
 
 LOAD = "%load_ext tfmagic\n%tfcluster start --workers 2"
-expect.set_options(timeout=30_000)  # a busy machine takes its time; what holds is seen at once
-# runs until the flag file is there: tests wait for what they see, never for a time
+expect.set_options(timeout=30_000)  # a busy machine needs time; a check that holds returns at once
+# runs until the flag file exists: tests wait for what they see, never for a time
 UNTIL = """%%tfcluster
 import os, time
 print("begun on", tfmagic.current_task().name)
@@ -46,7 +46,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def context(browser):
-    """One for all pages, so that JupyterLab's megabytes of scripts are fetched and compiled once."""
+    """Share one browser context, so that JupyterLab's megabytes of scripts are fetched and compiled once."""
     made = browser.new_context(viewport={"width": 1280, "height": 1000})
     yield made
     made.close()
@@ -59,7 +59,7 @@ def _open(context, server, name, *cells):
 
 @pytest.fixture
 def open_notebook(context):
-    """A function that writes a notebook of these cells and opens it on a server, until the test ends."""
+    """Return a function that writes a notebook of these cells and opens it on a server, until the test ends."""
     books = []
 
     def make(server, name, *cells):
@@ -78,7 +78,7 @@ def flag(tmp_path):
 
 @pytest.fixture(scope="module")
 def shared(context, lab, tmp_path_factory):
-    """A notebook with two workers whose cells each run until their flag is touched."""
+    """Open a notebook with two workers whose cells each run until their flag file exists."""
     folder = tmp_path_factory.mktemp("flags")
     flags = [folder / f"go-{n}" for n in range(20)]
     cells = [UNTIL.format(flag=str(flag)) for flag in flags]
@@ -91,7 +91,7 @@ def shared(context, lab, tmp_path_factory):
 
 @pytest.fixture
 def running(shared):
-    """The shared notebook, whose cell `at` has begun on two workers; it ends when `flag` is touched."""
+    """Run a cell of the shared notebook on two workers; it ends when the file `flag` exists."""
     shared.at, shared.flag = next(shared.flags)
     _begin(shared)
     yield shared
@@ -101,7 +101,7 @@ def running(shared):
 
 @pytest.fixture
 def alone(open_notebook, lab, flag, request):
-    """As `running`, in a notebook of its own."""
+    """Run a cell as `running` does, in a notebook of its own."""
     name = re.sub(r"\W", "_", request.node.name) + ".ipynb"
     book = open_notebook(lab, name, LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)), "1 + 1")
     book.run(0)
@@ -126,7 +126,7 @@ def panel(book, task):
 
 
 def error_of(book):
-    """The name of the error that the cell ended with, in the notebook's own model."""
+    """Return the name of the error that the cell ended with, from the notebook's model."""
     book.wait_until_ended(book.at)
     outputs = book.save().cells[book.at].outputs
     return next((o.ename for o in outputs if o.output_type == "error"), "")
@@ -143,7 +143,7 @@ def test_output_streams_and_progress_moves_in_place(running):
     expect(running.shown.get_by_text("2 of 2 done")).to_be_visible()
 
 
-def test_the_row_of_a_task_says_where_it_is_and_what_it_uses(running):
+def test_the_row_of_a_task_shows_its_line_and_its_usage(running):
     head = panel(running, "worker-0").locator("summary").first
     expect(head).to_contain_text("running")
     expect(head).to_contain_text(re.compile(r"line \d+"))
@@ -202,7 +202,7 @@ def test_stop_ends_the_cluster(alone):
     expect(alone.shown.get_by_text("cluster was stopped while the cell ran")).to_be_visible()
 
 
-def test_a_page_that_is_loaded_anew_in_mid_run_has_panel_and_buttons_back(alone):
+def test_a_page_that_is_loaded_again_during_a_run_has_panel_and_buttons_back(alone):
     alone.save()
     alone.open(kernel="connected")
     log = alone.shown.get_by_role("log", name="Output of worker-0")
@@ -441,7 +441,7 @@ def test_papermill_runs_a_notebook_and_leaves_the_static_form(tmp_path):
     assert "widgets" not in made.metadata
 
 
-def test_the_panel_says_who_waits_for_whom(open_notebook, lab, flag):
+def test_the_panel_shows_which_task_waits_for_which(open_notebook, lab, flag):
     hang = f"""%%tfcluster
 import os, time, tfmagic
 if tfmagic.current_task().index == 1:
@@ -461,7 +461,7 @@ print("met")
     expect(book.output(1).get_by_text("met").first).to_be_visible()
 
 
-def test_a_death_between_cells_is_told_in_the_panel_that_stays(open_notebook, lab):
+def test_a_death_between_cells_is_shown_in_the_static_form(open_notebook, lab):
     book = open_notebook(
         lab,
         "death.ipynb",

@@ -1,4 +1,4 @@
-"""How a process ended, in words."""
+"""The description of how a process ended."""
 
 import re
 import signal
@@ -24,7 +24,7 @@ def test_every_signal_is_named_with_a_cause(number):
     assert text.startswith(f"was ended by {number.name} (") and len(text) > len(number.name) + 18
 
 
-def test_a_signal_without_a_name_is_told_by_its_number():
+def test_a_signal_without_a_name_is_described_by_its_number():
     assert "signal 40" in describe_end(TaskExited(A, 1, -40))
 
 
@@ -32,11 +32,11 @@ def test_a_signal_without_a_name_is_told_by_its_number():
     ("code", "words"),
     [(0, "os._exit"), (1, "exited with code 1"), (139, "SIGSEGV"), (255, "exited with code 255")],
 )
-def test_exit_codes_are_told(code, words):
+def test_exit_codes_are_described(code, words):
     assert words in describe_end(TaskExited(A, 1, code))
 
 
-def test_a_lost_task_is_told_with_its_reason():
+def test_a_lost_task_is_described_with_its_reason():
     assert describe_end(TaskLost(A, 1, "its launcher was killed")) == "was lost: its launcher was killed"
 
 
@@ -103,7 +103,7 @@ Extension modules: numpy (total: 1)
 """
 
 
-def test_a_crash_is_told_with_its_place_and_the_users_frames(tmp_path):
+def test_a_crash_is_described_with_its_place_and_the_users_frames(tmp_path):
     run = RunFolder(tmp_path)
     ours = OUR_FOLDER.rstrip("/")
     run.stacks_path(A).write_text(DUMP.format(mark=attempt_mark(2), ours=ours))
@@ -124,7 +124,7 @@ def test_the_last_lines_are_those_of_the_process_that_died(tmp_path):
     assert "Its last line of output:\n    of the dead one\nGo on" in str(error)
 
 
-def test_a_crash_of_an_earlier_process_is_not_told_again(tmp_path):
+def test_a_crash_of_an_earlier_process_is_not_reported_again(tmp_path):
     run = RunFolder(tmp_path)
     run.stacks_path(A).write_text(DUMP.format(mark=attempt_mark(1), ours="") + attempt_mark(2) + "\n")
     assert not stacks.fatal_stack(run, A, 2)

@@ -1,4 +1,4 @@
-"""Which failure is the root cause, and how the others are told. Histories in, one exception out."""
+"""The choice of the root cause, and the notes about other failures: one exception for each history."""
 
 import pickle
 
@@ -116,19 +116,19 @@ def test_different_failures_are_a_note_each(build):
     }
 
 
-def test_tensorflows_long_messages_are_told_in_their_one_line_that_matters(build):
+def test_a_note_has_the_one_line_of_a_long_tensorflow_message_that_matters(build):
     error = build(raised(A, at=1.0), raised(B, "UnavailableError", ABORTED, at=2.0))
     assert error.__notes__[1] == "also on worker-1: UnavailableError: Collective ops is aborted by: x"
 
 
-def test_an_interrupt_is_a_keyboard_interrupt_that_says_where_it_was(build):
+def test_an_interrupt_is_a_keyboard_interrupt_with_the_place(build):
     interrupted = raised(A, "KeyboardInterrupt", "", interrupted=True, line=3)
     error = build(interrupted, raised(B, "KeyboardInterrupt", "", interrupted=True, line=3), presses=1)
     assert type(error) is KeyboardInterrupt
     assert error.__notes__ == ["worker-0, worker-1: at line 3 of the cell"]
 
 
-def test_a_time_limit_tells_who_was_late_and_where(build):
+def test_a_time_limit_names_the_late_tasks_and_their_places(build):
     late = raised(B, "KeyboardInterrupt", "", interrupted=True)
     error = build(
         CellReturned(A, 1, 1, 0.1, 0), late, timed_out=True, timeout_s=5, stacks="worker-1:\n  File x"
@@ -159,7 +159,7 @@ def test_an_ordinary_error_gets_no_hint():
         assert not hints.find_hint(raised(A, kind, message).error)
 
 
-def test_an_interrupt_tells_what_had_failed_before(build):
+def test_an_interrupt_has_notes_on_what_failed_before(build):
     stopped = raised(A, "KeyboardInterrupt", "", interrupted=True, line=3, at=5.0)
     error = build(raised(B, message="root trouble", at=1.0), TaskExited(C, 1, 9), stopped, presses=1)
     assert type(error) is KeyboardInterrupt

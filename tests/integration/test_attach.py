@@ -1,4 +1,4 @@
-"""What a past run leaves behind: shown again from disk, by the same kernel, by another one, in mid-run."""
+"""A past cell, shown again from disk by the same kernel, by another one, and during its run."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def test_a_cell_is_shown_again_also_by_another_kernel(kernel):
         other.close()
 
 
-def test_a_cell_whose_kernel_died_in_mid_run_is_shown_as_far_as_it_got(kernel):
+def test_a_cell_whose_kernel_died_during_its_run_is_shown_as_far_as_it_got(kernel):
     kernel.run("%load_ext tfmagic")
     cell = kernel.start(
         "%%tfcluster --workers 1\nimport time\nprint('so far')\nwhile True: time.sleep(0.01)", stdin=True

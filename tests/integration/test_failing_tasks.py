@@ -1,4 +1,4 @@
-"""Real tasks that fail: raising, dying, waiting for the failed one; and what the notebook is told."""
+"""Real tasks that raise, die, or wait for a failed one, and what the notebook shows."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ import tfmagic
 from tfmagic.backends import local
 from tfmagic.errors import RemoteError, TaskDied, TaskTimeoutError
 
-PROMPT_S = 2.0  # beyond the grace, in which the notebook gets its prompt back whatever happens
+PROMPT_S = 2.0  # after the grace, the notebook must get its prompt back within this time
 
 
 def make_strategy():
-    """A strategy, a step that all-reduces, and a variable that must survive."""
+    """Create a strategy, a step that all-reduces, and a variable that must survive."""
     import tensorflow as tf
 
     import __main__
@@ -53,7 +53,7 @@ def cluster_of_module():
 
 @pytest.fixture
 def cluster(cluster_of_module):
-    """Three workers with a strategy that works."""
+    """Start three workers with a strategy that works."""
     assert set(cluster_of_module.run(make_strategy, view="quiet").values()) == {9.0}
     return cluster_of_module
 
@@ -86,7 +86,7 @@ def test_a_failure_frees_the_others_from_their_collective_at_once_and_they_keep_
     assert set(cluster.run(kept, view="quiet").values()) == {7}
 
 
-def test_after_that_the_next_cell_is_told_that_its_strategy_is_gone_and_a_new_one_works(cluster):
+def test_after_that_the_next_cell_reports_that_its_strategy_is_gone_and_a_new_one_works(cluster):
     def fail_on_one():
         import __main__
         import tfmagic
@@ -206,7 +206,7 @@ def test_a_crash_in_native_code_carries_the_python_stack():
     ],
     ids=["exit", "abort", "usr1", "closed", "written"],
 )
-def test_ends_of_every_kind_are_told(notebook, how, words):
+def test_ends_of_every_kind_are_described(notebook, how, words):
     cell = f"%%tfcluster --workers 1\nimport os\n{how}"
     if words is None:  # SIGUSR1 asks for stacks and ends nothing
         notebook.run(cell)
@@ -286,7 +286,7 @@ def test_an_error_of_tensorflow_arrives_by_name_where_the_notebook_has_no_tensor
     assert "tf.reshape" in caught.value.text
 
 
-def test_a_time_limit_names_who_waits_in_which_collective(cluster):
+def test_a_time_limit_names_the_tasks_that_wait_and_their_collective(cluster):
     def mismatch():
         import __main__
         import tfmagic
@@ -300,7 +300,7 @@ def test_a_time_limit_names_who_waits_in_which_collective(cluster):
     assert set(cluster.run(kept, view="quiet").values()) == {7}
 
 
-def test_input_in_a_call_without_a_keyboard_fails_with_words():
+def test_input_in_a_call_without_a_keyboard_fails_with_a_message():
     with tfmagic.Cluster(workers=1, name="background") as cluster:
         future = cluster.submit(lambda: input("name? "))
         with pytest.raises(Exception, match="has no keyboard") as caught:
@@ -309,7 +309,7 @@ def test_input_in_a_call_without_a_keyboard_fails_with_words():
 
 
 def test_a_killed_task_that_is_asked_for_input_ends_the_question(monkeypatch, tmp_path):
-    """The notebook must not wait for an answer that nobody needs."""
+    """Kill a task that asks for input: the notebook must not wait for an answer."""
     import builtins
 
     def wait_for_ever(prompt):
@@ -420,7 +420,7 @@ def test_leaving_a_cell_keeps_the_task(notebook, call, told):
     assert notebook.ns["r"]["worker-0"] == 1
 
 
-def test_the_last_words_of_a_dead_task_are_those_of_its_cell(notebook):
+def test_the_last_output_of_a_dead_task_is_that_of_its_cell(notebook):
     notebook.run("%%tfcluster --workers 1\nprint('of an earlier cell')")
     with pytest.raises(TaskDied) as caught:
         notebook.run("%%tfcluster\nimport os\nprint('of this cell')\nos._exit(3)")

@@ -1,4 +1,4 @@
-"""Every trap that tfmagic.failures.hints knows, fallen into for real: TensorFlow's own words, never copies of them."""
+"""Provokes every trap that tfmagic.failures.hints knows, with TensorFlow's own messages, never copies."""
 
 import socket
 
@@ -24,7 +24,7 @@ def cluster_of_module():
 
 
 def hint_of(cluster, fn, *args, on=None):
-    """The advice that comes with what the function raises on these tasks; "" for none."""
+    """Return the advice in the notes of what the function raises on these tasks, or ""."""
     with pytest.raises(Exception) as caught:
         cluster.run(fn, *args, on=on, timeout=100, view="quiet")
     notes = getattr(caught.value, "__notes__", [])
@@ -292,7 +292,7 @@ def test_an_optimizer_steps_under_a_condition(cluster_of_module):
 
 
 def make_step():
-    """A strategy, and a step of all tasks together that outlives the call."""
+    """Create a strategy, and a step of all tasks together that outlives the call."""
     import tensorflow as tf
 
     import __main__
@@ -378,7 +378,7 @@ def test_tasks_reduce_unlike_tensors(unlike):
 
 
 def create_coordinator():
-    """A coordinator and a variable that outlive the call."""
+    """Create a coordinator and a variable that outlive the call."""
     import tensorflow as tf
 
     import __main__
@@ -510,7 +510,7 @@ def test_what_a_distributed_dataset_yields_is_used_as_a_tensor(cluster_of_module
 
 @pytest.mark.parametrize("mode", ["w", "r"])
 def test_two_tasks_open_an_hdf5_file_past_the_guard(cluster_of_module, tmp_path, mode):
-    """As PyTables and netCDF do: tfmagic.hdf5 guards h5py.File alone, and says more itself."""
+    """Open files as PyTables and netCDF do: tfmagic.hdf5 guards only h5py.File, with a longer message."""
 
     def save(path, mode):
         import h5py
@@ -789,4 +789,4 @@ def test_every_hint_was_given_by_a_trap_above():
     tests = {name for name in globals() if name.startswith("test_")}
     if tests - RAN:
         pytest.skip("not every trap of this file was tried")
-    assert {here(hint.advice) for hint in HINTS} <= GIVEN  # and more, where a task says which file it is
+    assert {here(hint.advice) for hint in HINTS} <= GIVEN  # and more, where a task names the file

@@ -1,4 +1,4 @@
-"""What the user reads and can do after a failure: in a kernel, in a terminal, under nbclient."""
+"""What the user sees and can do after a failure: in a kernel, in a terminal, under nbclient."""
 
 import os
 import re
@@ -174,7 +174,7 @@ def test_a_password_is_not_shown(kernel):
 
 
 @pytest.mark.parametrize("call", ["input('name? ')", "breakpoint()"])
-def test_a_front_end_without_input_gets_words_and_no_hang(kernel, call):
+def test_a_front_end_without_input_gets_a_message_and_no_hang(kernel, call):
     name, text = kernel.error(f"%%tfcluster --on worker-1\n{call}")
     assert name == "StdinNotImplementedError"
     assert "input() on worker-1, but this front end cannot ask" in text
@@ -205,7 +205,7 @@ def test_an_interrupt_ends_the_input_box_and_the_cells_that_wait_behind_it(kerne
     assert kernel.text("%%tfcluster --on worker-0\nprint('kept is', kept)") == "[worker-0]:    kept is 1\n"
 
 
-def test_an_interrupted_cell_says_where_it_was_and_the_queue_is_dropped(kernel):
+def test_an_interrupted_cell_shows_its_place_and_the_queue_is_dropped(kernel):
     cell = kernel.start(
         "%%tfcluster --view text\nimport time\nprint('spinning')\nwhile True:\n    time.sleep(0.01)"
     )

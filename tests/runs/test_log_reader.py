@@ -1,4 +1,4 @@
-"""Bytes of a log in, prefixed lines out."""
+"""Prefixed lines and rows from the bytes of a log."""
 
 import unicodedata
 
@@ -102,7 +102,7 @@ def test_colours_are_kept_in_rows_only(tmp_path):
 
 
 def bars(count):
-    """Two bars, one below the other, as tqdm writes them."""
+    """Return the output of two tqdm bars, one below the other."""
     for n in range(count + 1):
         yield f"\router {n}"
         for inner in range(4):
@@ -119,7 +119,7 @@ def test_bars_below_each_other_are_one_line_each(tmp_path, step):
 
 def test_a_finished_bar_is_shown_at_the_next_look(tmp_path):
     path, reader = reader_of(tmp_path, b"\r50%\r100%\n")
-    assert reader.read_lines(1000) == ""  # its end may be on the way to a bar below it
+    assert reader.read_lines(1000) == ""  # the cursor can be on its way to a bar below it
     assert reader.read_lines(1000) == "[worker-0]:    100%\n"
     with path.open("ab") as file:
         file.write(b"Epoch 2\n\r50%")
@@ -128,7 +128,7 @@ def test_a_finished_bar_is_shown_at_the_next_look(tmp_path):
     reader.log.close()
 
 
-def test_a_line_that_is_come_back_to_is_shown_again_if_it_has_changed():
+def test_a_line_that_the_cursor_comes_back_to_is_shown_again_if_it_has_changed():
     stream = RowStream()
     assert stream.feed(b"a\nb\nc\n") == ["a", "b", "c"]
     assert stream.feed(b"\x1b[2Ax") == [] and stream.live == "x"
@@ -147,7 +147,7 @@ def test_a_long_line_is_cut_however_it_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("step", [1000, 1 << 16, 1 << 20])
-def test_a_long_line_is_whole_up_to_a_limit_of_ones_own(tmp_path, step):
+def test_a_long_line_is_whole_up_to_a_chosen_limit(tmp_path, step):
     lines = ("short", "x" * 700_000, "é" * 350_000, "after", "y" * 900_000, "end")
     path = tmp_path / "own.log"
     path.write_text("".join(f"{line}\n" for line in lines))

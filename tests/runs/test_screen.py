@@ -1,4 +1,4 @@
-"""Bytes in, the rows of a terminal out: every rule, and what holds for any bytes whatever."""
+"""The rows that a terminal shows for some bytes: each rule, and properties that hold for any bytes."""
 
 import io
 import subprocess
@@ -18,7 +18,7 @@ LIMIT = 200_000
 
 
 def whole(data):
-    """All rows, in one piece."""
+    """Return all rows of bytes that are fed in one piece."""
     screen = Screen()
     screen.feed(data)
     screen.finish()
@@ -30,7 +30,7 @@ def texts(data):
 
 
 def patched(pieces):
-    """All rows as somebody has them who takes after every piece."""
+    """Return all rows, put together from what was taken after each piece."""
     screen, rows = Screen(), []
     for piece in pieces:
         screen.feed(piece)
@@ -359,7 +359,7 @@ def test_controls_are_found():
 
 
 class Pipe(io.StringIO):
-    """Where tqdm writes: every write is a piece."""
+    """A stream for tqdm that keeps each write as a piece."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""TensorFlow's chatter is told from what a user must see. The lines are real ones of 2.21 and 2.16."""
+"""Noise is distinguished from lines that a user must see. All are real lines of TensorFlow 2.21 and 2.16."""
 
 import pytest
 
@@ -33,10 +33,10 @@ NEWS = [
 
 
 @pytest.mark.parametrize("line", CHATTER)
-def test_chatter_is_noise(line):
+def test_start_up_lines_are_noise(line):
     assert is_noise(line)
 
 
 @pytest.mark.parametrize("line", NEWS)
-def test_news_is_not(line):
+def test_lines_that_matter_are_not_noise(line):
     assert not is_noise(line)

@@ -1,4 +1,4 @@
-"""A task's part of a cell as items: bytes and displays in, patches out; applying them gives what a page shows."""
+"""A task's part of a cell as items: the page that applies the patches of a feed shows the log."""
 
 import json
 from collections import deque
@@ -15,7 +15,7 @@ TASK = TaskId("worker", 0)
 
 
 class Follower:
-    """A log that the test writes, the feed that follows it, and the page that gets its patches."""
+    """A log that the test writes, the feed that follows it, and the page that applies its patches."""
 
     def __init__(self, folder, **how):
         self.path = folder / "worker-0.log"
@@ -150,7 +150,7 @@ def test_an_update_of_a_display_that_became_too_old_changes_nothing(tmp_path):
     assert "new" not in "".join(follower.finish())
 
 
-def test_rows_that_vanish_without_others_are_told(tmp_path):
+def test_rows_that_vanish_are_removed_from_the_page(tmp_path):
     follower = Follower(tmp_path)
     follower.write(b"one\ntwo\nthree")
     follower.look()
@@ -211,7 +211,7 @@ def test_what_is_kept_is_bounded_and_numbers_go_on(tmp_path):
     assert len(kept.items) == 10 and kept.base == 90
 
 
-def test_chatter_is_marked_and_is_not_the_last_line(tmp_path):
+def test_noise_is_marked_and_is_not_the_last_line(tmp_path):
     follower = Follower(tmp_path)
     follower.write(b"mine\nI0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN\n")
     assert follower.finish()[1].startswith("noise: I0000")

@@ -1,4 +1,4 @@
-"""What the page of a live panel is told: what has changed and no more; everything to one that knows nothing."""
+"""The messages to the page of a live panel: only changes, and everything in a snapshot."""
 
 import json
 import os
@@ -37,7 +37,7 @@ A, B = TaskId("worker", 0), TaskId("worker", 1)
 
 
 class Supervisor:
-    """A state that the test changes by events, and what was asked of it."""
+    """A cluster state that the test changes by events, and the requests that arrived."""
 
     def __init__(self, *tasks):
         self.state, self.asked = new_state(tasks), []
@@ -83,7 +83,10 @@ class ShownCell:
             file.write(text)
 
     def look(self):
-        return {**self.model.look(), **self.model.look()}  # the second shows what was there at the first
+        return {
+            **self.model.look(),
+            **self.model.look(),
+        }  # the second look shows what had been written at the first
 
 
 @pytest.fixture
@@ -100,7 +103,7 @@ def test_the_setup_names_the_tasks_and_those_that_are_open(shown):
     json.dumps(setup)
 
 
-def test_a_look_says_what_has_changed_and_the_next_one_nothing(shown):
+def test_a_look_returns_what_has_changed_and_the_next_one_nothing(shown):
     first = shown.model.look()
     assert first["tasks"]["0"]["state"] == "running" and first["head"]["total"] == 2
     assert shown.model.look() == {}
@@ -152,17 +155,17 @@ def test_equal_values_are_folded(shown):
     assert row["tasks"] == ["worker-0", "worker-1"]
 
 
-def test_a_failure_is_told_with_its_text(shown):
+def test_a_failure_is_shown_with_its_text(shown):
     error = PackedError("ValueError", "bad", "", None, "", line=3)
     shown.supervisor.happen(CellRaised(A, 1, 1, 0.5, 0, error))
     facts = shown.look() or shown.model.snapshot()
-    told = facts["tasks"]["0"]
+    changed = facts["tasks"]["0"]
     shot = shown.model.snapshot()["tasks"]["0"]
     assert shot["state"] == "failed" and shot["error"]["text"] == "Traceback of it"
-    assert told.get("state", "failed") == "failed"
+    assert changed.get("state", "failed") == "failed"
 
 
-def test_the_end_is_told_with_the_verdict(shown):
+def test_the_end_is_shown_with_the_outcome(shown):
     for task in (A, B):
         shown.supervisor.state = apply(shown.supervisor.state, CellReturned(task, 1, 1, 0.5, 0), 0.0)
     outcome = shown.supervisor.state.cells[1]
@@ -212,15 +215,13 @@ def test_a_snapshot_from_disk_is_that_of_the_end(shown):
     json.dumps(shot)
 
 
-def test_a_busy_process_and_a_stopped_one_are_told_apart():
+def test_a_busy_process_and_a_stopped_one_are_distinguished():
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     sampler = Sampler()
     try:
         sampler.sample({A: process.pid})
         wait_until(lambda: (sampler.sample({A: process.pid})[A].cpu_percent or 0) > 20)
-        usage = Sampler().sample({A: process.pid})[
-            A
-        ]  # the first look weighs; it had only begun at the other's
+        usage = Sampler().sample({A: process.pid})[A]  # the process is larger than at the first sample
         assert usage.memory_bytes > 1 << 20 and not usage.paused
         os.kill(process.pid, signal.SIGSTOP)
         wait_until(lambda: sampler.sample({A: process.pid})[A].paused)
@@ -231,16 +232,16 @@ def test_a_busy_process_and_a_stopped_one_are_told_apart():
     assert sampler.sample({A: 0}) == {}
 
 
-def test_a_stopped_task_is_stalled_and_the_head_says_who_waits(shown):
+def test_a_stopped_task_is_stalled_and_the_head_names_the_task_that_waits(shown):
     shown.supervisor.happen(reached(B, "barrier 1", (A, B)), observed({A: 1.0, B: 1.0}, stopped=(A,)))
     message = shown.model.look()
-    told = message["tasks"]["0"]
-    assert told["state"] == "stalled" and "SIGSTOP" in told["note"]
+    stopped = message["tasks"]["0"]
+    assert stopped["state"] == "stalled" and "SIGSTOP" in stopped["note"]
     assert message["tasks"]["1"]["state"] == "waiting"
     assert message["head"]["message"] == "worker-1 waits at barrier 1; worker-0 is stopped"
 
 
-def test_memory_that_runs_out_is_said_in_the_head(shown):
+def test_memory_that_runs_out_is_shown_in_the_head(shown):
     shown.supervisor.warning = "memory is nearly used up"
     assert shown.model.look()["head"]["message"] == "memory is nearly used up"
 

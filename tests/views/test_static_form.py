@@ -1,4 +1,4 @@
-"""What stays in the notebook of a cell: html without script or style sheet, text, both bounded."""
+"""The static form of a cell: html without script or style sheet, and text, both of bounded size."""
 
 import json
 import re
@@ -26,7 +26,7 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 
 
 class Balanced(HTMLParser):
-    """Fails where html does not close what it opens, or runs anything."""
+    """Fails if html does not close its tags in order, or runs anything."""
 
     def __init__(self, text):
         super().__init__()
@@ -86,7 +86,7 @@ def test_the_text_is_the_prefixed_lines(tmp_path):
     assert form.text.splitlines() == ["[worker-0]:    a", "[worker-0]:    b", "[worker-1]:    c"]
 
 
-def test_the_html_has_a_panel_for_each_task_that_said_something(tmp_path):
+def test_the_html_has_a_panel_for_each_task_with_output(tmp_path):
     form = Kept(tmp_path, worker_0=b"hello\n", worker_1=b"").render()
     assert Balanced(form.html).tags.count("details") == 1
     assert "<details open" in form.html and "worker-0" in form.html
@@ -139,7 +139,7 @@ def test_wide_characters_count_in_bytes(tmp_path):
     assert len(form.html.encode()) + len(form.text.encode()) < 50_000
 
 
-def test_chatter_is_folded_unless_switched_off(tmp_path):
+def test_noise_is_folded_unless_switched_off(tmp_path):
     kept = Kept(tmp_path, worker_0=b"I0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN\nmine\n")
     assert "TensorFlow start-up: 1 line" in kept.render().html
     off = kept.render(fold_noise=False)

@@ -1,4 +1,4 @@
-"""The text view over real log files: live, bounded, complete, displays where they happened."""
+"""The text view of real log files: live, bounded, complete, with displays where they happened."""
 
 import io
 import json
@@ -45,13 +45,13 @@ class Screen:
             file.write(data)
 
     def look(self):
-        """Two looks: what stands in a log is known at the first and shown at the second."""
+        """Look twice: the first look finds the end of a log, and the second one shows the text."""
         self.view.update()
         self.view.update()
 
     @property
     def terminal(self):
-        """What a terminal shows of it, blank last line and all."""
+        """Return what a terminal shows, with the blank last line."""
         return [plain_text(row) for row in rows_of("".join(self.shown).encode())]
 
     def display(self, task, text, data=None, **more):
@@ -71,7 +71,7 @@ class Screen:
 def test_whole_lines_are_shown_while_the_cell_runs(tmp_path):
     screen = Screen(tmp_path)
     screen.write(A, b"one\nhalf")
-    screen.view.update()  # sees that it is there
+    screen.view.update()  # finds the end of the log
     screen.view.update()
     assert screen.shown == ["[worker-0]:    one\n"]
     screen.write(A, b" done\n")
@@ -240,7 +240,7 @@ def test_colours_on_a_terminal(tmp_path, narrow):
     assert other.split("[worker")[0] != red.split("[worker")[0]
 
 
-def test_no_colours_where_nobody_wants_them(tmp_path, narrow, monkeypatch):
+def test_no_colours_where_they_are_switched_off(tmp_path, narrow, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     screen = Screen(tmp_path, terminal=True)
     screen.write(A, b"\x1b[31mred\x1b[0m\n")

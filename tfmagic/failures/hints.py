@@ -136,8 +136,8 @@ HINTS = (
     ),
     Hint(
         r"Unable to (synchronously )?(open|create) file \(unable to lock file",
-        "While a process writes an HDF5 file, no other process can open it. Write one file for each task "
-        "(tfmagic.hdf5.TaskFile), one for all (tfmagic.hdf5.SharedWriter), or let only the chief write.",
+        "HDF5 lets one process write a file, and no other one open it meanwhile. Write one file for each "
+        "task (tfmagic.hdf5.TaskFile), one for all (tfmagic.hdf5.SharedWriter), or let only the chief write.",
     ),
     Hint(
         r"^DataLossError: .*(truncated|corrupted) record at \d+",

@@ -2,9 +2,9 @@
 //
 //   messages --> Task (facts, items) --> marked as changed --> Panel.flush(), once a frame --> page
 //
-// A log that nobody can see has no elements. What a task wrote becomes textContent, never html.
+// A log that is not visible has no elements. Output of a task becomes textContent, never html.
 
-const FRAME_ROWS = 240; // made in one frame, the newest first; in a flood most are never made
+const FRAME_ROWS = 240; // made in one frame, the newest first; most rows of a flood are never made
 const FOLD_WINDOW = 200; // merged rows among which equal ones of several tasks are found
 const GROUP_ABOVE = 8; // more tasks than that are grouped by type
 const QUIET = "data-lm-suppress-shortcuts";
@@ -20,7 +20,7 @@ function h(spec, attributes = {}, ...children) {
 	const element = document.createElementNS(`http://www.w3.org/${space}`, tag);
 	if (names) element.className = names.replace(/\S+/g, "tfm-$&");
 	for (const key in attributes) element.setAttribute(key, attributes[key]);
-	// Lab's "d d" would delete the cell: for ":focus" it looks no further than at the element itself.
+	// Without this, "d d" deletes the cell: Lab's shortcut looks at the focused element only.
 	if (/summary|button|input/.test(tag) || "tabindex" in attributes) element.setAttribute(QUIET, "true");
 	element.append(...children);
 	return element;
@@ -36,7 +36,7 @@ function setTexts(owner, texts) {
 	for (const name in texts) setText(owner[name], texts[name]);
 }
 
-/** Spans by their names, as properties of `owner`. */
+/** Add spans as properties of `owner`, by their names. */
 function addSpans(owner, names) {
 	for (const name of names.split(" ")) owner[name] = h("span." + name);
 }
@@ -45,7 +45,7 @@ function fold(title, text) {
 	return h("details.fold", {}, h("summary", {}, title), ...(text ? [h("pre", { tabindex: 0 }, text)] : []));
 }
 
-/** Writes only what differs, and keeps the text node: a selection stays. */
+/** Write only a text that differs, and keep the text node, so that a selection stays. */
 function setText(element, text) {
 	const node = element.firstChild;
 	if (node?.nodeType !== 3 || node.nextSibling) element.textContent = text;
@@ -74,7 +74,7 @@ const isRow = (raw) => typeof raw === "string" || Array.isArray(raw);
 const rowText = (row) => (typeof row === "string" ? row : row.map((run) => run[1]).join(""));
 const kindOf = (raw) => (isRow(raw) ? "row" : ["n", "d", "gap", "x"].find((key) => key in raw));
 
-/** The text of an item; null for what is no line: a gap, a display, a remark. */
+/** Return the text of an item; null for a gap, a display or a remark. */
 function textOf(raw) {
 	const row = isRow(raw) ? raw : raw.n;
 	return row == null ? null : rowText(row);
@@ -101,7 +101,7 @@ function fillRow(element, raw) {
 	else element.replaceChildren(...row.map(styled));
 }
 
-/** A predicate: null without a filter, undefined for a broken one. */
+/** Return a predicate; null without a filter, undefined for an invalid one. */
 function filterOf(query) {
 	const pattern = /^\/(.+)\/i?$/.exec(query)?.[1];
 	try {
@@ -114,12 +114,12 @@ function filterOf(query) {
 
 // ---- rich displays ----
 
-/** Gives {node, dispose?}; `place` is where it will be. */
+/** Return {node, dispose?} for `place`, its parent to be. */
 async function draw(rendermime, data, metadata, place) {
 	const known = ["text/html", "image/svg+xml", "image/png", "image/jpeg", "image/gif", "text/plain"];
 	const byHand = known.find((mime) => mime in data);
 	const mime = rendermime?.preferredMimeType(data, "ensure");
-	// "ensure" leaves out svg, which could run scripts; as an <img> it is harmless.
+	// "ensure" excludes svg, which could run scripts; as an <img> it cannot.
 	if (mime && !(mime === "text/plain" && byHand?.startsWith("image/"))) {
 		try {
 			const renderer = rendermime.createRenderer(mime);
@@ -129,7 +129,7 @@ async function draw(rendermime, data, metadata, place) {
 			console.warn("tfmagic: cannot render", mime, error);
 		}
 	}
-	await null; // by then `place` is on the page, where a frame takes its colours from
+	await null; // then `place` is on the page, and a frame can take its colours from there
 	const text = [data[byHand] ?? `[${Object.keys(data)}]`].flat().join("");
 	if (byHand === "text/html") return makeFrame(text, getComputedStyle(place));
 	if (!byHand?.startsWith("image/")) return { node: h("div.row", {}, text) };
@@ -140,7 +140,7 @@ async function draw(rendermime, data, metadata, place) {
 	return { node };
 }
 
-/** Html in a frame of its own origin, which must tell its height itself. */
+/** Show html in a frame of its own origin, which reports its height by itself. */
 function makeFrame(html, { color, fontFamily }) {
 	const node = h("iframe", { sandbox: "allow-scripts", title: "Output", height: 40 });
 	node.srcdoc = `<!doctype html><style>body{margin:0;color:${color};font:13px ${fontFamily}}td,th{padding:2px 8px}</style>
@@ -160,7 +160,7 @@ class Display {
 	async show(rendermime, data, metadata = {}) {
 		const turn = ++this.turn;
 		const drawn = await draw(rendermime, data, metadata, this.el);
-		if (turn !== this.turn) return drawn.dispose?.(); // a later one came meanwhile
+		if (turn !== this.turn) return drawn.dispose?.(); // a later call has begun
 		this.drawn?.dispose?.(); // only now: the old one stays until the new one is drawn
 		this.drawn = drawn;
 		this.el.replaceChildren(drawn.node);
@@ -176,7 +176,7 @@ class Display {
 
 class Log {
 	items = []; // {no, raw, node?, hit?, display?}
-	gone = []; // items that have left, with elements that have not
+	gone = []; // removed items, whose elements are still on the page
 	changed = new Set();
 	dirty = true;
 	stick = true;
@@ -189,16 +189,16 @@ class Log {
 		const box = (this.box = h("div.log", attributes, this.older, this.lines));
 		const jump = button("↓ jump to end", "Follow the output", () => {
 			this.follow(true);
-			box.focus({ preventScroll: true }); // the button is about to vanish
+			box.focus({ preventScroll: true }); // the button disappears now
 		});
 		jump.classList.add("tfm-jump");
 		jump.hidden = true;
 		this.el = h("div.logbox", {}, box, jump);
 		box.addEventListener("scroll", () => {
-			if (!box.clientHeight) return; // hidden just now
+			if (!box.clientHeight) return; // it was just hidden
 			jump.hidden = this.stick = box.scrollHeight - box.scrollTop - box.clientHeight < 12;
 		});
-		new ResizeObserver(() => this.follow()).observe(this.lines); // an image came
+		new ResizeObserver(() => this.follow()).observe(this.lines); // an image was loaded
 	}
 
 	follow(isForced) {
@@ -207,7 +207,7 @@ class Log {
 		if (isForced || (this.stick && !isSelecting)) this.box.scrollTop = 1e9;
 	}
 
-	/** The place of the first item with this number or a higher one. */
+	/** Return the index of the first item with this number or a higher one. */
 	place(no) {
 		return this.items.findLastIndex((item) => item.no < no) + 1;
 	}
@@ -232,7 +232,7 @@ class Log {
 		this.dirty = true;
 	}
 
-	/** Make at most `budget` elements: of the last items that have none. */
+	/** Make at most `budget` elements, for the last items that have none. */
 	render(budget, matches) {
 		const groups = new Set();
 		for (const { node, display } of this.gone) {
@@ -255,7 +255,7 @@ class Log {
 			item.node = item.display?.el ?? h("div.row" + { row: "", n: " dim", gap: " remark", x: " remark" }[kind]);
 			this.fill(item, matches);
 			if (kind === "n" && this.foldNoise) {
-				let group = items[place - 1]?.node?.parentNode; // of the line before, if that is noise, too
+				let group = items[place - 1]?.node?.parentNode; // the line before is in it if it is noise, too
 				if (group?.nodeName !== "DETAILS") fragment.append((group = h("details.noise", {}, h("summary"))));
 				group.append(item.node);
 				groups.add(group);
@@ -299,7 +299,7 @@ class Log {
 
 const prefixOf = ({ task, names }) => (names ? `[${task.name}]:`.padEnd(14) + " " : "");
 
-/** All tasks' rows, prefixed; equal ones of several tasks are one. */
+/** The rows of all tasks, prefixed; equal rows of several tasks are one. */
 class MergedLog extends Log {
 	constructor(setup) {
 		super("Output of all tasks, merged", setup);
@@ -331,7 +331,7 @@ class MergedLog extends Log {
 		return item;
 	}
 
-	/** A row changed after it had come in here (a bar above another one); returns where it is now. */
+	/** Change a row that was added before (a bar above another one); return its item. */
 	amend(item, task, raw) {
 		this.touch(item);
 		if (item.names.size > 1 && item.names.delete(task.name)) return this.add(task, raw);
@@ -366,10 +366,10 @@ class Task {
 		this.body = h("div.body");
 		this.el = h("details.task", {}, head, this.body);
 		this.el.open = panel.setup.open.includes(number);
-		this.el.addEventListener("toggle", () => panel.sendWish(this));
+		this.el.addEventListener("toggle", () => panel.sendWatch(this));
 	}
 
-	/** When it is first opened: 64 closed tasks are cheap. */
+	/** Called when the task is first opened: so 64 closed tasks are cheap. */
 	makeBody() {
 		if (this.body.firstChild) return;
 		const { panel, number, name } = this;
@@ -393,7 +393,7 @@ class Task {
 		this.isChanged = true;
 	}
 
-	/** Once a second: the kernel sends only what has changed. */
+	/** Called once a second, since the kernel sends only what has changed. */
 	sample() {
 		const { cpu, state } = this.facts;
 		const samples = (this.samples = cpu == null || hasEnded(state) ? [] : [...this.samples.slice(-59), cpu]);
@@ -403,7 +403,7 @@ class Task {
 		this.path.setAttribute("d", points.length > 1 ? `M${points.join("L")}` : "");
 	}
 
-	/** Items from number `base` on. What is the same stays as it is, whatever the message repeats. */
+	/** Replace the items from number `base` on. Items that the message repeats unchanged stay. */
 	patch({ base, items: raws }, at) {
 		const { log } = this;
 		const { items } = log;
@@ -419,7 +419,7 @@ class Task {
 		log.trim();
 	}
 
-	/** Whether the item could become this. */
+	/** Change the item into this one, if it is of the same kind; return whether it is. */
 	change(item, raw) {
 		if (isSame(item.raw, raw)) return true;
 		if (kindOf(item.raw) !== kindOf(raw)) return false;
@@ -429,7 +429,7 @@ class Task {
 		return true;
 	}
 
-	/** Displays that the cell has updated in place. */
+	/** Replace displays that the cell has updated in place. */
 	replace(raws) {
 		for (const key in raws) {
 			const item = this.log.items[this.log.place(+key)];
@@ -437,7 +437,7 @@ class Task {
 		}
 	}
 
-	/** A snapshot. Older rows stay where it goes on with them: the kernel may repeat it. */
+	/** Take a snapshot. Older rows stay if it continues them, since the kernel can repeat one. */
 	reset(rows, at) {
 		const { log } = this;
 		const old = rows && log.items[log.place(rows.base)];
@@ -461,7 +461,7 @@ class Task {
 			line: hasLine ? `${where || ""} line ${line}`.trim() : "",
 			source: (hasLine && source) || "",
 			note: note || "",
-			last: words.slice(0, 300), // more is never seen, and a long line costs
+			last: words.slice(0, 300), // more is not visible, and a long line costs time
 			cpu: isEnd || cpu == null ? "" : `${Math.round(cpu)} %`,
 			memory: isEnd ? time : memory == null ? "" : bytesText(memory),
 		});
@@ -498,7 +498,7 @@ class Task {
 
 // ---- a whole log, in a window or in place ----
 
-/** Gives a function that takes the parts; `root` may be in another document. */
+/** Return a function that takes the parts of a log; `root` can be in another document. */
 function showLog(root) {
 	const facts = h("p", {}, "waiting for the kernel…");
 	const pre = h("pre", { tabindex: 0 });
@@ -508,7 +508,7 @@ function showLog(root) {
 		facts.textContent = path + (skipped ? ` — the first ${bytesText(skipped)} are left out` : "");
 		const lines = (rest + text).split("\n");
 		rest = part + 1 < parts ? lines.pop() : "";
-		// Blocks are laid out when they come into view: megabytes in one would freeze the browser.
+		// Blocks are laid out when they become visible: one block of megabytes freezes the browser.
 		while (lines.length) {
 			const some = lines.splice(0, 400);
 			const style = `content-visibility:auto;contain-intrinsic-size:auto ${some.length * 1.5}em`;
@@ -529,8 +529,8 @@ class Panel {
 	isMerged = false;
 	news = [];
 	values = [];
-	takers = {}; // request for a log: what takes its parts
-	request = Math.floor(Math.random() * 1e9); // other views of this model ask, too
+	logReaders = {}; // by the number of the request: the function that takes the parts of a log
+	request = Math.floor(Math.random() * 1e9); // other views of this model count, too
 	since = performance.now();
 
 	constructor(model, el) {
@@ -541,7 +541,7 @@ class Panel {
 		this.merged = new MergedLog(setup);
 		const tasks = (this.tasks = setup.tasks.map((spec, number) => new Task(this, spec, number)));
 		this.logs = [this.merged, ...tasks.map((task) => task.log)];
-		this.wished = this.wish(); // the kernel begins with it
+		this.watched = this.watchRequest(); // the kernel begins with it
 		this.waiting = h("div.waiting", { hidden: "" }, "waiting for the kernel…");
 		this.valuesBox = h("div.values");
 		this.live = h("div.sr", { "aria-live": "polite" });
@@ -561,7 +561,7 @@ class Panel {
 		this.schedule();
 	}
 
-	/** Ask for a snapshot; again each second until one has come, since a kernel may be busy or a message be lost. */
+	/** Ask for a snapshot, each second until one has come: a kernel can be busy, a message can be lost. */
 	sayHello(times) {
 		if (this.messages || !times || (times < 4 && !this.root.isConnected)) return;
 		this.model.send({ kind: "hello" });
@@ -619,7 +619,7 @@ class Panel {
 			const title = `Stacks at ${new Date().toLocaleTimeString("en-GB")}`;
 			this.tasks[key]?.addFold("stacks", title, stacks[key]);
 		}
-		if (log) this.takers[log.request]?.(log);
+		if (log) this.logReaders[log.request]?.(log);
 		this.schedule();
 	}
 
@@ -635,10 +635,10 @@ class Panel {
 	reset(tasks, rows, at) {
 		this.merged.clear();
 		for (const task of this.tasks) task.reset(rows[task.number], at);
-		// A kernel that remembers the wishes of an older page does not send what this one has open.
-		if (this.wish().tasks.every((number) => rows[number])) return;
-		this.wished = null;
-		this.sendWish();
+		// The kernel can still send what an older page had open, and not what this one has open.
+		if (this.watchRequest().tasks.every((number) => rows[number])) return;
+		this.watched = null;
+		this.sendWatch();
 	}
 
 	showValues(values) {
@@ -663,22 +663,22 @@ class Panel {
 
 	ask(message, element) {
 		this.model.send(message);
-		element.animate({ opacity: [0.3, 1] }, 500); // the click was seen
+		element.animate({ opacity: [0.3, 1] }, 500); // shows that the click was received
 	}
 
-	wish() {
+	watchRequest() {
 		const tasks = this.tasks.filter((task) => task.el.open).map((task) => task.number);
 		return { kind: "watch", tasks, merged: this.isMerged };
 	}
 
-	/** After a change of what can be seen. */
-	sendWish(task = {}) {
+	/** Called when a panel was opened or closed, or the stream switched. */
+	sendWatch(task = {}) {
 		task.isChanged = true;
 		this.schedule();
-		clearTimeout(this.wishTimer);
-		this.wishTimer = setTimeout(() => {
-			const wish = this.wish();
-			if (!isSame(wish, this.wished)) this.model.send((this.wished = wish));
+		clearTimeout(this.watchTimer);
+		this.watchTimer = setTimeout(() => {
+			const request = this.watchRequest();
+			if (!isSame(request, this.watched)) this.model.send((this.watched = request));
 		}, 50);
 	}
 
@@ -687,7 +687,7 @@ class Panel {
 		this.switch.ariaChecked = this.isMerged;
 		this.root.classList.toggle("tfm-merged", this.isMerged);
 		this.merged.el.hidden = !this.isMerged;
-		this.sendWish();
+		this.sendWatch();
 	}
 
 	filter() {
@@ -704,7 +704,7 @@ class Panel {
 			page.head.append(h("style", {}, WINDOW_STYLE));
 		}
 		const root = page?.body ?? task.addFold("wholeLog", `Log of ${task.name}`);
-		this.takers[++this.request] = showLog(root);
+		this.logReaders[++this.request] = showLog(root);
 		this.model.send({ kind: "log", task: task.number, request: this.request });
 	}
 
@@ -721,7 +721,7 @@ class Panel {
 		this.paintHead();
 		if (this.news.length > 4) this.news.splice(3, Infinity, `And ${this.news.length - 3} more`);
 		if (this.news.length) setText(this.live, this.news.splice(0).join(". "));
-		for (const log of written) log.follow(); // after all writing: one layout serves all
+		for (const log of written) log.follow(); // after all writing, so that one layout is enough
 		if (written.some((log) => log.dirty)) setTimeout(() => this.schedule(), 50);
 	}
 
@@ -732,7 +732,7 @@ class Panel {
 	mergeFinished() {
 		const end = this.head.over ? undefined : -1; // the last one may still change
 		const found = this.tasks.flatMap(({ log }) => log.items.slice(0, end).filter((item) => !item.merged));
-		found.sort((a, b) => a.at - b.at || a.pos - b.pos); // as they came, in turn
+		found.sort((a, b) => a.at - b.at || a.pos - b.pos); // in the order of arrival, the tasks in turn
 		for (const item of found) item.merged = this.merged.add(item.task, item.raw);
 		this.merged.trim();
 	}
@@ -778,7 +778,7 @@ class Panel {
 	dispose() {
 		this.model.off("msg:custom", this.onMessage);
 		clearInterval(this.timer);
-		clearTimeout(this.wishTimer);
+		clearTimeout(this.watchTimer);
 		cancelAnimationFrame(this.frame);
 		for (const log of this.logs) log.dispose();
 		for (const display of this.values) display.dispose();
