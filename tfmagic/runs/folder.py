@@ -72,11 +72,8 @@ class RunFolder:
     @property
     def tasks(self) -> tuple[TaskId, ...]:
         """The tasks that have a log."""
-        found = []
-        for path in self.folder.glob("*-*.log"):
-            with contextlib.suppress(ClusterSpecError):  # not a file of tfmagic's
-                found.append(parse_task(path.stem))
-        return tuple(sorted(found))
+        names = (path.stem for path in self.folder.glob("*-*.log"))
+        return tuple(sorted(parse_task(name) for name in names if is_task_name(name)))
 
     def log_path(self, task: TaskId) -> Path:
         return self.folder / f"{task.name}.log"
@@ -105,6 +102,14 @@ class RunFolder:
     def open_log(self, task: TaskId) -> int:
         """Return a descriptor that appends to the task's log."""
         return files.open_to_append(self.log_path(task))
+
+
+def is_task_name(name: str) -> bool:
+    """Check whether this is a task's name as tfmagic writes it; `int` alone accepts other digits, too."""
+    try:
+        return parse_task(name).name == name
+    except (ClusterSpecError, ValueError):
+        return False
 
 
 def write_end_reason(stacks_path: str, reason: str) -> None:

@@ -20,8 +20,7 @@ from typing import Any
 
 import psutil
 
-from tfmagic.errors import ClusterSpecError
-from tfmagic.protocol.cluster_spec import parse_task
+from tfmagic.runs.folder import RunFolder, is_task_name
 
 STATES = ("planned", "starting", "ready", "running", "ending", "dead", "stopped")
 CELL_STATES = ("running", "queued", "ended")
@@ -117,7 +116,9 @@ def read_snapshot(folder: Path) -> Snapshot | None:
             name: _numbers(status.get(name), ("cpu_percent", "memory_bytes"))
             for name in ("kernel", "launcher")
         },
-        tasks=_read_tasks(status.get("tasks")) if status else _tasks_with_logs(folder),
+        tasks=_read_tasks(status.get("tasks"))
+        if status
+        else tuple(TaskStatus(task.name, "") for task in RunFolder(folder).tasks),
         cells=_numbers(status.get("cells"), CELL_STATES) if status else None,
     )
 
@@ -134,14 +135,6 @@ def is_kernel_alive(pid: int, started: float, written: float) -> bool:
             return False
         return abs(time.time() - written) < _FRESH_S or process.create_time() < started + _FRESH_S
     except (psutil.Error, ValueError, OverflowError):
-        return False
-
-
-def is_task_name(name: str) -> bool:
-    """Check whether this is a task's name as tfmagic writes it; `int` alone accepts other digits, too."""
-    try:
-        return parse_task(name).name == name
-    except (ClusterSpecError, ValueError):
         return False
 
 
@@ -190,14 +183,6 @@ def _read_tasks(content: object) -> tuple[TaskStatus, ...]:
             known = state if state in STATES else ""
             found[name] = TaskStatus(name, known, _numbers(part, TASK_NUMBERS), texts)
     return tuple(found.values())
-
-
-def _tasks_with_logs(folder: Path) -> tuple[TaskStatus, ...]:
-    try:
-        stems = sorted(name.removesuffix(".log") for name in os.listdir(folder) if name.endswith(".log"))
-    except OSError:
-        return ()
-    return tuple(TaskStatus(stem, "") for stem in stems if is_task_name(stem))
 
 
 def _numbers(content: object, keys: tuple[str, ...]) -> dict[str, Number]:

@@ -14,7 +14,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfmagic.runs.status_reader import is_task_name
+from tfmagic.runs.folder import is_task_name
 
 _BLOCK_BYTES = 1 << 16
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO)

@@ -7,7 +7,6 @@ element by this, or a handler, needs a front end: it is shown beside the static 
 from __future__ import annotations
 
 import base64
-import functools
 import html
 import math
 import re
@@ -62,7 +61,7 @@ _ATTRIBUTES = {
 }
 _SCOPED_STYLE = re.compile(r"<style scoped>.*?</style>", re.DOTALL)  # of pandas; sanitizers drop it
 _TAGS = re.compile(r"</?(?!tbody)[a-z][\w-]*|<[?!](?!--)")  # a parser adds <tbody> by itself
-_SCRIPTED = re.compile(r"<[^>]*?(\bon\w+\s*=|script\s*:|data:text/html)", re.IGNORECASE)
+_SCRIPTED = re.compile(r"<[^<>]*?(\bon\w+\s*=|script\s*:|data:text/html)", re.IGNORECASE)
 
 
 def as_html(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
@@ -86,7 +85,6 @@ def name_of(data: Mapping[str, Any]) -> str:
     return next((word for kind, word in _NAMES.items() if kind in data), "display")
 
 
-@functools.lru_cache(maxsize=64)
 def _sanitize(fragment: str) -> str | None:
     """Return the sanitized fragment, or None if it loses a tag or a handler or is not balanced."""
     import nh3  # not loaded by `import tfmagic`

@@ -158,10 +158,6 @@ class TaskFeed:
         items = self._items[base - self._first :]
         return Patch(base, items, {n: item for n, item in replaced.items() if self._first <= n < base})
 
-    def finish(self) -> None:
-        """Show the rest of an incomplete character: no more bytes will come."""
-        self._end_segment()
-
     # -- text; each method returns the number of the first item that changed --
 
     @property
@@ -185,7 +181,7 @@ class TaskFeed:
         tail = end - self._pace.flood_bytes
         tail += self.log.peek(tail, self._pace.flood_bytes).find(b"\n") + 1
         gap, self.log.offset = tail - self.log.offset, tail
-        base = self._end_segment()
+        base = self.finish()
         self._items.append(GapItem(gap))
         self._segment = self._floor = self._end
         return base
@@ -209,8 +205,8 @@ class TaskFeed:
         self._items += items
         return base
 
-    def _end_segment(self) -> int:
-        """Complete the text so far: the next text begins a new row."""
+    def finish(self) -> int:
+        """Show an incomplete character or sequence; text that follows begins a new row."""
         self._screen.finish()
         base = self._take()
         self._begin_segment()
@@ -244,7 +240,7 @@ class TaskFeed:
             if place >= 0 and isinstance(old := self._items[place], DisplayItem):  # not too old to be kept
                 self._items[place] = replaced[number] = DisplayItem(data, metadata, old.key)
             return base
-        base = min(base, self._end_segment())
+        base = min(base, self.finish())
         self._count += 1
         if name:
             self._by_id[name] = self._end

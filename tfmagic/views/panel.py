@@ -135,7 +135,6 @@ class PanelView:
         self._make_live = live
         self._live: LiveDisplay | None = None
         self._model = PanelModel(context, fold_noise=look.fold_noise, fold_equal=look.fold_equal)
-        self._greeted = False
         self._keyframe_at, self._keyframe_s = 0.0, _KEYFRAME_S
         self._look_cost_s = 0.0
 
@@ -156,7 +155,7 @@ class PanelView:
 
     def _look(self, live: LiveDisplay) -> None:
         self._answer(live)
-        if not self._greeted and time.monotonic() >= self._keyframe_at:
+        if not self._model.greeted and time.monotonic() >= self._keyframe_at:
             self._keyframe_s = min(2 * self._keyframe_s, _KEYFRAME_LIMIT_S)
             self._keyframe_at = time.monotonic() + self._keyframe_s
             live.send(self._model.snapshot())
@@ -197,7 +196,6 @@ class PanelView:
     def _answer(self, live: LiveDisplay) -> None:
         for request in live.requests():
             if request.get("kind") == "hello":
-                self._greeted = True
                 live.send(self._model.greet())
             else:
                 with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # not from `panel.js`

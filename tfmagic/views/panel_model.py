@@ -65,7 +65,7 @@ class PanelModel:
         self._sent: dict[TaskId, dict[str, Any]] = {task: {} for task in self.tasks}
         self._head: dict[str, Any] = {}
         self._values = 0
-        self._greeted = False  # whether a page has asked: then it gets all rows that are kept
+        self.greeted = False  # whether a page has asked: then it gets all rows that are kept
         self._dumps: dict[TaskId, tuple[int, float, int]] = {}
         self._texts: Mapping[str, str] = {}
         self.is_flooded = False  # whether a task wrote more than was shown at the last look
@@ -124,7 +124,7 @@ class PanelModel:
         """Return everything, for a page that has nothing yet."""
         self.look()
         rows = {
-            self._number(t): _encode_rows(feed.snapshot(), _ROW_LIMIT if self._greeted else _KEYFRAME_ROWS)
+            self._number(t): _encode_rows(feed.snapshot(), _ROW_LIMIT if self.greeted else _KEYFRAME_ROWS)
             for t, feed in self._feeds.items()
             if t in self._watched
         }
@@ -140,7 +140,7 @@ class PanelModel:
 
     def greet(self) -> dict[str, Any]:
         """Return the answer to a page that was just loaded."""
-        self._greeted = True
+        self.greeted = True
         return self.snapshot()
 
     # -- what the page asks for --
