@@ -83,11 +83,12 @@ class SpaceReserve:
 _lost: list[Any] = []  # identifiers that HDF5 could not close: their end is a segmentation fault
 
 
-def end(file: Any) -> None:
-    """Close a file that is not needed any more; where there is no space for that, give it up."""
-    with contextlib.suppress(Exception):
-        reserve_end(file)
-        _close(file)
+def close_after(error: BaseException, file: Any) -> None:
+    """Close a file after an error; where the disk is full, give it up."""
+    if not is_full(error):
+        with contextlib.suppress(Exception):
+            reserve_end(file)
+            _close(file)
     if file.id.valid:
         give_up(file)
 
@@ -147,10 +148,7 @@ def written_beside(path: str) -> Iterator[Any]:
             file.close()
             os.replace(beside, path)
     except BaseException as error:
-        if is_full(error):
-            give_up(file)
-        else:
-            end(file)
+        close_after(error, file)
         with contextlib.suppress(OSError):
             os.unlink(beside)
         if is_full(error):

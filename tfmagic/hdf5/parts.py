@@ -12,7 +12,6 @@ nothing is forced to the disk.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from types import TracebackType
@@ -213,12 +212,7 @@ class TaskFile(h5py.File):
         if error is None or not self._beside or not self.id.valid:
             self.close()
             return
-        if not closing.is_full(error):
-            with contextlib.suppress(OSError):
-                closing.reserve_end(self)
-                super().close()
-        if self.id.valid:
-            closing.give_up(self)
+        closing.close_after(error, self)
         error.add_note(
             f"{self._title} is unfinished: {self._beside}; tfmagic.hdf5.recover takes it as it is, mode='a' "
             "goes on with it, mode='w' starts anew"

@@ -24,7 +24,7 @@ from tfmagic.protocol.events import (
 
 
 class Cells(Protocol):
-    """What is read of a cluster's state: the cells under way, and the ended tasks of groups of cells."""
+    """The part of a cluster state that is read: cells under way, and the ended tasks of groups of cells."""
 
     @property
     def cells(self) -> Mapping[int, Any]: ...
