@@ -21,13 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
 
 # What depends on the version of Python or of a dependency: the protocol, pickling, what is captured from the
-# notebook, tracebacks, and real cells, kernels, strategies and scripts. It takes one or two minutes.
+# notebook, tracebacks, and real cells, kernels, strategies and scripts. It takes about a minute.
 QUICK = (
     "tests/integration/test_every_interpreter.py",
     "tests/integration/test_kernel.py",
     "tests/integration/test_tf_functions.py",
-    "tests/integration/test_transfers.py",
-    "tests/notebooks/test_quickstart.py",
     "tests/contract",
     "tests/serialization/test_capture.py",
     "tests/serialization/test_definitions.py",

@@ -8,24 +8,35 @@ from __future__ import annotations
 
 from typing import Any
 
-# The files that take longer than 20 s on an idle machine, longest first. `scripts/suite.py` prints the slowest tests.
+# The files that take longer than 10 s on an idle machine, the longest about first; `scripts/suite.py` prints the
+# slowest tests.
 LONG = (
     "tests/same/test_programs.py",
-    "tests/integration/test_multi_process_runner.py",
     "tests/browser/test_panel.py",
+    "tests/integration/test_multi_process_runner.py",
+    "tests/notebooks/test_quickstart.py",
     "tests/integration/test_cleanup.py",
+    "tests/integration/test_pytest_plugin.py",
+    "tests/integration/test_script_runs.py",
     "tests/integration/test_magic.py",
     "tests/integration/test_hints.py",
-    "tests/integration/test_script_runs.py",
-    "tests/integration/test_pytest_plugin.py",
-    "tests/integration/test_strategies.py",
+    "tests/hdf5/test_hdf5_shared.py",
     "tests/integration/test_hangs.py",
     "tests/integration/test_processes.py",
     "tests/integration/test_exposure.py",
+    "tests/integration/test_runner_install.py",
+    "tests/integration/test_every_interpreter.py",
+    "tests/integration/test_log_folders.py",
+    "tests/integration/test_server_extension.py",
+    "tests/integration/test_failing_tasks.py",
+    "tests/integration/test_strategies.py",
+    "tests/integration/test_recovery.py",
     "tests/integration/test_cluster.py",
+    "tests/frontends/test_doctor.py",
+    "tests/chaos/test_chaos.py",
 )
-_ONE_PAIR_OF_KERNELS = dict.fromkeys(
-    [f"tests/same/test_{name}.py" for name in ("programs", "docstrings", "generated")], "tests/same"
+_GROUPS = dict.fromkeys(
+    [f"tests/same/test_{name}.py" for name in ("programs", "docstrings", "generated")], "a pair of kernels"
 )
 
 
@@ -44,6 +55,6 @@ def make_scheduler(config: Any, log: Any) -> Any:
     class GroupScheduling(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return _ONE_PAIR_OF_KERNELS.get(file, file)
+            return "the lessons" if file.startswith("tests/notebooks/") else _GROUPS.get(file, file)
 
     return GroupScheduling(config, log)
