@@ -1,4 +1,10 @@
-"""Fixtures of all tests: a state folder of their own, a real shell, and a guard against leaks."""
+"""Fixtures of all tests: a state folder of their own, a real shell, and a guard against leaks.
+
+A process that imports TensorFlow costs four to seven seconds, so that tests share them: `notebook` (the launcher of
+the test's own process), `kernel` (one ipykernel, cleared after each test), `commands` (`tfmagic` commands),
+`lessons` (notebooks of the course), `pair` (tests/same). A test takes a process of its own only if it is about how
+that process begins or ends. A further case of the same code is marked with `soak`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,9 @@ import psutil
 import pytest
 
 if TYPE_CHECKING:
+    from commands import Commands
     from kernels import Kernel  # what it imports, each task of a test module would import with this one
+    from lessons import Lessons
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -85,6 +93,19 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["TFMAGIC_STATE_DIR"] = str(folder)
     yield folder
     del os.environ["TFMAGIC_STATE_DIR"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def lean_imports() -> Iterator[None]:
+    """Let the processes of the tests import TensorFlow in less time: see support/lean/sitecustomize.py."""
+    before = os.environ.get("PYTHONPATH")
+    lean = str(Path(__file__).parent / "support" / "lean")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [lean, before]))
+    yield
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
 
 
 @pytest.fixture(autouse=True)
@@ -167,23 +188,60 @@ def notebook(shell: Notebook) -> Iterator[Notebook]:
     shell.magics.detached._jobs.clear()  # what nobody waited for
 
 
-@pytest.fixture
-def kernel() -> Iterator[Kernel]:
+@pytest.fixture(scope="session")
+def kept_kernels() -> Iterator[list[Kernel]]:
+    """At most one kernel, which the last test that used one has left alive."""
+    kept: list[Kernel] = []
+    yield kept
+    for made in kept:
+        made.close()
+
+
+@contextmanager
+def _lend_kernel(kept: list[Kernel]) -> Iterator[Kernel]:
+    """Give the kernel that is kept, or a new one, and keep it again if its user has not ended it."""
     from kernels import Kernel
 
-    made = Kernel()
+    used = kept.pop() if kept else Kernel()
+    used.outputs(used.client.execute("%load_ext tfmagic", store_history=False))
+    yield used
+    if not kept and used.clear():
+        kept.append(used)
+    else:
+        used.close()
+
+
+@pytest.fixture
+def kernel(kept_kernels: list[Kernel]) -> Iterator[Kernel]:
+    """A kernel without variables and clusters, and with the extension loaded. A test may end it."""
+    with _lend_kernel(kept_kernels) as lent:
+        yield lent
+
+
+@pytest.fixture(scope="module")
+def shared_kernel(kept_kernels: list[Kernel]) -> Iterator[Kernel]:
+    """One kernel for a module, with the extension loaded and two workers running."""
+    with _lend_kernel(kept_kernels) as lent:
+        lent.run("%tfcluster start --workers 2")
+        yield lent
+
+
+@pytest.fixture(scope="session")
+def lessons() -> Iterator[Lessons]:
+    """A kernel for the notebooks of the course."""
+    from lessons import Lessons
+
+    made = Lessons(Path(__file__).parents[1] / "notebooks")
     yield made
     made.close()
 
 
-@pytest.fixture(scope="module")
-def shared_kernel() -> Iterator[Kernel]:
-    """One kernel for a module, with the extension loaded and two workers running."""
-    from kernels import Kernel
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    """One process that runs `tfmagic` commands."""
+    from commands import Commands
 
-    made = Kernel()
-    made.run("%load_ext tfmagic")
-    made.run("%tfcluster start --workers 2")
+    made = Commands()
     yield made
     made.close()
 

@@ -406,24 +406,20 @@ def test_the_buttons_of_notebook_7_work_while_a_cell_runs(open_notebook, tmp_pat
         server.close()
 
 
-def test_the_panel_follows_the_dark_theme(open_notebook, tmp_path, flag):
-    server = Server(tmp_path, theme="JupyterLab Dark")
+def test_the_panel_follows_the_dark_theme(running):
+    use = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
     try:
-        book = open_notebook(server, "dark.ipynb", LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)))
-        book.run(0)
-        book.start(1)
-        expect(book.output(1).get_by_text("begun on worker-0")).to_be_visible()
-        red, green, blue = map(int, re.findall(r"\d+", _text_colour(book))[:3])
-        assert min(red, green, blue) > 150, "text is light on a dark page"
-        flag.touch()
-        book.wait_until_ended(1)
+        running.page.evaluate(use, "JupyterLab Dark")
+        wait_until(lambda: min(_text_colour(running)) > 150)  # text is light on a dark page
     finally:
-        server.close()
+        running.page.evaluate(use, "JupyterLab Light")
+    wait_until(lambda: min(_text_colour(running)) < 100)
 
 
 def _text_colour(book):
-    row = book.output(1).get_by_text("begun on worker-0")
-    return row.evaluate("element => getComputedStyle(element).color")
+    row = book.shown.get_by_text("begun on worker-0")
+    colour = row.evaluate("element => getComputedStyle(element).color")
+    return [int(part) for part in re.findall(r"\d+", colour)[:3]]
 
 
 def test_papermill_runs_a_notebook_and_leaves_the_static_form(tmp_path):

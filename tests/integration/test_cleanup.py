@@ -131,7 +131,18 @@ def kill(*pids):
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("who", ["kernel", "kernel and launcher", "kernel and keeper"])
+SOAK = pytest.mark.soak
+
+
+# launcher and keeper do the same when one of them is gone, whether the kernel lives or not
+@pytest.mark.parametrize(
+    "who",
+    [
+        "kernel",
+        pytest.param("kernel and launcher", marks=SOAK),
+        pytest.param("kernel and keeper", marks=SOAK),
+    ],
+)
 def test_a_killed_kernel_leaves_nothing(kernel, who):
     process, watched = kernel
     victims = {"launcher": watched.launcher, "keeper": watched.keeper}
@@ -147,6 +158,7 @@ def test_killed_helpers_leave_nothing_while_the_kernel_lives(kernel, who):
     assert process.poll() is None
 
 
+@SOAK  # a Python program ends at SIGTERM as at SIGKILL: none of its code runs
 def test_a_terminated_kernel_leaves_nothing(kernel):
     process, watched = kernel
     process.terminate()
@@ -300,12 +312,17 @@ def below(pid):
     return {child.pid for child in psutil.Process(pid).children(recursive=True)}
 
 
-def test_a_restarted_kernel_leaves_nothing_of_its_tasks_daemons(kernel_of_jupyter):
-    kernel = kernel_of_jupyter
-    old = below(kernel.manager.provisioner.process.pid)
-    assert len(old) >= 2 + 2 * 3
-    kernel.manager.restart_kernel(now=False)
-    wait_until(lambda: not alive(old), ENDED_S)
+@pytest.fixture(scope="module")
+def kernel_of_jupyter():
+    """A kernel with two workers that have started daemons; the last test restarts it."""
+    from kernels import Kernel
+
+    made = Kernel()
+    made.run("%load_ext tfmagic")
+    made.run("%tfcluster start --workers 2")
+    made.run(DAEMONS)
+    yield made
+    made.close()
 
 
 def test_an_interrupted_run_all_leaves_the_tasks_and_nothing_that_its_cell_waited_for(kernel_of_jupyter):
@@ -327,16 +344,12 @@ def test_an_interrupted_run_all_leaves_the_tasks_and_nothing_that_its_cell_waite
     assert "kept is 1" in kernel.text("%%tfcluster\nprint('kept is', kept)"), "the tasks stay"
 
 
-@pytest.fixture
-def kernel_of_jupyter():
-    from kernels import Kernel
-
-    made = Kernel()
-    made.run("%load_ext tfmagic")
-    made.run("%tfcluster start --workers 2")
-    made.run(DAEMONS)
-    yield made
-    made.close()
+def test_a_restarted_kernel_leaves_nothing_of_its_tasks_daemons(kernel_of_jupyter):
+    kernel = kernel_of_jupyter
+    old = below(kernel.manager.provisioner.process.pid)
+    assert len(old) >= 2 + 2 * 3
+    kernel.manager.restart_kernel(now=False)
+    wait_until(lambda: not alive(old), ENDED_S)
 
 
 class Server:

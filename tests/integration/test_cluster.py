@@ -3,8 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -293,14 +291,3 @@ def test_a_second_interrupt_ends_a_task_that_ignores_the_first(tmp_path):
             cluster.run(stubborn, str(flag), view="quiet")
         presser.join()
         assert cluster.run(int, view="quiet")["worker-0"] == 0
-
-
-def test_a_path_object_in_sys_path_does_not_keep_a_cluster_from_starting():
-    """`sys.path.append(Path("src"))` is common, and Python passes over it without a word."""
-    code = (
-        "import pathlib, sys, tfmagic\nsys.path.append(pathlib.Path.cwd())\n"
-        "with tfmagic.Cluster(workers=1) as cluster:\n"
-        "    print(cluster.run(abs, -1, view='quiet')['worker-0'])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    assert done.stdout == "1\n", done.stderr

@@ -109,14 +109,12 @@ def test_a_coordinator_uses_its_parameter_server(notebook):
     assert dict(notebook.ns["r"]) == {"chief-0": 50.0}
 
 
-def test_a_script_runs_to_its_end_and_its_failure_is_the_exit_code(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(LONG + "import sys\nsys.exit(3 if 'fail' in sys.argv else 0)\n")
+def test_a_script_runs_to_its_end_and_its_failure_is_the_exit_code(tmp_path, commands):
+    (tmp_path / "script.py").write_text(LONG + "import sys\nsys.exit(3 if 'fail' in sys.argv else 0)\n")
     for words, code in (([], 0), (["fail"], 3)):
-        command = [sys.executable, "-m", "tfmagic", "run", "--workers", "2", str(script), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode == code, done.stderr
-        assert done.stdout.count("many steps: True") == 2
+        commands.start(tmp_path, ["run", "--workers", "2", "script.py", *words])
+        assert commands.wait() == code, (tmp_path / "err.txt").read_text()
+        assert (tmp_path / "out.txt").read_text().count("many steps: True") == 2
 
 
 def test_a_script_trains_on_two_workers(tmp_path):

@@ -247,7 +247,7 @@ def ports_in_namespace(pid):
     return found
 
 
-@pytest.mark.parametrize("umask", [0o022, 0])
+@pytest.mark.parametrize("umask", [pytest.param(0o022, marks=pytest.mark.soak), 0])
 def test_state_is_for_its_user_alone_under_any_umask(tmp_path, umask):
     code = f"""
     import os

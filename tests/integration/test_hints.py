@@ -37,7 +37,9 @@ def hint_of(cluster, fn, *args, on=None):
 # ---- Keras --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
+@pytest.mark.parametrize(
+    "method", ["fit", *(pytest.param(m, marks=pytest.mark.soak) for m in ("evaluate", "train_on_batch"))]
+)
 def test_keras_3_trains_under_several_workers_without_the_repair(method):
     def train(method):
         import keras
@@ -70,8 +72,15 @@ def test_keras_3_fits_under_parameter_servers():
         assert "cannot fit under ParameterServerStrategy" in hint_of(cluster, train)
 
 
-@pytest.mark.parametrize("steps", [None, 20])
-@pytest.mark.parametrize("kind", ["arrays", "dataset"])
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [
+        ("arrays", None),
+        ("dataset", 20),
+        pytest.param("arrays", 20, marks=pytest.mark.soak),
+        pytest.param("dataset", None, marks=pytest.mark.soak),
+    ],
+)
 def test_keras_2_fits_under_parameter_servers_with_less_data_than_steps(kind, steps):
     def train(kind, steps):
         import numpy as np

@@ -61,7 +61,15 @@ def test_an_interrupt_of_the_kernel_ends_the_cell_and_keeps_the_tasks(kernel):
     assert "kept is 1" in kernel.text("%%tfcluster\nprint('kept is', kept)")
 
 
-@pytest.mark.parametrize("way", ["restart", "kill", "shutdown"])
+# test_cleanup kills and restarts kernels whose tasks have started processes
+@pytest.mark.parametrize(
+    "way",
+    [
+        "shutdown",
+        pytest.param("restart", marks=pytest.mark.soak),
+        pytest.param("kill", marks=pytest.mark.soak),
+    ],
+)
 def test_no_process_outlives_its_kernel(kernel, way):
     kernel.run("%load_ext tfmagic")
     kernel.run("%tfcluster start --workers 2")
@@ -89,7 +97,7 @@ def test_tab_completes_in_a_kernel(kernel):
 
 def test_the_kernel_that_jupyter_picks_up_has_the_extension_loaded():
     manager = KernelManager(kernel_name="tfmagic")
-    manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40"])
+    manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40", "--TFCluster.warm=False"])
     client = manager.client()
     client.start_channels()
     try:

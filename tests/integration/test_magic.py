@@ -96,10 +96,12 @@ def test_a_variable_read_at_import_that_changes_gets_a_new_launcher(notebook, mo
     assert not notebook.cluster().state.tasks[notebook.cluster().tasks[0]].fresh
 
 
-def test_the_extension_can_be_unloaded_and_loaded_again(notebook):
+def test_the_extension_can_be_unloaded_and_loaded_again(notebook, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # the launcher of the test before
     notebook.run("%%tfcluster --workers 1\n1")
     notebook.run("%unload_ext tfmagic")
     assert not notebook.cluster().running
+    monkeypatch.undo()
     notebook.run("%load_ext tfmagic")
     notebook.magics = notebook.shell.magics_manager.registry["TFClusterMagics"]
     notebook.run("%%tfcluster --workers 1 --out r\n1")

@@ -870,38 +870,39 @@ AT_EXIT = """\
 import os, sys, time
 from tfmagic import multi_process_runner as mpr
 
-def fn(path):
-    while not os.path.exists(path + ".go"):
+def fn(gate):
+    while not os.path.exists(gate):
         time.sleep(0.01)
-    open(path, "w").close()
+    open(gate + ".seen", "w").close()
 
-runner = mpr.MultiProcessRunner(fn, mpr.create_cluster_spec(), args=(sys.argv[1],), daemon=sys.argv[2] == "daemon")
-runner.start()
-print(runner.get_process_id("worker", 0), flush=True)
+for gate in ("daemon", "other"):
+    path = os.path.join(sys.argv[1], gate)
+    runner = mpr.MultiProcessRunner(fn, mpr.create_cluster_spec(), args=(path,), daemon=gate == "daemon")
+    runner.start()
+    print(runner.get_process_id("worker", 0), flush=True)
 """
 
 
-@pytest.mark.parametrize("kind", ["daemon", "no daemon"])
-def test_the_end_of_a_script_ends_daemons_and_waits_for_others(tmp_path, kind):
-    script, path = tmp_path / "script.py", tmp_path / "done"
+def test_the_end_of_a_script_ends_daemons_and_waits_for_others(tmp_path):
+    script = tmp_path / "script.py"
     script.write_text(AT_EXIT)
-    with program(sys.executable, script, path, kind, stderr=subprocess.PIPE) as process:
-        pid = int(process.stdout.readline())
-        if kind == "no daemon":
-            assert "waiting for worker-0 to end" in process.stderr.readline()
-            Path(f"{path}.go").touch()
-        process.wait(60)
-    assert path.exists() == (kind == "no daemon")
-    wait_until(lambda: not alive([pid]))
+    with program(sys.executable, script, tmp_path, stderr=subprocess.PIPE) as process:
+        pids = [int(process.stdout.readline()) for _ in range(2)]
+        assert "waiting for worker-0 to end" in process.stderr.readline()
+        (tmp_path / "other").touch()
+        assert process.wait(60) == 0
+    assert (tmp_path / "other.seen").exists()
+    wait_until(lambda: not alive(pids))
 
 
+@pytest.mark.soak  # what ends the processes then is the launcher: test_cleanup
 def test_a_killed_script_leaves_no_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AT_EXIT)
-    with program(sys.executable, script, tmp_path / "done", "no daemon") as process:
-        pid = int(process.stdout.readline())
+    with program(sys.executable, script, tmp_path) as process:
+        pids = [int(process.stdout.readline()) for _ in range(2)]
         process.kill()
-    wait_until(lambda: not alive([pid]))
+    wait_until(lambda: not alive(pids))
 
 
 def test_ctrl_c_in_a_join_ends_the_processes(tmp_path):

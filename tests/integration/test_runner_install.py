@@ -9,6 +9,8 @@ import threading
 
 import pytest
 from conftest import wait_until
+from test_testcases import ROOT
+from test_testcases import SCRIPT as TEST_CASES
 
 from tfmagic.multi_process_runner import (
     MultiProcessRunner,
@@ -112,41 +114,58 @@ def test_a_test_file_of_tensorflow_as_a_script(tmp_path):
     assert code == 0 and "Ran 6 tests" in output, output[-4000:]
 
 
-def test_a_test_file_of_tensorflow_under_pytest(tmp_path):
-    (tmp_path / "conftest.py").write_text(INSTALL)
+LATE = f"""\
+import tensorflow as tf
+from tensorflow.python.distribute import combinations, multi_process_runner
+from tensorflow.python.distribute.multi_process_runner import MultiProcessRunner
+api = tf.__internal__.distribute.multi_process_runner
+assert api.run is multi_process_runner.run and MultiProcessRunner.__module__.startswith("tensorflow.")
+{INSTALL}
+assert multi_process_runner is combinations.multi_process_runner is ours
+assert MultiProcessRunner is ours.MultiProcessRunner and api.run is ours.run
+assert tf.__internal__.distribute.multi_process_runner.get_barrier is ours.get_barrier
+from tensorflow.python.distribute import multi_process_runner as again
+assert again is ours
+"""
+
+
+def test_test_files_under_pytest_where_ours_is_installed_after_the_import_of_tensorflow(tmp_path):
+    """`test_testcases` runs the second file as a script."""
+    (tmp_path / "conftest.py").write_text(LATE)
     (tmp_path / "test_made.py").write_text(TENSORFLOW_TEST.format(head=""))
-    code, output, _ = python(tmp_path / "test_made.py", "-m", "pytest", cwd=tmp_path)
-    assert code == 0 and "4 passed" in output, output[-4000:]
+    (tmp_path / "script_test.py").write_text(TEST_CASES)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "test_made.py",
+        "script_test.py",
+    ]  # absl knows no options of pytest
+    options = "-p no:cacheprovider --import-mode=importlib"
+    environ = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}",
+        "PYTEST_ADDOPTS": options,
+    }
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path, env=environ)
+    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout[-4000:]
 
 
-def test_installing_imports_nothing_and_reaches_every_module(tmp_path):
+def test_installing_imports_nothing(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent("""\
         import sys
         from tfmagic import multi_process_runner as ours
-        if sys.argv[1:] == []:
-            ours.install()
-            assert "tensorflow" not in sys.modules
-        import tensorflow as tf
-        from tensorflow.python.distribute import combinations, multi_process_runner
-        from tensorflow.python.distribute.multi_process_runner import MultiProcessRunner
-        api = tf.__internal__.distribute.multi_process_runner
-        assert api.run is multi_process_runner.run
         ours.install()
+        assert "tensorflow" not in sys.modules
+        from tensorflow.python.distribute import combinations, multi_process_runner
         assert multi_process_runner is combinations.multi_process_runner is ours
-        assert MultiProcessRunner is ours.MultiProcessRunner and api.run is ours.run
-        assert tf.__internal__.distribute.multi_process_runner.get_barrier is ours.get_barrier
-        from tensorflow.python.distribute import multi_process_runner as again
-        assert again is ours
         print("all ours")
     """)
     )
-    for late in ((), ("late",)):
-        done = subprocess.run(
-            [sys.executable, script, *late], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.stdout == "all ours\n", done.stderr[-3000:]
+    code, said, error = python(script)
+    assert (code, said) == (0, "all ours\n"), error[-3000:]
 
 
 def test_the_error_of_a_test_script_without_a_main_guard_names_the_guard(tmp_path):

@@ -16,12 +16,32 @@ from conftest import ENDED_S, alive, wait_until
 RUN_S = 120.0  # an import of TensorFlow on a busy machine, and a training
 
 
-class Runner:
+class Output:
+    """What a command has written to the files of its folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.out_path, self.err_path = folder / "out.txt", folder / "err.txt"
+
+    @property
+    def out(self):
+        return self.out_path.read_text("utf-8", "replace")
+
+    @property
+    def err(self):
+        return self.err_path.read_text("utf-8", "replace")
+
+    def lines(self, task):
+        """Return the lines that a task has printed."""
+        head = f"[{task}]:".ljust(14) + " "
+        return [line[15:] for line in self.out.splitlines() if line.startswith(head)]
+
+
+class Runner(Output):
     """``python -m tfmagic ...`` in a process, with its output in files, so that no pipe fills up."""
 
     def __init__(self, folder, words, **more):
-        self.folder = folder
-        self.out_path, self.err_path = folder / "out.txt", folder / "err.txt"
+        super().__init__(folder)
         environ = {
             **os.environ,
             "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -38,28 +58,28 @@ class Runner:
                 cwd=folder,
             )
 
-    @property
-    def out(self):
-        return self.out_path.read_text("utf-8", "replace")
-
-    @property
-    def err(self):
-        return self.err_path.read_text("utf-8", "replace")
-
-    def lines(self, task):
-        """Return the lines that a task has printed."""
-        head = f"[{task}]:".ljust(14) + " "
-        return [line[15:] for line in self.out.splitlines() if line.startswith(head)]
-
-    def wait_for(self, text):
-        wait_until(lambda: text in self.out + self.err or self.process.poll() is not None, RUN_S)
-        assert text in self.out + self.err, self.out + self.err
-
     def wait(self):
         return self.process.wait(RUN_S)
 
     def below(self):
         return {child.pid for child in psutil.Process(self.process.pid).children(recursive=True)}
+
+
+class Served(Output):
+    """The same in the process that runs commands one after the other; the next one begins when this has ended."""
+
+    def __init__(self, commands, folder, words):
+        super().__init__(folder)
+        self.commands, self.has_ended = commands, False
+        commands.start(folder, words, TFMAGIC_STATE_DIR=str(folder / "state"))
+
+    def wait(self):
+        code = self.commands.wait()
+        self.has_ended = True
+        return code
+
+    def send_signal(self, number):
+        self.commands.process.send_signal(number)
 
 
 @pytest.fixture
@@ -81,6 +101,22 @@ def tool(tmp_path):
         if runner.process.poll() is None:
             runner.process.kill()
             runner.process.wait()
+
+
+@pytest.fixture
+def serve(commands, tmp_path):
+    """Run a command in a process that has a launcher already: for what a run does, not for how it begins and ends."""
+
+    def start(*words, folder=None):
+        folder = folder or tmp_path / f"served-{len(started)}"
+        (folder / "state").mkdir(parents=True)
+        started.append(Served(commands, folder, words))
+        return started[-1]
+
+    started = []
+    yield start
+    if not all(run.has_ended for run in started):
+        commands.close()
 
 
 @pytest.fixture
@@ -154,7 +190,7 @@ def test_a_script_trains_as_python_would_run_it_and_its_logs_can_be_kept(tool, s
     assert logs.wait() == 0 and logs.out == f"[worker-1]:    {second}\n"
 
 
-def test_a_module_runs_with_absl_and_what_its_main_returns_is_the_exit_code(tool, script, tmp_path):
+def test_a_module_runs_with_absl_and_what_its_main_returns_is_the_exit_code(serve, script, tmp_path):
     script("", "package/__init__.py")
     script(
         """
@@ -170,17 +206,13 @@ def test_a_module_runs_with_absl_and_what_its_main_returns_is_the_exit_code(tool
         "package/train.py",
     )
     script("", "package/part.py")
-    run = tool("run", "--workers", 1, "-m", "package.train", "--code=3", "x", PYTHONPATH=_path(tmp_path))
+    run = serve("run", "--workers", 1, "-m", "package.train", "--code=3", "x", folder=tmp_path)
     assert run.wait() == 3, run.err
     assert run.lines("worker-0") == ["main ['x'] package.train package.part"]
     assert "worker-0 failed: it exited with code 3" in run.err
 
 
-def _path(folder):
-    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
-
-
-def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for_it(tool, script):
+def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for_it(serve, script):
     path = script(
         """
         import tensorflow as tf
@@ -202,7 +234,7 @@ def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for
         meet()
         """
     )
-    run = tool("run", path)
+    run = serve("run", path)
     assert run.wait() == 1
     assert f"worker-1 failed first: it raised OSError: no such batch, at {path}, line 13, in load" in run.err
     traceback = run.err.partition("Traceback")[2].partition("tfmagic:")[0]
@@ -211,7 +243,7 @@ def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for
     assert "OSError: no such batch" in run.lines("worker-1")
 
 
-def test_an_exit_code_a_signal_and_an_end_in_good_order(tool, script):
+def test_an_exit_code_a_signal_and_an_end_in_good_order(serve, script):
     """Exit functions and non-daemon threads run to their end; a crash shows its line."""
     path = script(
         """
@@ -229,19 +261,20 @@ def test_an_exit_code_a_signal_and_an_end_in_good_order(tool, script):
         time.sleep(1000)
         """
     )
-    ends, crash = tool("run", "--grace", "0.1", path, "code"), tool("run", "--quiet", path, "crash")
+    ends = serve("run", "--grace", "0.1", path, "code")
     assert ends.wait() == 7
     assert ends.lines("worker-1") == ["a thread", "at the end"]
     assert "worker-1 failed first: it exited with code 7" in ends.err
     assert "ended the others: worker-0" in ends.err and ends.err.endswith("exit code 7\n")
+    crash = serve("run", "--quiet", path, "crash")
     assert crash.wait() == 128 + signal.SIGSEGV
     assert "it was ended by SIGSEGV" in crash.err and f"at {path}, line 11" in crash.err
     assert "worker-0" not in crash.out
 
 
-def test_a_run_that_takes_too_long_is_ended_and_shows_its_stacks(tool, script):
+def test_a_run_that_takes_too_long_is_ended_and_shows_its_stacks(serve, script):
     path = script("import time\ndef wait():\n    time.sleep(1000)\nwait()\n")
-    run = tool("run", "--timeout", "0.5", path)
+    run = serve("run", "--timeout", "0.5", path)
     assert run.wait() == 124
     assert "was not done after 0.5 s (--timeout)" in run.err
     assert f'File "{path}", line 3 in wait' in run.err and "worker-0, worker-1:" in run.err
@@ -261,18 +294,19 @@ STUBBORN = """
 """
 
 
-def test_ctrl_c_is_for_the_scripts_and_a_second_one_kills_them(tool, script):
+def test_ctrl_c_is_for_the_scripts_and_a_second_one_kills_them(serve, script):
     path = script(STUBBORN)
-    obedient, stubborn = tool("run", path, "obey"), tool("run", path)
-    for run in (obedient, stubborn):
-        wait_until(lambda run=run: run.out.count("ready") == 2, RUN_S)
-        run.process.send_signal(signal.SIGINT)
+    obedient = serve("run", path, "obey")
+    wait_until(lambda: obedient.out.count("ready") == 2, RUN_S)
+    obedient.send_signal(signal.SIGINT)
     assert obedient.wait() == 130
     assert obedient.lines("worker-1")[:2] == ["ready", "not now"]
     assert "KeyboardInterrupt" in obedient.lines("worker-1") and "the run was interrupted" in obedient.err
+    stubborn = serve("run", path)
+    wait_until(lambda: stubborn.out.count("ready") == 2, RUN_S)
+    stubborn.send_signal(signal.SIGINT)
     wait_until(lambda: stubborn.out.count("not now") == 2, RUN_S)
-    assert stubborn.process.poll() is None
-    stubborn.process.send_signal(signal.SIGINT)
+    stubborn.send_signal(signal.SIGINT)
     assert stubborn.wait() == 130
 
 
@@ -300,13 +334,15 @@ PREEMPTED = """
 """
 
 
-def test_sigterm_is_passed_on_so_that_the_scripts_can_save(tool, script, tmp_path):
-    own, handler = tool("run", script(STUBBORN)), tool("run", script(PREEMPTED, "preempted.py"), tmp_path)
-    for run in (own, handler):
-        wait_until(lambda run=run: run.out.count("ready") == 2, RUN_S)
-        run.process.send_signal(signal.SIGTERM)
+def test_sigterm_is_passed_on_so_that_the_scripts_can_save(serve, script, tmp_path):
+    own = serve("run", script(STUBBORN))
+    wait_until(lambda: own.out.count("ready") == 2, RUN_S)
+    own.send_signal(signal.SIGTERM)
     assert own.wait() == 143
     assert own.lines("worker-0") == own.lines("worker-1") == ["ready", "saved"]
+    handler = serve("run", script(PREEMPTED, "preempted.py"), tmp_path)
+    wait_until(lambda: handler.out.count("ready") == 2, RUN_S)
+    handler.send_signal(signal.SIGTERM)
     assert handler.wait() == 143
     assert "Traceback" not in handler.out
     assert (tmp_path / "0" / "ckpt-1.index").exists() and (tmp_path / "1" / "ckpt-1.index").exists()
@@ -337,14 +373,14 @@ SERVERS = """
 """
 
 
-def test_parameter_servers_that_the_script_starts_end_with_the_chief(tool, script):
-    run = tool("run", "--workers", 2, "--ps", 1, script(SERVERS))
+def test_parameter_servers_that_the_script_starts_end_with_the_chief(serve, script):
+    run = serve("run", "--workers", 2, "--ps", 1, script(SERVERS))
     assert run.wait() == 0, run.out + run.err
     assert any(line.startswith("total 5.0 /job:ps") for line in run.lines("chief-0"))
     assert run.err == ""
 
 
-def test_who_ends_comes_back_and_the_others_with_it(tool, script, tmp_path):
+def test_who_ends_comes_back_and_the_others_with_it(serve, script, tmp_path):
     path = script(
         """
         import os, pathlib, sys, time
@@ -359,7 +395,7 @@ def test_who_ends_comes_back_and_the_others_with_it(tool, script, tmp_path):
         tfmagic.barrier(60)
         """
     )
-    run = tool("run", "--auto-restart", 2, path, tmp_path)
+    run = serve("run", "--auto-restart", 2, path, tmp_path)
     assert run.wait() == 0, run.out + run.err
     assert run.lines("worker-1") == ["first", "again"] and run.lines("worker-0")[-1] == "again"
     assert "worker-1 exited with code 5: new processes for worker-0, worker-1 (restart 1 of 2)" in run.err

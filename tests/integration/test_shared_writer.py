@@ -360,7 +360,7 @@ def test_when_the_kernel_is_killed_the_file_is_closed_and_the_writer_ends(path, 
     wait_until(lambda: not alive(below))
 
 
-def test_tasks_of_a_script_write_one_file(path, tmp_path):
+def test_tasks_of_a_script_write_one_file(path, tmp_path, commands):
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, tfmagic\n"
@@ -368,7 +368,6 @@ def test_tasks_of_a_script_write_one_file(path, tmp_path):
         "with SharedWriter(sys.argv[1]) as writer:\n"
         "    writer.append('x', tfmagic.current_task().index)\n"
     )
-    subprocess.run(
-        [sys.executable, "-m", "tfmagic", "run", "--workers", "2", script, path], check=True, timeout=120
-    )
+    commands.start(tmp_path, ["run", "--workers", "2", script, path])
+    assert commands.wait() == 0
     assert sorted(rows_of(path)) == [0, 1]

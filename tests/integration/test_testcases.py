@@ -166,15 +166,16 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(
-    "how", [[], ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib"]]
-)
-def test_a_test_case_of_tensorflow_and_absl_runs_as_a_script_and_under_pytest(tmp_path, how):
+def test_a_test_case_of_tensorflow_and_absl_runs_as_a_script(tmp_path):
+    """`test_runner_install` runs it under pytest."""
     script = tmp_path / "script_test.py"
     script.write_text(SCRIPT)
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environ = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     done = subprocess.run(
-        [sys.executable, *how, str(script)], env=environ, cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, str(script)], env=environ, cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert ("2 passed" in done.stdout) if how else ("OK" in done.stderr)
+    assert done.returncode == 0 and "OK" in done.stderr, done.stdout + done.stderr

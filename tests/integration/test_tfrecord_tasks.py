@@ -5,8 +5,6 @@ import itertools
 import os
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -459,13 +457,13 @@ with tfmagic.tfrecord.ShardWriter(sys.argv[1], overwrite=True) as writer:
 """
 
 
-def test_the_tasks_of_a_script_have_a_run_in_common(tmp_path):
+def test_the_tasks_of_a_script_have_a_run_in_common(tmp_path, commands):
     script, base = tmp_path / "script.py", tmp_path / "a.tfrecord"
     script.write_text(RUN_SCRIPT)
 
     def run(*more):
-        command = [sys.executable, "-m", "tfmagic", "run", "--workers", "2", script, base, *more]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120).returncode
+        commands.start(tmp_path, ["run", "--workers", "2", script, base, *more])
+        return commands.wait()
 
     assert run() == 0 and verify(base).ok
     first = {manifest.run for manifest in tfmagic.tfrecord.read_manifests(base)}

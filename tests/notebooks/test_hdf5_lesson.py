@@ -1,13 +1,5 @@
 """The lesson about HDF5: each trap breaks as described, and each way beside it works."""
 
-from pathlib import Path
-
-import nbformat
-from nbclient import NotebookClient
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-
-
 def text_of(notebook, source):
     cell = next(c for c in notebook.cells if source in c.source and c.cell_type == "code")
     return "".join(o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in cell.outputs)
@@ -18,9 +10,8 @@ def error_of(notebook, source):
     return next(o for o in cell.outputs if o.output_type == "error")
 
 
-def test_the_hdf5_lesson_breaks_and_mends():
-    notebook = nbformat.read(NOTEBOOKS / "03-hdf5.ipynb", as_version=4)
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+def test_the_hdf5_lesson_breaks_and_mends(lessons):
+    notebook = lessons.execute("03-hdf5.ipynb")
     error = error_of(notebook, "naive.h5")
     assert error.ename == "FileInUseError" and "naive.h5 is open for writing by worker-" in error.evalue
     assert "after:  0 bytes" in text_of(notebook, "before:")

@@ -1,26 +1,12 @@
 """The quickstart, executed in a real kernel by nbclient."""
 
-from pathlib import Path
-
-import nbformat
-from nbclient import NotebookClient
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-
-
-def execute(name):
-    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
-    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
-    return notebook
-
-
 def outputs(notebook, source):
     cell = next(c for c in notebook.cells if source in c.source and c.cell_type == "code")
     return cell.outputs
 
 
-def test_the_quickstart_trains_to_over_95_percent_on_equal_replicas():
-    notebook = execute("01-quickstart.ipynb")
+def test_the_quickstart_trains_to_over_95_percent_on_equal_replicas(lessons):
+    notebook = lessons.execute("01-quickstart.ipynb")
     (result,) = [o for o in outputs(notebook, "min(accuracy.values()) > 0.95") if "data" in o]
     assert "worker-1" in result.data["text/plain"] and "<table>" in result.data["text/html"]
     table = [o for o in outputs(notebook, "--compare") if "data" in o][-1]

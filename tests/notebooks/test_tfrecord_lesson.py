@@ -2,7 +2,7 @@
 
 import re
 
-from test_quickstart import execute, outputs
+from test_quickstart import outputs
 
 
 def text_of(notebook, source):
@@ -10,8 +10,8 @@ def text_of(notebook, source):
     return "".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in found)
 
 
-def test_the_lesson_on_tfrecord_files_breaks_and_cures():
-    notebook = execute("02-tfrecord.ipynb")
+def test_the_lesson_on_tfrecord_files_breaks_and_cures(lessons):
+    notebook = lessons.execute("02-tfrecord.ipynb")
     assert int(text_of(notebook, "'of 1000 records'").split()[0]) < 1000
     assert "all whole: 1,000 records" in text_of(notebook, "found = tfmagic.tfrecord.verify")
     error = outputs(notebook, "open_writer = tf")[-1]

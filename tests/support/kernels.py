@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import re
 import time
 from typing import Any
 
 from jupyter_client.manager import KernelManager
 
+# stop the clusters, and make settings, widgets, variables and numbers of cells as they are at the beginning
+CLEAR = """
+import sys
+from tfmagic.clusters.settings import TFCluster
+magics = get_ipython().magics_manager.registry["TFClusterMagics"]
+magics.stop_all()
+magics.clusters.clear()
+magics.detached._jobs.clear()
+for name, trait in TFCluster.class_own_traits(config=True).items():
+    setattr(TFCluster.instance(), name, trait.default())
+if "tfmagic.views.widget" in sys.modules:
+    sys.modules["tfmagic.views.widget"].close_all()
+get_ipython().InteractiveTB.set_mode("Context")
+get_ipython().reset(new_session=True)
+"""
+
 
 class Kernel:
     """A kernel with its client; `run` gives the outputs of a cell."""
 
-    def __init__(self, cwd: str | None = None) -> None:
+    def __init__(self, *options: str, cwd: str | None = None) -> None:
         self.manager = KernelManager(kernel_name="python3")
-        self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40"], cwd=cwd)
+        self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40", *options], cwd=cwd)
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
@@ -69,6 +87,19 @@ class Kernel:
             self.prompts.append(request["content"]["prompt"])
             self.client.input(answer)
         return self.outputs(message_id)
+
+    def clear(self) -> bool:
+        """Stop the clusters and delete the variables; check whether the kernel can serve another test."""
+        if not self.manager.has_kernel:
+            return False
+        request = self.client.execute(CLEAR, store_history=False)
+        end = time.monotonic() + 30
+        while self.manager.is_alive() and time.monotonic() < end:  # one that was killed just now still lives
+            with contextlib.suppress(queue.Empty):
+                reply = self.client.get_shell_msg(timeout=0.2)
+                if reply["parent_header"].get("msg_id") == request:
+                    return bool(reply["content"]["status"] == "ok")
+        return False
 
     def close(self) -> None:
         self.client.stop_channels()

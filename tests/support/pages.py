@@ -16,6 +16,8 @@ from typing import Any
 
 import nbformat
 from conftest import wait_until
+from jupyter_client.blocking import BlockingKernelClient
+from kernels import CLEAR
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -37,6 +39,8 @@ def chromium() -> str:
 class Server:
     """A server of its own settings, without a token, on the loopback.
 
+    The kernel of a notebook that was closed serves the next one: its launcher has TensorFlow imported.
+
     Args:
         folder: Of the notebooks.
         app: ``lab`` or ``notebook``.
@@ -44,6 +48,7 @@ class Server:
 
     def __init__(self, folder: Path, app: str = "lab", theme: str = "JupyterLab Light"):
         self.folder, self.app = folder, app
+        self._kept: dict[str, Any] | None = None  # the session whose kernel waits for the next notebook
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -93,12 +98,43 @@ class Server:
             return True
         return False
 
-    def request(self, path: str, method: str = "GET") -> Any:
-        with urllib.request.urlopen(
-            urllib.request.Request(self.url + path, method=method), timeout=20
-        ) as reply:
+    def request(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, method=method)
+        with urllib.request.urlopen(request, timeout=20) as reply:
             text = reply.read()
         return json.loads(text) if text else None
+
+    def lend_kernel(self, path: str) -> None:
+        """Give the kernel of a notebook that was closed to this one, which is not open yet."""
+        if self._kept is not None:
+            self.request(f"/api/sessions/{self._kept['id']}", "PATCH", {"path": path, "name": path})
+            self._kept = None
+
+    def take_kernel(self, path: str) -> None:
+        """Keep the kernel of a notebook that is closed for the next one; end it if there is one already."""
+        for session in self.request("/api/sessions"):
+            if session["path"] == path:
+                if self._kept is None and self._clear(session["kernel"]["id"]):
+                    self._kept = session
+                else:
+                    self.request(f"/api/sessions/{session['id']}", "DELETE")
+
+    def _clear(self, kernel: str) -> bool:
+        """Make a kernel as good as new; check whether that worked."""
+        connection = self.folder / f".jupyter-{self.app}" / "runtime" / f"kernel-{kernel}.json"
+        client = BlockingKernelClient(connection_file=str(connection))
+        client.load_connection_file()
+        client.start_channels(hb=False)
+        try:
+            reply = client.execute_interactive(
+                CLEAR, store_history=False, timeout=20, output_hook=lambda message: None
+            )
+            return bool(reply["content"]["status"] == "ok")
+        except TimeoutError:
+            return False
+        finally:
+            client.stop_channels()
 
     def close(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -131,6 +167,8 @@ class NotebookPage:
         self.largest_message = 0
         page.on("console", lambda message: self.console.append(f"{message.type}: {message.text}"))
         page.on("websocket", self._listen)
+        server.lend_kernel(path)
+        self._first_path = path
         self.open()
 
     def _listen(self, socket_: Any) -> None:
@@ -206,12 +244,11 @@ class NotebookPage:
         return self.output(self.at)
 
     def close(self) -> None:
-        """Close the page and end its kernel: both would take their share of the machine from the next test."""
+        """Close the page, which would take its share of the machine from the next test, and leave its kernel."""
         self.page.close()
         if self.server.process.poll() is None:
-            for session in self.server.request("/api/sessions"):
-                if session["path"] == self.path:
-                    self.server.request(f"/api/sessions/{session['id']}", "DELETE")
+            for path in {self._first_path, self.path}:
+                self.server.take_kernel(path)
 
     def save(self) -> nbformat.NotebookNode:
         """Save the notebook; what is on disk then."""

@@ -1,0 +1,37 @@
+"""The notebooks of the course, executed one after the other in one kernel, so that TensorFlow is imported once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+from kernels import Kernel
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+
+class Lessons:
+    """One kernel that executes notebooks of the course, each with nothing left of the one before."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kernel: Kernel | None = None
+
+    def execute(self, name: str) -> NotebookNode:
+        """Run all cells of a notebook, as nbclient and papermill do, and return it with its outputs."""
+        notebook = nbformat.read(self.folder / name, as_version=4)
+        self.kernel = self.kernel or Kernel(cwd=str(self.folder))
+        client = NotebookClient(notebook, km=self.kernel.manager, timeout=240)
+        try:
+            client.execute()
+        finally:
+            if client.kc is not None:  # it is ours to close, as the kernel is
+                client.kc.stop_channels()
+        if not self.kernel.clear():
+            self.close()
+        return notebook
+
+    def close(self) -> None:
+        if self.kernel is not None:
+            self.kernel.close()
+            self.kernel = None
