@@ -1,11 +1,11 @@
-"""What the processes of a cluster say to each other: plain frozen data, and the channel that carries it.
+"""The messages between the processes of a cluster, as plain frozen data, and the channel that carries them.
 
     cluster_spec       which tasks there are: types, indices, TF_CONFIG
-    commands           what the supervisor tells a task
-    events             what a task tells the supervisor
-    launcher_messages  what the launcher is asked, and answers
-    payload            pickled bytes on their way, in line or as a file descriptor
-    channel            a socket that carries these, and refuses anything else
+    commands           from the supervisor to a task
+    events             from a task, the operating system or the user to the supervisor
+    launcher_messages  between a kernel and its launcher
+    payload            base classes of messages; pickled bytes, in line or as a file descriptor
+    channel            a socket that carries messages, and refuses anything else
     task_context       what a task knows of itself: `tfmagic.current_task`, `tfmagic.barrier`
     module_origins     where a module of the caller comes from, for a process that imports it too
 

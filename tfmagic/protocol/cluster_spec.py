@@ -1,6 +1,6 @@
-"""What a cluster looks like: task ids, shapes, addresses, TF_CONFIG, selectors. Pure data.
+"""Task ids, the shapes and addresses of clusters, TF_CONFIG, and selectors of tasks. Pure data.
 
-Everybody reads this module; it imports nothing of tfmagic but the errors.
+Every other package uses this module; it imports nothing of tfmagic but the errors.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class TaskId(NamedTuple):
     """
 
     type: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed here
 
     @property
     def name(self) -> str:
-        """``TYPE-INDEX``, as it stands in prefixes, results, errors and selectors."""
+        """The task's name, ``TYPE-INDEX``, in prefixes, results, errors and selectors."""
         return f"{self.type}-{self.index}"
 
     def __str__(self) -> str:
@@ -47,13 +47,13 @@ class TaskId(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[int, int]:
-        """Orders chief, worker, ps, evaluator, any other type, then by index."""
+        """The key of the order chief, worker, ps, evaluator, any other type, then by index."""
         place = TASK_TYPES.index(self.type) if self.type in TASK_TYPES else len(TASK_TYPES)
         return (place, self.index)
 
 
 def parse_task(name: str) -> TaskId:
-    """The task called `name`, such as ``worker-1``.
+    """Return the task called `name`, such as ``worker-1``.
 
     Raises:
         ClusterSpecError: The text is not of the form ``TYPE-INDEX``.
@@ -68,7 +68,7 @@ def parse_task(name: str) -> TaskId:
 
 
 def check_name(name: object) -> None:
-    """Refuse what cannot name a cluster: it stands in folders, in html and on magic lines.
+    """Check that `name` can name a cluster: in folders, in html and on magic lines.
 
     Raises:
         ClusterSpecError: It is not made of letters, digits, ``.``, ``+``, ``-`` and ``_``.
@@ -81,7 +81,7 @@ def check_name(name: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """How many tasks of each type.
+    """The number of tasks of each type.
 
     Raises:
         ClusterSpecError: Negative counts, more than one chief or evaluator, no task to run a cell,
@@ -131,10 +131,10 @@ class ClusterShape:
 
     @property
     def cell_tasks(self) -> tuple[TaskId, ...]:
-        """The tasks that run a cell when nothing else is said.
+        """The tasks that run a cell by default.
 
-        With parameter servers that is the coordinator alone; else chief and workers. An evaluator
-        always runs along only where ``--on`` names it.
+        With parameter servers that is the coordinator alone; else chief and workers. An evaluator runs a
+        cell only if ``--on`` names it.
         """
         if self.ps:
             return (TaskId("chief", 0),)
@@ -157,10 +157,10 @@ class ClusterSpec:
     addresses: Mapping[TaskId, str]
 
     def tf_config(self, task: TaskId) -> str:
-        """TF_CONFIG of `task`, as JSON.
+        """Return TF_CONFIG of `task`, as JSON.
 
-        The evaluator stands only in its own: a chief that finds an evaluator in its cluster spec
-        waits for ever for a server that the evaluator does not run (tf.distribute, measured on 2.21).
+        Only the evaluator's own has the evaluator: a chief that finds one in its cluster spec waits for ever
+        for a server that the evaluator does not run (tf.distribute, measured on 2.21).
         """
         cluster: dict[str, list[str]] = {}
         for other in self.shape.tasks:
@@ -208,7 +208,7 @@ class GivenSpec:
 
     @property
     def cell_tasks(self) -> tuple[TaskId, ...]:
-        """All of them."""
+        """All tasks."""
         return self.tasks
 
     @property
@@ -217,11 +217,11 @@ class GivenSpec:
 
     @property
     def is_local(self) -> bool:
-        """Whether every address is one of the loopback device."""
+        """Whether every address is on the loopback device."""
         return all(address.startswith(_LOOPBACK) for address in self.addresses.values())
 
     def tf_config(self, task: TaskId) -> str:
-        """TF_CONFIG of `task`, as JSON."""
+        """Return TF_CONFIG of `task`, as JSON."""
         layer = {"rpc_layer": self.rpc_layer} if self.rpc_layer else {}
         me = {"type": task.type, "index": task.index}
         return json.dumps({"cluster": dict(self.cluster), "task": me, **layer})
@@ -231,14 +231,14 @@ class GivenSpec:
 
 
 Selector = str | Sequence[str] | None
-"""Which tasks are meant: as `select` takes it, or several such texts; None for those that run cells."""
+"""A choice of tasks: a text for `select`, or several such texts; None for the tasks that run cells."""
 
 Shape = ClusterShape | GivenSpec
 Spec = ClusterSpec | GivenSpec
 
 
 def select(selector: str | Sequence[str], tasks: Iterable[TaskId]) -> tuple[TaskId, ...]:
-    """The tasks that `selector` names, in the cluster's order and each once.
+    """Return the tasks that `selector` names, in the cluster's order and each once.
 
     Args:
         selector: Comma-separated ``all``, a type, a task, or a range such as ``worker-0:3`` whose
@@ -257,7 +257,7 @@ def select(selector: str | Sequence[str], tasks: Iterable[TaskId]) -> tuple[Task
 
 
 def _texts_of(selector: object) -> list[str]:
-    """The texts of a selector that may be a list."""
+    """Return the texts of a selector, which can be a list."""
     if isinstance(selector, str | TaskId):
         return [str(selector)]
     if isinstance(selector, Sequence | Set) and all(isinstance(item, str | TaskId) for item in selector):

@@ -1,4 +1,4 @@
-"""Commands: what a task process is told to do. Imperative, frozen; `events` are what comes back."""
+"""Commands: what the supervisor sends to a task process. Imperative, frozen; `events` come back."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from tfmagic.protocol.payload import Message, Packed, Record
 
 
 class Origin(Record, frozen=True):
-    """Where a module comes from that a task could not import as the caller did; see
-    `tfmagic.protocol.module_origins`.
+    """Where a module comes from that a task could not import as the caller did.
 
-    `file` is "" for a package without code; `search` is where a package's modules are, None where it is
-    none; `rewritten` whether its asserts show values.
+    See `tfmagic.protocol.module_origins`.
+
+    Attributes:
+        file: Its file; "" for a package without code.
+        search: Where the modules of a package are; None for a module that is no package.
+        rewritten: Whether pytest has rewritten its asserts.
     """
 
     name: str
@@ -26,8 +29,9 @@ class Origin(Record, frozen=True):
 class MainScript(Record, frozen=True):
     """A script that each task imports; see `tfmagic.serialization.main_script`.
 
-    `argv` is what it finds in `sys.argv`; `package` the one of a script that was started as
-    ``python -m package.module``.
+    Attributes:
+        argv: Its `sys.argv`.
+        package: The package of a script that was started as ``python -m package.module``.
     """
 
     file: str
@@ -36,11 +40,17 @@ class MainScript(Record, frozen=True):
 
 
 class TaskBoot(Message, frozen=True):
-    """First message to a new task process: who it is and how it is set up.
+    """The first message to a new task process: its identity and its set-up.
 
-    `starts_servers`: ps and worker tasks serve by themselves, where there is a ps. `is_plain`: nothing is
-    done for TensorFlow's strategies. `in_notebook`: magics are what messages advise. `authkey` lets it reach
-    the managers of the user's `multiprocessing`. `script` is imported before the first call.
+    Attributes:
+        shape_tasks: All tasks of the cluster.
+        leader: The task that acts as chief.
+        loopback_only: Whether TensorFlow's servers listen on the loopback device only.
+        starts_servers: Whether ps and worker tasks serve by themselves in a cluster with a ps.
+        is_plain: Whether nothing is prepared for TensorFlow's strategies.
+        authkey: Lets it reach the managers of the user's `multiprocessing`.
+        script: Imported before the first call.
+        in_notebook: Whether messages advise magics.
     """
 
     task: TaskId
@@ -55,7 +65,7 @@ class TaskBoot(Message, frozen=True):
     leader: TaskId
     heartbeat_ms: int
     keras_fix: bool
-    loopback_only: bool = True  # TensorFlow's servers; False where tasks live on several machines
+    loopback_only: bool = True
     starts_servers: bool = True
     is_plain: bool = False
     authkey: bytes = b""
@@ -67,14 +77,20 @@ class TaskBoot(Message, frozen=True):
 class RunCell(Message, frozen=True):
     """Run a cell, or a call, in the task's namespace.
 
-    `source` is Python (magics already translated); `names` are packed dicts of variables to bind
-    first, one after the other; `sources` the (file name, text) of the notebook cells that their code
-    is from; `call` is a packed (function, args, kwargs) that is used instead of `source`; `pull` names
-    to send back; `tasks` are those that run the cell together. With `debug` the task opens a debugger
-    on its last failure instead; with `tf_config` it leaves the cluster that it knew for this one, and
-    returns how often it has done so in its process. With `exits` the process ends with the cell, and its
-    exit code says how. Cells of one `group` meet at barriers as if they were one. `prompt` is the
-    notebook's number of the cell, or 0.
+    Attributes:
+        cell: A number that no other cell of this kernel has.
+        source: Python source (magics already translated).
+        names: Packed dicts of variables to bind first, one after the other.
+        sources: The (file name, text) of the notebook cells that their code is from.
+        call: A packed (function, args, kwargs), used instead of `source`.
+        pull: Names of variables to send back.
+        tasks: The tasks that run the cell together.
+        debug: Open a debugger on the last failure instead.
+        tf_config: If given, leave the former cluster for this one instead, and return how often this process
+            has done so.
+        exits: End the process with the cell; its exit code tells how the cell ended.
+        group: Cells of one group meet at barriers as if they were one.
+        prompt: The notebook's number of the cell, or 0.
     """
 
     cell: int
@@ -95,27 +111,28 @@ class RunCell(Message, frozen=True):
 
 
 class EndTask(Message, frozen=True):
-    """End between two cells, as a Python program ends; `cell` is later than any."""
+    """End between two cells, as a Python program ends; `cell` is greater than any other."""
 
     cell: int = sys.maxsize
 
 
 class InterruptCell(Message, frozen=True):
-    """Raise KeyboardInterrupt in this cell; also if it has not begun yet, never in another one."""
+    """Raise KeyboardInterrupt in this cell, even if it has not begun yet; never in another one."""
 
     cell: int
 
 
 class CancelOps(Message, frozen=True):
-    """Cancel the tf.functions that the cell runs: KeyboardInterrupt does not reach into them."""
+    """Cancel the tf.functions that the cell runs, into which KeyboardInterrupt does not reach."""
 
 
 class AbortCollectives(Message, frozen=True):
     """Make TensorFlow's collectives in this task raise, with `message`.
 
-    Now; or, with the number of a cell, as soon as the task waits inside TensorFlow in this cell without
-    computing, since the peer that it waits for has failed. A task that needs no collective any more is
-    then left alone.
+    Attributes:
+        when_stuck_in: 0: at once. The number of a cell: as soon as the task waits inside TensorFlow in this
+            cell without computing, since a peer has failed. A task that needs no collective any more is left
+            alone.
     """
 
     message: str
@@ -123,7 +140,7 @@ class AbortCollectives(Message, frozen=True):
 
 
 class AnswerInput(Message, frozen=True):
-    """What the user typed; or, with `error`, why nobody can type."""
+    """Answer a question with what the user typed; or, with `error`, why the user cannot be asked."""
 
     number: int
     text: str = ""
@@ -131,27 +148,27 @@ class AnswerInput(Message, frozen=True):
 
 
 class ReleaseBarrier(Message, frozen=True):
-    """Everybody is there; `place` says as which one the task came, from 0 on."""
+    """Open a barrier that all have reached; the task came as number `place`, from 0 on."""
 
     barrier: str
     place: int = 0
 
 
 class BreakBarrier(Message, frozen=True):
-    """Somebody will never come; `reason` says who and why."""
+    """Break a barrier that a task will never reach; `reason` names the task and the cause."""
 
     barrier: str
     reason: str
 
 
 class CloseLog(Message, frozen=True):
-    """The log reached its limit: note it there, and drop what follows."""
+    """Note in the log that it has reached its limit, and drop what follows."""
 
     limit_bytes: int
 
 
 class WriteFlood(Message, frozen=True):
-    """Write this much to the error stream below Python, as native code that runs wild does."""
+    """Write so many bytes to the error stream below Python, as runaway native code does."""
 
     size_bytes: int
 

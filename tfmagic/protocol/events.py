@@ -1,11 +1,10 @@
-"""The one protocol: what the kernel and a task process say to each other, and what else happens.
+"""Events: what happened, in a task, in the operating system, or by the user. Past tense, frozen.
 
-Commands (`tfmagic.protocol.commands`) are imperative and go to a task; events, here, are in the past tense
-and come from one, from the operating system, or from the user. All are frozen and carry the user's data only
-as `Packed` bytes (`tfmagic.protocol.payload`), which nobody but the code that asked for them unpickles.
+The supervisor folds them into the state of its cluster. Commands (`tfmagic.protocol.commands`) go the other
+way. Both carry the user's data only as `Packed` bytes (`tfmagic.protocol.payload`).
 
-There is no "cell started": a channel keeps its order and a task runs one cell at a time, so a cell
-runs from the moment when it was sent. That saves a third of the messages of an empty cell.
+There is no "cell started": a channel keeps its order and a task runs one cell at a time, so a cell runs from
+the moment when it was sent. That saves a third of the messages of an empty cell.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ FIRST_STRATEGY = "first strategy"  # where tasks meet that have made no collecti
 
 
 class Wait(enum.Enum):
-    """What a call waits for that does not return: known from the frames of the thread that made it."""
+    """What a call that does not return waits for, as the frames of its thread show."""
 
     NONE = ""
     COLLECTIVE = "a collective"
     RPC = "a remote call"
     DATASET = "its data set"
     PEERS = "its peers to start"
-    STEP = "its data set or a collective"  # a tf.function that has both
+    STEP = "its data set or a collective"  # a tf.function can have both
 
 
 # ---- events of a task ---------------------------------------------------------------------------
@@ -58,10 +57,11 @@ class Displayed(Message, frozen=True):
 
 
 class LineReached(Message, frozen=True):
-    """The cell is at this line of this file now, as seen at a look; most lines are never seen.
+    """A look found the cell at this line of this file; most lines are never seen.
 
-    `inside` is set when it has been in one and the same call for a while: what was called, as
-    ``time.sleep`` or ``all_reduce``; `wait` is then the kind of wait, where it is a known one.
+    Attributes:
+        inside: The call in which it has been for a while, such as ``time.sleep`` or ``all_reduce``; else "".
+        wait: The kind of wait that this call is, if it is known.
     """
 
     task: TaskId
@@ -74,11 +74,11 @@ class LineReached(Message, frozen=True):
 
 
 class BarrierReached(Message, frozen=True):
-    """The task waits at a barrier that all of `members` must reach. It is known by its cell and its name.
+    """The task waits at a barrier that all of `members` must reach; its cell and its name identify it.
 
-    `cell` is the number of the group, where its cell has one.
-
-    It waits `timeout_s` seconds, or, where that is None, as long as they may still come.
+    Attributes:
+        timeout_s: How long it waits, in seconds; None: as long as they can still come.
+        cell: The number of the cell, or of its group if it has one.
     """
 
     task: TaskId
@@ -102,10 +102,10 @@ class InputWanted(Message, frozen=True):
 
 
 class WriterWanted(Message, frozen=True):
-    """The cell opened a shared HDF5 file: connect this socket with its writer; see
-    `tfmagic.hdf5.shared_writer.sessions`.
+    """The cell opened a shared HDF5 file: its socket waits for the writer of the file.
 
-    `group` is that of the cell, `members` the tasks that run it together.
+    See `tfmagic.hdf5.shared_writer.sessions`. `group` is the group of the cell, `members` are the tasks that
+    run it together.
     """
 
     task: TaskId
@@ -129,9 +129,12 @@ class FailedPull(Record, frozen=True):
 class CellReturned(Message, frozen=True):
     """The cell ended normally when the log was `log_end` bytes long.
 
-    `owned` lists the names that the task's own cells have assigned, or None where that has not
-    changed since the last report; `failed_pulls` says why a name could not be sent back;
-    `lost_bytes` is how much of the cell's output could not be written, since the disk is full.
+    Attributes:
+        value: The value of the last expression, if the cell wants it.
+        value_error: Why the value could not be packed.
+        pulled, failed_pulls: The variables that were asked for, and those that could not be sent.
+        owned: The names that the task's own cells have assigned; None if unchanged since the last report.
+        lost_bytes: How much of the output could not be written, since the disk is full.
     """
 
     task: TaskId
@@ -148,10 +151,12 @@ class CellReturned(Message, frozen=True):
 
 
 class CellRaised(Message, frozen=True):
-    """The cell raised; `interrupted` where that was a KeyboardInterrupt.
+    """The cell raised.
 
-    `bound` is False where it was the variables that could not be unpickled; `raised_at` is the time
-    on the monotonic clock of the kernel's machine, in seconds, so that failures can be ordered.
+    Attributes:
+        interrupted: Whether the exception was a KeyboardInterrupt.
+        bound: False if the variables of the cell could not be unpickled.
+        raised_at: When, on the monotonic clock of the kernel's machine, in seconds: it orders failures.
     """
 
     task: TaskId
@@ -194,10 +199,12 @@ class TaskStarted:
 
 @dataclass(frozen=True, slots=True)
 class TaskExited:
-    """The task process ended; the last event of this attempt. Negative codes are signals.
+    """The task process ended; the last event of this attempt.
 
-    Its log was `log_end` bytes long then; what follows is of a new process. None where nobody looked.
-    `reason` says why tfmagic itself has ended it, in the backend or in the task; "" where it has not.
+    Attributes:
+        exit_code: Negative for the number of a signal.
+        log_end: The length of its log then, in bytes; None if unknown. What follows is of a new process.
+        reason: Why tfmagic itself has ended it, in the backend or in the task; else "".
     """
 
     task: TaskId
@@ -210,7 +217,7 @@ class TaskExited:
 
 @dataclass(frozen=True, slots=True)
 class TaskLost:
-    """Nobody can say how the task ended (its launcher is gone); the last event of this attempt."""
+    """The task ended in an unknown way (its launcher is gone); the last event of this attempt."""
 
     task: TaskId
     attempt: int
@@ -219,10 +226,13 @@ class TaskLost:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """What shows from outside whether a task makes progress.
+    """What a look from outside shows of a task's process.
 
-    `cpu_s` is None where it could not be read; `stopped` as by SIGSTOP, or by a debugger. `wanted_s` is the
-    time for which threads of the task and of what it started computed, or would have: known of few.
+    Attributes:
+        cpu_s: Its processor time; None if it could not be read.
+        stopped: Whether it is stopped, as by SIGSTOP or by a debugger.
+        wanted_s: The time for which its threads, and those of its child processes, computed or waited for a
+            core; None for most tasks, since it is costly to read.
     """
 
     cpu_s: float | None
@@ -238,19 +248,19 @@ class TasksObserved:
     samples: Mapping[TaskId, ProcessSample]
 
 
-# ---- what the user asks for ---------------------------------------------------------------------
+# ---- requests of the user -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequested:
-    """Give these tasks a new process each; a running one is killed first. One that is new joins them."""
+    """The user wants a new process for each of these tasks; a running one is killed first."""
 
     tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CellRequested:
-    """Run `commands` and finish when every task in it has ended its part.
+    """The user wants to run a cell; it ends when every task has ended its part.
 
     Each task runs its cells in the order of request.
     """
@@ -263,7 +273,7 @@ class CellRequested:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanged:
-    """Who of a group of cells will never come to a barrier any more, and why; the others may."""
+    """The tasks `gone` of a group of cells will never come to its barriers, and why."""
 
     group: int
     gone: Mapping[TaskId, str]
@@ -271,7 +281,7 @@ class GroupChanged:
 
 @dataclass(frozen=True, slots=True)
 class InterruptPressed:
-    """The user wants the prompt back, or only these tasks or this cell to stop; a second press means it."""
+    """The user pressed Ctrl-C, for these tasks or this cell if given; a second press ends what is left."""
 
     tasks: tuple[TaskId, ...] = ()
     cell: int = 0  # every one
@@ -279,7 +289,7 @@ class InterruptPressed:
 
 @dataclass(frozen=True, slots=True)
 class InputAnswered:
-    """The user has typed what the task asked for."""
+    """The user has answered the question of a task."""
 
     task: TaskId
     answer: AnswerInput
@@ -287,7 +297,7 @@ class InputAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SignalAsked:
-    """The user, or a fault on purpose, wants the task's present process to get this signal."""
+    """The user, or the fault lab, wants to signal the task's present process."""
 
     task: TaskId
     number: int
@@ -295,7 +305,7 @@ class SignalAsked:
 
 @dataclass(frozen=True, slots=True)
 class FloodAsked:
-    """The user wants this task to write so much, to see what happens."""
+    """The user wants this task to write so many bytes, to see what happens."""
 
     task: TaskId
     size_bytes: int
@@ -303,7 +313,7 @@ class FloodAsked:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """End every task."""
+    """The user wants to end every task."""
 
 
 Event = (

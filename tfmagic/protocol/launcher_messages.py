@@ -1,6 +1,6 @@
-"""What the kernel and its launcher say to each other; see `tfmagic.task.launcher` for the drawing.
+"""The messages between a kernel and its launcher; `tfmagic.task.launcher` has the drawing.
 
-Frozen messages of the same wire as `tfmagic.protocol.events`: commands imperative, facts in the past tense.
+Commands are imperative, reports are in the past tense, as in `tfmagic.protocol.commands` and `events`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tfmagic.protocol.payload import Handle, Message
 
 
 class OpenSession(Message, frozen=True):
-    """A new cluster: its own channel to the launcher."""
+    """Serve a new cluster, on a channel of its own."""
 
     channel: Handle
 
@@ -42,7 +42,7 @@ class LauncherFailed(Message, frozen=True):
 
 
 class TaskForked(Message, frozen=True):
-    """A task process exists; `pidfd` signals and watches it without races."""
+    """A task process was started; `pidfd` signals and watches it without races."""
 
     task: TaskId
     attempt: int

@@ -31,15 +31,16 @@ _REWRITE = "_pytest.assertion.rewrite"
 
 
 def import_path() -> list[str]:
-    """`sys.path` for another process, of which a Path in it would keep that from starting.
+    """Return `sys.path` for another process, without entries that are no text.
 
-    After ``sys.path.append(Path("src"))`` Python passes over it here, too.
+    Python ignores such entries, as after ``sys.path.append(Path("src"))``, here too; the other process would
+    not start with them.
     """
     return [str(entry) for entry in sys.path if isinstance(entry, str)]
 
 
 def find_origins() -> tuple[Origin, ...]:
-    """The modules that pytest has rewritten, or loaded from where nobody else finds them; most often none."""
+    """Return the modules that pytest has rewritten, or loaded from where no other process finds them."""
     if _REWRITE not in sys.modules:
         return ()
     roots = {os.path.abspath(entry) for entry in sys.path}
@@ -67,7 +68,7 @@ def _origin(name: str, names: Mapping[str, Any], rewritten: bool) -> Origin:
 
 
 def _is_below(file: str, name: str, roots: Iterable[str]) -> bool:
-    """Whether an import by this name finds the file below one of the folders."""
+    """Check whether an import by this name finds the file below one of the folders."""
     relative = os.sep + name.replace(".", os.sep)
     for ending in (relative + ".py", os.path.join(relative, "__init__.py")):
         if file.endswith(ending):
@@ -81,7 +82,7 @@ def _parents(name: str) -> Iterator[str]:
 
 
 def install(origins: Sequence[Origin]) -> None:
-    """Let imports in this process find them, before anything else of that name."""
+    """Let imports in this process find these modules, before anything else of the name."""
     if origins:
         sys.meta_path.insert(0, _Finder(origins))
 
@@ -106,7 +107,7 @@ class _Finder:
 
 
 class _RewritingLoader(SourceFileLoader):
-    """Runs a module's code as pytest rewrote it."""
+    """Runs a module's code as pytest has rewritten it."""
 
     def get_code(self, fullname: str) -> types.CodeType | None:
         try:
@@ -123,7 +124,7 @@ class _RewritingLoader(SourceFileLoader):
 
 
 def _read_rewritten(path: Path) -> types.CodeType | None:
-    """What pytest has kept on disk, if that is up to date."""
+    """Return the code that pytest keeps on disk, if that is up to date."""
     rewrite = importlib.import_module(_REWRITE)
     code = rewrite._read_pyc(path, rewrite.get_cache_dir(path) / (path.name[:-3] + rewrite.PYC_TAIL))
     return code if isinstance(code, types.CodeType) else None

@@ -1,4 +1,7 @@
-"""Who am I: what user code inside a task asks. The task program fills it in; outside it is empty."""
+"""What user code can ask about the task that runs it: its identity, and barriers.
+
+The task program fills this in; in other processes it is empty.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,16 @@ class TaskContext:
 
     @property
     def name(self) -> str:
-        """``TYPE-INDEX``."""
+        """The task's name, ``TYPE-INDEX``."""
         return f"{self.type}-{self.index}"
 
     @property
     def num_tasks(self) -> int:
-        """How many tasks the cluster spec has."""
+        """The number of tasks in the cluster spec."""
         return sum(map(len, self.cluster_spec.values()))
 
 
-Barrier = Callable[[float | None], int]  # seconds to wait → as which one this task came
+Barrier = Callable[[float | None], int]  # seconds to wait → the number of tasks that came before this one
 
 BARRIER = "barrier"  # the name of `barrier` among those of the same tasks
 TRAINERS_BARRIER = "restore of checkpoints"  # that of `meet_trainers`
@@ -47,7 +50,7 @@ TRAINERS_BARRIER = "restore of checkpoints"  # that of `meet_trainers`
 
 @dataclass(frozen=True, slots=True)
 class TaskServices:
-    """What code on a task reaches beyond its process.
+    """What code on a task can use beyond its process.
 
     Attributes:
         barrier: Meets the tasks of the cell.
@@ -55,8 +58,8 @@ class TaskServices:
         scratch: A folder, to be made, that the cluster deletes when the process has ended.
         want_writer: Connects a socket with the writer of a shared HDF5 file, given the file's path, the mode,
             and the number of the notebook's opening or 0; see `tfmagic.hdf5.shared_writer.client`.
-        run_mark: Returns what all tasks that work on data have in common while they run one cell, call or
-            script, and no other one has; "" where only some of them run it.
+        run_mark: Returns a text that the tasks share while they run one cell, call or script, and that no
+            other run has; "" if only some of the tasks that work on data run it.
     """
 
     barrier: Barrier
@@ -67,34 +70,34 @@ class TaskServices:
 
 
 _current: TaskContext | None = None
-_reach: TaskServices | None = None
+_services: TaskServices | None = None
 
 
-def install(task: TaskContext, reach: TaskServices) -> None:
-    """Called once by the task program."""
-    global _current, _reach
-    _current, _reach = task, reach
+def install(task: TaskContext, services: TaskServices) -> None:
+    """Make this process the task. The task program calls it once."""
+    global _current, _services
+    _current, _services = task, services
 
 
 @contextlib.contextmanager
 def acting_as(task: TaskContext, barrier: Barrier) -> Iterator[None]:
-    """For a while, code of this process is that of a task."""
-    global _current, _reach
-    before = (_current, _reach)
+    """Let the code of this process be a task's inside a ``with`` block."""
+    global _current, _services
+    before = (_current, _services)
     install(task, TaskServices(barrier))
     try:
         yield
     finally:
-        _current, _reach = before
+        _current, _services = before
 
 
 def is_task() -> bool:
-    """Whether this process is a task of a cluster."""
+    """Check whether this process is a task of a cluster."""
     return _current is not None
 
 
 def task_of_environment() -> TaskContext | None:
-    """The task that TF_CONFIG names, for what also works outside of our clusters; None where it names none.
+    """Return the task that TF_CONFIG names, for code that also works outside of tfmagic; None without one.
 
     Raises:
         ClusterSpecError: It is not of the form that TensorFlow reads.
@@ -113,7 +116,7 @@ def task_of_environment() -> TaskContext | None:
 
 
 def current_task() -> TaskContext:
-    """The task that runs this code.
+    """Return the task that runs this code.
 
     Raises:
         TfmagicError: This process is no task of a cluster.
@@ -142,34 +145,34 @@ def barrier(timeout: float | None = None) -> None:
 
 
 def meet(timeout: float | None = None) -> int:
-    """As `barrier`; as which of the tasks this one came, from 0 on."""
+    """Wait as `barrier`, and return how many tasks came before this one."""
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
         raise TypeError(f"a barrier's timeout is a number of seconds or None, not {timeout!r}")
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"a barrier's timeout is 0 seconds or more, not {timeout}")
-    if _reach is None:
+    if _services is None:
         raise TfmagicError("barrier() is for code that runs on a task of a cluster")
-    return _reach.barrier(timeout)
+    return _services.barrier(timeout)
 
 
 def meet_trainers() -> None:
-    """Wait until the chief and every worker that runs this cell have come here; errors as of `barrier`."""
-    if _reach is None or _reach.trainers_barrier is None:
+    """Wait until the chief and every worker that runs this cell have come here; raise as `barrier`."""
+    if _services is None or _services.trainers_barrier is None:
         barrier()
     else:
-        _reach.trainers_barrier(None)
+        _services.trainers_barrier(None)
 
 
 def scratch_dir() -> str | None:
-    """A folder, to be made, that the cluster deletes when this process has ended. None elsewhere."""
-    return None if _reach is None else _reach.scratch
+    """Return a folder, to be made, that the cluster deletes when this process has ended. None elsewhere."""
+    return None if _services is None else _services.scratch
 
 
 def run_mark() -> str:
     """Return the mark of what the tasks run together now; see `TaskServices`. "" elsewhere."""
-    return "" if _reach is None else _reach.run_mark()
+    return "" if _services is None else _services.run_mark()
 
 
 def wants_writers() -> Callable[[str, str, int, int], None] | None:
-    """What connects this task with the writer of a shared file; see `TaskServices`. None elsewhere."""
-    return None if _reach is None else _reach.want_writer
+    """Return what connects this task with the writer of a shared file; see `TaskServices`. None elsewhere."""
+    return None if _services is None else _services.want_writer

@@ -1,4 +1,4 @@
-"""Which barriers open, and which break because somebody will never come. Pure, as the lifecycle."""
+"""The rules of barriers, which open, or break if a task will never come. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.supervisor.state import Action, AnswerBarrier, ClusterState, WaitingAt
 
-_NAMED = 3  # tasks that are named of those that are waited for
+_NAMED = 3  # missing tasks that a note names
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
 
 
 def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> ClusterState:
-    """Open each barrier that everybody reached; break each that somebody will never reach."""
+    """Open each barrier that all have reached; break each that a task will never reach."""
     if not state.barriers:
         return state
     left = {}
@@ -34,7 +34,7 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
 
 
 def next_deadline(state: ClusterState) -> float | None:
-    """When the first barrier's time is up."""
+    """Return when the time of the first barrier is up, or None."""
     if not state.barriers:
         return None
     ends = [at.until for waiting in state.barriers.values() for at in waiting.values()]
@@ -43,14 +43,14 @@ def next_deadline(state: ClusterState) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where a task waits, and for whom, for people."""
+    """The barrier at which a task waits, and a note with the tasks that are missing."""
 
     barrier: str
     note: str
 
 
 def describe_waits(state: ClusterState) -> dict[TaskId, Meeting]:
-    """The tasks that wait at a barrier."""
+    """Return where each task waits that is at a barrier."""
     found: dict[TaskId, Meeting] = {}
     for (_, name), waiting in state.barriers.items():
         missing = _missing(waiting)
@@ -61,7 +61,7 @@ def describe_waits(state: ClusterState) -> dict[TaskId, Meeting]:
 
 
 def forget_task(state: ClusterState, task: TaskId) -> ClusterState:
-    """The task waits nowhere any more."""
+    """Note that the task waits nowhere any more."""
     if not state.barriers:
         return state
     waiting = {
@@ -72,7 +72,7 @@ def forget_task(state: ClusterState, task: TaskId) -> ClusterState:
 
 
 def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterState:
-    """The task waits there from now on, and nowhere else."""
+    """Note that the task waits there, and nowhere else."""
     state = forget_task(state, event.task)
     limit = event.timeout_s
     until = now + limit if isinstance(limit, int | float) and limit >= 0 else None
@@ -85,7 +85,7 @@ def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterSta
 
 
 def _missing(waiting: Mapping[TaskId, WaitingAt]) -> list[TaskId]:
-    """Who is expected and has not come. A thousand tasks share one tuple of a thousand members."""
+    """Return the expected tasks that have not come. A thousand tasks share one tuple of members."""
     shared = {id(at.reached.members): at.reached.members for at in waiting.values()}
     return sorted({member for members in shared.values() for member in members} - set(waiting))
 
@@ -103,7 +103,7 @@ def _break_deadlocks(
     barriers: Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]],
     actions: list[Action],
 ) -> Mapping[tuple[int, str], Mapping[TaskId, WaitingAt]]:
-    """Break every barrier of a cell when all its tasks that still run wait, each at another one."""
+    """Break the barriers of a cell if all its unfinished tasks wait, and at different ones."""
     for number, cell in state.cells.items():
         names = {name: waiting for (owner, name), waiting in barriers.items() if owner == number}
         at = {task: name for name, waiting in names.items() for task in waiting}
@@ -117,7 +117,7 @@ def _break_deadlocks(
 
 
 def _why_gone(state: ClusterState, number: int, task: TaskId) -> str:
-    """Why `task` will not reach a barrier of this cell or group; "" if it still may."""
+    """Return why `task` will not reach a barrier of this cell or group; "" if it still can."""
     if number in state.groups:
         return state.groups[number].get(task, "")
     cell = state.cells.get(number)

@@ -1,18 +1,17 @@
-"""What a cluster is and what to do next, as two pure functions over `tfmagic.supervisor.state`.
+"""The rules of a cluster, as two pure functions over `tfmagic.supervisor.state`.
 
-    apply(state, event, now) → state        folds what happened
-    decide(state, policy, now) → actions    what must be done about it, and when to look again
+    apply(state, event, now) → state          folds an event into the state
+    decide(state, policy, now) → Decision     chooses the actions, and the time of the next decision
 
-No process, no clock, no thread: the supervisor brings events and the time and carries out actions.
-An action that was decided is folded in by the event that follows from it.
+There is no process, clock or thread here: the supervisor brings events and the time, and carries out actions.
+The event that follows from an action changes the state.
 
-Several cells may be under way, each by itself; a task serves them in the order of request, and a cell is
-sent when all of its tasks are free for it. It ends when each of them has an outcome. As soon as one
-failed, the others are released from the collectives in which they wait for it. Those that still have no
-outcome after their grace, or when the time is up or the user pressed Ctrl-C, are brought there by the
-ladder: KeyboardInterrupt, a cancellation of what runs inside TensorFlow, an abort of its collectives, a
-look at the stacks, SIGKILL and a new process. Each rung reaches what the one before it cannot, and costs
-the task more of its state.
+Several cells can run at a time. A task serves them in the order of request, and a cell is sent when all of
+its tasks are free for it. It ends when each of them has an outcome. As soon as one has failed, the others are
+released from the collectives in which they wait for it. Tasks that still have no outcome after a grace
+period, after the time limit, or after Ctrl-C climb the ladder: KeyboardInterrupt, a cancellation of what runs
+inside TensorFlow, an abort of its collectives, a look at the stacks, SIGKILL and a new process. Each rung
+reaches what the one before it cannot, and costs the task more of its state.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ _LAST_RUNG = 5
 
 
 def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
-    """A cluster of which no process runs yet."""
+    """Return the state of a cluster before its first process."""
     return ClusterState({task: TaskState() for task in tasks})
 
 
@@ -85,7 +84,7 @@ def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
 
 
 def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
-    """The state after `event`. Events of an earlier attempt of a task change nothing."""
+    """Return the state after `event`. Events of an earlier attempt of a task change nothing."""
     match event:
         case LaunchRequested(tasks):
             return _apply_launch(state, tasks)
@@ -138,7 +137,7 @@ def _apply_press(state: ClusterState, tasks: tuple[TaskId, ...], number: int) ->
 
 
 def _press_cell(state: ClusterState, cell: CellState, tasks: tuple[TaskId, ...]) -> ClusterState:
-    # a task that has ended its part may run another cell by now: a press that names it means that one
+    # a task that has ended its part can run another cell by now: a press that names it is for that cell
     tasks = tuple(t for t in tasks if t in cell.waiting_for) if tasks else tuple(cell.request.commands)
     if not tasks:
         return state
@@ -201,7 +200,7 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
 
 
 def still_waits(state: ClusterState, events: Sequence[Event]) -> bool:
-    """Whether `events`, folded into `state`, leave nothing to decide: others of the only cell run on."""
+    """Check whether `events` leave nothing to decide: other tasks of the only cell run on."""
     if not events or len(state.cells) != 1 or state.barriers or state.stopping:
         return False
     (cell,) = state.cells.values()
@@ -213,14 +212,14 @@ def still_waits(state: ClusterState, events: Sequence[Event]) -> bool:
 
 
 def is_over(state: ClusterState, now: float) -> bool:
-    """Whether the cluster has been stopped, and its processes have ended or had the time for it."""
+    """Check whether the cluster was stopped, and its processes have ended or had the time to do so."""
     return state.stopping and (
         now >= state.stop_at or not any(seen.phase in ALIVE for seen in state.tasks.values())
     )
 
 
 def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
-    """What must be done in `state` at the time `now`."""
+    """Return what must be done in `state` at the time `now`."""
     actions: list[Action] = []
     if state.stopping:
         for task, seen in state.tasks.items():
@@ -229,7 +228,7 @@ def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
         return Decision(tuple(actions), state, state.stop_at)
     state, due = restarts.decide_processes(state, policy, now, actions)
     times = [due]
-    needed: set[TaskId] = set()  # by the cells so far: one that finishes now frees its tasks for later ones
+    needed: set[TaskId] = set()  # by earlier cells: one that finishes now frees its tasks
     for cell in state.cells.values():
         is_waiting = cell.queued and not cell.sent and not cell.presses
         if is_waiting and not needed.isdisjoint(cell.request.commands):
@@ -250,7 +249,7 @@ def _decide_cell(
     state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
 ) -> tuple[ClusterState, float | None]:
     if not cell.sent:
-        if cell.presses:  # it waited for its tasks: they were starting, or another cell needs them
+        if cell.presses:  # its tasks were starting, or another cell needs them
             return _finish_cell(state, cell, actions), None
         if any(state.tasks[task].phase in COMING for task in cell.request.commands):
             limit = None if cell.request.timeout_s is None else cell.started + cell.request.timeout_s
@@ -275,7 +274,7 @@ def _finish_cell(state: ClusterState, cell: CellState, actions: list[Action]) ->
 def _send_cell(
     state: ClusterState, cell: CellState, actions: list[Action], now: float
 ) -> tuple[ClusterState, CellState]:
-    """Send the cell; a task that is not there is an outcome at once."""
+    """Send the cell; a task without a process has its outcome at once."""
     tasks = dict(state.tasks)
     for task, command in cell.request.commands.items():
         seen = tasks[task]
@@ -290,10 +289,10 @@ def _send_cell(
 
 
 def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:
-    """Free the others from collectives in which they wait for a failed task.
+    """Free tasks from collectives in which they wait for a failed task.
 
-    A dead task breaks every collective for good. One that raised breaks only those that somebody
-    waits in: a task that needs none any more keeps its strategy whole.
+    A dead task breaks every collective for good. A task that raised breaks those in which a task waits: a
+    task that needs no collective any more keeps its strategy whole.
     """
     if cell.request.keep_going or cell.failed_at is None:
         return cell
@@ -312,7 +311,7 @@ def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:
 
 
 def _start_ladder(cell: CellState, policy: Policy, now: float, actions: list[Action]) -> CellState:
-    """Put tasks on the ladder when there is a reason to."""
+    """Put tasks on the ladder if there is a reason to."""
     ladder = cell.ladder
     if cell.presses and (ladder is None or not set(cell.pressed_tasks) <= set(ladder.tasks)):
         tasks = cell.pressed_tasks if ladder is None else (*ladder.tasks, *cell.pressed_tasks)
@@ -335,14 +334,14 @@ def _start_ladder(cell: CellState, policy: Policy, now: float, actions: list[Act
 
 
 def _release_at(cell: CellState, policy: Policy) -> float | None:
-    """When the others have had their grace after a failure."""
+    """Return when the grace period of the other tasks after a failure ends."""
     if cell.failed_at is None or cell.request.keep_going:
         return None
     return cell.failed_at + policy.failure_grace_s
 
 
 def _rung_times(policy: Policy) -> tuple[float, ...]:
-    """Seconds on the ladder at which interrupt, cancel, abort, a look at the stacks and SIGKILL are due."""
+    """Return the seconds on the ladder at which interrupt, cancel, abort, stacks and SIGKILL are due."""
     cancel = policy.interrupt_grace_s
     abort = cancel + policy.cancel_grace_s
     kill = abort + policy.abort_grace_s
@@ -352,7 +351,7 @@ def _rung_times(policy: Policy) -> tuple[float, ...]:
 def _climb_ladder(
     state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
 ) -> tuple[ClusterState, float | None]:
-    """Take the rungs that are due, and say when the next one is."""
+    """Take the rungs that are due, and return when the next one is."""
     ladder, waiting = cell.ladder, cell.waiting_for
     if ladder is None or not set(ladder.tasks) & set(waiting):
         timeout = cell.request.timeout_s

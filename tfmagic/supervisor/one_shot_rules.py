@@ -1,9 +1,8 @@
-"""When an errand's process is ended, and when it gets another one. Pure, as the lifecycle.
+"""The rules for one-shot tasks, whose process runs one call and ends. Pure functions, as the lifecycle's.
 
-    what is known of each errand + rules + the time → whom to restart, whom to dismiss, when to look again
+    state of each task + rules + the time → tasks to restart, tasks to end, and when to decide again
 
-An errand is a call for which a task process is made, and which ends with it: see
-`tfmagic.clusters.one_shot_tasks`.
+`tfmagic.clusters.one_shot_tasks` carries out what is decided here.
 """
 
 from __future__ import annotations
@@ -17,16 +16,19 @@ from tfmagic.protocol.events import TaskExited, TaskLost
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
 _CHIEF = TaskId("chief", 0)
-_LOST = -9  # what a process that nobody could ask has ended of, most likely
+_LOST = -9  # the most likely exit code of a process whose end was not seen
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What is known of one.
+    """The state of a one-shot task.
 
-    `reported`: what the call came to is known; `raised_at` is when it raised, `end` and `ended_at` how and
-    when the process ended. One that was `terminated` has ended as somebody wished, so that it has not failed;
-    one that was `dismissed` gets no other process either.
+    Attributes:
+        reported: Whether the result or the exception of the call has arrived.
+        raised_at: When the call raised.
+        end, ended_at: How and when the process ended.
+        terminated: Whether its end was asked for, so that it has not failed.
+        dismissed: Whether its end was asked for, and it gets no other process.
     """
 
     attempt: int
@@ -41,7 +43,7 @@ class Errand:
 
     @property
     def exit_code(self) -> int | None:
-        """None while the process lives; negative for the number of a signal."""
+        """The exit code; None while the process lives, negative for the number of a signal."""
         if self.end is None:
             return None
         return self.end.exit_code if isinstance(self.end, TaskExited) else _LOST
@@ -56,13 +58,16 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What follows from an end.
+    """What follows from an end. Times are in seconds of the monotonic clock.
 
-    `auto_restart` is how often an errand that did not end with code 0 is sent again, `together` whether all
-    others are then sent again, too. With `dependence_on_chief` the others have `chief_grace_s` once the chief
-    has ended for good. `watched_since`: from then on a failure leaves the others `failure_grace_s`; None
-    leaves them alone. With `waits_for_peers` an end without an exception does so too: the others may raise
-    what it means for them. At `until` all end. Times in seconds of the monotonic clock.
+    Attributes:
+        auto_restart: How often a task whose exit code is not 0 runs again.
+        together: Whether all others then run again, too.
+        dependence_on_chief: Whether the others end `chief_grace_s` after the chief has ended for good.
+        watched_since: From then on the others end `failure_grace_s` after a failure; None leaves them alone.
+        waits_for_peers: Whether only an exception counts as a failure: after another end the peers can raise
+            what it means for them.
+        until: When all end.
     """
 
     auto_restart: float = 0
@@ -77,7 +82,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do now, and when time alone will change something; `why` they are dismissed."""
+    """What to do now, and when a decision is due even without an event; `why` tasks are dismissed."""
 
     restart: tuple[TaskId, ...] = ()
     recall: tuple[TaskId, ...] = ()  # end them, to send them again with the others
@@ -87,7 +92,7 @@ class Verdict:
 
 
 def decide(errands: Mapping[TaskId, Errand], rules: Rules, now: float) -> Verdict:
-    """What must be done at the time `now`."""
+    """Return what must be done at the time `now`."""
     running = tuple(task for task, errand in errands.items() if errand.end is None)
     for due, why in _last_calls(errands, rules):
         if now >= due:
@@ -105,7 +110,7 @@ def decide(errands: Mapping[TaskId, Errand], rules: Rules, now: float) -> Verdic
 
 
 def _last_calls(errands: Mapping[TaskId, Errand], rules: Rules) -> list[tuple[float, str]]:
-    """When those that run have to end, and why."""
+    """Return when the running tasks have to end, and why."""
     found = []
     if rules.until is not None:
         found.append((rules.until, "the time is up"))

@@ -1,8 +1,8 @@
-"""Which tasks get a new process, and when; and which ones end with their chief. Pure, as the lifecycle.
+"""The rules for new processes, and for tasks that end with their chief. Pure functions, as the lifecycle's.
 
-A task is given a new process when somebody asks for it, when nothing but SIGKILL reached it, and, as often
-as the policy allows, when it died by itself: after a delay that doubles each time, since what killed it at
-once will do so again.
+A task gets a new process if the user asks for it, if nothing but SIGKILL reached it, and, as often as the
+policy allows, if it died by itself: after a delay that doubles each time, since a process that died at once
+is likely to do so again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GOODBYE_S = 1.0  # for a process that runs nothing to flush its files; mostly it
 def decide_processes(
     state: ClusterState, policy: Policy, now: float, actions: list[Action]
 ) -> tuple[ClusterState, float | None]:
-    """Start and end processes; says when the next one is due."""
+    """Start and end processes; return when the next start or end is due."""
     times: list[float | None] = []
     for task, seen in state.tasks.items():
         if seen.phase in _SETTLED and not seen.replace:  # nearly all, nearly always
@@ -61,7 +61,7 @@ def decide_processes(
 
 
 def end_task(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
-    """End its process: one that runs nothing by itself, as a program does; any other at once."""
+    """End the process: one that runs nothing is asked to end as a program does, any other is killed."""
     if state.tasks[task].phase is Phase.READY:
         actions.append(End(task))
         return with_task(state, task, phase=Phase.ENDING, kill_at=now + GOODBYE_S)
@@ -70,21 +70,21 @@ def end_task(state: ClusterState, task: TaskId, now: float, actions: list[Action
 
 
 def restart_delay(seen: TaskState, policy: Policy) -> float:
-    """Seconds between the end of the process and its next one."""
+    """Return the seconds between the end of a process and the start of the next one."""
     return min(policy.restart_delay_s * 2**seen.restarts, _LONGEST_DELAY_S)
 
 
 def note_strategy(state: ClusterState, event: BarrierReached) -> ClusterState:
-    """The task makes its first collective strategy, with the present processes of the members."""
+    """Note that the task makes its first collective strategy, with the members' present processes."""
     if not event.barrier.startswith(FIRST_STRATEGY):
         return state
     return with_task(state, event.task, joined={m: state.tasks[m].attempt for m in event.members})
 
 
 def must_rejoin(state: ClusterState) -> bool:
-    """Whether a task's TensorFlow knows a process of a peer that is not the present one.
+    """Check whether TensorFlow in a task knows a former process of a peer.
 
-    TensorFlow never lets the new process in, nor forgets the old one: all of them need new addresses.
+    It neither accepts the new process nor forgets the old one: all tasks need new addresses.
     """
     return any(
         seen.phase in ALIVE and any(state.tasks[m].attempt != attempt for m, attempt in seen.joined.items())
@@ -93,7 +93,7 @@ def must_rejoin(state: ClusterState) -> bool:
 
 
 def _may_restart(state: ClusterState, seen: TaskState, policy: Policy) -> bool:
-    """Whether it died by itself, after it had been ready, and the policy gives it another process."""
+    """Check whether it died by itself after it was ready, and the policy gives it another process."""
     if seen.phase is not Phase.DEAD or not seen.host or seen.restarts >= policy.auto_restart:
         return False
     is_over = policy.dependence_on_chief and _is_chief_dead(state)
@@ -105,7 +105,7 @@ def _must_end(seen: TaskState, policy: Policy, now: float) -> bool:
 
 
 def _late_at(seen: TaskState, policy: Policy) -> float:
-    """When a process that starts is given up: a little after whoever waits for it has said so."""
+    """Return when a starting process is given up: shortly after the thread that waits for it gave up."""
     return seen.since + policy.start_timeout_s + _LATER_S if seen.phase is Phase.STARTING else float("inf")
 
 
@@ -120,7 +120,7 @@ def _is_chief_dead(state: ClusterState) -> bool:
 
 
 def _end_with_chief(state: ClusterState, actions: list[Action]) -> ClusterState:
-    """A chief that died for good takes the others along, as in TensorFlow's own runner."""
+    """End the others after a chief that died for good, as TensorFlow's own runner does."""
     for task, seen in state.tasks.items():
         if seen.phase in (Phase.STARTING, Phase.READY, Phase.RUNNING):
             actions.append(Signal(task, SIGKILL))

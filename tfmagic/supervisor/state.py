@@ -1,7 +1,6 @@
-"""What the supervisor knows, may decide and may do, as plain frozen data.
+"""The state of a cluster, the policy, and the actions of the supervisor, as plain frozen data.
 
-`tfmagic.supervisor.lifecycle`, `tfmagic.supervisor.restarts`, `tfmagic.supervisor.barriers` and
-`tfmagic.supervisor.stalls` are the functions over it.
+The functions over it are in `tfmagic.supervisor.lifecycle`, `restarts`, `barriers` and `stalls`.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from tfmagic.protocol.events import (
     TaskLost,
 )
 
-# the kernel's own signal module is not needed to name three numbers that Linux will not change
+# three numbers that Linux will not change; the signal module's enums cost more than they tell
 SIGKILL, SIGUSR1, SIGCONT = 9, 10, 18
 
 
 class Phase(enum.Enum):
-    """Where a task process is in its life."""
+    """The phase of a task process."""
 
     PLANNED = "planned"
     STARTING = "starting"
@@ -45,12 +44,18 @@ ALIVE = (Phase.STARTING, Phase.READY, Phase.RUNNING, Phase.ENDING)
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """One task: its present process and how its last one ended.
+    """One task: its present process, and how its last one ended.
 
-    `since` is when it came into its phase; a planned one starts then. `replace`: its end is ours, it gets a
-    new process. `restarts` counts those that the policy gave it, `stalls` how often it was found to be
-    stalled. `joined` are the attempts of the tasks with which its process has made a collective strategy:
-    TensorFlow lets no other process of theirs in. `kill_at` is when one that ends by itself has had the time.
+    Attributes:
+        fresh: Whether the process imported TensorFlow by itself, instead of being forked with it.
+        end: How the last process ended.
+        replace: Whether the present process is being ended to get a new one.
+        since: When the task came into its phase; a planned process starts then.
+        restarts: How many processes the policy has given it.
+        stalls: How often it was found to be stalled.
+        joined: The attempts of the tasks with which its process has made a collective strategy. TensorFlow
+            accepts no other process of theirs.
+        kill_at: When a process that ends by itself is killed.
     """
 
     phase: Phase = Phase.PLANNED
@@ -72,9 +77,9 @@ Outcome = CellReturned | CellRaised | TaskExited | TaskLost
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Bringing tasks to an end: why, which, since when, and how many rungs have been taken.
+    """The way to an end of tasks that have no outcome: why, which, since when, and the rungs taken.
 
-    `since` moves back when the user skips rungs.
+    `since` moves back if the user skips rungs.
     """
 
     reason: str
@@ -85,7 +90,7 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True)
 class WaitingAt:
-    """A task at a barrier, and the time when it gives up, if it does."""
+    """A task at a barrier, and the time at which it gives up, or None."""
 
     reached: BarrierReached
     until: float | None
@@ -116,11 +121,14 @@ class LastProgress:
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """A cell under way, or as it was when it finished.
+    """A cell that runs, or as it was when it finished.
 
-    `started` is when it was requested; or when it was sent, where it had `queued` for other cells: its
-    time limit is for itself. `released` and `aborted`: the tasks that may wait for one that raised, or
-    died, have been told; `replaced` are those that nothing reached, so that they were killed.
+    Attributes:
+        started: When it was requested; for a cell that was `queued` behind others, when it was sent, so that
+            its time limit is for itself.
+        released, aborted: Whether the tasks that can wait for a task that raised, or died, were released.
+        presses: How often the user pressed Ctrl-C, for `pressed_tasks`.
+        replaced: The tasks that were killed since nothing else reached them.
     """
 
     request: CellRequested
@@ -154,9 +162,12 @@ class CellState:
 class ClusterState:
     """Everything that the supervisor knows.
 
-    `cells` are the unfinished ones by number, in the order of request. `barriers` are known by cell and
-    name: two cells may use the same name. `groups` say, by number, who of the cells that meet there will
-    never come. `stop_at` is when it is over at the latest, once it is stopping.
+    Attributes:
+        cells: The unfinished cells by number, in the order of request.
+        barriers: The waiting tasks, by cell and name of the barrier: two cells can use the same name.
+        groups: By number of a group of cells, the tasks that will never come to its barriers, and why.
+        stop_at: When a cluster that is stopping ends at the latest.
+        observed_at: When its processes were last looked at from outside.
     """
 
     tasks: Mapping[TaskId, TaskState]
@@ -170,7 +181,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The numbers behind decisions, in seconds: see `tfmagic.clusters.settings`."""
+    """The settings that decisions depend on, most in seconds: see `tfmagic.clusters.settings`."""
 
     failure_grace_s: float = 3.0
     interrupt_grace_s: float = 0.5
@@ -211,7 +222,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Signal the task's process (its group for SIGKILL); `cell` is the one that SIGUSR1's stacks are for."""
+    """Signal the task's process (its group for SIGKILL); `cell` gets the stacks that SIGUSR1 asks for."""
 
     task: TaskId
     number: int
@@ -236,7 +247,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Abort the collectives that the task waits in; `when_stuck` spares one that does not."""
+    """Abort the collectives of the task; with `when_stuck` only if it waits in one."""
 
     task: TaskId
     message: str
@@ -246,7 +257,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBarrier:
-    """Open the barrier for the task, which came as number `place`; with a reason, as broken."""
+    """Open the barrier for the task, which came as number `place`; with a reason, break it."""
 
     task: TaskId
     barrier: str
@@ -256,7 +267,7 @@ class AnswerBarrier:
 
 @dataclass(frozen=True, slots=True)
 class FinishCell:
-    """Everybody has an outcome: hand them over."""
+    """Hand over the cell: each of its tasks has an outcome."""
 
     cell: CellState
 
@@ -266,7 +277,7 @@ Action = Launch | End | Send | Signal | Interrupt | Cancel | Abort | AnswerBarri
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, the state after it, and when time alone will change something."""
+    """What to do now, the state after it, and when a decision is due even without an event."""
 
     actions: tuple[Action, ...]
     state: ClusterState
@@ -277,21 +288,21 @@ class Decision:
 
 
 def with_task(state: ClusterState, task: TaskId, **changes: Any) -> ClusterState:
-    """The state with one task changed."""
+    """Return the state with one task changed."""
     changed = replace(state.tasks[task], **changes)
     return replace(state, tasks={**state.tasks, task: changed})
 
 
 def with_cell(state: ClusterState, cell: CellState) -> ClusterState:
-    """The state with this cell in the place of what it was."""
+    """Return the state with this cell instead of its former state."""
     if state.cells.get(cell.number) is cell:
         return state
     return replace(state, cells={**state.cells, cell.number: cell})
 
 
 def are_needed(state: ClusterState, tasks: Collection[TaskId]) -> bool:
-    """Whether a cell that has not ended still needs one of these tasks.
+    """Check whether an unfinished cell still needs one of these tasks.
 
-    A cell that is queued itself needs all of its tasks: later ones do not overtake it.
+    A queued cell needs all of its tasks: later cells do not overtake it.
     """
     return any(not set(cell.waiting_for).isdisjoint(tasks) for cell in reversed([*state.cells.values()]))
