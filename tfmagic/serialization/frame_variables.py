@@ -66,22 +66,23 @@ def copy_frames(frames: Iterable[FrameType]) -> dict[int, FrameCopy]:
     Never raises, and takes at most a second for any values.
     """
     ordered = sorted(frames, key=_is_library)
-    copies = {id(frame): FrameCopy() for frame in ordered}
+    copies: dict[int, FrameCopy] = {}
     modules: dict[int, dict[str, Any]] = {}
     found: list[tuple[dict[str, Any], str, Any]] = []
     named = {name for frame in ordered if not _is_library(frame) for name in frame.f_code.co_names}
     for frame in ordered:
-        copy = copies[id(frame)]
-        if frame.f_locals is not frame.f_globals:
+        is_module = frame.f_locals is frame.f_globals
+        copy = copies[id(frame)] = FrameCopy()
+        if not is_module:
             found += _shown(copy.own, frame.f_locals)
         if _is_library(frame):
             continue
-        shared = modules.get(id(frame.f_globals))
-        if shared is None:
-            shared = modules[id(frame.f_globals)] = {}
-            found += _shown(shared, {n: frame.f_globals[n] for n in sorted(named) if n in frame.f_globals})
-        is_module = frame.f_locals is frame.f_globals
-        copies[id(frame)] = FrameCopy(shared, {}) if is_module else FrameCopy(copy.own, shared)
+        names = frame.f_globals
+        if id(names) not in modules:
+            modules[id(names)] = {}
+            found += _shown(modules[id(names)], {n: names[n] for n in sorted(named) if n in names})
+        shared = modules[id(names)]
+        copies[id(frame)] = FrameCopy(shared) if is_module else FrameCopy(copy.own, shared)
     found = found[:_MAX_NAMES]
     results = time_limits.call_each([_copier(value) for _, _, value in found], _EACH_S, _TOTAL_S)
     for (into, name, value), result in zip(found, results, strict=True):

@@ -297,12 +297,7 @@ def dumps(
     limit_bytes: int | None = None,
     refuse: tuple[type, ...] = (),
 ) -> Pickled:
-    """Pickle `value`.
-
-    Raises:
-        TooLarge: Stream and buffers together are over `limit_bytes`.
-        Exception: What pickling the value raises.
-    """
+    """Pickle `value`. Raises what that raises, or `TooLarge` when all parts are over `limit_bytes`."""
     pickler: Any
     if not refuse:
         sink = _Sink(limit_bytes)

@@ -32,15 +32,9 @@ def stream_name(obj: object) -> str:
 
 
 def refuse_what_stays(obj: Any, is_for_notebook: bool) -> None:
-    """Raise if a copy of `obj` would be useless or do harm.
+    """Raise `StaysHere`, or TypeError for the test run or a cluster, if a copy is useless or does harm.
 
-    Args:
-        obj: The object that pickle has met.
-        is_for_notebook: Whether it comes from a task; a lock in a result does no harm.
-
-    Raises:
-        StaysHere: The message names an alternative.
-        TypeError: It is a part of the test run, or a cluster.
+    A lock in a result, which is pickled `is_for_notebook`, does no harm.
     """
     module = type(obj).__module__
     if module in _OF_PYTEST or module.startswith("_pytest.config."):

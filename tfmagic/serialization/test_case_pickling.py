@@ -48,12 +48,7 @@ def members_that_travel(cls: type) -> list[Any]:
 
 
 def reduce_test_case(test: Any, problem_of: Callable[[object], str]) -> tuple[Any, ...]:
-    """Return how `pickle` makes a test case anew, without what cannot travel.
-
-    Args:
-        test: The test case.
-        problem_of: Returns why a value cannot be pickled; "" if it can.
-    """
+    """Return how `pickle` makes a test case anew. `problem_of` gives why a value cannot travel, or ""."""
     kept, left = {}, {}
     for name, value in vars(test).items():
         if name in _OF_THE_RUN or name == getattr(test, "_testMethodName", None):

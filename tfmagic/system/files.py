@@ -50,10 +50,8 @@ def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
 def try_lock(fd: int, *, shared: bool = False) -> bool:
     """Lock an open file (flock(2)) if no other process has it locked; return whether that succeeded.
 
-    The kernel drops the lock with the last descriptor, also after SIGKILL.
-
-    Raises:
-        OSError: The file system has no locks (ENOLCK, EOPNOTSUPP, ENOSYS), for example.
+    Linux drops the lock with the last descriptor, also after SIGKILL. Raises OSError (ENOLCK, EOPNOTSUPP or
+    ENOSYS) on a file system without locks.
     """
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

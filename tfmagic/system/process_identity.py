@@ -90,9 +90,8 @@ def read_stat(pid: int) -> Stat | None:
 def is_resource_tracker(pid: int) -> bool:
     """Check whether this is a resource tracker of Python's multiprocessing.
 
-    It removes the shared memory that its processes have made by name as soon as the last of them has ended,
-    and then ends by itself. So it is killed last, and only after a moment. No other process is recognized by
-    a name here.
+    It removes the shared memory that its processes have made by name when the last of them has ended, and
+    then ends by itself. So it is killed last. No other process is recognized by a name here.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -102,12 +101,9 @@ def is_resource_tracker(pid: int) -> bool:
 
 
 def kill_all(find: Callable[[], Iterable[Identity] | None], within_s: float) -> set[Identity]:
-    """SIGKILL what `find` finds, again and again until it returns None or the time is over.
+    """SIGKILL what `find` finds until it returns None or the time is over; return what was killed.
 
     A resource tracker is killed only when it has not ended by itself within `TRACKER_S`.
-
-    Returns:
-        The processes that were killed.
     """
     began = time.monotonic()
     killed: set[Identity] = set()

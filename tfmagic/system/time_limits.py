@@ -62,14 +62,9 @@ class _Caller(threading.Thread):
 
 
 def call_each(calls: Sequence[Callable[[], Any]], each_s: float, total_s: float) -> list[Result]:
-    """Make the calls, one after the other, and return their results in order.
+    """Make the calls in another thread, one after the other, and return their results in order.
 
     The error of a call that takes longer than `each_s`, or would begin after `total_s`, is `TookTooLong`.
-
-    Args:
-        calls: Functions without arguments. They run in another thread.
-        each_s: Seconds for one call.
-        total_s: Seconds for all calls.
     """
     results = [Result(error=TookTooLong(f"took longer than {each_s:g} s"))] * len(calls)
     end = time.monotonic() + total_s
@@ -83,12 +78,7 @@ def call_each(calls: Sequence[Callable[[], Any]], each_s: float, total_s: float)
 
 
 def call(function: Callable[[], Any], seconds: float) -> Any:
-    """Return the value of one call.
-
-    Raises:
-        TookTooLong: The call did not return within `seconds`.
-        BaseException: The call raised it.
-    """
+    """Return the value of one call. Raises what it raises, or `TookTooLong` after `seconds`."""
     (result,) = call_each([function], seconds, seconds)
     if result.error is not None:
         raise result.error

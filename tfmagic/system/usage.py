@@ -29,28 +29,16 @@ _MIN_INTERVAL_S = 0.2  # a shorter one measures the clock tick (10 ms) more than
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process uses.
+    """What a process uses."""
 
-    Attributes:
-        cpu_percent: Of one core, since the previous sample; None in the first.
-        cpu_s: Since its start; of a fork its own time only.
-        memory_bytes: Unique to the process. This and the next three are None until `read_memory`.
-        shared_bytes: Memory that other processes use too.
-        threads: How many.
-        open_files: How many.
-        paused: Whether it is stopped (SIGSTOP, or a debugger).
-        wanted_s: The time for which its threads, and those of its descendants, computed or waited for a
-            core (proc(5), schedstat); None unless requested.
-    """
-
-    cpu_percent: float | None = None
-    cpu_s: float | None = None
-    memory_bytes: int | None = None
-    shared_bytes: int | None = None
+    cpu_percent: float | None = None  # of one core, since the previous sample; None in the first
+    cpu_s: float | None = None  # since its start; of a fork its own time only
+    memory_bytes: int | None = None  # unique to it; this and the next three are None until `read_memory`
+    shared_bytes: int | None = None  # that other processes use too
     threads: int | None = None
     open_files: int | None = None
-    paused: bool = False
-    wanted_s: float | None = None
+    paused: bool = False  # stopped by SIGSTOP or a debugger
+    wanted_s: float | None = None  # see `wanted_seconds` (schedstat of proc(5)); None unless requested
 
 
 class Sampler(Generic[K]):
@@ -125,7 +113,7 @@ def _in_turn(keys: list[K], start: int, count: int) -> list[K]:
 
 
 def wanted_seconds(pid: int) -> float:
-    """Return the seconds for which threads of a process and its descendants computed or waited for a core."""
+    """Return the seconds for which a process and its descendants computed or waited for a core."""
     total_ns, pids = 0, [pid]
     while pids and len(pids) < _CLOSELY_PROCESSES:
         folder = f"/proc/{pids.pop()}/task"

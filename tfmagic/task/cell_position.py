@@ -126,9 +126,7 @@ def main_frame() -> FrameType | None:
 def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
     """Return the innermost frame of the cell; of a call, its outermost frame.
 
-    Args:
-        frame: The innermost frame of the thread that runs it.
-        cell_file: The cell's file name; "" for a call.
+    `frame` is the innermost frame of the thread, `cell_file` the cell's file name, "" for a call.
     """
     outermost = None
     while frame is not None:
@@ -147,9 +145,7 @@ def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
 def name_wait(frame: FrameType, users: FrameType) -> tuple[str, Wait]:
     """Return what the thread waits for: the name of a collective where known, else the user's call.
 
-    Args:
-        frame: The innermost frame of the thread.
-        users: Its frame in the user's source.
+    `frame` is the innermost frame of the thread, `users` its frame in the user's source.
     """
     called = called_in(users)
     step: FrameType | None = frame

@@ -33,19 +33,12 @@ HOST = socket.gethostname()
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How the user's code of a cell ended.
-
-    Attributes:
-        value: What it returned.
-        error: What it raised, or None.
-        raised_at: When, in seconds of the monotonic clock; 0.0 if it raised nothing.
-        bound: Whether all names that travel with the cell have arrived.
-    """
+    """How the user's code of a cell ended."""
 
     value: Any
     error: BaseException | None
-    raised_at: float
-    bound: bool
+    raised_at: float  # in seconds of the monotonic clock; 0.0 if it raised nothing
+    bound: bool  # whether all names that travel with the cell have arrived
 
 
 class Reports:

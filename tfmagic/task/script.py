@@ -23,10 +23,7 @@ from typing import Any
 def run_script(target: str, argv: Sequence[str], is_module: bool) -> None:
     """Run a script or a module as the ``__main__`` of this process. Raises what it raises, also SystemExit.
 
-    Args:
-        target: The path as it was typed, or the module's dotted name.
-        argv: The script's arguments, `sys.argv[1:]`.
-        is_module: Whether `target` is a module.
+    `target` is the path as it was typed, or the module's dotted name; `argv` the arguments behind it.
     """
     _leave_the_shell()
     main = types.ModuleType("__main__")

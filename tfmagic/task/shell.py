@@ -110,14 +110,13 @@ def make_shell() -> TaskShell:
     config.InteractiveShell.colors = "nocolor"
     config.InteractiveShell.display_page = True
     main = types.ModuleType("__main__")
-    shell = TaskShell.instance(
+    return TaskShell.instance(
         config=config,
         user_module=main,
         user_ns=main.__dict__,
         display_pub_class=_TaskDisplayPublisher,
         displayhook_class=_TaskDisplayHook,
     )
-    return shell
 
 
 class CellRunner:

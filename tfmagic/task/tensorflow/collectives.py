@@ -49,12 +49,7 @@ _resets = 0  # how often this process has left a cluster
 
 
 def install(boot: TaskBoot, meet: Meet) -> None:
-    """Wrap the Context's methods for this process.
-
-    Args:
-        boot: The facts of this task.
-        meet: Waits at a named barrier for these tasks; raises when one of them cannot come.
-    """
+    """Wrap the Context's methods. `meet` waits at a named barrier; it raises when a task cannot come."""
     from tensorflow.python.eager import context
 
     configure_collectives = context.Context.configure_collective_ops
@@ -108,10 +103,7 @@ def abort_collectives(message: str) -> None:
 def leave_cluster() -> int:
     """Forget the peers of this process' strategies; return how often it has done so.
 
-    Variables, tensors and other Python objects stay.
-
-    Raises:
-        RuntimeError: An object lives that the new context cannot take over.
+    Python's objects stay. Raises RuntimeError if one lives that the new context cannot take over.
     """
     global _stopped, _resets
     if _context_with_collectives() is not None:

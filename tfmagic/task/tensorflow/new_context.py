@@ -114,9 +114,7 @@ def _of(objects: list[Any], kinds: type | tuple[type, ...]) -> list[Any]:
 def _read(living: list[Any], lost: set[str]) -> list[Write]:
     """Read the program's objects in the old context; objects that use others come after them.
 
-    Args:
-        living: The objects of this process.
-        lost: Gets the names of objects that cannot be moved.
+    `lost` gets the names of those that cannot be moved.
     """
     from tensorflow.python.data.ops import dataset_ops, iterator_ops
     from tensorflow.python.eager import polymorphic_function as functions
