@@ -28,6 +28,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -161,7 +162,7 @@ class Launcher:
         elif fd == self.wake_read:
             with contextlib.suppress(BlockingIOError):
                 os.read(fd, 4096)
-            self._reap_orphans()
+            self._tend_orphans()
         elif fd == self.root.fileno():
             try:
                 messages = self.root.receive_ready()
@@ -241,33 +242,28 @@ class Launcher:
         for child in [c for c in self.children.values() if c.session is session]:
             _kill(child.pid)  # and its group when it is reaped
         if not self.sessions:
-            self._kill_orphans()
+            _kill_but_trackers(self._orphans())
 
     def _kill_group(self, pid: int) -> None:
         """Kill the group of a task that has ended; one by one if its resource tracker is still working."""
         orphans = [p for p in self._orphans() if p != pid and _group_of(p) == pid]
-        if not any(map(is_resource_tracker, orphans)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+        if any(map(is_resource_tracker, orphans)):
+            family = [member for orphan in orphans for member in (orphan, *processes.descendants(orphan))]
+            _kill_but_trackers(member for member in family if _group_of(member) == pid)
             return
-        for orphan in orphans:
-            for member in (orphan, *processes.descendants(orphan)):
-                if _group_of(member) == pid and not is_resource_tracker(member):
-                    _kill(member)
-
-    def _kill_orphans(self) -> None:
-        """Kill processes whose task has ended. Resource trackers end by themselves, or with us."""
-        for pid in self._orphans():
-            if not is_resource_tracker(pid):
-                _kill(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
 
     def _orphans(self) -> set[int]:
         return processes.children() - {child.pid for child in self.children.values()}
 
-    def _reap_orphans(self) -> None:
-        _reap_zombies({child.pid for child in self.children.values()})
+    def _tend_orphans(self) -> None:
+        """Reap processes whose task has ended; kill those that are left when no cluster is."""
+        for pid in self._orphans():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
         if not self.sessions:
-            self._kill_orphans()
+            _kill_but_trackers(self._orphans())
 
 
 def fresh_command(channel_fd: int) -> list[str]:
@@ -279,10 +275,11 @@ def fresh_command(channel_fd: int) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def _reap_zombies(but: set[int]) -> None:
-    for pid in processes.children() - but:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+def _kill_but_trackers(pids: Iterable[int]) -> None:
+    """Kill these processes; resource trackers end by themselves, or with us."""
+    for pid in pids:
+        if not is_resource_tracker(pid):
+            _kill(pid)
 
 
 def _kill(pid: int) -> None:
