@@ -485,7 +485,7 @@ def streams_in_pieces(draw):
     return data, [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(streams_in_pieces())
 def test_pieces_make_no_difference(stream):
     data, pieces = stream
@@ -496,14 +496,14 @@ def test_pieces_make_no_difference(stream):
     assert screen.take()[1] == whole(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(streams_in_pieces())
 def test_taking_at_any_time_makes_no_difference(stream):
     data, pieces = stream
     assert patched(pieces) == whole(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(STREAMS)
 def test_no_control_is_left(data):
     for row in whole(data):

@@ -1,8 +1,8 @@
 """Keep Keras from importing what it only uses if it is there: a fifth of the time of `import tensorflow`.
 
 Python imports this module at the start of each process of the tests: see `lean_imports` in `conftest`. Keras is
-then as in an installation without scikit-learn and matplotlib. Whoever else imports these gets them. The programs
-of tests/same run without this module.
+then as in an installation without scikit-learn and matplotlib. All other modules can import these. The programs of
+tests/same run without this module.
 """
 
 from __future__ import annotations
