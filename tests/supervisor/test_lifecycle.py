@@ -1,7 +1,7 @@
 """Histories: events and clock ticks in, actions and outcome out. No process, no sleep."""
 
 import pytest
-from histories import A, B, C, D, History, observed, raised, reached, returned, started
+from histories import A, B, C, D, History, raised, reached, returned, started
 
 from tfmagic.protocol.events import (
     CellReturned,
@@ -622,23 +622,3 @@ def test_where_a_task_waits_can_be_told():
     h.run(A, B)
     h.happen(reached(A, "barrier 1", (A, B)))
     assert {t: at.note for t, at in describe_waits(h.state).items()} == {A: "for worker-1 at barrier 1"}
-
-
-def test_what_leaves_nothing_to_decide():
-    """Deciding then gives no action: a supervisor may leave it out."""
-    h = started(A, B)
-    h.run(A, B, timeout_s=5)
-    assert not lifecycle.still_waits(h.state, []) and h.happen(returned(A), now=1) == []
-    assert lifecycle.still_waits(h.state, [returned(A)]) and h.wake_at == 5
-    assert not lifecycle.still_waits(h.state, [returned(A), observed({A: 1.0})])
-    h.run(A, cell=2)
-    assert not lifecycle.still_waits(h.state, [returned(A)]), "the other cell may begin"
-
-
-def test_a_failure_a_press_and_a_barrier_leave_something_to_decide():
-    for event in (raised(A), InterruptPressed(), reached(B, "barrier 1", (A, B))):
-        h = started(A, B, C)
-        h.run(A, B, C)
-        h.happen(event)
-        state = lifecycle.apply(h.state, returned(C), 1)
-        assert not lifecycle.still_waits(state, [returned(C)]), event

@@ -5,7 +5,6 @@ import threading
 import time
 
 import pytest
-from conftest import wait_until
 
 from tfmagic.backends.fake import FakeBackend, return_at_once
 from tfmagic.protocol.cluster_spec import TaskId
@@ -41,46 +40,31 @@ def supervisor(state_dir):
     made.close()
 
 
-def run_cell(supervisor, number=1, at_once=False, **more):
+def run_cell(supervisor, number=1, **more):
     cell = RunningCell(CellRequested(number, dict.fromkeys((A, B), RunCell(number)), **more), {})
-    supervisor.run_cell(cell, at_once)
+    supervisor.run_cell(cell)
     return cell
 
 
-def senders(supervisor):
-    return [thread for _, command, thread in supervisor.backend.sent if isinstance(command, RunCell)]
-
-
-def test_who_starts_a_cell_sends_it_while_the_loop_waits(supervisor):
-    supervisor.backend.is_waiting.wait(20)
-    wait_until(lambda: not supervisor._turn.locked())
-    cell = run_cell(supervisor, at_once=True)
-    assert senders(supervisor) == [threading.current_thread()] * 2
+def test_a_cell_is_sent_to_its_tasks_and_ends_with_their_outcomes(supervisor):
+    cell = run_cell(supervisor)
     assert cell.done.wait(20) and set(cell.outcome.outcomes) == {A, B}
+    assert supervisor.backend.sent == [(A, RunCell(1)), (B, RunCell(1))]
 
 
-def test_else_the_loop_does(supervisor):
-    assert run_cell(supervisor).done.wait(20)
-    with supervisor._turn:  # as while it decides
-        cell = run_cell(supervisor, 2, at_once=True)
-    assert cell.done.wait(20) and set(senders(supervisor)) == {supervisor.thread}
-
-
-def test_the_loop_that_waits_is_woken_where_a_time_limit_comes_before_its_end(supervisor):
-    wait_until(lambda: not supervisor._turn.locked())
+def test_the_loop_that_waits_is_woken_by_a_time_limit(supervisor):
     began = time.monotonic()
-    cell = run_cell(supervisor, 99, at_once=True, timeout_s=0.05)
+    cell = run_cell(supervisor, 99, timeout_s=0.05)
     assert cell.done.wait(20) and cell.outcome.timed_out
     assert time.monotonic() - began >= 0.05
 
 
-def test_a_bug_while_a_cell_is_started_ends_the_cluster_and_leaves_nobody_waiting(supervisor):
-    wait_until(lambda: not supervisor._turn.locked())
-    cell = run_cell(supervisor, 13, at_once=True)
+def test_a_bug_while_a_cell_is_started_ends_the_cluster_and_leaves_no_thread_waiting(supervisor):
+    cell = run_cell(supervisor, 13)
     assert cell.done.wait(20) and cell.outcome is None
     supervisor.thread.join(20)
     assert "a bug" in str(supervisor.crashed) and supervisor.ended
-    assert run_cell(supervisor, 14, at_once=True).done.wait(1)
+    assert run_cell(supervisor, 14).done.wait(1)
 
 
 def test_cells_of_many_threads_all_end(supervisor):
@@ -88,7 +72,7 @@ def test_cells_of_many_threads_all_end(supervisor):
 
     def start(first):
         for number in range(first, first + 100):
-            cells.put(run_cell(supervisor, number, at_once=True))
+            cells.put(run_cell(supervisor, number))
 
     threads = [threading.Thread(target=start, args=(1000 * n,)) for n in range(1, 5)]
     for thread in threads:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tfmagic.protocol.cluster_spec import TaskId
@@ -37,14 +36,12 @@ class FakeBackend:
             task reports.
 
     Attributes:
-        sent: The commands that were sent, with their task and the thread that sent them, in order.
-        is_waiting: Set while or after a thread waits for events.
+        sent: The commands that were sent, with their task, in order.
     """
 
     def __init__(self, script: Script = return_at_once) -> None:
         self.script = script
-        self.sent: list[tuple[TaskId, Command, threading.Thread]] = []
-        self.is_waiting = threading.Event()
+        self.sent: list[tuple[TaskId, Command]] = []
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._taken: list[Event] = []
 
@@ -61,7 +58,7 @@ class FakeBackend:
         self.report(started, TaskReady(boot.task, boot.attempt, pid=0, host="nowhere"))
 
     def send(self, task: TaskId, command: Command) -> None:
-        self.sent.append((task, command, threading.current_thread()))
+        self.sent.append((task, command))
         self.report(*self.script(task, command))
 
     def signal(self, task: TaskId, number: int) -> None:
@@ -69,7 +66,6 @@ class FakeBackend:
             self.report(TaskExited(task, 1, -_SIGKILL))
 
     def wait(self, timeout_s: float | None) -> None:
-        self.is_waiting.set()
         with contextlib.suppress(queue.Empty):
             event = self._events.get(timeout=timeout_s)
             while True:

@@ -103,7 +103,7 @@ class LocalBackend:
             self._unreported.append(TaskLost(task, boot.attempt, f"it could not be started: {error}"))
             self.wake()
             return
-        process = self._processes[task] = _Process(boot.attempt, ours)
+        self._processes[task] = _Process(boot.attempt, ours)
         self._selector.register(ours, selectors.EVENT_READ, task)
         try:
             if self._session is None:  # the launcher was killed: a new one takes its place
@@ -114,7 +114,7 @@ class LocalBackend:
             request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh)
             self._session.send(request)
             marked = {**boot.environ, orphans.MARK: self.launcher.mark}
-            self._send(task, process, msgspec.structs.replace(boot, environ=marked))
+            self.send(task, msgspec.structs.replace(boot, environ=marked))
         except OSError:
             self._unreported += self._session_ended()
             self.wake()
@@ -124,8 +124,13 @@ class LocalBackend:
 
     def send(self, task: TaskId, command: Command) -> None:
         process = self._processes.get(task)
-        if process is not None and not process.ended:
-            self._send(task, process, command)
+        if process is None or process.ended or process.channel.fileno() < 0:
+            return
+        with contextlib.suppress(OSError):  # the task is gone: the launcher reports its end
+            if not process.channel.post(command):
+                self._blocked.add(task)
+                both = selectors.EVENT_READ | selectors.EVENT_WRITE
+                self._selector.modify(process.channel, both, task)
 
     def signal(self, task: TaskId, number: int) -> None:
         process = self._processes.get(task)
@@ -197,15 +202,6 @@ class LocalBackend:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(process.channel)
             process.channel.close()
-
-    def _send(self, task: TaskId, process: _Process, command: Command) -> None:
-        try:
-            if process.channel.fileno() >= 0 and not process.channel.post(command):
-                self._blocked.add(task)
-                both = selectors.EVENT_READ | selectors.EVENT_WRITE
-                self._selector.modify(process.channel, both, task)
-        except OSError:
-            pass  # the task is gone: its end is reported by the launcher
 
     def _serve_task(self, task: TaskId, mask: int) -> list[Event]:
         process = self._processes.get(task)

@@ -80,13 +80,23 @@ class Job(RunningCell):
             raise RuntimeError("the cell has not been started")
         return self._view
 
-    def start(self, at_once: bool = False) -> None:
-        """Hand it to the supervisor, and show it; for `at_once` see `Supervisor.run_cell`."""
-        self.supervisor.run_cell(self, at_once)
-        self._view = self.cluster.make_view(self)
-        presses, self._presses_before_start = self._presses_before_start or 0, None
-        for _ in range(presses):
-            self.interrupt()
+    def start(self, takes_ctrl_c: bool) -> None:
+        """Hand it to the supervisor, and show it.
+
+        With `takes_ctrl_c`, Ctrl-C interrupts it from now on, until `waiting.finish`, which must follow.
+        """
+        if takes_ctrl_c:
+            self.ctrl_c.take()
+        try:
+            self.supervisor.run_cell(self)
+            presses, self._presses_before_start = self._presses_before_start or 0, None
+            for _ in range(presses):
+                self.interrupt()
+            self._view = self.cluster.make_view(self)
+        except BaseException:
+            self.ctrl_c.give_back()
+            self.interrupt()  # it may have been sent, and nothing would show it
+            raise
 
     def interrupt(self) -> None:
         """Interrupt the tasks that run it; a second time kills what is left."""

@@ -203,10 +203,7 @@ class RunningCluster:
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
         job = Job(self, request, options, may_begin)
-        if detached:
-            job.start()
-        else:
-            waiting.begin(job)
+        job.start(takes_ctrl_c=not detached)
         self._under_way[job.number] = job
         if command.source:
             self._shown = job

@@ -31,17 +31,6 @@ from tfmagic.supervisor.supervisor import Supervisor
 _LOOK_S = 0.1
 
 
-def begin(job: Job) -> None:
-    """Start a job, and take Ctrl-C until `finish` or `finish_async`, one of which must follow."""
-    job.ctrl_c.take()
-    try:
-        job.start(at_once=True)  # a press is only counted meanwhile
-    except BaseException:
-        job.ctrl_c.give_back()
-        job.interrupt()  # it may have been sent, and nothing would show it
-        raise
-
-
 def finish(job: Job) -> CellResult:
     """Show a job that has begun, wait for it, and settle it; this thread does nothing else meanwhile.
 

@@ -16,7 +16,6 @@ reaches what the one before it cannot, and costs the task more of its state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -89,7 +88,7 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
         case LaunchRequested(tasks):
             return _apply_launch(state, tasks)
         case CellRequested():
-            return _apply_request(state, event, now)
+            return with_cell(state, CellState(event, now, queued=are_needed(state, event.commands)))
         case GroupChanged(group, gone):
             return replace(state, groups={**state.groups, group: gone})
         case InterruptPressed(tasks, number):
@@ -122,11 +121,6 @@ def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
             return state
         case _:
             assert_never(event)
-
-
-def _apply_request(state: ClusterState, request: CellRequested, now: float) -> ClusterState:
-    cell = CellState(request, now)
-    return with_cell(state, replace(cell, queued=are_needed(state, request.commands)))
 
 
 def _apply_press(state: ClusterState, tasks: tuple[TaskId, ...], number: int) -> ClusterState:
@@ -197,15 +191,6 @@ def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) ->
         if cell.sent and task in cell.waiting_for:
             state = with_cell(state, _with_outcome(cell, task, event, now))
     return state
-
-
-def still_waits(state: ClusterState, events: Sequence[Event]) -> bool:
-    """Check whether `events` leave nothing to decide: other tasks of the only cell run on."""
-    if not events or len(state.cells) != 1 or state.barriers or state.stopping:
-        return False
-    (cell,) = state.cells.values()
-    is_well = cell.sent and cell.failed_at is None and cell.ladder is None and not cell.presses
-    return is_well and bool(cell.waiting_for) and all(type(event) is CellReturned for event in events)
 
 
 # ---- deciding -----------------------------------------------------------------------------------

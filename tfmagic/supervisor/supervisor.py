@@ -6,10 +6,6 @@
 
 Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. It unpickles nothing of
 the user's, prints nothing and displays nothing. Other threads read `state`, which is immutable.
-
-While the loop waits for the backend, a thread that starts a cell can do the loop's work for it (`run_cell`
-with `at_once`): to wake the loop's thread, and to share the interpreter with it, costs a third of a call on
-two tasks. A lock ensures that one thread works at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +34,6 @@ from tfmagic.protocol.commands import (
     WriteFlood,
 )
 from tfmagic.protocol.events import (
-    CellRequested,
     CellReturned,
     Displayed,
     Event,
@@ -122,9 +117,6 @@ class Supervisor:
         self.changed = threading.Condition()
         self.crashed: BaseException | None = None
         self._max_log_bytes = max_log_bytes
-        self._turn = threading.Lock()  # held by the thread that does the loop's work
-        self._wake_at: float | None = None
-        self._waits_until = float("inf")
         self._mailbox: deque[Event] = deque()
         self._cells: dict[int, RunningCell] = {}  # the unfinished ones, by number
         self.ended = False
@@ -154,16 +146,10 @@ class Supervisor:
             self._mailbox.append(event)
             self.backend.wake()
 
-    def run_cell(self, cell: RunningCell, at_once: bool = False) -> None:
-        """Start a cell, or queue it if earlier ones need its tasks.
-
-        Args:
-            at_once: Do it in this thread, if the loop waits. Nothing may raise in this thread meanwhile, as
-                Ctrl-C does.
-        """
+    def run_cell(self, cell: RunningCell) -> None:
+        """Start a cell, or queue it if earlier ones need its tasks."""
         self._cells[cell.request.cell] = cell
-        if not (at_once and self._take_turn(cell.request)):
-            self.ask(cell.request)
+        self.ask(cell.request)
         if self.ended:  # the loop has not seen it
             cell.finish(None)
 
@@ -205,45 +191,17 @@ class Supervisor:
 
     # -- the loop --
 
-    def _take_turn(self, request: CellRequested) -> bool:
-        """Do what the loop would do with this request; return False if the loop is at work."""
-        if not self._turn.acquire(blocking=False):
-            return False
-        try:
-            if self.ended or self._mailbox:
-                return False
-            self._wake_at = self._decide([request])
-            if self._wake_at is not None and self._wake_at < self._waits_until:
-                self.backend.wake()
-        except BaseException as error:  # as in the loop, which it ends
-            self.crashed = error
-            self.backend.wake()
-            if not isinstance(error, Exception):  # what a signal handler of the caller's has raised
-                raise
-        finally:
-            self._turn.release()
-        return True
-
     def _serve(self) -> None:
-        self._turn.acquire()
         try:
-            self._wake_at = self._decide([])
+            wake_at = self._decide([])
             while not lifecycle.is_over(self.state, time.monotonic()):
-                timeout_s = self._poll_timeout(self._wake_at)
-                self._waits_until = time.monotonic() + timeout_s
-                self._turn.release()
-                try:
-                    self.backend.wait(timeout_s)
-                finally:
-                    self._turn.acquire()
+                self.backend.wait(self._wait_s(wake_at))
                 events = list(self.backend.take_events())
-                if self.crashed is not None:
-                    raise self.crashed
                 while self._mailbox:
                     events.append(self._mailbox.popleft())
                 if time.monotonic() >= self._look_at():
                     events.append(self._look())
-                self._wake_at = self._decide(events)
+                wake_at = self._decide(events)
                 if any(isinstance(event, _OBSERVED) for event in events):
                     self._call_observer()
         except BaseException as error:  # a bug here must leave no thread waiting
@@ -252,7 +210,6 @@ class Supervisor:
             self.ended = True
             atexit.unregister(self.close)
             self.backend.close()
-            self._turn.release()
             for cell in list(self._cells.values()):
                 cell.finish(None)
             with self.changed:
@@ -269,7 +226,7 @@ class Supervisor:
                 self._has_complained = True
                 traceback.print_exc()
 
-    def _poll_timeout(self, wake_at: float | None) -> float:
+    def _wait_s(self, wake_at: float | None) -> float:
         due = self._look_at() if wake_at is None else min(self._look_at(), wake_at)
         return max(due - time.monotonic(), 0)
 
@@ -325,12 +282,6 @@ class Supervisor:
         for event in events:
             self._pass_on(event, state)
             state = lifecycle.apply(state, event, now)
-        is_due = self._wake_at is not None and now >= self._wake_at
-        if not is_due and lifecycle.still_waits(state, events):
-            self.state = state
-            with self.changed:
-                self.changed.notify_all()
-            return self._wake_at
         decision = lifecycle.decide(state, self.policy(), now)
         self.state = decision.state
         for action in decision.actions:
