@@ -398,7 +398,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
     real = os.write
 
     def full(fd, data):
-        if fd == writer._file.pending.fd:
+        if fd == writer._file.fd:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, data)
 

@@ -11,6 +11,7 @@ needs TensorFlow.
 
 from __future__ import annotations
 
+from tfmagic.tfrecord.copying import iterate, merge, salvage, split
 from tfmagic.tfrecord.errors import (
     FewShards,
     ShardDamaged,
@@ -19,11 +20,9 @@ from tfmagic.tfrecord.errors import (
     ShardsMissing,
     ShardWriteError,
 )
-from tfmagic.tfrecord.findings import Damage, FileReport, Verification
+from tfmagic.tfrecord.findings import Damage, FileReport, Salvage, Verification
 from tfmagic.tfrecord.manifests import Entry, Manifest, read_manifests
 from tfmagic.tfrecord.reading import read_shards
-from tfmagic.tfrecord.salvaging import Salvage, salvage
-from tfmagic.tfrecord.split_merge import iterate, merge, split
 from tfmagic.tfrecord.verifying import verify
 from tfmagic.tfrecord.writing import ShardWriter
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from tfmagic.system import files
 from tfmagic.tfrecord.errors import ShardError, ShardExists, ShardWriteError
@@ -20,11 +22,7 @@ WRITING = ".writing"
 
 
 def check_local(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a local file or folder.
-
-    Raises:
-        ShardError: It is a URL.
-    """
+    """Return the path of a local file or folder. Raise ShardError for a URL."""
     text = os.fspath(path)
     if not isinstance(text, str):
         raise TypeError(f"a path is a str or a Path, not {type(text).__name__}: {text!r}")
@@ -39,7 +37,7 @@ def check_local(path: str | os.PathLike[str]) -> Path:
 
 
 class PendingFile:
-    """A file under way. `write` all of it, then `place` it or `discard` it.
+    """A file under way. As a context manager it is placed at the end, or discarded after an exception.
 
     Attributes:
         path: The name that the file gets.
@@ -53,28 +51,27 @@ class PendingFile:
     def __init__(self, path: Path, *, overwrite: bool = False):
         self.path, self.size, self.fd = path, 0, -1
         self._beside, self._overwrite = path.with_name(f".{path.name}{WRITING}"), overwrite
-        self._is_under_way = True
-        self._open()
-        try:
+        self._is_under_way = False
+        with self._discarded_on_error():
             self._check_free()
-        except BaseException:
-            self.discard()
-            raise
+            self._open()
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append data.
+    def __enter__(self) -> Self:
+        return self
 
-        Raises:
-            ShardWriteError: The disk is full, for example. Nothing of the file is left.
-        """
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            with memoryview(data) as view:
-                done = 0
-                while done < len(view):
-                    done += os.write(self.fd, view[done:])
-        except OSError as error:
+            if kind is None:
+                self.place()
+        finally:
             self.discard()
-            raise write_error(error, self.path) from error
+
+    def write_bytes(self, data: bytes | bytearray | memoryview) -> None:
+        """Append data. Raise ShardWriteError if the disk is full, for example: nothing of it is left."""
+        with self._discarded_on_error(), memoryview(data) as view:
+            done = 0
+            while done < len(view):
+                done += os.write(self.fd, view[done:])
         self.size += len(data)
 
     def close(self) -> None:
@@ -84,21 +81,10 @@ class PendingFile:
             os.close(fd)
 
     def place(self) -> None:
-        """Give the file its name.
-
-        Raises:
-            ShardExists: The name was taken meanwhile. Nothing of the file is left.
-            ShardWriteError: The system refuses. Nothing of the file is left.
-        """
-        try:
+        """Give the file its name. Raise ShardExists if it was taken meanwhile: nothing is left."""
+        with self._discarded_on_error():
             self._check_free()
             os.rename(self._beside, self.path)
-        except ShardExists:
-            self.discard()
-            raise
-        except OSError as error:
-            self.discard()
-            raise write_error(error, self.path) from error
         self._is_under_way = False
         self.close()
 
@@ -108,28 +94,32 @@ class PendingFile:
             self._is_under_way = False
             with contextlib.suppress(OSError):
                 os.unlink(self._beside)
-            self.close()
+        self.close()
+
+    @contextlib.contextmanager
+    def _discarded_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            if isinstance(error, ShardExists):
+                raise
+            raise _write_error(error, self.path) from error
 
     def _open(self) -> None:
-        try:
-            while True:
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                self.fd = os.open(self._beside, flags, 0o666)
-                if not files.try_lock(self.fd):
-                    raise BlockingIOError
-                if files.is_still_at(self.fd, self._beside):
-                    break
-                self.close()  # its writer has placed or discarded it between our two calls
-            os.ftruncate(self.fd, 0)
-        except BlockingIOError as error:
-            self.close()
-            raise ShardExists(
-                f"{self.path} is being written by another writer at this moment. Two writers of one file "
-                "lose records silently: give each its own index or name"
-            ) from error
-        except OSError as error:
-            self.close()
-            raise write_error(error, self.path) from error
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self.fd = os.open(self._beside, flags, 0o666)
+            if not files.try_lock(self.fd):
+                raise ShardExists(
+                    f"{self.path} is being written by another writer at this moment. Two writers of one file "
+                    "lose records silently: give each its own index or name"
+                )
+            if files.is_still_at(self.fd, self._beside):
+                break
+            self.close()  # its writer has placed or discarded it between our two calls
+        os.ftruncate(self.fd, 0)
+        self._is_under_way = True
 
     def _check_free(self) -> None:
         if self.path.is_dir():
@@ -138,7 +128,7 @@ class PendingFile:
             raise ShardExists(f"{self.path} exists. Delete it, choose another name, or set overwrite=True")
 
 
-def write_error(error: OSError, path: Path) -> ShardWriteError:
+def _write_error(error: OSError, path: Path) -> ShardWriteError:
     """Return the error with advice, `errno` and `filename`."""
     advice = {
         errno.ENOSPC: "the disk is full; nothing of this file is left there",

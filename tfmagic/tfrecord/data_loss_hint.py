@@ -153,7 +153,7 @@ def _describe_damage(candidate: _Candidate, offset: int) -> str:
         )
     if (packed and read_as == "") or (not packed and (read_as or size < offset - HEADER)):
         return ""
-    scan, _ = verifying.scan_start(path, offset + 1)
+    scan, _ = verifying.scan(path, stop=offset + 1)
     for damage in scan.damages:
         # TensorFlow counts from the data, if these are damaged (tsl/lib/io/record_reader.cc)
         if damage.offset in (offset, offset - HEADER):
@@ -178,7 +178,7 @@ def _describe_stream(candidate: _Candidate, is_head: bool) -> str:
         )
     if read_as and packed != read_as:
         return f"is a {packed} stream, and is read as {read_as}. {_SEEN}"
-    _, stream = verifying.scan_start(path)
+    _, stream = verifying.scan(path)
     if stream.trouble is None:
         return ""
     reason, place = stream.trouble

@@ -1,4 +1,4 @@
-"""The findings of `verify` and `salvage`: frozen data, and how they are shown. This module reads no file."""
+"""The results of `verify` and `salvage`: frozen data, and how they are shown. This module reads no file."""
 
 from __future__ import annotations
 
@@ -158,6 +158,48 @@ class Verification:
             rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, found)) + "</tr>")
         head = "".join(f"<th>{name}</th>" for name in ("file", "records", "bytes", "found"))
         return f"<table><tr>{head}</tr>{''.join(rows)}</table><p>{html.escape(self.summary())}</p>"
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """The result of `salvage`.
+
+    Attributes:
+        src: The damaged file.
+        dst: The new file, which is whole.
+        records: Number of saved records.
+        bytes: Size of the saved records with their framing, not compressed.
+        lost: What is lost, each from `offset` to `end`.
+    """
+
+    src: str
+    dst: str
+    records: int
+    bytes: int
+    lost: tuple[Damage, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost."""
+        return not self.lost
+
+    @property
+    def lost_bytes(self) -> int:
+        """Lost bytes; how many lie behind damage in a compressed stream is unknown, they do not count."""
+        return sum(damage.end - damage.offset for damage in self.lost if damage.kind != "compressed stream")
+
+    def __str__(self) -> str:
+        head = f"{self.dst}: {self.records:,} records, {self.bytes:,} bytes saved from {self.src}"
+        if self.ok:
+            return f"{head}; nothing was lost"
+        places = [f"  lost {d.end - d.offset:,} bytes, {d.offset:,} to {d.end:,}: {d}" for d in self.lost]
+        return "\n".join([f"{head}; {self.lost_bytes:,} bytes lost", *places])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def _count(number: int, what: str) -> str:

@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tfmagic.protocol import task_context
 from tfmagic.tfrecord import shards
-from tfmagic.tfrecord.atomic_file import PendingFile
 from tfmagic.tfrecord.errors import ShardError
 from tfmagic.tfrecord.shards import ShardName
 
@@ -63,33 +64,21 @@ class Manifest:
         """Number of records in all its shards."""
         return sum(entry.records for entry in self.files)
 
-
-def write_manifest(manifest: Manifest) -> PendingFile:
-    """Write a manifest beside its place; `place` of the result replaces a former one."""
-    content = {"version": VERSION, **asdict(manifest)}
-    del content["path"]
-    pending = PendingFile(Path(manifest.path), overwrite=True)
-    pending.write((json.dumps(content, indent=1) + "\n").encode())
-    return pending
+    def encode(self) -> bytes:
+        """Return the content of the file."""
+        content = {"version": VERSION, **asdict(self)}
+        del content["path"]
+        return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest in a file.
-
-    Raises:
-        ShardError: The file is no manifest.
-    """
+    """Return the manifest in a file. Raise ShardError if it is none."""
     try:
         content: Any = json.loads(path.read_bytes())
         if content["version"] != VERSION:
             raise ValueError(f"its version is {content['version']}, this tfmagic knows {VERSION}")
-        files = tuple(
-            Entry(str(e["name"]), int(e["records"]), int(e["bytes"]), str(e["crc32c"]))
-            for e in content["files"]
-        )
-        task, tasks, run = int(content["task"]), int(content["tasks"]), str(content.get("run", ""))
-        return Manifest(str(path), task, tasks, str(content["compression"]), files, run)
-    except (ValueError, KeyError, TypeError) as error:
+        return msgspec.convert({**content, "path": str(path)}, Manifest)
+    except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ShardError(
             f"{path} is no manifest of shards ({reason}). Delete it, if the data are good"
@@ -150,11 +139,7 @@ def find_former(files: Iterable[Path]) -> dict[Path, Path]:
 
 
 def check_runs(files: Sequence[Path]) -> None:
-    """Refuse shards of two runs whose names fit together.
-
-    Raises:
-        ShardError: Names one shard of each run.
-    """
+    """Raise ShardError for shards of two runs whose names fit together."""
     for path, other in find_former(files).items():
         raise ShardError(f"{path} and {other.name} are of different runs: {FORMER}")
 

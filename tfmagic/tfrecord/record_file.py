@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -24,32 +22,28 @@ Compression = Literal["gzip", "GZIP", ""] | None
 
 
 def is_packed(compression: Compression) -> bool:
-    """Return whether a file is to be compressed.
-
-    Raises:
-        ShardError: There is no such compression.
-    """
+    """Return whether a file is to be compressed. Raise ShardError for an unknown compression."""
     if compression not in (None, "", "gzip", "GZIP"):
         raise ShardError(f"compression is None or 'gzip', not {compression!r}")
     return bool(compression)
 
 
-class RecordFile:
+class RecordFile(PendingFile):
     """One file under way, with the number of its records, their bytes and the checksum of the file.
 
     Attributes:
-        pending: The file.
         framed_bytes: Size of the records given to it, with their framing, not compressed.
     """
 
-    def __init__(self, pending: PendingFile, is_packed: bool):
+    def __init__(self, path: Path, is_packed: bool, overwrite: bool):
         from crc32c import crc32c
 
-        self.pending, self.framed_bytes = pending, 0
+        super().__init__(path, overwrite=overwrite)
+        self.framed_bytes = self._framed_records = 0
         self._crc32c, self._crc = crc32c, 0
         self._packer = zlib.compressobj(wbits=31) if is_packed else None
         self._waiting: list[bytes] = []
-        self._waiting_bytes = self._framed_records = 0
+        self._waiting_bytes = 0
 
     @property
     def records(self) -> int:
@@ -57,7 +51,7 @@ class RecordFile:
         return self._framed_records + len(self._waiting)
 
     @property
-    def size(self) -> int:
+    def unpacked_size(self) -> int:
         """Size of the records so far with their framing, not compressed."""
         return self.framed_bytes + self._waiting_bytes
 
@@ -74,44 +68,29 @@ class RecordFile:
 
     def end(self) -> None:
         """Write what is still in memory."""
-        if self._waiting:
-            self._frame_waiting()
+        self._frame_waiting()
         if self._packer is not None:
-            self._write(self._packer.flush())
+            self.write_bytes(self._packer.flush())
             self._packer = None
 
-    def discard(self) -> None:
-        """Delete the file."""
-        self._waiting.clear()
-        self.pending.discard()
+    def place(self) -> None:
+        self.end()
+        super().place()
 
     def entry(self, name: str) -> Entry:
         """Return the entry of a finished file in the manifest."""
-        return Entry(name, self.records, self.pending.size, f"{self._crc:08x}")
+        return Entry(name, self.records, self.size, f"{self._crc:08x}")
+
+    def write_bytes(self, data: bytes | bytearray | memoryview) -> None:
+        self._crc = self._crc32c(data, self._crc)
+        super().write_bytes(data)
 
     def _frame_waiting(self) -> None:
         records, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        self._put(framing.frame_all(records), len(records))
+        if records:
+            self._put(framing.frame_all(records), len(records))
 
     def _put(self, frames: bytes | memoryview, records: int) -> None:
         self.framed_bytes += len(frames)
         self._framed_records += records
-        self._write(frames if self._packer is None else self._packer.compress(frames))
-
-    def _write(self, data: bytes | memoryview) -> None:
-        self._crc = self._crc32c(data, self._crc)
-        self.pending.write(data)
-
-
-@contextlib.contextmanager
-def record_file(path: Path, is_packed: bool, overwrite: bool) -> Iterator[RecordFile]:
-    """Write one file, which appears at the end of the ``with`` block, or not at all after an error."""
-    pending = PendingFile(path, overwrite=overwrite)
-    try:
-        file = RecordFile(pending, is_packed)
-        yield file
-        file.end()
-        pending.place()
-    except BaseException:
-        pending.discard()
-        raise
+        self.write_bytes(frames if self._packer is None else self._packer.compress(frames))

@@ -4,7 +4,7 @@
                           ↑                                                  │ wrong checksum
                           └──────── the next correct header ←────────────────┘
 
-`verifying` (in several threads), `salvaging`, `split_merge` and `data_loss_hint` call it. Memory is bounded
+`verifying` (in several threads), `copying` and `data_loss_hint` call it. Memory is bounded
 by the window and the largest record. numpy is imported on first use: `import tfmagic.tfrecord` must stay
 cheap.
 """

@@ -16,7 +16,8 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from tfmagic.system.open_files import find_writers
@@ -31,22 +32,7 @@ _SEGMENT = 64 << 20  # bytes of a file that a thread scans at once
 _FRESH_S = 10.0  # a file that was changed so recently can still grow: reported, not concluded
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """A part of a file: the records that begin at or behind `start` and before `stop`.
-
-    Attributes:
-        is_aligned: Whether a record begins at `start`.
-    """
-
-    path: Path
-    start: int = 0
-    stop: int | None = None
-    is_aligned: bool = True
-
-
 _Scanned = tuple[Scan, RecordStream]
-_Plan = list[tuple[_Segment, Future[_Scanned]]]
 
 
 def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = None) -> Verification:
@@ -74,11 +60,11 @@ def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = N
     is_cancelled = threading.Event()
     with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)), "tfmagic-verify") as pool:
         try:
-            plans: list[_Plan] = [
-                [(segment, pool.submit(_scan, segment, is_cancelled)) for segment in _segments_of(path)]
+            scans = [
+                [pool.submit(scan, path, *segment, is_cancelled) for segment in pairwise(_borders_of(path))]
                 for path in files
             ]
-            reports = [_report(path, plan) for path, plan in zip(files, plans, strict=True)]
+            reports = [_report(path, parts) for path, parts in zip(files, scans, strict=True)]
         except BaseException:  # Ctrl-C must not wait for a large compressed file
             is_cancelled.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -87,55 +73,60 @@ def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = N
     return Verification(tuple(reports), time.perf_counter() - started)
 
 
-def _segments_of(path: Path) -> list[_Segment]:
+def _borders_of(path: Path) -> list[int | None]:
+    """Return where the segments of a file begin, and None, the end of the last one."""
     try:
         size = 0 if record_stream.detect(path) else path.stat().st_size  # a compressed file cannot be cut
     except (OSError, ShardError):  # the scan meets the same error and reports it
         size = 0
-    starts = range(0, size or 1, _SEGMENT)
-    return [_Segment(path, a, b, a == 0) for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    return [*range(0, size or 1, _SEGMENT), None]
 
 
-def _scan(segment: _Segment, is_cancelled: threading.Event | None = None) -> _Scanned:
-    with record_stream.open_stream(segment.path, segment.start) as stream:
-        scanner = Scanner(stream, segment.start)
-        for _ in scanner.records(segment.stop, is_aligned=segment.is_aligned):
-            if is_cancelled is not None and is_cancelled.is_set():
-                raise CancelledError
-        return scanner.scan, stream
+def scan(
+    path: Path,
+    start: int | None = 0,
+    stop: int | None = None,
+    is_cancelled: threading.Event | None = None,
+    *,
+    is_aligned: bool = False,
+) -> _Scanned:
+    """Scan the records of a file that begin at or behind `start` and before `stop`, in this thread.
 
-
-def scan_start(path: Path, stop: int | None = None) -> _Scanned:
-    """Scan the records of a file that begin before the offset `stop`, in this thread.
+    Args:
+        is_aligned: Whether a record begins at `start`, as at 0.
 
     Raises:
         ShardError: It is no regular file.
         OSError: The file cannot be read.
     """
-    return _scan(_Segment(path, 0, stop))
+    start = start or 0
+    with record_stream.open_stream(path, start) as stream:
+        scanner = Scanner(stream, start)
+        for _ in scanner.records(stop, is_aligned=is_aligned or start == 0):
+            if is_cancelled is not None and is_cancelled.is_set():
+                raise CancelledError
+        return scanner.scan, stream
 
 
-def _report(path: Path, plan: _Plan) -> FileReport:
+def _report(path: Path, parts: list[Future[_Scanned]]) -> FileReport:
     try:
-        scanned = [future.result() for _, future in plan]
-        scan = _join([segment for segment, _ in plan], [scan for scan, _ in scanned])
+        (whole, stream), *others = [part.result() for part in parts]
+        for number, (part, _) in enumerate(others, 2):
+            stop = number * _SEGMENT if number < len(parts) else None
+            if stop is not None and whole.end >= stop:
+                continue  # one record, or one hole, covers all of it
+            if part.first != whole.end:
+                part, _ = scan(path, whole.end, stop, is_aligned=True)
+            whole.damages += [replace(damage, record=damage.record + whole.seen) for damage in part.damages]
+            whole.records, whole.seen, whole.end = (
+                whole.records + part.records,
+                whole.seen + part.seen,
+                part.end,
+            )
     except (OSError, ShardError) as error:
         text = getattr(error, "strerror", None) or str(error)
         return _finding(path, "unreadable", text)
-    return report_scan(scan, scanned[0][1])
-
-
-def _join(segments: Sequence[_Segment], scans: Sequence[Scan]) -> Scan:
-    """Return one scan of a file, from the scans of its segments."""
-    whole = scans[0]
-    for segment, scan in zip(segments[1:], scans[1:], strict=True):
-        if segment.stop is not None and whole.end >= segment.stop:
-            continue  # one record, or one hole, covers all of it
-        if scan.first != whole.end:
-            scan, _ = _scan(replace(segment, start=whole.end, is_aligned=True))
-        whole.damages += [replace(damage, record=damage.record + whole.seen) for damage in scan.damages]
-        whole.records, whole.seen, whole.end = whole.records + scan.records, whole.seen + scan.seen, scan.end
-    return whole
+    return report_scan(whole, stream)
 
 
 def report_scan(scan: Scan, stream: RecordStream) -> FileReport:
@@ -188,8 +179,10 @@ def _compare_with_manifests(files: Sequence[Path], reports: list[FileReport]) ->
     except ShardError as error:
         return [*reports, _finding(files[0].parent, "count", str(error))]
     missing = [path for path in missing if not path.exists()]  # the caller did not ask about the others
-    reports = [_compare(report, entries.get(Path(report.path))) for report in reports]
-    reports = [_compare_run(report, former.get(Path(report.path))) for report in reports]
+    reports = [
+        _compare(report, entries.get(path), former.get(path))
+        for path, report in zip(files, reports, strict=True)
+    ]
     if len(files) > 1:
         missing += [path for path in entries if not path.exists() and path not in missing]
     gone = "it is not there, and the names or manifests of the others speak of it"
@@ -200,21 +193,18 @@ def _finding(path: Path, kind: Kind, detail: str) -> FileReport:
     return FileReport(str(path), 0, 0, None, (Damage(str(path), 0, 0, 0, kind, detail),))
 
 
-def _compare_run(report: FileReport, latest: Path | None) -> FileReport:
-    if latest is None:
-        return report
-    return report.with_damage("former run", f"{latest.name} is of a later run: {manifests.FORMER}")
-
-
-def _compare(report: FileReport, entry: manifests.Entry | None) -> FileReport:
+def _compare(report: FileReport, entry: manifests.Entry | None, latest: Path | None) -> FileReport:
+    """Compare a file with its entry; `latest` is a shard of a later run of its set."""
     if entry is None:
-        return report
-    if entry.records == report.records == 0 and report.bytes == entry.bytes:
-        return replace(report, damages=())  # it is meant to be empty
-    if report.records != entry.records:
+        pass
+    elif entry.records == report.records == 0 and report.bytes == entry.bytes:
+        report = replace(report, damages=())  # it is meant to be empty
+    elif report.records != entry.records:
         detail = f"{entry.records:,} records were written, {report.records:,} are whole"
-        return report.with_damage("count", detail)
-    if report.ok and (report.bytes != entry.bytes or manifests.checksum(Path(report.path)) != entry.crc32c):
+        report = report.with_damage("count", detail)
+    elif report.ok and (report.bytes != entry.bytes or manifests.checksum(Path(report.path)) != entry.crc32c):
         detail = "it is not the file that was written, though every record in it is whole"
-        return report.with_damage("checksum", detail)
+        report = report.with_damage("checksum", detail)
+    if latest is not None:
+        report = report.with_damage("former run", f"{latest.name} is of a later run: {manifests.FORMER}")
     return report

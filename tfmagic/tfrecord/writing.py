@@ -16,7 +16,6 @@ import glob
 import os
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from tfmagic.protocol import task_context
@@ -78,7 +77,7 @@ class ShardWriter:
         self._done: list[RecordFile] = []
         self._state: Literal["open", "closed", "discarded", "failed", "inherited"] = "open"
         self._pid = os.getpid()
-        self._file = RecordFile(PendingFile(self._name.path, overwrite=True), bool(self.compression))
+        self._file = self._new_file(self._name.path)
         try:
             self._check_free()
             # only of this set: a writer of train.tfrecord.gz, whose names begin alike, can be running
@@ -126,10 +125,11 @@ class ShardWriter:
         try:
             self._file.end()
             if self._done:  # the lock of the first shard is enough
-                self._file.pending.close()
+                self._file.close()
             self._done.append(self._file)
-            path = self._name.path.with_name(f"{self._name.path.name}.{len(self._done):05}")
-            self._file = RecordFile(PendingFile(path, overwrite=True), bool(self.compression))
+            self._file = self._new_file(
+                self._name.path.with_name(f"{self._name.path.name}.{len(self._done):05}")
+            )
         except BaseException:
             self._fail()
             raise
@@ -158,32 +158,29 @@ class ShardWriter:
             return
         names, files = self._names(), [*self._done, self._file]
         placed: list[Path] = []
-        manifest: PendingFile | None = None
         try:
             for file in files:
                 file.end()
             self._check_free()
             former = self._former() if self.overwrite else []
             old = {path for shard in former for path in (shard.path, shard.manifest)}
-            manifest = self._write_manifest(names, files)  # first: a full disk must cost no former shard
-            for name, file in zip(names, files, strict=True):
-                file.pending.path = name.path
-                file.pending.place()
-                placed.append(name.path)
-            for path in old - {*placed, manifest.path}:
-                path.unlink(missing_ok=True)
-            manifest.place()
-            manifests.end_run(self._name)
+            manifest = self._describe(names, files)
+            with PendingFile(Path(manifest.path), overwrite=True) as pending:
+                pending.write_bytes(manifest.encode())  # first: a full disk must cost no former shard
+                for name, file in zip(names, files, strict=True):
+                    file.path = name.path
+                    file.place()
+                    placed.append(name.path)
+                for path in old - {*placed, pending.path}:
+                    path.unlink(missing_ok=True)
         except BaseException:
-            self.manifest = None
-            if manifest is not None:
-                manifest.discard()
             for path in placed:
                 with contextlib.suppress(OSError):
                     path.unlink()
             self.discard()
             raise
-        self._state = "closed"
+        manifests.end_run(self._name)
+        self.manifest, self._state = manifest, "closed"
 
     def discard(self) -> None:
         """Delete all that was written."""
@@ -195,9 +192,7 @@ class ShardWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -222,14 +217,17 @@ class ShardWriter:
         if self._state == "open":
             self._state = "inherited"
             for file in (*self._done, self._file):
-                file.pending.close()
+                file.close()
+
+    def _new_file(self, path: Path) -> RecordFile:
+        return RecordFile(path, bool(self.compression), overwrite=True)
 
     def _fail(self) -> None:
         self.discard()
         self._state = "failed"
 
     def _roll(self, length: int) -> None:
-        file, size = self._file, self._file.size
+        file, size = self._file, self._file.unpacked_size
         if (self.max_records and file.records >= self.max_records) or (
             self.max_bytes and size and size + length + framing.FRAME > self.max_bytes
         ):
@@ -259,12 +257,11 @@ class ShardWriter:
         old = shards.relatives(*self._name.family)
         return [s for s in old if s.count != self.count or s.index == self.index or self.count == 1]
 
-    def _write_manifest(self, names: list[ShardName], files: list[RecordFile]) -> PendingFile:
+    def _describe(self, names: list[ShardName], files: list[RecordFile]) -> Manifest:
         entries = tuple(file.entry(name.path.name) for name, file in zip(names, files, strict=True))
         packed = "GZIP" if self.compression else ""
         run = self.run or (manifests.current_run(self._name) if self._is_of_task else "")
-        self.manifest = Manifest(str(names[0].manifest), self.index, self.count, packed, entries, run)
-        return manifests.write_manifest(self.manifest)
+        return Manifest(str(names[0].manifest), self.index, self.count, packed, entries, run)
 
 
 _writers: weakref.WeakSet[ShardWriter] = weakref.WeakSet()
@@ -280,11 +277,7 @@ os.register_at_fork(after_in_child=_release_in_fork)
 
 
 def to_bytes(record: Any) -> bytes:
-    """Return the bytes of a record.
-
-    Raises:
-        TypeError: The record is neither bytes nor has SerializeToString().
-    """
+    """Return the bytes of a record. Raise TypeError if it is neither bytes nor has SerializeToString()."""
     if isinstance(record, bytes | bytearray | memoryview):
         return bytes(record)
     serialize = getattr(record, "SerializeToString", None)

@@ -1,6 +1,6 @@
-"""Iterate over the records of files, merge many files into one, split one into many.
+"""Iterate over the records of files, merge many files into one, split one into many, salvage a damaged one.
 
-The order is kept, and every checksum is checked. Nothing here needs TensorFlow.
+The order is kept, and every checksum is checked. Nothing here changes its source, or needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from tfmagic.tfrecord import manifests, record_stream, shard_owner, shards
+from tfmagic.tfrecord import manifests, record_stream, shard_owner, shards, verifying
 from tfmagic.tfrecord.atomic_file import check_local
-from tfmagic.tfrecord.errors import ShardDamaged, ShardError
+from tfmagic.tfrecord.errors import ShardDamaged, ShardError, ShardsMissing
+from tfmagic.tfrecord.findings import Salvage
 from tfmagic.tfrecord.framing import FOOTER, HEADER
-from tfmagic.tfrecord.record_file import Compression, is_packed, record_file
+from tfmagic.tfrecord.record_file import Compression, RecordFile, is_packed
 from tfmagic.tfrecord.scanning import Records, Scanner
 from tfmagic.tfrecord.writing import ShardWriter
 
@@ -91,7 +92,7 @@ def merge(
     manifests.check_runs(files)
     if target.exists() and any(os.path.samefile(path, target) for path in files):
         raise ShardError(f"{target} is one of the files that are merged")
-    with record_file(target, packed, overwrite) as file:
+    with RecordFile(target, packed, overwrite) as file:
         for path in files:
             for records in _intact_records(path):
                 file.write_records(records)
@@ -145,3 +146,44 @@ def split(
                 writer.next_shard()
             writer.write(record)
     return writer.paths
+
+
+def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) -> Salvage:
+    """Copy every intact record, also those behind the damage, into a new file.
+
+    Behind damage the next record is searched: a header and data with correct checksums. A record that itself
+    contains TFRecords can then be taken apart. Behind damage in a compressed stream nothing can be saved.
+    `dst` is compressed as `src` is (zlib becomes gzip), and appears when it is whole.
+
+    Args:
+        src: The damaged file.
+        dst: The new file.
+        overwrite: Replace a file of that name.
+
+    Returns:
+        What was saved, and where something is lost.
+
+    Raises:
+        ShardsMissing: There is no file `src`.
+        ShardDamaged: No record is intact. Nothing is written.
+        ShardError: `src` and `dst` are one file.
+        ShardExists: `dst` exists.
+        ShardWriteError: The disk is full, for example. Nothing of `dst` is left.
+    """
+    source, target = check_local(src), check_local(dst)
+    if not source.exists():
+        raise ShardsMissing(f"there is no file {source}")
+    if os.path.realpath(source) == os.path.realpath(target) or (
+        target.exists() and os.path.samefile(source, target)
+    ):
+        raise ShardError(f"{source} and {target} are one file: salvage writes a new one beside it")
+    with record_stream.open_stream(source) as stream:
+        with RecordFile(target, bool(stream.compression), overwrite) as file:
+            scanner = Scanner(stream)
+            for records in scanner.records():
+                file.write_records(records)
+            report = verifying.report_scan(scanner.scan, stream)
+            if not report.records:
+                reason = report.damages[0] if report.damages else "it is empty"
+                raise ShardDamaged(f"no record of {source} can be saved: {reason}. Nothing was written")
+        return Salvage(str(source), str(target), report.records, file.framed_bytes, report.damages)
