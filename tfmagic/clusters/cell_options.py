@@ -1,4 +1,4 @@
-"""A cell and how it runs, as plain data between the magic and the cluster."""
+"""How one cell or call runs, as plain data between the front ends and the cluster."""
 
 from __future__ import annotations
 
@@ -13,31 +13,16 @@ ViewName = Literal["text", "quiet"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell, ready to run: Python source whose line numbers are the notebook's.
-
-    `reads` are the names that it may need from the notebook; `show` whether the value of its last
-    expression is displayed; `prompt` the notebook's number of the cell, or 0.
-    """
-
-    source: str
-    filename: str = ""
-    reads: frozenset[str] = frozenset()
-    show: bool = True
-    prompt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Options:
     """How one cell or call runs; the fields are the options of ``%%tfcluster``.
 
-    `view` may be a function that makes a view of a cell under way.
+    Attributes:
+        view: A name, or a function that makes the view of a running cell.
     """
 
     on: Selector = None
     push: tuple[str, ...] = ()
     pull: tuple[str, ...] = ()
-    capture: bool = True
     timeout_s: float | None = None
     keep_going: bool = False
     want_value: bool = False

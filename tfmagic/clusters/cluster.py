@@ -15,13 +15,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tfmagic.clusters import startup, waiting
 from tfmagic.clusters.background_calls import lock_running
 from tfmagic.clusters.call_api import Call, Calls
-from tfmagic.clusters.cell_options import Cell, Options
+from tfmagic.clusters.cell_options import Options
 from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job
-from tfmagic.clusters.outcomes import CellResult
 from tfmagic.clusters.running_cluster import RunningCluster, open_life
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.clusters.startup import Progress
@@ -262,19 +263,15 @@ class Cluster(Calls):
             self.start()
             return tuple(self._running_life().targets(on))
 
-    def run_cell(self, cell: Cell, options: Options) -> CellResult:
-        """Run source on the tasks, in their namespaces.
+    def begin_cell(
+        self, command: RunCell, reads: frozenset[str], options: Options, detached: bool = False
+    ) -> Job:
+        """Start a cell; `tfmagic.clusters.waiting.finish` must follow, unless it is `detached`.
 
-        Raises:
-            As `run`.
-        """
-        __tracebackhide__ = True
-        return waiting.finish(self.begin_cell(cell, options))
-
-    def begin_cell(self, cell: Cell, options: Options, detached: bool = False) -> Job:
-        """Start a cell. `tfmagic.clusters.waiting.finish` waits for it, and must be called next.
-
-        One that is `detached` goes on by itself: nobody need wait for it, and Ctrl-C is not for it.
+        Args:
+            command: The source; its number and its variables are added here.
+            reads: The names of variables that it can need from the notebook.
+            detached: Let it go on by itself: no thread waits for it, and Ctrl-C is not for it.
 
         Raises:
             CaptureError: Something cannot travel.
@@ -283,18 +280,9 @@ class Cluster(Calls):
         __tracebackhide__ = True
         with self._lock:
             self.start()
-            wanted = cell.reads if options.capture else frozenset()
-            template = RunCell(
-                cell=0,
-                source=cell.source,
-                filename=cell.filename,
-                pull=options.pull,
-                want_value=options.want_value,
-                show_value=cell.show,
-                prompt=cell.prompt,
-            )
+            template = msgspec.structs.replace(command, pull=options.pull, want_value=options.want_value)
             life = self._running_life()
-            return life.begin(life.commands(template, options.on, wanted, options.push), options, detached)
+            return life.begin(life.commands(template, options.on, reads, options.push), options, detached)
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: Selector = "all", **more: Any) -> None:
         """Bind variables on the tasks.

@@ -1,4 +1,4 @@
-"""`prepare_cell`: the text of a notebook cell becomes a `Cell` with Python source and the names it reads.
+"""`prepare_cell`: the text of a notebook cell becomes a `RunCell` with Python source, and the names it reads.
 
 `tfmagic.frontends.notebook.magic` calls it in the notebook before anything is started, so that a cell with a
 syntax error starts nothing.
@@ -21,8 +21,8 @@ from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tfmagic.clusters.cell_options import Cell
 from tfmagic.failures import ipython_tracebacks
+from tfmagic.protocol.commands import RunCell
 from tfmagic.serialization.free_names import names_read
 
 _numbers = itertools.count(1)
@@ -32,8 +32,8 @@ _SHELL_VARIABLE = re.compile(r"\$(\w+)|\{([^}]*)\}")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
-def prepare_cell(body: str, shell: Any = None) -> Cell:
-    """Translate and check a cell's body.
+def prepare_cell(body: str, shell: Any = None) -> tuple[RunCell, frozenset[str]]:
+    """Translate and check a cell's body; return it as a command, with the names that it reads.
 
     Args:
         body: The text below the magic line. An empty line takes the place of that line, so that tracebacks
@@ -58,7 +58,7 @@ def prepare_cell(body: str, shell: Any = None) -> Cell:
         if error.text is None and 0 < (error.lineno or 0) <= len(lines):
             error.text = lines[(error.lineno or 0) - 1]
         raise ipython_tracebacks.dress(error.with_traceback(None)) from None
-    return Cell(source, filename, reads, show, prompt)
+    return RunCell(0, source, filename, show_value=show, prompt=prompt), reads
 
 
 def _name_cell(prompt: int, text: str) -> str:

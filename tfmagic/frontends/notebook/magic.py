@@ -25,7 +25,7 @@ from IPython.display import display
 from tfmagic.backends import launcher_client
 from tfmagic.clusters import waiting
 from tfmagic.clusters.arguments import ShapeOptions
-from tfmagic.clusters.cell_options import Cell, Options
+from tfmagic.clusters.cell_options import Options
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.outcomes import CellResult
@@ -49,9 +49,11 @@ from tfmagic.frontends.notebook.options import (
 )
 from tfmagic.frontends.notebook.view_choice import check_view, choose_view, publisher
 from tfmagic.protocol.cluster_spec import select
+from tfmagic.protocol.commands import RunCell
 from tfmagic.views.progress import StartProgress
 
 Steps = Generator[Job, CellResult, None]
+PreparedCell = tuple[RunCell, frozenset[str]]  # with the names that it can need from the notebook
 _COMMAND_MODULES = line_commands, line_faults  # they fill COMMANDS
 
 
@@ -107,7 +109,8 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
     def _cell_steps(self, options: CellOptions, body: str) -> Steps:
         """Run the cell; yield each job that must end before the next step."""
         check_view(options.view, self.shell)
-        cell = prepare_cell(body, self.shell)
+        command, reads = prepare_cell(body, self.shell)
+        cell = (command, frozenset[str]() if options.no_capture else reads)
         if options.detach:
             self._detach(options, cell)
             return
@@ -118,7 +121,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             cluster = self.new_cluster(options.cluster, options.shape) if options.fresh else None
             try:
                 used = cluster or self._cluster_for(options)
-                result = yield used.begin_cell(cell, self._run_options(options, self.start_shown(used)))
+                result = yield used.begin_cell(*cell, self._run_options(options, self.start_shown(used)))
             finally:
                 if cluster is not None:
                     cluster.stop()
@@ -127,11 +130,11 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         if options.out:
             self.shell.user_ns[options.out] = results
 
-    def _detach(self, options: CellOptions, cell: Cell) -> None:
+    def _detach(self, options: CellOptions, cell: PreparedCell) -> None:
         """Start the cell, and return without waiting for it."""
         cluster = self._cluster_for(options)
         display_id = self.start_shown(cluster)
-        job = cluster.begin_cell(cell, self._run_options(options, display_id), detached=True)
+        job = cluster.begin_cell(*cell, self._run_options(options, display_id), detached=True)
         self.detached.add(cluster, job, options.out)
 
     def _run_options(self, options: CellOptions, display_id: str) -> Options:
@@ -139,21 +142,20 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             on=options.on,
             push=options.push,
             pull=options.pull,
-            capture=not options.no_capture,
             timeout_s=options.timeout_s,
             keep_going=options.keep_going,
             want_value=bool(options.out),
             view=choose_view(options.view, self.shell, display_id),
         )
 
-    def _compare(self, options: CellOptions, cell: Cell) -> Generator[Job, CellResult, Comparison]:
+    def _compare(self, options: CellOptions, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:
         """Run the cell in a new cluster of each size."""
         found = {}
         for size in options.compare:
             cluster = self.new_cluster(f"compare-{size}", options.shape, workers=size)
             try:
                 run_options = self._run_options(options, self.start_shown(cluster))
-                found[size] = (yield cluster.begin_cell(cell, run_options)).results
+                found[size] = (yield cluster.begin_cell(*cell, run_options)).results
             finally:
                 cluster.stop()
         return Comparison(found)
