@@ -36,7 +36,7 @@ def parse_example(data: bytes) -> dict[str, list[bytes] | list[float] | list[int
     Raises:
         ValueError: The data are no Example.
     """
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     example = _example_class()()
     try:
@@ -56,7 +56,7 @@ def parse_example(data: bytes) -> dict[str, list[bytes] | list[float] | list[int
 
 @functools.cache
 def _example_class() -> Any:
-    from google.protobuf import (  # type: ignore[import-untyped]
+    from google.protobuf import (
         descriptor_pb2,
         descriptor_pool,
         message_factory,
