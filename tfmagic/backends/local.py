@@ -53,7 +53,7 @@ class _Process:
 
 
 class LocalBackend:
-    """See `tfmagic.backends.Backend`.
+    """See `tfmagic.backends.protocol.Backend`.
 
     Raises:
         LaunchError: The launcher is gone.
