@@ -24,9 +24,8 @@ from tfmagic.hdf5.partnames import find_parts
 if TYPE_CHECKING:
     from tfmagic.hdf5.consolidation import Consolidation, consolidate
     from tfmagic.hdf5.parts import TaskFile
-    from tfmagic.hdf5.recovery import recover
+    from tfmagic.hdf5.recovery import missing_parts, recover
     from tfmagic.hdf5.shared_writer.client import SharedWriter
-    from tfmagic.hdf5.sources import missing_parts
 
 __all__ = [
     "Consolidation",
@@ -48,7 +47,7 @@ _LAZY = {
     "SharedWriter": "shared_writer.client",
     "TaskFile": "parts",
     "consolidate": "consolidation",
-    "missing_parts": "sources",
+    "missing_parts": "recovery",
     "recover": "recovery",
 }
 

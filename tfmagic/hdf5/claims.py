@@ -59,9 +59,15 @@ def is_opening() -> bool:
 @contextlib.contextmanager
 def opening(path: str) -> Iterator[None]:
     """Keep other processes from opening or renaming this path; raise FileInUseError after 10 s of waiting."""
-    gate = _enter_gate(path)
-    _local.inside = True
+    gate = None
     try:
+        with contextlib.suppress(OSError):  # of the folder
+            folder = state_dir()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            gate = os.open(folder / "hdf5.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if gate is not None:
+            _enter(gate, path)
+        _local.inside = True
         yield
     finally:
         _local.inside = False
@@ -69,34 +75,23 @@ def opening(path: str) -> Iterator[None]:
             os.close(gate)
 
 
-def _enter_gate(path: str) -> int | None:
-    """Return the descriptor that holds the gate; None where there cannot be one."""
-    try:
-        folder = state_dir()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(folder / "hdf5.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
+def _enter(gate: int, path: str) -> None:
+    """Lock the byte of this path in the file of the gate, if its file system has locks."""
     digest = hashlib.blake2b(os.path.realpath(path).encode(errors="surrogateescape"), digest_size=8).digest()
     lock = _lock_of(int.from_bytes(digest) >> 2)
     deadline = time.monotonic() + _GATE_S
-    try:
-        while True:
-            try:
-                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
-                return fd
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise FileInUseError(
-                        f"{path}: another process has been opening or closing it for {_GATE_S:.0f} s; it "
-                        "might be stopped. Look with  %tfcluster status"
-                    ) from None
-                time.sleep(0.002)  # a wait for a lock of this kind has no limit
-    except BaseException as error:
-        os.close(fd)
-        if isinstance(error, OSError) and not isinstance(error, FileInUseError):
-            return None
-        raise
+    while time.monotonic() < deadline:
+        try:
+            fcntl.fcntl(gate, fcntl.F_OFD_SETLK, lock)
+            return
+        except BlockingIOError:
+            time.sleep(0.002)  # a wait for a lock of this kind has no limit
+        except OSError:
+            return
+    raise FileInUseError(
+        f"{path}: another process has been opening or closing it for {_GATE_S:.0f} s; it might be stopped. "
+        "Look with  %tfcluster status"
+    )
 
 
 def _lock_of(byte: int) -> bytes:

@@ -238,7 +238,7 @@ def open_part(part: Part) -> Iterator[Any]:
     except OSError as error:
         is_empty = os.path.exists(part.path) and not os.path.getsize(part.path)
         what = "is empty" if is_empty else f"cannot be read as HDF5: {reason_of(error)}"
-        raise PartError(f"{part.path}, the part of {part.task.name}, {what}") from error
+        raise PartError(f"{part}, {what}") from error
     with file:
         yield file
 

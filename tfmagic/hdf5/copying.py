@@ -66,7 +66,7 @@ def gather_scalars(
     for layout in {id(member): member for stack in stacks for member in stack.members}.values():
         with open_part(layout.part) as source:
             for stack in stacks:
-                if stack.path in layout.datasets:
+                if stack.path in layout.objects:
                     values[stack.path].append(source[stack.path][()])
     for stack in stacks:
         dataset = file.create_dataset(stack.path, stack.shape, stack.dtype)
@@ -121,8 +121,8 @@ def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part, space
                     source.read_direct(rows, np.s_[first:last])
         except OSError as error:
             raise PartError(
-                f"{part.path}, the part of {part.task.name}, is damaged: rows {first} to {last} of "
-                f"{source.name} cannot be read: {reason_of(error)}"
+                f"{part}, is damaged: rows {first} to {last} of {source.name} cannot be read: "
+                f"{reason_of(error)}"
             ) from error
         if rows.size:
             space.take(_size_of(rows))

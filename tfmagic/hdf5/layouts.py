@@ -8,6 +8,7 @@ The rules stand in `consolidate`. Parts that contradict each other are a Mismatc
 from __future__ import annotations
 
 import posixpath
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,14 +32,16 @@ class DatasetLayout:
     encoded: bytes  # the type as HDF5 writes it: numpy's lacks charsets and the like
 
 
+Object = DatasetLayout | tuple[str, str] | None
+"""A dataset; a link: its file ("" for this one) and its path; None for a group."""
+
+
 @dataclass(slots=True)
 class Layout:
     """The objects of one part, by path."""
 
     part: Part
-    kinds: dict[str, str] = field(default_factory=dict)  # "a dataset", "a group" or "a link"
-    datasets: dict[str, DatasetLayout] = field(default_factory=dict)
-    links: dict[str, tuple[str, str]] = field(default_factory=dict)  # file ("" for this one), path
+    objects: dict[str, Object] = field(default_factory=dict)
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
@@ -52,9 +55,7 @@ def read_layout(file: Any, part: Part) -> Layout:
     except PartError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise PartError(
-            f"{part.path}, the part of {part.task.name}, is damaged: {reason_of(error)}"
-        ) from error
+        raise PartError(f"{part}, is damaged: {reason_of(error)}") from error
     return layout
 
 
@@ -63,8 +64,7 @@ def _walk(group: Any, prefix: str, layout: Layout, above: set[int]) -> None:
         path = posixpath.join(prefix, name)
         link = group.get(name, getlink=True)
         if isinstance(link, h5py.SoftLink | h5py.ExternalLink):
-            layout.kinds[path] = "a link"
-            layout.links[path] = (getattr(link, "filename", ""), link.path)
+            layout.objects[path] = (getattr(link, "filename", ""), link.path)
             continue
         item = group[name]
         if path == f"/{ATTRIBUTES}":
@@ -75,13 +75,12 @@ def _walk(group: Any, prefix: str, layout: Layout, above: set[int]) -> None:
                     f"{layout.part.path}: dataset {path} holds references, which mean nothing in another file"
                 )
             encoded = item.id.get_type().copy().encode()
-            layout.kinds[path] = "a dataset"
-            layout.datasets[path] = DatasetLayout(item.shape, item.dtype, encoded)
+            layout.objects[path] = DatasetLayout(item.shape, item.dtype, encoded)
         elif isinstance(item, h5py.Group):
             address = h5py.h5o.get_info(item.id).addr
             if address in above:
                 raise PartError(f"{layout.part.path}: group {path} contains itself by a hard link")
-            layout.kinds[path] = "a group"
+            layout.objects[path] = None
             _walk(item, path, layout, above | {address})
         else:
             layout.left_out.append(f"{path} (a named type)")
@@ -133,79 +132,72 @@ class Merged:
     """The layout of the consolidated file."""
 
     layouts: tuple[Layout, ...]
-    groups: tuple[str, ...]
-    stacks: tuple[Stack, ...]
-    links: Mapping[str, tuple[str, str]]
     attributes: Mapping[str, Mapping[str, Any]]
     conflicts: Mapping[str, set[str]]  # names of attributes that differ between parts, by object
+    groups: list[str] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
+    links: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def merge(layouts: list[Layout]) -> Merged:
     """Put parts together, in their order. Raise MismatchError where they contradict each other."""
-    kinds: dict[str, tuple[str, Layout]] = {}
+    found: dict[str, list[Layout]] = defaultdict(list)
+    attributes: dict[str, dict[str, Any]] = defaultdict(dict)
+    conflicts: dict[str, set[str]] = defaultdict(set)
     for layout in layouts:
-        for path, kind in layout.kinds.items():
-            before, first = kinds.setdefault(path, (kind, layout))
-            if before != kind:
-                raise MismatchError(
-                    f"{path} is {before} in {first.part.path}, but {kind} in {layout.part.path}"
-                )
-    paths: dict[str, list[str]] = {"a group": [], "a dataset": [], "a link": []}
-    for path, (kind, _) in kinds.items():
-        paths[kind].append(path)
-    attributes: dict[str, dict[str, Any]] = {}
-    conflicts: dict[str, set[str]] = {}
-    for layout in layouts:
+        for path in layout.objects:
+            found[path].append(layout)
+            _check_alike(path, found[path][0], layout)
         for path, values in layout.attributes.items():
-            kept = attributes.setdefault(path, {})
             for name, value in values.items():
-                if not _same(kept.setdefault(name, value), value):
-                    conflicts.setdefault(path, set()).add(name)
-    return Merged(
-        tuple(layouts),
-        groups=tuple(paths["a group"]),
-        stacks=tuple(_stack(path, layouts) for path in paths["a dataset"]),
-        links={path: _same_link(path, layouts) for path in paths["a link"]},
-        attributes=attributes,
-        conflicts=conflicts,
-    )
+                if not _same(attributes[path].setdefault(name, value), value):
+                    conflicts[path].add(name)
+    merged = Merged(tuple(layouts), attributes, conflicts)
+    for path, members in found.items():
+        match members[0].objects[path]:
+            case None:
+                merged.groups.append(path)
+            case DatasetLayout() as dataset:
+                merged.stacks.append(_stack(path, members, dataset))
+            case link:
+                merged.links[path] = link
+    return merged
 
 
-def _stack(path: str, layouts: list[Layout]) -> Stack:
-    members = tuple(layout for layout in layouts if path in layout.datasets)
-    first, found = members[0], members[0].datasets[path]
-    for member in members[1:]:
-        other = member.datasets[path]
-        if other.encoded != found.encoded:
+def _check_alike(path: str, first: Layout, other: Layout) -> None:
+    """Raise MismatchError where an object of two parts cannot become one."""
+    one, two, here, there = first.objects[path], other.objects[path], first.part.path, other.part.path
+    if _kind(one) != _kind(two):
+        raise MismatchError(f"{path} is {_kind(one)} in {here}, but {_kind(two)} in {there}")
+    if isinstance(one, tuple) and isinstance(two, tuple) and one != two:
+        raise MismatchError(f"{path} is a link to {one[1]} in {here}, but to {two[1]} in {there}")
+    if isinstance(one, DatasetLayout) and isinstance(two, DatasetLayout):
+        if one.encoded != two.encoded:
             raise MismatchError(
-                f"dataset {path} holds {found.dtype} in {first.part.path}, but {other.dtype} in "
-                f"{member.part.path}; write both as one type"
+                f"dataset {path} holds {one.dtype} in {here}, but {two.dtype} in {there}; write both as one "
+                "type"
             )
-        if _row_shape(other.shape) != _row_shape(found.shape):
+        if _row_shape(one.shape) != _row_shape(two.shape):
             raise MismatchError(
-                f"dataset {path} has the shape {found.shape} in {first.part.path}, but {other.shape} in "
-                f"{member.part.path}; all but the first number must be the same"
+                f"dataset {path} has the shape {one.shape} in {here}, but {two.shape} in {there}; all but "
+                "the first number must be the same"
             )
-    if found.shape is None:
-        return Stack(path, members, (0,) * len(members), None, found.dtype, False)
-    shapes = [member.datasets[path].shape for member in members]
-    rows = tuple(1 if not shape else shape[0] for shape in shapes)
-    return Stack(path, members, rows, (sum(rows), *found.shape[1:]), found.dtype, found.shape == ())
+
+
+def _kind(item: Object) -> str:
+    return "a group" if item is None else "a dataset" if isinstance(item, DatasetLayout) else "a link"
+
+
+def _stack(path: str, members: list[Layout], first: DatasetLayout) -> Stack:
+    if first.shape is None:
+        return Stack(path, tuple(members), (0,) * len(members), None, first.dtype, False)
+    shapes = [getattr(member.objects[path], "shape", None) for member in members]
+    rows = tuple(shape[0] if shape else 1 for shape in shapes)
+    return Stack(path, tuple(members), rows, (sum(rows), *first.shape[1:]), first.dtype, first.shape == ())
 
 
 def _row_shape(shape: tuple[int, ...] | None) -> object:
     return "empty" if shape is None else shape[1:] if shape else "scalar"
-
-
-def _same_link(path: str, layouts: list[Layout]) -> tuple[str, str]:
-    first, *others = [layout for layout in layouts if path in layout.links]
-    for layout in others:
-        if layout.links[path] != first.links[path]:
-            raise MismatchError(
-                f"{path} is a link to {first.links[path][1]} in {first.part.path}, but to "
-                f"{layout.links[path][1]} in {layout.part.path}"
-            )
-    return first.links[path]
 
 
 def _same(one: Any, other: Any) -> bool:

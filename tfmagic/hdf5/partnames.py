@@ -32,6 +32,9 @@ class Part:
     path: str
     finished: bool
 
+    def __str__(self) -> str:
+        return f"{self.path}, the part of {self.task.name}"
+
 
 def part_path(base: str | os.PathLike[str], task: TaskId) -> str:
     """Return the file of a task: its name stands before the base's last suffix."""

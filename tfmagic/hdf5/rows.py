@@ -56,8 +56,7 @@ def append_rows(file: Any, name: str, array: Any, opened: dict[str, Any]) -> int
     if dataset is None or h5py.h5o.open(file.id, name.encode(errors="surrogateescape")) != dataset.id:
         dataset = opened[name] = file[name]
     check_growth(dataset, name)
-    check_kind(name, dataset.dtype, rows.dtype)
-    check_shape(name, dataset.shape[1:], rows.shape[1:])
+    check_rows(name, dataset.dtype, rows.dtype, dataset.shape[1:], rows.shape[1:])
     before = int(dataset.shape[0])
     dataset.resize(before + len(rows), axis=0)
     try:
@@ -82,16 +81,14 @@ def check_growth(found: Any, name: str) -> None:
         )
 
 
-def check_kind(name: str, held: Any, brought: Any) -> None:
-    """Raise MismatchError where rows and dataset have different dtypes, or names of dtypes."""
+def check_rows(name: str, held: Any, brought: Any, held_shape: Any, brought_shape: Any) -> None:
+    """Raise MismatchError where rows do not have the dtype (or its name) and the shape of those held."""
     if held != brought:
         raise MismatchError(
             f"dataset {name!r} holds {held}, and these rows are {brought}: convert them with "
             f"array.astype({str(held)!r}); append does not, since that could lose precision"
         )
-
-
-def check_shape(name: str, held: tuple[int, ...], brought: tuple[int, ...]) -> None:
-    """Raise MismatchError where rows have another shape than those of the dataset."""
-    if held != brought:
-        raise MismatchError(f"dataset {name!r} has rows of shape {held}, and these are of shape {brought}")
+    if held_shape != brought_shape:
+        raise MismatchError(
+            f"dataset {name!r} has rows of shape {held_shape}, and these are of shape {brought_shape}"
+        )

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfmagic.hdf5 import closing
 from tfmagic.hdf5.errors import MismatchError
-from tfmagic.hdf5.rows import check_growth, check_kind, check_shape
+from tfmagic.hdf5.rows import check_growth, check_rows
 from tfmagic.hdf5.shared_writer.messages import TEXT, Hello, Rows, dtype_of_text, text_of_dtype
 
 _CHUNK_BYTES = 1 << 20  # larger ones gain nothing; smaller ones cost a look-up each
@@ -121,9 +121,9 @@ class _Dataset:
 
     def check(self, rows: Rows) -> None:
         """Raise MismatchError where these rows do not fit those of the dataset."""
-        if rows.dtype != self.dtype:
-            check_kind(rows.dataset, _name(self.dtype), _name(rows.dtype))
-        check_shape(rows.dataset, self._row_shape, rows.shape[1:])
+        shape = rows.shape[1:]
+        if rows.dtype != self.dtype or shape != self._row_shape:
+            check_rows(rows.dataset, _name(self.dtype), _name(rows.dtype), self._row_shape, shape)
 
     def append(self, arrays: list[Any]) -> None:
         """Write rows at the end; small arrays together."""
