@@ -42,7 +42,10 @@ _users = 0  # guards that are on
 
 
 class Guard:
-    """Guards `h5py.File` in this process, until it is switched off; also for a `with` statement."""
+    """Raises an error where two processes would write one file, in this process from now on.
+
+    It guards `h5py.File` until `switch_off()`, or as ``with guard(): ...``. Tasks of a cluster have it on.
+    """
 
     def __init__(self) -> None:
         self._on = False
@@ -73,13 +76,7 @@ class Guard:
             self._on, _users = False, _users - 1
 
 
-def guard() -> Guard:
-    """Raise an error where two processes would write one file, in this process from now on.
-
-    Returns:
-        The switch: `switch_off()`, or as ``with guard(): ...``. Tasks of a cluster have it on.
-    """
-    return Guard()
+guard = Guard
 
 
 def begin_task() -> None:

@@ -23,7 +23,7 @@ from tfmagic.hdf5.errors import MismatchError, SharedWriterError
 from tfmagic.hdf5.partnames import UNFINISHED
 from tfmagic.hdf5.shared_writer import messages
 from tfmagic.protocol.channel import Channel
-from tfmagic.protocol.payload import Handle
+from tfmagic.protocol.payload import OwnedHandle
 
 _RING_BYTES = 16 << 20  # a disk writes that in some hundredths of a second; larger rings gain nothing
 _INLINE_BYTES = 8 << 10  # up to here, a copy through the socket is quicker than the ring
@@ -51,7 +51,6 @@ class Connection:
         self._failure, self._is_complete = "", False  # the file is closed; with all rows of this process
         self._numbers, self._serials = itertools.count(1), itertools.count(1)
         self._answers: dict[int, str] = {}
-        self._fds: list[int] = []  # of memory files, until they have been sent
         self._ring: mmap.mmap | None = None
         self._head = self._tail = 0  # bytes of the ring that were ever taken, and freed
         self._under_way: collections.deque[tuple[int, int]] = collections.deque()  # serial, head after it
@@ -92,14 +91,13 @@ class Connection:
             offset, taken_bytes = self._put_into_ring(rows)
             self._send_counted(make, taken_bytes, offset=offset)
         else:
-            fd = self._make_memory("tfmagic-rows")
+            handle = OwnedHandle(os.memfd_create("tfmagic-rows", os.MFD_CLOEXEC))
             left = memoryview(rows.reshape(-1)).cast("B")
             while left:
-                left = left[os.write(fd, left) :]
+                left = left[os.write(handle.fd, left) :]
             while self._under_way:  # one at a time, since its memory is not bounded
                 self._await()
-            self._send_counted(make, handle=Handle(fd))
-            self._close_fds()
+            self._send_counted(make, handle=handle)
 
     def request(self, send: Callable[[int], None]) -> None:
         """Let `send` send a message of a new number. Wait for the answer; a refusal is a MismatchError."""
@@ -115,7 +113,6 @@ class Connection:
         if self.is_busy:
             self.request(lambda number: self.send(messages.Flush(number)))
             self._under_way.clear()  # all written, or never sent
-            self._close_fds()
         self.is_busy = True
 
     def detach(self) -> None:
@@ -130,7 +127,6 @@ class Connection:
 
     def close(self) -> None:
         self._channel.close()
-        self._close_fds()
 
     def abandon(self) -> None:
         """Close without waiting: nothing refers to the `SharedWriter` any more."""
@@ -171,21 +167,11 @@ class Connection:
         self._receive()
 
     def _make_ring(self) -> mmap.mmap:
-        fd = self._make_memory("tfmagic-ring")
-        os.ftruncate(fd, _RING_BYTES)
-        ring = mmap.mmap(fd, _RING_BYTES)
-        self.send(messages.Ring(Handle(fd), _RING_BYTES))
-        self._close_fds()
+        handle = OwnedHandle(os.memfd_create("tfmagic-ring", os.MFD_CLOEXEC))
+        os.ftruncate(handle.fd, _RING_BYTES)
+        ring = mmap.mmap(handle.fd, _RING_BYTES)
+        self.send(messages.Ring(handle, _RING_BYTES))
         return ring
-
-    def _make_memory(self, name: str) -> int:
-        fd = os.memfd_create(name, os.MFD_CLOEXEC)
-        self._fds.append(fd)
-        return fd
-
-    def _close_fds(self) -> None:
-        while self._fds:
-            os.close(self._fds.pop())
 
     def _receive(self) -> None:
         """Take the messages that the writer has sent. Does not wait."""

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tfmagic.hdf5.partnames import UNFINISHED
@@ -245,38 +245,36 @@ def settle(owner: Owner) -> list[str]:
     return _failures.pop(owner, [])
 
 
-def finish_all(origin: int) -> None:
-    """Let the writers of all files of this origin finish; 0 for all origins. Does not wait."""
-    with _lock:
-        for session in _sessions.values():
-            if origin in (0, session.owner.origin):
-                session.finish()
+def finish_all(origin: int = 0) -> list[Session]:
+    """Let the writers of all files of this origin finish; 0 for all origins. Does not wait. Return them."""
+    return _finish(lambda session: origin in (0, session.owner.origin))
 
 
 def end_all(origin: int = 0) -> list[str]:
     """Close all files of this origin, and wait for that. Return why files could not be written."""
-    finish_all(origin)
-    with _lock:
-        found = [s for s in (*_sessions.values(), *_leaving.values()) if origin in (0, s.owner.origin)]
-    deadline = time.monotonic() + _END_S
-    for session in found:
-        session.thread.join(max(deadline - time.monotonic(), 0))
-    return [reason for session in found for reason in _failures.pop(session.owner, [])]
+    return _wait(finish_all(origin), time.monotonic() + _END_S)
 
 
 def finish(number: int) -> str:
     """Close the file of this session, and wait for that. Return why it could not be written, or ""."""
+    return "; ".join(_wait(_finish(lambda session: session.number == number), float("inf")))
+
+
+def _finish(is_meant: Callable[[Session], bool]) -> list[Session]:
     with _lock:
-        found = [s for s in (*_sessions.values(), *_leaving.values()) if s.number == number]
+        found = [session for session in (*_sessions.values(), *_leaving.values()) if is_meant(session)]
         for session in found:
             session.finish()
-    reasons = []
+    return found
+
+
+def _wait(found: list[Session], deadline: float) -> list[str]:
     for session in found:
-        session.thread.join()
-        with _lock:
+        session.thread.join(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
+    with _lock:
+        for session in found:
             _ended.pop(session.owner, None)
-            reasons += _failures.pop(session.owner, [])
-    return "; ".join(reasons)
+        return [reason for session in found for reason in _failures.pop(session.owner, [])]
 
 
 def withdraw(owner: Owner) -> None:

@@ -7,8 +7,8 @@ for a cell calls `settle`, the one that stops the cluster `close`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 from tfmagic.hdf5.shared_writer import sessions
 from tfmagic.protocol.cluster_spec import TaskId
@@ -23,15 +23,6 @@ from tfmagic.protocol.events import (
 )
 
 
-class Cells(Protocol):
-    """The part of a cluster state that is read: cells under way, and the ended tasks of groups of cells."""
-
-    @property
-    def cells(self) -> Mapping[int, Any]: ...
-    @property
-    def groups(self) -> Mapping[int, Mapping[TaskId, str]]: ...
-
-
 class TaskFiles:
     """The shared files of the tasks of one cluster."""
 
@@ -40,8 +31,11 @@ class TaskFiles:
         self._owners: dict[int, sessions.Owner] = {}  # by the number of the cell, or of its group
         self._threads = itertools.count(1)
 
-    def hear(self, event: Event, state: Cells) -> None:
-        """Note which task opens a file, and which has ended its part; `state` is that before the event."""
+    def hear(self, event: Event, state: Any) -> None:
+        """Note which task opens a file, and which has ended its part; `state` is that before the event.
+
+        Only the cells under way (`state.cells`) and the ended tasks of groups of cells (`.groups`) are read.
+        """
         match event:
             case WriterWanted():
                 self._request_open(event, state)
@@ -67,7 +61,7 @@ class TaskFiles:
         """Close the files that tasks have left open, and wait. Return why files could not be written."""
         return sessions.end_all(self._origin)
 
-    def _request_open(self, event: WriterWanted, state: Cells) -> None:
+    def _request_open(self, event: WriterWanted, state: Any) -> None:
         cell, members = state.cells.get(event.cell), event.members
         ended: Iterable[TaskId] = ()
         if cell is not None and event.task in members:

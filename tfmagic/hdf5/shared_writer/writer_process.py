@@ -14,7 +14,6 @@ to the last flush. Newer formats would stay marked as open (HDF5 1.14, ``h5clear
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import select
@@ -25,7 +24,6 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from typing import Any
 
 from tfmagic.errors import ProtocolError
@@ -109,9 +107,6 @@ class Writer:
             received = self.control.receive_ready()
         except (EOFError, OSError):
             received = [messages.Finish()]  # the kernel is gone
-        self._obey(received)
-
-    def _obey(self, received: list[Any]) -> None:
         for message in received:
             match message:
                 case messages.Attach(task, mode, handle):
@@ -308,7 +303,7 @@ class Writer:
                 f"{self.path} is open for writing by {who or 'another process'}: close it there first, or "
                 "choose another name"
             )
-        with _locked(folder):
+        with claims.opening(self.unfinished_path):
             self._set_aside()
             os.close(os.open(self.unfinished_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             try:
@@ -333,18 +328,6 @@ class Writer:
                 "name"
             )
         os.replace(self.unfinished_path, self.path + ABANDONED)
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Keep other writers from opening files in this folder."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
 
 
 def main(fd: int, path: str, mode: str, members: tuple[str, ...]) -> None:
