@@ -37,11 +37,7 @@ def iterate(paths: shards.Paths | Iterable[shards.Paths]) -> Iterator[bytes]:
 
 
 def _intact_records(path: Path) -> Iterator[Records]:
-    """Yield all records of a file, many at a time.
-
-    Raises:
-        ShardDamaged: A record is damaged, or the file is no TFRecord file.
-    """
+    """Yield all records of a file, many at a time; raise ShardDamaged at the first damaged one."""
     with record_stream.open_stream(path) as stream:
         if stream.compression is None:
             raise _damaged(path, 0)

@@ -20,6 +20,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -94,14 +95,12 @@ def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
                 way: Any = getattr(dataset, "_compression_type", None)
                 way = way.numpy().decode() if hasattr(way, "numpy") else way
                 read_as.update(dict.fromkeys(map(id, _with_inputs([dataset])), way or ""))
-    seen: set[_Candidate] = set()
-    for dataset in (*_with_inputs(near), *newest):
-        for name in _strings_of(dataset):
-            candidate = _Candidate(Path(name.removeprefix("file://")), read_as.get(id(dataset)))
-            if candidate not in seen and len(seen) < _MAX_FILES:
-                seen.add(candidate)
-                if candidate.path.is_file():
-                    yield candidate
+    found = (
+        _Candidate(Path(name.removeprefix("file://")), read_as.get(id(dataset)))
+        for dataset in (*_with_inputs(near), *newest)
+        for name in _strings_of(dataset)
+    )
+    yield from (each for each in islice(dict.fromkeys(found), _MAX_FILES) if each.path.is_file())
 
 
 def _with_inputs(datasets: list[Any]) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -123,11 +124,11 @@ def find_former(files: Iterable[Path]) -> dict[Path, Path]:
     The former shard of a task that did not close its writer again is still in the set. The run that has
     placed the last manifest is the latest. A manifest without a run fits any.
     """
-    sets: dict[object, list[Manifest]] = {}
+    sets: dict[object, list[Manifest]] = defaultdict(list)
     for path, manifest in manifests_of(files).items():
         first = shards.parse_name(path.parent / manifest.files[0].name) if manifest.files else None
         if first is not None and manifest.run:
-            sets.setdefault((first.family, manifest.tasks), []).append(manifest)
+            sets[first.family, manifest.tasks].append(manifest)
     former: dict[Path, Path] = {}
     for members in sets.values():
         latest = max(members, key=lambda manifest: os.stat(manifest.path).st_mtime_ns)
@@ -142,17 +143,6 @@ def check_runs(files: Sequence[Path]) -> None:
     """Raise ShardError for shards of two runs whose names fit together."""
     for path, other in find_former(files).items():
         raise ShardError(f"{path} and {other.name} are of different runs: {FORMER}")
-
-
-def describe_sizes(files: Sequence[Path]) -> list[str]:
-    """Describe the files whose size differs from their manifest. Reads no content of the shards."""
-    there = set(files)
-    return [
-        f"{path}: it has {size:,} bytes, and {entry.bytes:,} when it was written, with {entry.records:,} "
-        "records"
-        for path, entry in entries_of(files).items()
-        if path in there and (size := path.stat().st_size) != entry.bytes
-    ]
 
 
 def checksum(path: Path) -> str:

@@ -92,10 +92,9 @@ read_shards.autograph_info__ = {}  # type: ignore[attr-defined]  # as do_not_con
 
 
 def _check_caller() -> None:
-    """Refuse a call that would give every worker the part of the chief.
+    """Raise ShardError if a ClusterCoordinator traces the caller on the chief, and runs it on each worker.
 
-    Raises:
-        ShardError: A ClusterCoordinator traces the caller on the chief, and runs it on each worker.
+    Then every worker would get the part of the chief.
     """
     me = shard_owner.current()
     if me is None or me.type != "chief" or not me.cluster_spec.get("ps"):
@@ -111,12 +110,7 @@ def _check_caller() -> None:
 
 
 def _check_whole(files: Sequence[Path]) -> None:
-    """Check that every shard of each set is there, and has the size in its manifest.
-
-    Raises:
-        ShardsMissing: A shard is missing.
-        ShardError: A shard has another size, or two sets are mixed.
-    """
+    """Check that every shard of each set is there, is of one run, and has the size in its manifest."""
     missing = shards.check_sets(files)
     if left_out := [path for path in missing if path.exists()]:
         raise ShardError(
@@ -130,7 +124,13 @@ def _check_whole(files: Sequence[Path]) -> None:
             "yet, has failed, or the file was not copied; check=None reads what is there"
         )
     manifests.check_runs(files)
-    if differing := manifests.describe_sizes(files):
+    there = set(files)
+    if differing := [
+        f"{path}: it has {size:,} bytes, and {entry.bytes:,} when it was written, with {entry.records:,} "
+        "records"
+        for path, entry in manifests.entries_of(files).items()
+        if path in there and (size := path.stat().st_size) != entry.bytes
+    ]:
         raise ShardError(
             f"{'; '.join(differing[:_SHOWN])}. It was cut, copied in part or written again by something "
             "else: records are lost. tfmagic.tfrecord.salvage saves what is whole; check=None reads it "

@@ -108,12 +108,7 @@ def compression_of(head: bytes) -> str | None:
 
 @contextlib.contextmanager
 def open_stream(path: Path, start: int = 0) -> Iterator[RecordStream]:
-    """Open a file for reading, from the offset `start` on.
-
-    Raises:
-        ShardError: It is no regular file.
-        OSError: The system cannot open it.
-    """
+    """Open a file for reading, from the offset `start` on. Raise ShardError if it is no regular file."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block us
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -22,17 +22,19 @@ _DATA_TYPES = ("chief", "worker")  # in this order; parameter servers and evalua
 def place_of(task: Member) -> tuple[int, int]:
     """Return (index, count) of a task.
 
-    Args:
-        task: A task; (index, count); or None for the task that runs this code: the task of a tfmagic cluster,
-            else that of TF_CONFIG, else (0, 1).
-
-    Raises:
-        ShardError: The numbers are invalid, or the task is a parameter server or an evaluator.
+    None is the task that runs this code: the task of a tfmagic cluster, else that of TF_CONFIG, else (0, 1).
+    Raise ShardError if the numbers are invalid, or the task is a parameter server or an evaluator.
     """
     if task is None:
         task = current() or (0, 1)
     if isinstance(task, TaskContext):
-        return _place_of_task(task)
+        if task.type not in _DATA_TYPES:
+            raise ShardError(
+                f"{task.name} takes no part in reading and writing data: chief and workers do. If it is "
+                "meant, give its part with task=(index, count)"
+            )
+        sizes = [len(task.cluster_spec.get(name, ())) for name in _DATA_TYPES]
+        return sum(sizes[: _DATA_TYPES.index(task.type)]) + task.index, sum(sizes)
     try:
         index, count = map(whole, task)
     except (TypeError, ValueError):
@@ -45,8 +47,7 @@ def place_of(task: Member) -> tuple[int, int]:
 def current() -> TaskContext | None:
     """Return the task that runs this code, of a tfmagic cluster or of TF_CONFIG; None if there is none.
 
-    Raises:
-        ShardError: TF_CONFIG names no task of its cluster.
+    Raise ShardError if TF_CONFIG names no task of its cluster.
     """
     if task_context.is_task():
         return task_context.current_task()
@@ -67,14 +68,3 @@ def whole(value: Any) -> int | None:
     with contextlib.suppress(TypeError):
         return None if isinstance(value, bool) else operator.index(value)
     return None
-
-
-def _place_of_task(task: TaskContext) -> tuple[int, int]:
-    if task.type not in _DATA_TYPES:
-        raise ShardError(
-            f"{task.name} takes no part in reading and writing data: chief and workers do. If it is meant, "
-            "give its part with task=(index, count)"
-        )
-    sizes = [len(task.cluster_spec.get(name, ())) for name in _DATA_TYPES]
-    before = sum(sizes[: _DATA_TYPES.index(task.type)])
-    return before + task.index, sum(sizes)

@@ -15,6 +15,7 @@ import fnmatch
 import glob
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +77,7 @@ def parse_name(path: Path) -> ShardName | None:
 def base_of(pattern: Paths) -> tuple[Path, str, str]:
     """Return folder, stem and suffix of a writer's pattern: "train.tfrecord", "train-*.tfrecord" or "train".
 
-    Raises:
-        ShardError: The pattern cannot name shards.
+    Raise ShardError if the pattern cannot name shards.
     """
     path = check_local(pattern)
     if str(pattern).endswith(("/", os.sep)) or path.name in ("", ".", ".."):
@@ -120,11 +120,8 @@ def find_files(patterns: Paths | Iterable[Paths]) -> list[Path]:
     """Return the files of globs, file names, folders or names of sets: sorted, each once.
 
     Files that are being written, and manifests, are left out. In a glob ``**`` is any number of folders, as
-    in `pathlib`: read as one folder, it would silently leave files out.
-
-    Raises:
-        ShardsMissing: A pattern matches nothing; the message lists files with similar names.
-        ShardError: A pattern is a URL.
+    in `pathlib`: read as one folder, it would silently leave files out. Raise ShardsMissing if a pattern
+    matches nothing, ShardError if it is a URL.
     """
     given = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
     if not given:
@@ -152,10 +149,9 @@ def _match(path: Path) -> Iterator[Path]:
 
 
 def _is_data(path: Path) -> bool:
-    hidden = path.name.startswith(".") or path.name.endswith((MANIFEST, WRITING))
-    if not hidden and path.is_symlink() and not path.exists():
-        return True  # a broken link: opening it reports that the file is missing
-    return not hidden and path.is_file()
+    if path.name.startswith(".") or path.name.endswith((MANIFEST, WRITING)):
+        return False
+    return path.is_file() or (path.is_symlink() and not path.exists())  # opening a broken link is an error
 
 
 def _nothing_there(path: Path) -> str:
@@ -178,43 +174,34 @@ def _nothing_there(path: Path) -> str:
 def check_sets(files: Sequence[Path]) -> list[Path]:
     """Check that the sets among the files are complete. Return the shards that are not among them.
 
-    Raises:
-        ShardError: Shards of several runs lie beside each other: ``-of-00004`` beside ``-of-00008``.
+    Raise ShardError if shards of several runs lie beside each other: ``-of-00004`` beside ``-of-00008``.
     """
-    families: dict[tuple[Path, str, str], list[ShardName]] = {}
+    sets: dict[object, list[ShardName]] = defaultdict(list)
     for shard in filter(None, map(parse_name, files)):
-        families.setdefault(shard.family, []).append(shard)
-    for members in families.values():
-        _check_counts(members)
-    return [path for members in families.values() for path in _missing_of(members)]
-
-
-def _check_counts(members: Sequence[ShardName]) -> None:
-    """Check that a set has one count, and one number of parts for each task."""
-    first = members[0]
-    for other in members:
-        alike = other.count == first.count
-        if alike and other.index == first.index:
-            alike = other.parts == first.parts
-        if not alike:
-            raise ShardError(
-                f"{first.path.name} and {other.path.name} in {first.folder} are of different runs. "
-                "Delete the old ones, or give a pattern that matches one set only"
-            )
-        if other.index >= other.count or other.part >= other.parts:
-            raise ShardError(f"{other.path} has a number that cannot be: they are counted from 0")
-        if other.index != first.index:
-            first = other
+        sets[shard.family].append(shard)
+    return [path for members in sets.values() for path in _missing_of(members)]
 
 
 def _missing_of(members: Sequence[ShardName]) -> list[Path]:
-    """Return the shards that must exist by the numbers in the names of the others, and are not among them."""
-    first = members[0]
-    parts = {shard.index: shard.parts for shard in members}
-    there = {(shard.index, shard.part) for shard in members}
-    return [
-        ShardName(*first.family, index, first.count, part, parts.get(index, 1)).path
+    """Return the shards that must exist by the numbers in the names of the others, and are not among them.
+
+    Raise ShardError if a set has several counts, or several numbers of parts for a task.
+    """
+    first, tasks = members[0], dict[int, ShardName]()  # a shard of each task
+    for shard in members:
+        other = first if shard.count != first.count else tasks.setdefault(shard.index, shard)
+        if (other.count, other.parts) != (shard.count, shard.parts):
+            raise ShardError(
+                f"{other.path.name} and {shard.path.name} in {shard.folder} are of different runs. "
+                "Delete the old ones, or give a pattern that matches one set only"
+            )
+        if shard.index >= shard.count or shard.part >= shard.parts:
+            raise ShardError(f"{shard.path} has a number that cannot be: they are counted from 0")
+    wanted = (
+        ShardName(*first.family, index, first.count, part, parts)
         for index in range(first.count)
-        for part in range(parts.get(index, 1))
-        if (index, part) not in there
-    ]
+        for parts in [tasks[index].parts if index in tasks else 1]
+        for part in range(parts)
+    )
+    there = set(members)
+    return [shard.path for shard in wanted if shard not in there]

@@ -92,12 +92,7 @@ def scan(
 ) -> _Scanned:
     """Scan the records of a file that begin at or behind `start` and before `stop`, in this thread.
 
-    Args:
-        is_aligned: Whether a record begins at `start`, as at 0.
-
-    Raises:
-        ShardError: It is no regular file.
-        OSError: The file cannot be read.
+    With `is_aligned` a record begins at `start`, as at 0. Raise ShardError if it is no regular file.
     """
     start = start or 0
     with record_stream.open_stream(path, start) as stream:
