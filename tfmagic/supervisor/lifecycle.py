@@ -19,30 +19,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import (
-    BarrierReached,
-    CellRaised,
-    CellRequested,
-    CellReturned,
-    Displayed,
-    Event,
-    FloodAsked,
-    GroupChanged,
-    InputAnswered,
-    InputWanted,
-    InterruptPressed,
-    LaunchRequested,
-    LineReached,
-    SignalAsked,
-    StopRequested,
-    TaskExited,
-    TaskLost,
-    TaskReady,
-    TasksObserved,
-    TaskStarted,
-    WriterWanted,
-)
 from tfmagic.supervisor import barriers, restarts, stalls
 from tfmagic.supervisor.state import (
     ALIVE,
@@ -82,42 +60,42 @@ def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
 # ---- folding events -----------------------------------------------------------------------------
 
 
-def apply(state: ClusterState, event: Event, now: float) -> ClusterState:
+def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
     """Return the state after `event`. Events of an earlier attempt of a task change nothing."""
     match event:
-        case LaunchRequested(tasks):
+        case events.LaunchRequested(tasks):
             return _apply_launch(state, tasks)
-        case CellRequested():
+        case events.CellRequested():
             return with_cell(state, CellState(event, now, queued=are_needed(state, event.commands)))
-        case GroupChanged(group, gone):
+        case events.GroupChanged(group, gone):
             return replace(state, groups={**state.groups, group: gone})
-        case InterruptPressed(tasks, number):
+        case events.InterruptPressed(tasks, number):
             return _apply_press(state, tasks, number)
-        case StopRequested():
+        case events.StopRequested():
             stop_at = state.stop_at if state.stopping else now + restarts.GOODBYE_S
             return replace(state, stopping=True, stop_at=stop_at)
-        case TaskStarted(task, attempt, pid, fresh):
+        case events.TaskStarted(task, attempt, pid, fresh):
             if state.tasks[task].attempt != attempt:
                 return state
             # says nothing about the phase: on another channel, it may come after the task is ready
             return with_task(state, task, pid=pid, fresh=fresh)
-        case TaskReady(task, attempt, _, host):
+        case events.TaskReady(task, attempt, _, host):
             if state.tasks[task].attempt != attempt:
                 return state
             return with_task(state, task, phase=Phase.READY, host=host)
-        case BarrierReached(task, attempt):
+        case events.BarrierReached(task, attempt):
             if task in state.tasks and state.tasks[task].attempt != attempt:
                 return state
             return barriers.arrive(restarts.note_strategy(state, event), event, now)
-        case CellReturned(task) | CellRaised(task):
+        case events.CellReturned(task) | events.CellRaised(task):
             return _apply_outcome(state, event, now)
-        case TaskExited(task) | TaskLost(task):
+        case events.TaskExited(task) | events.TaskLost(task):
             return _apply_end(state, event, now)
-        case TasksObserved():
+        case events.TasksObserved():
             return stalls.observe(state, event, now)
-        case Displayed() | LineReached() | InputWanted() | InputAnswered():
+        case events.Displayed() | events.LineReached() | events.InputWanted() | events.InputAnswered():
             return stalls.note_task_event(state, event, now)
-        case SignalAsked() | FloodAsked() | WriterWanted():
+        case events.SignalAsked() | events.FloodAsked() | events.WriterWanted():
             return state
         case _:
             assert_never(event)
@@ -152,7 +130,9 @@ def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterStat
     return state
 
 
-def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: float) -> ClusterState:
+def _apply_outcome(
+    state: ClusterState, event: events.CellReturned | events.CellRaised, now: float
+) -> ClusterState:
     task = event.task
     if state.tasks[task].attempt != event.attempt:
         return state
@@ -161,7 +141,7 @@ def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: f
     if cell is None or task in cell.outcomes:
         return with_task(state, task, phase=Phase.READY)
     seen = replace(state.tasks[task], phase=Phase.READY)
-    if isinstance(event, CellReturned) and cell.request.commands[task].tf_config:
+    if isinstance(event, events.CellReturned) and cell.request.commands[task].tf_config:
         seen = replace(seen, joined={})  # it has forgotten its peers
     cells = {**state.cells, cell.number: _with_outcome(cell, task, event, now)}
     return replace(state, tasks={**state.tasks, task: seen}, cells=cells)
@@ -169,7 +149,7 @@ def _apply_outcome(state: ClusterState, event: CellReturned | CellRaised, now: f
 
 def _with_outcome(cell: CellState, task: TaskId, outcome: Outcome, now: float) -> CellState:
     failed_at = cell.failed_at
-    if failed_at is None and not isinstance(outcome, CellReturned):
+    if failed_at is None and not isinstance(outcome, events.CellReturned):
         failed_at = min(getattr(outcome, "raised_at", 0.0) or now, now)
     return replace(
         cell,
@@ -179,7 +159,7 @@ def _with_outcome(cell: CellState, task: TaskId, outcome: Outcome, now: float) -
     )
 
 
-def _apply_end(state: ClusterState, event: TaskExited | TaskLost, now: float) -> ClusterState:
+def _apply_end(state: ClusterState, event: events.TaskExited | events.TaskLost, now: float) -> ClusterState:
     task = event.task
     old = state.tasks[task]
     if old.attempt != event.attempt:
@@ -267,7 +247,7 @@ def _send_cell(
             actions.append(Send(task, command))
             tasks[task] = replace(seen, phase=Phase.RUNNING)
         else:
-            end = seen.end or TaskLost(task, seen.attempt, "it has no process")
+            end = seen.end or events.TaskLost(task, seen.attempt, "it has no process")
             cell = _with_outcome(cell, task, end, now)
     cell = replace(cell, sent=True, started=now if cell.queued else cell.started)
     return replace(state, tasks=tasks), cell
@@ -281,9 +261,11 @@ def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:
     """
     if cell.request.keep_going or cell.failed_at is None:
         return cell
-    dead = [t.name for t, o in cell.outcomes.items() if isinstance(o, TaskExited | TaskLost)]
+    dead = [t.name for t, o in cell.outcomes.items() if isinstance(o, events.TaskExited | events.TaskLost)]
     raised = [
-        f"{t} raised {o.error.type_name}" for t, o in cell.outcomes.items() if isinstance(o, CellRaised)
+        f"{t} raised {o.error.type_name}"
+        for t, o in cell.outcomes.items()
+        if isinstance(o, events.CellRaised)
     ]
     if dead and not cell.aborted:
         message = f"{', '.join(dead)} died"
@@ -313,7 +295,7 @@ def _start_ladder(cell: CellState, policy: Policy, now: float, actions: list[Act
         return replace(cell, timed_out=True, ladder=ladder)
     release_at = _release_at(cell, policy)
     if release_at is not None and now >= release_at:
-        failed = [t.name for t, o in cell.outcomes.items() if not isinstance(o, CellReturned)]
+        failed = [t.name for t, o in cell.outcomes.items() if not isinstance(o, events.CellReturned)]
         return replace(cell, ladder=Ladder(f"{', '.join(failed)} failed", now, cell.waiting_for))
     return cell
 

@@ -21,18 +21,8 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import assert_never
 
 from tfmagic.backends.protocol import Backend
+from tfmagic.protocol import commands
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import (
-    AbortCollectives,
-    BreakBarrier,
-    CancelOps,
-    CloseLog,
-    EndTask,
-    InterruptCell,
-    ReleaseBarrier,
-    TaskBoot,
-    WriteFlood,
-)
 from tfmagic.protocol.events import (
     CellReturned,
     Displayed,
@@ -106,7 +96,7 @@ class Supervisor:
         backend: Backend,
         tasks: tuple[TaskId, ...],
         policy: Callable[[], Policy],
-        boot: Callable[[TaskId, int], TaskBoot],
+        boot: Callable[[TaskId, int], commands.TaskBoot],
         run: RunFolder,
         max_log_bytes: int,
         observer: Callable[[Supervisor], object] = lambda supervisor: None,
@@ -122,7 +112,7 @@ class Supervisor:
         self.ended = False
         self._end_callbacks: list[Callable[[], object]] = []
         self._listeners: list[Listener] = []
-        self._guests: dict[TaskId, Callable[[ReleaseBarrier | BreakBarrier], object]] = {}
+        self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
         self.usage: Mapping[Hashable, Usage] = {}
         self.warning = ""
@@ -175,7 +165,9 @@ class Supervisor:
         """Call `callback` on the loop's thread when the loop has ended."""
         self._end_callbacks.append(callback)
 
-    def add_guest(self, task: TaskId, answer: Callable[[ReleaseBarrier | BreakBarrier], object]) -> None:
+    def add_guest(
+        self, task: TaskId, answer: Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]
+    ) -> None:
         """Let a thread of this process be `task` at barriers: it asks with `BarrierReached`."""
         self._guests[task] = answer
 
@@ -310,7 +302,7 @@ class Supervisor:
             case SignalAsked(task, number):
                 self.backend.signal(task, number)
             case FloodAsked(task, size_bytes):
-                self.backend.send(task, WriteFlood(size_bytes))
+                self.backend.send(task, commands.WriteFlood(size_bytes))
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -318,7 +310,7 @@ class Supervisor:
                 self.closed_logs.discard(task)
                 self.backend.launch(self.boot(task, attempt))
             case End(task):
-                self.backend.send(task, EndTask())
+                self.backend.send(task, commands.EndTask())
             case Send(task, command):
                 cell = self._cells[command.cell]
                 if self.state.cells[command.cell].queued:  # another cell has written meanwhile
@@ -329,13 +321,17 @@ class Supervisor:
                     self._cells[cell_number].dumps[task] = file_size(self.run.stacks_path(task))
                 self.backend.signal(task, number)
             case Interrupt(task, cell_number):
-                self.backend.send(task, InterruptCell(cell_number))
+                self.backend.send(task, commands.InterruptCell(cell_number))
             case Cancel(task):  # the channel keeps its order: it comes before any later cell
-                self.backend.send(task, CancelOps())
+                self.backend.send(task, commands.CancelOps())
             case Abort(task, message, cell_number, when_stuck):
-                self.backend.send(task, AbortCollectives(message, cell_number if when_stuck else 0))
+                self.backend.send(task, commands.AbortCollectives(message, cell_number if when_stuck else 0))
             case AnswerBarrier(task, barrier, reason, place):
-                answer = BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier, place)
+                answer = (
+                    commands.BreakBarrier(barrier, reason)
+                    if reason
+                    else commands.ReleaseBarrier(barrier, place)
+                )
                 if task in self._guests:
                     self._guests[task](answer)
                 else:
@@ -351,5 +347,5 @@ class Supervisor:
         size = self.run.log_bytes(task)
         if size >= self._max_log_bytes and task not in self.closed_logs:
             self.closed_logs.add(task)
-            self.backend.send(task, CloseLog(self._max_log_bytes))
+            self.backend.send(task, commands.CloseLog(self._max_log_bytes))
         return size
