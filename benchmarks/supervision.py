@@ -21,7 +21,7 @@ from typing import Any
 import tfmagic
 from benchmarks.report import Row, Sizes, Target
 from tfmagic.backends.fake import FakeBackend
-from tfmagic.clusters.status import Reporter
+from tfmagic.clusters.status import StatusWriter
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested, CellReturned, LineReached
@@ -59,7 +59,7 @@ def measure(sizes: Sizes) -> list[Row]:
 def _detection(sizes: Sizes) -> list[Row]:
     deaths, pauses, hangs = [], [], []
     with tfmagic.Cluster(workers=3, stall_s=2.0) as cluster:
-        supervisor = cluster._running_life().supervisor
+        supervisor = cluster._running_cluster().supervisor
         for _ in range(sizes.deaths):
             pid = supervisor.state.tasks[cluster.tasks[1]].pid
             began = time.perf_counter()
@@ -165,8 +165,8 @@ def _share(count: int, sizes: Sizes) -> Row:
     boot = lambda task, attempt: TaskBoot(  # noqa: E731 - only its task and attempt are read
         task, attempt, "", (), "", {}, "", (), "", tasks[0], 0, False
     )
-    reporter = Reporter("simulated", ClusterShape(count), run, lambda: backend.allocate(tasks))
-    supervisor = Supervisor(backend, tasks, Policy, boot, run, 1 << 40, reporter.report)
+    writer = StatusWriter("simulated", ClusterShape(count), run, lambda: backend.allocate(tasks))
+    supervisor = Supervisor(backend, tasks, Policy, boot, run, 1 << 40, writer.write_if_due)
     supervisor.start()
     supervisor.wait_for(lambda s: all(seen.host for seen in s.tasks.values()), _PATIENCE_S)
     command = RunCell(cell=1, source="pass", filename="<cell>", tasks=tasks)

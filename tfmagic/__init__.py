@@ -65,27 +65,27 @@ _LAZY = {
     "allow_other_machines": "tfmagic.task.tensorflow.loopback_only",
 }
 
-_ROOMS = ("hdf5", "logdir", "multi_process_runner", "tfrecord")
+_SUBPACKAGES = ("hdf5", "logdir", "multi_process_runner", "tfrecord")
 
 
 def __getattr__(name: str) -> Any:
-    """Load the cluster's side only when it is asked for: tasks import this package too."""
+    """Import the cluster's modules on first use: tasks import this package too."""
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in _ROOMS:
+    if name in _SUBPACKAGES:
         return import_module(f"tfmagic.{name}")
     raise AttributeError(f"module 'tfmagic' has no attribute {name!r}")
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext tfmagic``: register the magics and warm the launcher in the background."""
+    """Register the magics and start the launcher in the background, for ``%load_ext tfmagic``."""
     from tfmagic.frontends.notebook.magic import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """``%unload_ext tfmagic``: end the clusters and the launcher."""
+    """End the clusters and the launcher, for ``%unload_ext tfmagic``."""
     from tfmagic.frontends.notebook.magic import unload
 
     unload(shell)

@@ -1,16 +1,16 @@
-"""The exceptions that tfmagic itself raises; every one of them can be pickled.
+"""The exceptions that tfmagic itself raises; all of them can be pickled.
 
     TfmagicError                catch this to handle anything tfmagic reports
-    ├── ClusterSpecError        the shape, name or selector asked for makes no sense (your input)
+    ├── ClusterSpecError        your shape, name or selector makes no sense
     ├── CaptureError            a notebook variable cannot travel; nothing was run
-    ├── LaunchError             a cluster could not be started; nothing of it stays behind
+    ├── LaunchError             a cluster could not be started; no process is left
     ├── TaskDied                a task process ended without a Python exception
     ├── TaskTimeoutError        a time limit that you set has passed
     ├── RemoteError             a task raised an exception that cannot be rebuilt here
-    ├── BackendError            the backend does not exist or cannot do what was asked
-    └── ProtocolError           a control channel carried something that is not ours
+    ├── BackendError            the backend does not exist or refused a request
+    └── ProtocolError           a control channel carried bytes that tfmagic did not write
 
-A failure of the user's own code is not in this tree: it is raised as the user's own exception.
+An exception of the user's code is not in this tree: it is raised again with its own type.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class TfmagicError(Exception):
         return advice.here(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the message says where and what next, our frames would only hide it."""
+        """Return the lines that IPython shows: the message alone, since our frames would only hide it."""
         notes = getattr(self, "__notes__", ())
         return [f"\x1b[31m{type(self).__name__}\x1b[39m: {self}", *map(str, notes)]
 
 
 class ClusterSpecError(TfmagicError, ValueError):
-    """A cluster shape, task name or selector that cannot be."""
+    """A cluster shape, task name or selector that makes no sense."""
 
 
 class CaptureError(TfmagicError):
@@ -41,7 +41,7 @@ class CaptureError(TfmagicError):
 
 
 class LaunchError(TfmagicError):
-    """The cluster could not be started; no process of it is left."""
+    """The cluster could not be started; no process is left."""
 
 
 class TaskDied(TfmagicError):
@@ -49,7 +49,7 @@ class TaskDied(TfmagicError):
 
     Attributes:
         task: Name of the task, such as ``worker-1``.
-        exit_code: Its exit code; negative for the number of a signal; None where nobody could ask.
+        exit_code: Its exit code; negative for the number of a signal; None if it is not known.
     """
 
     def __init__(self, message: str, task: str = "", exit_code: int | None = None):
@@ -73,9 +73,9 @@ class ProtocolError(TfmagicError):
 
 
 class RemoteError(TfmagicError):
-    """Stands for a task's exception whose own class cannot be rebuilt in this process.
+    """Stands for a task's exception whose class cannot be rebuilt in this process.
 
-    It is also an instance of the nearest base class that can, so ``except ValueError:`` still works.
+    It also derives from the nearest base class that can be rebuilt, so ``except ValueError:`` still works.
 
     Attributes:
         type_name: Name of the original class, such as ``InvalidArgumentError``.
@@ -105,15 +105,14 @@ class RemoteError(TfmagicError):
 def remote_error(
     message: str, type_name: str, text: str, base: type[BaseException] = Exception
 ) -> RemoteError:
-    """A `RemoteError` that shows as `type_name` and is also a `base`.
+    """Return a `RemoteError` whose class is named `type_name` and also derives from `base`.
 
-    A base whose layout does not fit (``OSError`` beside our attributes does, ``KeyboardInterrupt``
-    does not belong here) falls back to plain `RemoteError`.
+    A base whose memory layout does not fit gives a plain `RemoteError`.
     """
     bases = (RemoteError,) if base in (Exception, BaseException) else (RemoteError, base)
     try:
-        made = type(type_name, bases, {"__module__": __name__, "__doc__": RemoteError.__doc__})
-        error = made(message, type_name, text)
+        subclass = type(type_name, bases, {"__module__": __name__, "__doc__": RemoteError.__doc__})
+        error = subclass(message, type_name, text)
     except TypeError:
         error = RemoteError(message, type_name, text)
     assert isinstance(error, RemoteError)

@@ -85,7 +85,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 _note_launchers(session.config)
                 from tfmagic.backends import launcher_client
 
-                launcher_client.warm(request.new_cluster().make.flavour)
+                launcher_client.warm(request.new_cluster().task_settings.flavour)
                 return
 
 

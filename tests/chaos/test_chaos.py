@@ -219,7 +219,7 @@ class Arena:
     def closed_logs(self):
         """The tasks whose log has reached its limit: nothing more is kept of them."""
         at_limit = [task for task in self.cluster.tasks if self.log(task).stat().st_size >= LOG_BYTES]
-        supervisor = self.cluster._life.supervisor
+        supervisor = self.cluster._latest.supervisor
         wait_until(lambda: supervisor.closed_logs >= set(at_limit))
         for task in at_limit:
             wait_until(lambda task=task: self._tail(task).count(b"this log reached its limit"))

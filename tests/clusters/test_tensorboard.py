@@ -20,7 +20,7 @@ def run(tmp_path):
 def test_without_tensorboard_it_says_how_to_install_it(run, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TfmagicError, match=r'pip install "tfmagic\[tensorboard\]"'):
-        tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run)
+        tensorboard.start_tensorboard(str(tmp_path), None, "127.0.0.1", run)
 
 
 def test_the_folder_is_the_named_one_or_the_last_that_tasks_named(run, tmp_path):
@@ -39,13 +39,13 @@ def test_a_port_that_cannot_be_had_is_named(run, tmp_path, port):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         asked = port or taken.getsockname()[1]
         with pytest.raises(LaunchError, match=f"cannot have port {asked}.*Leave --port out"):
-            tensorboard.open_board(str(tmp_path), asked, "127.0.0.1", run)
+            tensorboard.start_tensorboard(str(tmp_path), asked, "127.0.0.1", run)
 
 
 def test_a_start_that_fails_tells_its_last_lines(run, tmp_path, monkeypatch):
     monkeypatch.setattr(tensorboard, "_PROGRAM", "import sys; sys.exit('no board today')")
     with pytest.raises(LaunchError, match="ended with exit code 1:\nno board today"):
-        tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run)
+        tensorboard.start_tensorboard(str(tmp_path), None, "127.0.0.1", run)
 
 
 def test_one_that_never_answers_is_given_up_and_ended(run, tmp_path, monkeypatch):
@@ -59,7 +59,7 @@ def test_one_that_never_answers_is_given_up_and_ended(run, tmp_path, monkeypatch
         lambda process, end=tensorboard.kill_session: (end(process), ended.append(process)),
     )
     with pytest.raises(LaunchError, match="did not answer within 2 s"):
-        tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run)
+        tensorboard.start_tensorboard(str(tmp_path), None, "127.0.0.1", run)
     assert [process.poll() for process in ended] == [-9]
 
 
@@ -67,7 +67,7 @@ def test_one_that_was_started_by_a_thread_outlives_it(run, tmp_path):
     """The signal that ends it with the kernel follows the thread that has started it."""
     begun = []
     starter = threading.Thread(
-        target=lambda: begun.append(tensorboard.open_board(str(tmp_path), None, "127.0.0.1", run))
+        target=lambda: begun.append(tensorboard.start_tensorboard(str(tmp_path), None, "127.0.0.1", run))
     )
     starter.start()
     starter.join()

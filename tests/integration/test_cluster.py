@@ -280,7 +280,7 @@ def test_a_second_interrupt_ends_a_task_that_ignores_the_first(tmp_path):
 
         def press_twice():
             wait_until(flag.exists)
-            supervisor = cluster._running_life().supervisor
+            supervisor = cluster._running_cluster().supervisor
             os.kill(os.getpid(), signal.SIGINT)
             supervisor.wait_for(lambda s: [c.presses for c in s.cells.values()] == [1], 10)
             os.kill(os.getpid(), signal.SIGINT)

@@ -199,7 +199,7 @@ def test_a_plan_that_is_ended_undoes_what_it_has_done_and_nothing_else(two):
 def test_no_thread_of_the_lab_outlives_its_cluster(two):
     two.run("%tfcluster slow all 3")
     two.run("%tfcluster kill worker-1 --after 600")
-    two.cluster()._life.supervisor.ask(StopRequested())  # as the button of a panel
+    two.cluster()._latest.supervisor.ask(StopRequested())  # as the button of a panel
     wait_until(lambda: not two.cluster().running)
     wait_until(lambda: not [t for t in threading.enumerate() if "brake" in t.name])
     two.run("%tfcluster start --workers 2")

@@ -232,7 +232,7 @@ def wait_in_native_code(folder):
 @pytest.mark.parametrize("presses", [1, 2])
 def test_what_nothing_reaches_is_named_with_its_stack_and_replaced(cluster_of_module, folder, presses):
     cluster_of_module.run(remember, 6, view="quiet")
-    supervisor = cluster_of_module._life.supervisor
+    supervisor = cluster_of_module._latest.supervisor
 
     def press():
         wait_until(lambda: "dequeue" in cluster_of_module.stacks("worker-0").get("worker-0", ""))
@@ -264,13 +264,13 @@ def test_one_task_alone_can_be_interrupted(cluster_of_module, folder):
 
     def interrupt_one():
         cluster_of_module.interrupt("worker-1")
-        supervisor = cluster_of_module._life.supervisor
+        supervisor = cluster_of_module._latest.supervisor
         wait_until(lambda: any(t.index == 1 for c in supervisor.state.cells.values() for t in c.outcomes))
         (folder / "go").touch()
 
     with Presses(folder, 2, 1, interrupt_one), pytest.raises(KeyboardInterrupt):
         cluster_of_module.run(wait, str(folder), view="quiet", keep_going=True)
-    outcomes = cluster_of_module._life.last[0].outcomes
+    outcomes = cluster_of_module._latest.last[0].outcomes
     assert {t.name: type(o).__name__ for t, o in outcomes.items()} == {
         "worker-0": "CellReturned",
         "worker-1": "CellRaised",
@@ -279,7 +279,7 @@ def test_one_task_alone_can_be_interrupted(cluster_of_module, folder):
 
 def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_module):
     """Messages are ordered, signals are not: a later cell is not interrupted."""
-    supervisor = cluster_of_module._life.supervisor
+    supervisor = cluster_of_module._latest.supervisor
     cluster_of_module.run(int, view="quiet")
     for _ in range(20):
         future = cluster_of_module.submit(in_python, "/")
@@ -291,7 +291,7 @@ def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_
 
 
 def test_an_interrupt_while_tasks_are_starting_gives_the_cell_up(cluster_of_module):
-    supervisor = cluster_of_module._life.supervisor
+    supervisor = cluster_of_module._latest.supervisor
     (launcher,) = psutil.Process(supervisor.backend.launcher.process.pid).children()
     launcher.suspend()
     try:

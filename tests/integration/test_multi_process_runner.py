@@ -731,7 +731,7 @@ def test_a_crash_of_the_supervisor_is_raised():
     def fail(task, number):
         raise OSError("no space")
 
-    runner._one_shot.life.supervisor.backend.signal = fail
+    runner._one_shot.cluster.supervisor.backend.signal = fail
     runner._one_shot.signal(tuple(runner._one_shot.known), signal.SIGKILL)
     with pytest.raises(OSError, match="no space"):
         runner.join(timeout=60)

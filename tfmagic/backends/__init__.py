@@ -1,5 +1,5 @@
-"""Where task processes live: the seam (`protocol`), and one module for each engine.
+"""Backends start task processes: the interface (`protocol`), and one module for each kind of backend.
 
-Imports `tfmagic.protocol`, `tfmagic.system` and `tfmagic.runs`; never `tfmagic.task`, whose program it
-starts.
+May import `tfmagic.protocol`, `tfmagic.system` and `tfmagic.runs`; never `tfmagic.task`, whose program they
+start.
 """

@@ -1,11 +1,11 @@
-"""A backend without processes, for tests of what stands above the seam, and as an example of a backend.
+"""A backend without processes: for tests of the supervisor, and as an example for a new backend.
 
     backend = FakeBackend(script)
     supervisor = Supervisor(backend, tasks, ...)
     supervisor.start()          # launch → TaskStarted, TaskReady; RunCell → the events that `script` returns
     backend.report(TaskExited(tasks[0], 1, -9))     # whatever else is to happen, and when
 
-It keeps to the rules of the seam, so that the supervisor behaves as with real processes: events arrive in the
+It follows the rules of `Backend`, so that the supervisor behaves as with real processes: events arrive in the
 order in which they were reported, `wait` returns when one is there, and a task that was sent SIGKILL exits.
 """
 
@@ -29,7 +29,7 @@ def return_at_once(task: TaskId, command: Command) -> Iterable[Event]:
 
 
 class FakeBackend:
-    """See the module; a `tfmagic.backends.protocol.Backend`.
+    """A `tfmagic.backends.protocol.Backend` that runs a script instead of processes.
 
     Args:
         script: Called with each command that is sent, on the thread that sends it; returns what the

@@ -1,8 +1,8 @@
-"""Ports that nobody else gets while a cluster lives.
+"""Reserve the ports of a cluster against other processes.
 
-A socket that is bound and does not listen keeps its port: the system hands it to no other bind(0)
-and no outgoing connection, while TensorFlow's server, which sets SO_REUSEADDR too, may listen on it,
-again after a restart (measured on Linux 6).
+A socket that is bound and does not listen keeps its port: the system gives it to no other bind(0) and no
+outgoing connection. TensorFlow's server, which sets SO_REUSEADDR too, can listen on it, also after a restart
+(measured on Linux 6).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HeldPorts:
             raise
 
     def close(self) -> None:
-        """Give the ports back."""
+        """Release the ports."""
         for held in self._sockets:
             held.close()
         self._sockets.clear()

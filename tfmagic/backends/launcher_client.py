@@ -1,11 +1,10 @@
-"""The kernel's side of its launchers: started once for each flavour, shared by all clusters.
+"""Start launchers and talk to them: processes that have imported TensorFlow, and fork task processes.
 
-The process that we start is the keeper, whose child is the launcher: see `tfmagic.task.keeper`. It ends
-as the launcher ends.
+There is one launcher for each flavour, shared by all clusters of this kernel. The process that we start is
+the keeper, whose child is the launcher (see `tfmagic.task.keeper`); the two end together.
 
-A launcher is warmed in the background: `warm` returns at once, and sessions that are opened
-meanwhile are served when the import is done. What the import printed lies in a memory file that is
-read only if it failed.
+`warm` returns at once. Sessions that are opened while the launcher imports TensorFlow are served afterwards.
+The output of the import is kept in a memory file, which is read only if the import failed.
 """
 
 from __future__ import annotations
@@ -47,21 +46,19 @@ _READ_LATER = (  # by TensorFlow when its context starts, or set by us for each 
     "TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "PYTHONHASHSEED", "PYTHONUNBUFFERED",
     "GRPC_FAIL_FAST",
 )  # fmt: skip
-
-
 _REAP_S = 2.0  # between the end of a process' sockets and the end of the process
 
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """What makes launchers differ."""
+    """The settings that need a launcher of their own."""
 
     legacy_keras: bool = False
     isolate: bool = False
 
 
 def import_time_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that TensorFlow or the libraries below it read when they are loaded."""
+    """Return the variables that TensorFlow or its libraries read when they are loaded."""
     return {
         name: value
         for name, value in environ.items()
@@ -70,7 +67,7 @@ def import_time_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class LauncherProcess:
-    """One launcher and the root channel to it."""
+    """One launcher, and the channel on which sessions are requested."""
 
     def __init__(self, flavour: Flavour):
         self.flavour = flavour
@@ -102,15 +99,15 @@ class LauncherProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes sessions: the keeper may still be cleaning up after a launcher that has ended."""
+        """True if it takes sessions. The keeper can live longer: it cleans up after its launcher."""
         if self.owner_pid != os.getpid() or self.process.poll() is not None:
             return False
         root = select.poll()
         root.register(self.root.fileno(), 0)
-        return not root.poll(0)  # without events asked for: an end alone
+        return not root.poll(0)  # no event is requested, so only the end is reported
 
     def own_pids(self) -> dict[str, int]:
-        """The keeper and, as soon as it has one, its launcher."""
+        """Return the pids of the keeper and, as soon as it is forked, the launcher."""
         pids = {"keeper": self.process.pid}
         if not self._launcher_pid:
             with contextlib.suppress(OSError, ValueError, psutil.Error):
@@ -118,7 +115,7 @@ class LauncherProcess:
         return {**pids, "launcher": self._launcher_pid} if self._launcher_pid else pids
 
     def open_session(self) -> Channel:
-        """A channel of its own for a cluster. Raises OSError when the launcher is gone."""
+        """Return a new channel for one cluster. Raise OSError if the launcher has ended."""
         ours, theirs = channel_pair(SessionEvent)
         try:
             with self._lock:
@@ -133,11 +130,11 @@ class LauncherProcess:
 
     @property
     def in_use(self) -> bool:
-        """Whether a cluster has a session with it."""
+        """True if a cluster has a session with it."""
         return any(session.fileno() >= 0 for session in self._sessions)
 
     def import_failure(self) -> str:
-        """Why the import failed, or "" where it did not. For when the session has ended."""
+        """Return why the import failed, or "". To be called when the session has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_REAP_S)
         if self._was_ready:
@@ -159,14 +156,14 @@ class LauncherProcess:
         return f"{text}\nthe launcher ended with {how}"
 
     def end_strays(self) -> None:
-        """End what is left where launcher and keeper were killed at once. For when the session has ended."""
+        """End the tasks that are left if launcher and keeper were both killed. Called after the session."""
         if self.process.poll() is not None:
             orphans.end_marked(self.mark)
 
     def close(self) -> None:
         """End the launcher and, with it, every task."""
         if self.owner_pid != os.getpid():
-            return  # a fork of the kernel: not ours to end
+            return  # a fork of the kernel does not own the launcher
         self.root.close()
         try:
             self.process.wait(2)
@@ -181,31 +178,31 @@ _launchers_lock = threading.Lock()
 
 
 def warm(flavour: Flavour) -> LauncherProcess:
-    """A launcher of this flavour that has read the present environment. Returns at once.
+    """Return a launcher of this flavour with the present environment, without waiting for its import.
 
-    One that imported TensorFlow under other variables is ended as soon as no cluster uses it.
+    A launcher that imported TensorFlow under other variables is ended as soon as no cluster uses it.
     """
-    wanted = import_time_variables(_environ_of(flavour))
+    variables = import_time_variables(_environ_of(flavour))
     with _launchers_lock:
         for launcher in list(_launchers):
-            outdated = launcher.flavour == flavour and launcher.import_time != wanted
+            outdated = launcher.flavour == flavour and launcher.import_time != variables
             if not launcher.alive or (outdated and not launcher.in_use):
                 _launchers.remove(launcher)
                 launcher.close()
         for launcher in _launchers:
-            if launcher.flavour == flavour and launcher.import_time == wanted:
+            if launcher.flavour == flavour and launcher.import_time == variables:
                 return launcher
         _launchers.append(LauncherProcess(flavour))
         return _launchers[-1]
 
 
 def _preload() -> tuple[str, ...]:
-    """What the modules import that users' functions of tests are from."""
+    """Return the modules that users' tests import, for the launcher to import first."""
     return ("tfmagic.multi_process_runner", *(name for name in ("pytest",) if name in sys.modules))
 
 
 def is_warm(flavour: Flavour) -> bool:
-    """Whether a launcher of this flavour runs already."""
+    """Return whether a launcher of this flavour runs."""
     return any(launcher.flavour == flavour and launcher.alive for launcher in _launchers)
 
 
@@ -214,13 +211,13 @@ def _environ_of(flavour: Flavour) -> dict[str, str]:
 
 
 def running() -> tuple[LauncherProcess, ...]:
-    """The launchers of this process."""
+    """Return the launchers of this process."""
     with _launchers_lock:
         return tuple(_launchers)
 
 
 def close_idle(but: Collection[LauncherProcess] = ()) -> None:
-    """End the launchers that no cluster uses, except these."""
+    """End the launchers that no cluster uses, except those in `but`."""
     with _launchers_lock:
         for launcher in [x for x in _launchers if x not in but and not x.in_use]:
             _launchers.remove(launcher)

@@ -1,10 +1,10 @@
 """Task processes on this machine, forked by the launcher.
 
     supervisor thread ─ launch ─→ session channel ─ ForkTask(channel end, log) ─→ launcher ─ fork ─→ task
-          ↑ poll: one selector over the session, every control channel and a wake-up descriptor
+          ↑ wait: one selector over the session, every control channel and a wake-up descriptor
 
-Ends come from the launcher, which is the parent (`TaskReaped`). If the launcher itself is gone, its
-tasks are too (parent-death signal), and every one is a `TaskLost`.
+The launcher, as the parent, reports each end (`TaskReaped`). If the launcher dies, the kernel kills its tasks
+(parent-death signal), and each task gets a `TaskLost`.
 """
 
 from __future__ import annotations
@@ -33,40 +33,37 @@ from tfmagic.runs import orphans
 from tfmagic.runs.folder import GAVE_UP, RunFolder, file_size
 from tfmagic.system.process_identity import Identity
 
-_SILENT_S = 5.0  # from the end of a process' channel to its own: memory must be given back, or a core written
+_SILENT_S = 5.0  # from the end of a channel to that of its process, which frees memory or writes a core
 _FOREIGN_WRITER = "the cell wrote to a file descriptor that is not its own"
 _FOREIGN_CLOSER = "the cell closed file descriptors that are not its own, as os.closerange() does"
 
 
 @dataclass(slots=True)
 class _Process:
-    """One launched process; `pid` and `pidfd` are known when the launcher has forked it."""
+    """One launched process."""
 
     attempt: int
     channel: Channel
-    pid: int = 0
-    pidfd: int = -1
-    signals: list[int] = field(default_factory=list)
+    pidfd: int = -1  # until the launcher has forked it
+    signals: list[int] = field(default_factory=list)  # to be sent when it is forked
     ended: bool = False
-    silent_at: float | None = None  # when it closed its end of the channel, while it still ran
-    reason: str = ""  # why it is ended by us
+    reason: str = ""  # why the backend has killed it
 
 
 class LocalBackend:
-    """See `tfmagic.backends.protocol.Backend`.
+    """A `tfmagic.backends.protocol.Backend` for this machine.
 
     Raises:
-        LaunchError: The launcher is gone.
+        LaunchError: The launcher has ended.
     """
 
     def __init__(self, flavour: launcher_client.Flavour, run: RunFolder):
         self._run = run
         self._selector = selectors.DefaultSelector()
         self._processes: dict[TaskId, _Process] = {}
-        self._blocked: set[TaskId] = set()
-        self._silent: set[TaskId] = set()
+        self._silent: dict[TaskId, float] = {}  # since when: channel closed, process running
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closed, self._wake_lock = False, threading.RLock()  # a signal handler may wake, too
+        self._closed, self._wake_lock = False, threading.RLock()  # signal handlers call `wake` too
         self._ready: list[tuple[selectors.SelectorKey, int]] = []
         self._unreported: list[Event] = []
         self._noted: set[Identity] = set()
@@ -128,7 +125,6 @@ class LocalBackend:
             return
         with contextlib.suppress(OSError):  # the task is gone: the launcher reports its end
             if not process.channel.post(command):
-                self._blocked.add(task)
                 both = selectors.EVENT_READ | selectors.EVENT_WRITE
                 self._selector.modify(process.channel, both, task)
 
@@ -139,7 +135,7 @@ class LocalBackend:
         if process.pidfd < 0:
             process.signals.append(number)
             return
-        with contextlib.suppress(OSError):  # it has just ended, or is not ours any more
+        with contextlib.suppress(OSError):  # the process has just ended
             signal.pidfd_send_signal(process.pidfd, number)
 
     def wait(self, timeout_s: float | None) -> None:
@@ -170,7 +166,7 @@ class LocalBackend:
                 os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        with self._wake_lock:  # the descriptor's number may be somebody else's a moment later
+        with self._wake_lock:  # the number of the descriptor can be used again at once
             self._closed = True
         for task in list(self._processes):
             self._forget(task)
@@ -191,7 +187,7 @@ class LocalBackend:
 
     def _forget(self, task: TaskId) -> None:
         process = self._processes.pop(task, None)
-        self._blocked.discard(task)
+        self._silent.pop(task, None)
         if process is not None:
             self._close_channel(process)
             if process.pidfd >= 0:
@@ -210,16 +206,14 @@ class LocalBackend:
         events: list[Event] = []
         try:
             if mask & selectors.EVENT_WRITE and process.channel.flush():
-                self._blocked.discard(task)
                 self._selector.modify(process.channel, selectors.EVENT_READ, task)
             if mask & selectors.EVENT_READ:
                 events = process.channel.receive_ready()
         except (EOFError, OSError):
             self._close_channel(process)
-            process.silent_at = time.monotonic()
-            self._silent.add(task)
+            self._silent[task] = time.monotonic()
         except ProtocolError as error:
-            self._close_channel(process)  # a task that speaks another language is ended
+            self._close_channel(process)  # the task is killed: its messages are damaged
             self._end(task, process, f"{error}; {_FOREIGN_WRITER}")
         return events
 
@@ -228,13 +222,13 @@ class LocalBackend:
         self.signal(task, signal.SIGKILL)
 
     def _end_silent(self) -> None:
-        """End processes that have closed their channel and run on: nobody could reach them any more."""
-        for task in tuple(self._silent):
-            process = self._processes.get(task)
-            if process is None or process.ended or process.silent_at is None:
-                self._silent.discard(task)
-            elif time.monotonic() - process.silent_at > _SILENT_S:
-                self._silent.discard(task)
+        """Kill processes that have closed their channel and run on: no command reaches them any more."""
+        for task, since in tuple(self._silent.items()):
+            process = self._processes[task]
+            if process.ended:
+                del self._silent[task]
+            elif time.monotonic() - since > _SILENT_S:
+                del self._silent[task]
                 self._end(task, process, f"its control channel was closed from inside; {_FOREIGN_CLOSER}")
 
     def _read_session(self) -> list[Event]:
@@ -257,7 +251,7 @@ class LocalBackend:
         return events
 
     def _reason_of(self, task: TaskId, attempt: int, exit_code: int) -> str:
-        """Why tfmagic has ended this process: we, or its own last words; "" if neither."""
+        """Return why tfmagic has ended this process, from here or in the process itself; or ""."""
         process = self._processes.get(task)
         if exit_code == -signal.SIGKILL:
             return process.reason if process is not None and process.attempt == attempt else ""
@@ -268,8 +262,8 @@ class LocalBackend:
         if process is None or process.attempt != attempt:
             return []
         try:
-            process.pid, process.pidfd = pid, pidfd.take()
-        except HandleLost as error:  # it ends with its channel, as we could not signal it
+            process.pidfd = pidfd.take()
+        except HandleLost as error:  # without a pidfd it cannot be signalled; it ends with its channel
             return self._ended(task, attempt, TaskLost(task, attempt, f"it {error.strerror}"))
         self._note(task.name, pid)
         for number in process.signals:
@@ -277,9 +271,11 @@ class LocalBackend:
         return []
 
     def _note(self, role: str, pid: int) -> None:
-        """Note a task process, and once its launcher, for whoever finds them when we are gone."""
+        """Note the process and its launcher in the run folder, so that a later kernel can end orphans."""
         family = orphans.lineage(pid)
-        if family[2:] != (self.launcher.keeper,):  # it has ended already, and the pid may be another's
+        if family[2:] != (
+            self.launcher.keeper,
+        ):  # it has ended already, and its pid may belong to another process
             return
         for name, process in zip((role, "launcher", "keeper"), family, strict=True):
             if process not in self._noted:
@@ -287,7 +283,7 @@ class LocalBackend:
                 orphans.note_process(self._run, name, process, self.launcher.mark)
 
     def _ended(self, task: TaskId, attempt: int, event: Event) -> list[Event]:
-        """The last events of a process: what it still said, then its end."""
+        """Return the last events of a process: what is left in its channel, then its end."""
         process = self._processes.get(task)
         if process is None or process.attempt != attempt or process.ended:
             return []
@@ -301,7 +297,7 @@ class LocalBackend:
         return [*events, event]
 
     def _session_ended(self) -> list[Event]:
-        """The launcher is gone, and its tasks with it; end what they left, if its keeper is gone too."""
+        """Report the tasks of a dead launcher as lost, and end processes that they have left behind."""
         if self._session is not None:
             self._selector.unregister(self._session)
             self._session.close()

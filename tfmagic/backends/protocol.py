@@ -1,8 +1,8 @@
-"""Where task processes live: the seam, and the choice of a backend by name.
+"""The interface of a backend, which starts task processes, carries messages and reports ends.
 
-A backend starts processes, carries messages and reports ends. It decides nothing. The supervisor is the only
-caller of `launch`, `send`, `signal`, `take_events` and `close`, from one thread at a time. To write a
-backend, begin with `tfmagic.backends.fake`, and let it pass ``tests/contract/test_backend.py``.
+A backend decides nothing. Only the supervisor calls `launch`, `send`, `signal`, `take_events` and `close`,
+from one thread at a time. To write a backend, begin with `tfmagic.backends.fake`, and let it pass
+``tests/contract/test_backend.py``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tfmagic.protocol.events import Event
 
 
 class Backend(Protocol):
-    """What the supervisor needs of a backend."""
+    """The methods that the supervisor and the cluster call."""
 
     def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
-        """An address (``host:port``) for each task, held until the next call or `close`. Called first.
+        """Return an address (``host:port``) for each task, held until the next call or `close`.
 
-        Other threads may call it too.
+        Called before the other methods, from any thread.
         """
 
     def launch(self, boot: TaskBoot) -> None:
@@ -40,7 +40,7 @@ class Backend(Protocol):
         """Return what has happened since the last call, without waiting."""
 
     def own_pids(self) -> Mapping[str, int]:
-        """The processes on this machine that the backend itself needs, by what they are."""
+        """Return the processes on this machine that the backend itself needs: pid by role."""
 
     def wake(self) -> None:
         """Make `wait` return; callable from any thread."""

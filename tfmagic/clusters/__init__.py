@@ -1,4 +1,4 @@
-"""The Python interface, and all that a running cluster needs: `tfmagic.Cluster` is in `cluster`.
+"""`tfmagic.Cluster` (in `cluster`), its parts, and one-shot tasks.
 
-Imports everything but `tfmagic.task` and the front ends.
+May import everything but `tfmagic.task` and the front ends.
 """

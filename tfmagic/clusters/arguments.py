@@ -1,17 +1,18 @@
-"""Arguments that magic lines and scripts share: what a cluster looks like, as frozen data.
+"""The arguments that describe a cluster, for the magics and for ``tfmagic`` on the command line.
 
-Imports nothing heavy: `tfmagic --help` is to be quick.
+Imports nothing heavy, so that `tfmagic --help` is quick.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeOptions:
-    """The shape and make of a cluster, as far as the line says it; None where it does not."""
+    """The shape and task settings of a cluster that a line names; None for those that it leaves out."""
 
     workers: int | None = None
     ps: int | None = None
@@ -28,11 +29,11 @@ class ShapeOptions:
 
     @property
     def given(self) -> bool:
-        """Whether the line says anything about the cluster."""
+        """True if the line names anything about the cluster."""
         return self != ShapeOptions()
 
     def disagreements(self, running: ShapeOptions) -> list[str]:
-        """What the line asks for that the running cluster is not."""
+        """Return the options of the line that the running cluster does not fulfil."""
         found = []
         for name in ("workers", "ps", "chief", "evaluator", "gpus_per_task", "keras", "auto_restart"):
             asked, have = getattr(self, name), getattr(running, name)
@@ -48,7 +49,7 @@ class ShapeOptions:
 
 
 def parse_count(text: str) -> int:
-    """A number of tasks or of other things, for argparse."""
+    """Parse a count, for argparse."""
     try:
         value = int(text)
     except ValueError:
@@ -59,7 +60,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """A time limit, for argparse."""
+    """Parse a time limit in seconds, for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -70,7 +71,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_variable(text: str) -> tuple[str, str]:
-    """``NAME=VALUE``, for argparse."""
+    """Parse ``NAME=VALUE``, for argparse."""
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
@@ -78,52 +79,32 @@ def parse_variable(text: str) -> tuple[str, str]:
 
 
 def add_shape(parser: argparse.ArgumentParser, title: str, backends: bool = True) -> None:
-    """Add the options of a cluster's shape and make; without `backends`, where the tasks run is settled."""
+    """Add the options of `ShapeOptions`; without `backends`, tasks always run on this machine."""
     group = parser.add_argument_group(title)
-    group.add_argument("--workers", type=parse_count, metavar="N", help="number of worker tasks")
-    group.add_argument(
-        "--ps", type=parse_count, metavar="N", help="number of parameter servers; adds a chief"
-    )
-    group.add_argument("--chief", action="append_const", const=True, help="a chief task (at most one)")
-    group.add_argument(
-        "--evaluator", action="append_const", const=True, help="an evaluator task (at most one)"
-    )
+    add = group.add_argument
+    add("--workers", type=parse_count, metavar="N", help="number of worker tasks")
+    add("--ps", type=parse_count, metavar="N", help="number of parameter servers; adds a chief")
+    add("--chief", action="append_const", const=True, help="a chief task (at most one)")
+    add("--evaluator", action="append_const", const=True, help="an evaluator task (at most one)")
     if backends:
-        group.add_argument("--backend", choices=("local", "ray"), default="local", help="where tasks run")
-        group.add_argument("--address", metavar="ADDR", help="address of the backend's cluster")
-    group.add_argument(
-        "--env",
-        type=parse_variable,
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="environment of the tasks",
-    )
-    group.add_argument("--gpus-per-task", type=parse_count, metavar="N", help="GPUs of each computing task")
-    group.add_argument("--keras", type=int, choices=(2, 3), help="3, or 2 for tf_keras")
-    group.add_argument("--no-keras-fix", action="store_true", help="leave Keras 3's fit as it is")
-    group.add_argument(
-        "--auto-restart", type=parse_count, metavar="N", help="restart a dead task up to N times"
-    )
-    group.add_argument("--isolate", action="store_true", help="a network of the tasks' own")
+        add("--backend", choices=("local", "ray"), default="local", help="where tasks run")
+        add("--address", metavar="ADDR", help="address of the backend's cluster")
+    environment = "environment of the tasks"
+    add("--env", type=parse_variable, action="append", default=[], metavar="K=V", help=environment)
+    add("--gpus-per-task", type=parse_count, metavar="N", help="GPUs of each computing task")
+    add("--keras", type=int, choices=(2, 3), help="3, or 2 for tf_keras")
+    add("--no-keras-fix", dest="keras_fix", action="store_false", help="leave Keras 3's fit as it is")
+    add("--auto-restart", type=parse_count, metavar="N", help="restart a dead task up to N times")
+    add("--isolate", action="store_true", help="a network of the tasks' own")
 
 
 def shape_of(found: argparse.Namespace, parser: argparse.ArgumentParser) -> ShapeOptions:
-    """What the line says of the cluster; a flag that is given twice is the parser's error."""
+    """Return the options of a parsed line. A flag that is given twice is an error of the parser."""
     for flag in ("chief", "evaluator"):
         if len(getattr(found, flag) or ()) > 1:
             parser.error(f"a cluster has at most one {flag}; give --{flag} once")
-    return ShapeOptions(
-        workers=found.workers,
-        ps=found.ps,
-        chief=bool(found.chief) or None,
-        evaluator=bool(found.evaluator) or None,
-        backend=getattr(found, "backend", "local"),
-        address=getattr(found, "address", None),
-        env=tuple(found.env),
-        gpus_per_task=found.gpus_per_task,
-        keras=found.keras,
-        keras_fix=not found.no_keras_fix,
-        auto_restart=found.auto_restart,
-        isolate=found.isolate,
-    )
+    given: dict[str, Any] = {
+        field.name: getattr(found, field.name, field.default) for field in fields(ShapeOptions)
+    }
+    flags = {"chief": bool(found.chief) or None, "evaluator": bool(found.evaluator) or None}
+    return ShapeOptions(**{**given, **flags, "env": tuple(found.env)})

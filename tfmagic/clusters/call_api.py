@@ -1,11 +1,13 @@
-"""Calling a function on the tasks, in the four ways of Python: and wait, later, awaited, and over items.
+"""Call a function on the tasks: `Cluster.run` waits, `submit` does not, `arun` awaits, `map` spreads items.
 
-A base class of `Cluster`, apart from it since each way is written three times: the first form is for type
-checkers, to whom a coroutine function would return a coroutine; on the task it is awaited.
+The base class of `Cluster`, in a module of its own because each method is written three times. The first form
+is for type checkers: the result of a coroutine function is what its coroutine returns, since the task awaits
+it. The second form checks the options of all other functions.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
@@ -13,53 +15,39 @@ from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from tfmagic.clusters import outcomes, waiting
-from tfmagic.clusters.background_calls import BackgroundCall
 from tfmagic.clusters.cell_options import Options, ViewName
 from tfmagic.clusters.job import Job
-from tfmagic.clusters.parallel_map import Spread
+from tfmagic.clusters.parallel_map import ParallelMap
 from tfmagic.clusters.results import TaskResults
+from tfmagic.clusters.running_cluster import Call, RunningCluster
+from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 
 T = TypeVar("T")
-Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-"""A function, its arguments, and those with a name."""
+_LOOK_S = 0.01
 
 
 class Calls:
-    """See the module."""
+    """The methods that call functions on the tasks."""
+
+    _lock: threading.RLock
+
+    @property
+    @abstractmethod
+    def running(self) -> bool: ...
 
     @abstractmethod
-    def _begin_call(
-        self,
-        call: Call,
-        options: Options,
-        detached: bool = True,
-        may_begin: Callable[[], bool] = lambda: True,
-    ) -> Job:
-        """Start (function, args, kwargs) on the tasks of a cluster that is started if need be."""
+    def start(self) -> object: ...
 
     @abstractmethod
-    async def _begin_awaited(self, call: Call, options: Options) -> Job:
-        """As `_begin_call`; the event loop goes on meanwhile."""
+    def grouped_stacks(self, *tasks: str) -> str: ...
 
     @abstractmethod
-    def _targets(self, on: Selector) -> tuple[TaskId, ...]:
-        """The tasks that are meant, of a cluster that is started if need be."""
-
-    @abstractmethod
-    def grouped_stacks(self, *tasks: str) -> str:
-        """Where these tasks are."""
+    def _running_cluster(self) -> RunningCluster: ...
 
     @overload
     def run(  # type: ignore[overload-overlap]
-        self,
-        fn: Callable[..., Coroutine[Any, Any, T]],
-        *args: Any,
-        on: Selector = None,
-        timeout: float | None = None,
-        keep_going: bool = False,
-        view: ViewName = "text",
-        **kwargs: Any,
+        self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
     ) -> TaskResults[T]: ...
 
     @overload
@@ -87,17 +75,17 @@ class Calls:
         """Call ``fn(*args, **kwargs)`` on the tasks and return what each returned.
 
         Args:
-            fn: Any function; one of ``__main__`` takes the globals that it uses along.
+            fn: Any function. One of ``__main__`` takes along the globals that it uses.
             on: Selector of tasks; by default those that run a cell.
             timeout: Seconds after which the call is stopped.
-            keep_going: Let the others finish when one fails.
+            keep_going: Let the other tasks finish when one fails.
             view: ``text`` prints the tasks' output, prefixed; ``quiet`` prints nothing.
-            **kwargs: Arguments of `fn`; those that are called as one of the above go by `functools.partial`.
+            **kwargs: Arguments of `fn`. Use `functools.partial` for those that have a name from above.
 
         Raises:
-            BaseException: The root failure of the tasks, as what it was.
+            BaseException: The root failure of the tasks, with its own type.
             CaptureError: Something cannot travel; nothing was run.
-            TaskTimeoutError: After `timeout`.
+            TaskTimeoutError: `timeout` has passed.
             ValueError: `timeout` is not above 0.
         """
         __tracebackhide__ = True
@@ -108,14 +96,7 @@ class Calls:
 
     @overload
     def submit(  # type: ignore[overload-overlap]
-        self,
-        fn: Callable[..., Coroutine[Any, Any, T]],
-        *args: Any,
-        on: Selector = None,
-        timeout: float | None = None,
-        keep_going: bool = False,
-        view: ViewName = "quiet",
-        **kwargs: Any,
+        self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
     ) -> Future[TaskResults[T]]: ...
 
     @overload
@@ -140,32 +121,25 @@ class Calls:
         view: ViewName = "quiet",
         **kwargs: Any,
     ) -> Future[TaskResults[Any]]:
-        """`run` in the background: it is queued, and its results or its failure are the future's.
+        """Do as `run`, in the background: return a future of the results.
 
-        What travels is packed now. Each task runs calls and cells in the order in which they were asked for,
-        so that calls on different tasks run at the same time. ``future.cancel()`` takes back one that has not
-        begun; `Cluster.interrupt` ends one that runs, and what is queued; `Cluster.stop` fails all of them.
+        What travels is packed now. Each task runs calls and cells in the order in which they were submitted;
+        calls on different tasks run at the same time. ``future.cancel()`` takes back a call that has not
+        begun. `Cluster.interrupt` ends a call that runs, and those that are queued. `Cluster.stop` fails all.
         """
-        call = BackgroundCall()
+        background = _BackgroundCall()
         try:
             options = _options(on, timeout, keep_going, view)
-            call.follow(self._begin_call((fn, args, kwargs), options, may_begin=call.begin))
-        except BaseException as error:  # it belongs to whoever asks the future
-            call.fail(error)
+            background.follow(self._begin_call((fn, args, kwargs), options, may_begin=background.begin))
+        except BaseException as error:  # the future raises it
+            background.fail(error)
             if not isinstance(error, Exception):
                 raise
-        return call.future
+        return background.future
 
     @overload
     async def arun(  # type: ignore[overload-overlap]
-        self,
-        fn: Callable[..., Coroutine[Any, Any, T]],
-        *args: Any,
-        on: Selector = None,
-        timeout: float | None = None,
-        keep_going: bool = False,
-        view: ViewName = "text",
-        **kwargs: Any,
+        self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
     ) -> TaskResults[T]: ...
 
     @overload
@@ -190,14 +164,18 @@ class Calls:
         view: ViewName = "text",
         **kwargs: Any,
     ) -> TaskResults[Any]:
-        """`run` for coroutines: the event loop goes on meanwhile.
+        """Do as `run`, in a coroutine: the event loop goes on meanwhile.
 
-        To cancel it interrupts the tasks, and waits until they have ended. Several at once are queued, or run
-        at the same time on different tasks.
+        Cancelling it interrupts the tasks, and waits until they have ended. Several calls at once are queued,
+        or run at the same time on different tasks.
         """
         __tracebackhide__ = True
         options = _options(on, timeout, keep_going, view)
-        job = await self._begin_awaited((fn, args, kwargs), options)
+        await self._lock_when_running()
+        try:
+            job = self._begin_call((fn, args, kwargs), options)
+        finally:
+            self._lock.release()
         result = await waiting.finish_awaited(job)
         outcomes.require_values(result.results)
         return result.results
@@ -230,28 +208,127 @@ class Calls:
         timeout: float | None = None,
         view: ViewName = "text",
     ) -> list[Any]:
-        """``[fn(*items) for items in zip(*iterables)]``, each call on one task, as many at once as tasks.
+        """Return ``[fn(*items) for items in zip(*iterables)]``; each call runs on one task.
 
-        With as many items as tasks, item i runs on the i-th; else whoever is free takes the next one, and
-        none is taken from the iterables before. The first failure, `timeout` (seconds for all of them) and
+        With as many items as tasks, item i runs on task i. Otherwise each free task takes the next item, and
+        no item is taken from the iterables before. The first failure, `timeout` (seconds for all items) and
         Ctrl-C stop the rest. For keyword arguments use `functools.partial`.
 
         Raises:
-            BaseException: What the call of an item raised; notes say which item, and on which task.
+            BaseException: The exception of an item's call; notes name the item and the task.
             TaskTimeoutError, CaptureError, ValueError: As `run`.
         """
         __tracebackhide__ = True
         if not iterables:
             raise TypeError("map() needs a function and at least one iterable")
-        options = _options(None, timeout, False, view)
+        options = Options(timeout_s=timeout, want_value=True, view=view)
         each = replace(options, timeout_s=None)
 
         def begin(task: TaskId, arguments: Any) -> Job:
             return self._begin_call((fn, arguments, {}), replace(each, on=task.name))
 
+        with self._lock:
+            self.start()
+            tasks = tuple(self._running_cluster().targets(on))
         items = zip(*iterables, strict=False)
-        return Spread[Any](begin, self._targets(on), items, timeout, self.grouped_stacks).run()
+        return ParallelMap[Any](begin, tasks, items, timeout, self.grouped_stacks).run()
+
+    def _begin_call(
+        self,
+        call: Call,
+        options: Options,
+        detached: bool = True,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> Job:
+        """Start the call on the tasks of a cluster that is started if it does not run."""
+        __tracebackhide__ = True
+        with self._lock:
+            self.start()
+            running = self._running_cluster()
+            return running.begin(running.call_commands(call, options.on), options, detached, may_begin)
+
+    async def _lock_when_running(self) -> None:
+        """Start the cluster if it does not run, and take its lock; the event loop goes on meanwhile."""
+        import asyncio
+
+        while True:
+            if not self.running:
+                starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+                try:
+                    await asyncio.shield(starting)
+                except asyncio.CancelledError:
+                    await asyncio.wait([starting])  # a `stop` that follows must find a whole cluster
+                    raise
+            if not self._lock.acquire(blocking=False):  # another thread restarts tasks, or packs a call
+                await asyncio.sleep(_LOOK_S)
+            elif self.running:
+                return
+            else:
+                self._lock.release()
 
 
 def _options(on: Selector, timeout: float | None, keep_going: bool, view: ViewName) -> Options:
     return Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
+
+
+class _BackgroundCall:
+    """One call of `submit` and its future.
+
+        submit: packed, queued by the supervisor ── sent ──→ the future runs ──→ thread "tfmagic-call"
+                   future.cancel() before that ─────┘                            waits, and sets the result
+
+    Calls run in the order of the supervisor's queue. A cancelled call keeps its place there: its variables
+    still travel, since later calls count on them, but it does nothing. The thread lives only while the call
+    runs, so queued calls cost no thread, and a callback of a future can wait for another future.
+    """
+
+    def __init__(self) -> None:
+        self.future: Future[Any] = Future()
+        self._lock = threading.Lock()
+        self._may_run: bool | None = None  # None before the decision
+        self._job: Job | None = None
+        self._is_decided = threading.Event()  # a job was started, or starting it has failed
+
+    def follow(self, job: Job) -> None:
+        """Fulfil the future with the outcome of `job`, which was given to the supervisor."""
+        self._job = job
+        self._is_decided.set()
+        job.on_done(self.begin)
+
+    def fail(self, error: BaseException) -> None:
+        """Let the future raise `error`: no job could be started."""
+        with self._lock:
+            has_begun = self._may_run is not None
+            self._may_run = self._may_run or False
+        if has_begun or self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+        self._is_decided.set()
+
+    def begin(self) -> bool:
+        """Return whether the call may run; from then on it cannot be cancelled.
+
+        Called by the supervisor when the call is sent or has ended; from any thread, any number of times.
+        """
+        with self._lock:
+            if self._may_run is not None:
+                return self._may_run
+            self._may_run = self.future.set_running_or_notify_cancel()
+        if self._may_run:
+            try:
+                threading.Thread(target=self._settle, name="tfmagic-call", daemon=True).start()
+            except RuntimeError as error:  # the interpreter ends, and with it the cluster
+                self.future.set_exception(TfmagicError(f"the call was given up: {error}"))
+        return self._may_run
+
+    def _settle(self) -> None:
+        self._is_decided.wait()
+        if self._job is None:  # `fail` has set the exception
+            return
+        try:
+            waiting.watch(self._job)
+            result = self._job.settle()
+            outcomes.require_values(result.results)
+        except BaseException as error:  # the future raises it
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result.results)

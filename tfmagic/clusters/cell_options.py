@@ -14,11 +14,7 @@ ViewName = Literal["text", "quiet"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How one cell or call runs; the fields are the options of ``%%tfcluster``.
-
-    Attributes:
-        view: A name, or a function that makes the view of a running cell.
-    """
+    """How one cell or call runs. The fields are the options of ``%%tfcluster``; `view` can be a factory."""
 
     on: Selector = None
     push: tuple[str, ...] = ()

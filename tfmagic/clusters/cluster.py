@@ -1,8 +1,8 @@
-"""A cluster as an object: start, run, push, pull, fault and stop. The magic uses this and nothing else.
+"""`tfmagic.Cluster`: start, run, push, pull, injure and stop a cluster. The front ends use no other object.
 
-run / run_cell ── capture ──→ RunCell for each task ──→ supervisor ──→ CellRun
-     ↑ view.update() while waiting, Ctrl-C → interrupt           │
-     └──── TaskResults, or the root failure raised ←── outcome ──┘
+run / begin_cell ── capture ──→ RunCell for each task ──→ supervisor ──→ Job
+     ↑ view.update() while waiting, Ctrl-C → interrupt                    │
+     └──── TaskResults, or the root failure raised ←────── outcome ───────┘
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from tfmagic.clusters import startup, waiting
-from tfmagic.clusters.background_calls import lock_running
-from tfmagic.clusters.call_api import Call, Calls
+from tfmagic.clusters.call_api import Calls
 from tfmagic.clusters.cell_options import Options
 from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job
-from tfmagic.clusters.running_cluster import RunningCluster, open_life
+from tfmagic.clusters.running_cluster import RunningCluster, open_cluster
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import own_rows, status_rows
 from tfmagic.clusters.task_settings import TaskSettings
-from tfmagic.clusters.tensorboard import TensorBoardProcess, find_logdir, open_board
+from tfmagic.clusters.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import root_cause, stacks
 from tfmagic.protocol.cluster_spec import (
@@ -52,16 +51,18 @@ from tfmagic.views.facts import cell_news
 class Cluster(Calls):
     """A TensorFlow cluster of task processes.
 
+    Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.
+
     Args:
         workers, ps, chief, evaluator: The shape; see `ClusterShape`. Two workers by default.
         name: Names the cluster in messages and run folders.
-        cluster_spec: Addresses (``host:port``) by task type instead of a shape; they stand as they are.
+        cluster_spec: Addresses (``host:port``) by task type instead of a shape; used unchanged.
         backend: ``local``: processes of this machine.
         env: Environment variables of the task processes.
         gpus_per_task: GPUs of each task that computes; by default those there are, divided.
         keras: 3, or 2 for tf_keras.
         keras_fix: Repair `model.fit` of Keras 3 under multi-worker strategies.
-        auto_restart: How often a task that died is given a new process.
+        auto_restart: How often a task that died gets a new process.
         isolate: Put the tasks into a network of their own, without access to others.
         namespace: The ``__main__`` whose functions and variables travel by name.
         task_settings: Replaces `env` to `isolate`; for other packages of tfmagic.
@@ -108,16 +109,16 @@ class Cluster(Calls):
             raise BackendError(f"there is no backend {backend!r} in this version; use local")
         check_name(name)
         self.name = name
-        self.make = task_settings or TaskSettings(
+        self.task_settings = task_settings or TaskSettings(
             dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate
         )
         self._namespace = namespace
-        self._life: RunningCluster | None = None  # the present one, or the last
+        self._latest: RunningCluster | None = None  # the present one, or the last one
         self._faults: FaultLab | None = None
         self._board: TensorBoardProcess | None = None
         self._lock = threading.RLock()
 
-    # -- life --
+    # -- start and stop --
 
     def __enter__(self) -> Cluster:
         self.start()
@@ -132,43 +133,43 @@ class Cluster(Calls):
 
     @property
     def running(self) -> bool:
-        """Whether it has been started and not stopped."""
-        return self._life is not None and self._life.running
+        """True after `start` and before `stop`."""
+        return self._latest is not None and self._latest.running
 
     @property
     def busy(self) -> bool:
-        """Whether a cell or call has not ended, including those that wait for their turn."""
-        return self._life is not None and self._life.is_busy
+        """True if a cell or call has not ended, including those that wait for their turn."""
+        return self._latest is not None and self._latest.is_busy
 
     @property
     def state(self) -> ClusterState | None:
-        """The present state of the tasks, or the last one before the stop; None before the first start."""
-        return None if self._life is None else self._life.supervisor.state
+        """The present state of the tasks, or the last one before `stop`; None before the first start."""
+        return None if self._latest is None else self._latest.supervisor.state
 
     @property
     def spec(self) -> Spec:
-        """The shape with its addresses. Raises `TfmagicError` while it does not run."""
-        return self._running_life().spec
+        """The shape with its addresses. Raises `TfmagicError` while the cluster does not run."""
+        return self._running_cluster().spec
 
     @property
     def run_folder(self) -> RunFolder:
-        """Where the logs of the present or last life are."""
-        if self._life is None:
+        """The folder with the logs of the present or last start."""
+        if self._latest is None:
             raise TfmagicError(f"cluster {self.name!r} has never been started")
-        return self._life.run
+        return self._latest.run
 
     def setting(self, name: str) -> Any:
-        """A setting as given to this cluster, else as configured."""
+        """Return a setting as given to this cluster, or else as configured."""
         return self._settings[name] if name in self._settings else getattr(self.config, name)
 
     def start(self, progress: Progress | None = None) -> Cluster:
-        """Start every task and wait until all are ready. Does nothing if it runs.
+        """Start every task and wait until all are ready. Do nothing if the cluster runs.
 
         Args:
-            progress: Called now and then with the state, to show it.
+            progress: Called with the state, several times a second, to show it.
 
         Raises:
-            LaunchError: It could not be started; nothing of it is left.
+            LaunchError: It could not be started; no process is left.
         """
         __tracebackhide__ = True
         with self._lock:
@@ -176,30 +177,27 @@ class Cluster(Calls):
                 return self
             if self._faults is not None:
                 self._faults.close()
-            life = open_life(self.name, self.shape, self.make, self.setting, self._main, self._lock)
-            self._life, self._faults = life, FaultLab(life.supervisor, self.name)
+            shape, settings = self.shape, self.task_settings
+            opened = open_cluster(self.name, shape, settings, self.setting, self._main, self._lock)
+            self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name)
             try:
-                timeout_s = self.setting("start_timeout_s")
-                startup.wait_until_ready(life.supervisor, dict.fromkeys(self.tasks, 0), timeout_s, progress)
+                timeout_s, old = self.setting("start_timeout_s"), dict.fromkeys(self.tasks, 0)
+                startup.wait_until_ready(opened.supervisor, old, timeout_s, progress)
             except BaseException:
                 self.stop()
                 raise
         return self
 
     def stop(self) -> None:
-        """End every task. Its logs stay on disk. Does nothing if it does not run."""
-        if self._faults is not None:
-            self._faults.close()
-        if self._board is not None:
-            self._board.close()
-        if self._life is not None:
-            self._life.close()
+        """End every task; the logs stay on disk. Do nothing if the cluster does not run."""
+        for part in (self._faults, self._board, self._latest):
+            if part is not None:
+                part.close()
 
     def restart(self, *tasks: str, progress: Progress | None = None) -> Cluster:
-        """Give the named tasks, or all, new processes at the same addresses, and wait for them.
+        """Give the named tasks, or all, new processes at the same addresses, and wait until they are ready.
 
         Raises:
-            ClusterSpecError: There is no such task.
             LaunchError: A task did not come back.
         """
         __tracebackhide__ = True
@@ -210,68 +208,40 @@ class Cluster(Calls):
         return self
 
     def revive(self, *tasks: str) -> tuple[str, ...]:
-        """Bring dead tasks back, while the others keep their Python state; the names of those that came.
+        """Give dead tasks new processes, while the others keep their Python state; return their names.
 
-        Where a collective strategy had been made, all tasks get new addresses, and those that live leave
-        their old cluster: their variables stay, a new strategy works. Each such leave keeps some memory,
-        so that it is counted, and warned of near ten.
+        Where a collective strategy had been made, all tasks get new addresses, and the living tasks leave
+        their old cluster: their variables stay, a new strategy works. Each such leave keeps some memory; a
+        warning comes near ten.
 
         Args:
-            *tasks: Selectors; by default every task that is dead. A live one that is named is killed first.
+            *tasks: Selectors; by default every dead task. A living task that is named is killed first.
 
         Raises:
-            ClusterSpecError: There is no such task.
             LaunchError: A task did not come back.
-            RuntimeError: A task holds something of TensorFlow's that would not survive it.
+            RuntimeError: A task holds an object of TensorFlow's that would not survive.
         """
         __tracebackhide__ = True
         with self._lock:
-            life = self._running_life()
-            chosen = self._select(tasks) if tasks else life.dead_tasks()
+            running = self._running_cluster()
+            chosen = self._select(tasks) if tasks else running.dead_tasks()
             if chosen:
                 self._relaunch(chosen)
-            if must_rejoin(life.supervisor.state):
-                life.rejoin()
+            if must_rejoin(running.supervisor.state):
+                running.rejoin()
         return tuple(task.name for task in chosen)
 
-    # -- running --
-
-    def _begin_call(
-        self,
-        call: Call,
-        options: Options,
-        detached: bool = True,
-        may_begin: Callable[[], bool] = lambda: True,
-    ) -> Job:
-        __tracebackhide__ = True
-        with self._lock:
-            self.start()
-            life = self._running_life()
-            return life.begin(life.call_commands(call, options.on), options, detached, may_begin)
-
-    async def _begin_awaited(self, call: Call, options: Options) -> Job:
-        __tracebackhide__ = True
-        await lock_running(self._lock, self)
-        try:
-            return self._begin_call(call, options)
-        finally:
-            self._lock.release()
-
-    def _targets(self, on: Selector) -> tuple[TaskId, ...]:
-        __tracebackhide__ = True
-        with self._lock:
-            self.start()
-            return tuple(self._running_life().targets(on))
+    # -- cells and variables; functions are called in `call_api` --
 
     def begin_cell(
         self, command: RunCell, reads: frozenset[str], options: Options, detached: bool = False
     ) -> Job:
-        """Start a cell; `tfmagic.clusters.waiting.finish` must follow, unless it is `detached`.
+        """Start a cell. Unless it is `detached`, `tfmagic.clusters.waiting.finish` must be called next.
 
         Args:
             command: The source; its number and its variables are added here.
-            reads: The names of variables that it can need from the notebook.
-            detached: Let it go on by itself: no thread waits for it, and Ctrl-C is not for it.
+            reads: The names of variables that it might need from the notebook.
+            detached: The cell needs no waiting thread, and Ctrl-C does not interrupt it.
 
         Raises:
             CaptureError: Something cannot travel.
@@ -281,8 +251,9 @@ class Cluster(Calls):
         with self._lock:
             self.start()
             template = msgspec.structs.replace(command, pull=options.pull, want_value=options.want_value)
-            life = self._running_life()
-            return life.begin(life.commands(template, options.on, reads, options.push), options, detached)
+            running = self._running_cluster()
+            commands = running.commands(template, options.on, reads, options.push)
+            return running.begin(commands, options, detached)
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: Selector = "all", **more: Any) -> None:
         """Bind variables on the tasks.
@@ -294,14 +265,14 @@ class Cluster(Calls):
         bound = {**(values or {}), **more}
         with self._lock:
             self.start()
-            life = self._running_life()
-            commands = life.commands(RunCell(cell=0), on, (), tuple(bound), bound)
-            job = life.begin(commands, Options(view="quiet"))
+            running = self._running_cluster()
+            commands = running.commands(RunCell(cell=0), on, (), tuple(bound), bound)
+            job = running.begin(commands, Options(view="quiet"))
         waiting.finish(job)
 
     def forget_variables(self) -> None:
         """Send functions and variables again when they are needed: the tasks have deleted them."""
-        self._running_life().forget_names()
+        self._running_cluster().forget_names()
 
     def pull(self, *names: str, on: Selector = None) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
@@ -312,31 +283,27 @@ class Cluster(Calls):
         """
         __tracebackhide__ = True
         with self._lock:
-            life = self._running_life()
-            commands = life.commands(RunCell(cell=0, pull=names), on, (), ())
-            job = life.begin(commands, Options(view="quiet", pull=names))
+            running = self._running_cluster()
+            commands = running.commands(RunCell(cell=0, pull=names), on, (), ())
+            job = running.begin(commands, Options(view="quiet", pull=names))
         return waiting.finish(job).pulled
 
-    # -- faults and looks --
+    # -- failures and faults --
 
     def interrupt(self, *tasks: str) -> None:
-        """As Ctrl-C: the running cell is interrupted, on every task or only on these.
-
-        Raises:
-            ClusterSpecError: There is no such task.
-        """
-        supervisor = self._running_life().supervisor
+        """Interrupt the running cell as Ctrl-C does, on every task or only on these."""
+        supervisor = self._running_cluster().supervisor
         supervisor.interrupt(self._select(tasks) if tasks else ())
 
     def errors(self, *tasks: str) -> dict[str, str]:
-        """Every failure of the last cell in full, as text by task name; the root cause first."""
+        """Return every failure of the last cell in full, as text by task name; the root cause first."""
         chosen = {t.name for t in self._select(tasks or ("all",))}
-        last = None if self._life is None else self._life.last
+        last = None if self._latest is None else self._latest.last
         texts = root_cause.full_texts(*last) if last else {}
         return {name: text for name, text in texts.items() if name in chosen}
 
     def debug(self, task: str) -> None:
-        """Look at the last failure of a task with pdb, in the task, with its live frames.
+        """Open pdb on the last failure of a task, in the task, with its live frames.
 
         Raises:
             ClusterSpecError: There is no such task, or the name means several.
@@ -347,16 +314,22 @@ class Cluster(Calls):
         if len(chosen) != 1:
             raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
         with self._lock:
-            life = self._running_life()
-            job = life.begin(life.commands(RunCell(cell=0, debug=True), task, (), ()), Options())
+            running = self._running_cluster()
+            job = running.begin(running.commands(RunCell(cell=0, debug=True), task, (), ()), Options())
         waiting.finish(job)
 
     @property
     def faults(self) -> FaultLab:
         """Crashes, hangs, slowness, preemption, floods and chaos, on purpose."""
-        self._running_life()
-        assert self._faults is not None  # made with the life
+        self._running_cluster()
+        assert self._faults is not None  # made by `start`
         return self._faults
+
+    def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
+        """Crash task processes with a signal. See `faults` for other faults."""
+        self.faults.kill(*tasks, signal_number=signal_number)
+
+    # -- what is shown --
 
     @property
     def board(self) -> TensorBoardProcess | None:
@@ -370,9 +343,10 @@ class Cluster(Calls):
         port: int | None = None,
         host: str = "127.0.0.1",
     ) -> TensorBoardProcess:
-        """A TensorBoard, which ends with this cluster. One that shows the same is kept, another one ended.
+        """Return a TensorBoard, which ends with this cluster.
 
-        One that does not answer within 5 s, for one because it was stopped, is ended too.
+        A TensorBoard that shows the same folder is kept. Another one is ended, and also one that does not
+        answer within 5 s (because it is stopped, for example).
 
         Args:
             logdir: By default the last folder that a task gave to `tfmagic.logdir.tensorboard_dir`.
@@ -385,39 +359,24 @@ class Cluster(Calls):
         """
         __tracebackhide__ = True
         with self._lock:
-            run = self._running_life().run
-            asked = None if logdir is None else os.fspath(logdir)
-            wanted = find_logdir(asked, run)
+            run = self._running_cluster().run
+            folder = find_logdir(None if logdir is None else os.fspath(logdir), run)
             board = self.board
-            if board is not None and board.shows(wanted, port, host) and board.answers():
+            if board is not None and board.shows(folder, port, host) and board.answers():
                 return board
             if board is not None:
                 board.close()
-            self._board = open_board(wanted, port, host, run)
+            self._board = start_tensorboard(folder, port, host, run)
             return self._board
 
-    def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """Signal task processes: a crash, on purpose. See `faults` for other ones.
-
-        Raises:
-            ClusterSpecError: There is no such task.
-        """
-        self.faults.kill(*tasks, signal_number=signal_number)
-
     def stacks(self, *tasks: str) -> dict[str, str]:
-        """The Python stacks of every thread, by task name; also of a task that is stuck in C++."""
-        life = self._running_life()
-        return stacks.take_stacks(life.supervisor, life.run, self._select(tasks or ("all",)))
-
-    def news(self) -> str:
-        """What somebody should know of the cells that run: who waits for whom, who is dead; "" if nothing."""
-        supervisor = self._running_life().supervisor
-        cells = supervisor.state.cells.values()
-        return "\n".join(filter(None, (cell_news(supervisor, cell) for cell in cells)))
+        """Return the Python stacks of every thread, by task name; also of a task that is stuck in C++."""
+        running = self._running_cluster()
+        return stacks.take_stacks(running.supervisor, running.run, self._select(tasks or ("all",)))
 
     def grouped_stacks(self, *tasks: str) -> str:
-        """`stacks` as people read them: of the user's code, equal ones once, and what is waited for there."""
-        taken, state = self.stacks(*tasks), self._running_life().supervisor.state
+        """Return the stacks of the user's code as text, equal ones once, with what each waits for."""
+        taken, state = self.stacks(*tasks), self._running_cluster().supervisor.state
         chosen = {task.name for task in self._select(tasks or ("all",))}
         silent = [
             f"{task}: no answer; its process is {'stopped' if stacks.can_answer(state, task) else word}"
@@ -426,47 +385,53 @@ class Cluster(Calls):
         ]
         return "\n".join([text for text in (stacks.name_groups(taken, state), *silent) if text])
 
+    def news(self) -> str:
+        """Return what holds up the running cells (a task that waits or is dead), or ""."""
+        supervisor = self._running_cluster().supervisor
+        cells = supervisor.state.cells.values()
+        return "\n".join(filter(None, (cell_news(supervisor, cell) for cell in cells)))
+
     def status(self) -> list[dict[str, Any]]:
-        """A row for each task; see `tfmagic.clusters.status.status_rows`."""
-        life = self._running_life()
-        return status_rows(life.supervisor, life.spec.addresses, life.run)
+        """Return a row for each task; see `tfmagic.clusters.status.status_rows`."""
+        running = self._running_cluster()
+        return status_rows(running.supervisor, running.spec.addresses, running.run)
 
     def attempts(self) -> dict[str, int]:
-        """How many processes each task has had in this life of the cluster, the present one included."""
-        return {task.name: n for task, n in self._running_life().attempts(self.tasks).items()}
+        """Return how many processes each task has had since `start`, the present one included."""
+        return {task.name: n for task, n in self._running_cluster().attempts(self.tasks).items()}
 
     def own_share(self) -> list[dict[str, Any]]:
-        """What the kernel and its launcher use: process, pid, cpu_percent (lately), memory_bytes (unique)."""
-        return own_rows(self._running_life().supervisor)
+        """Return what the kernel and its launcher use; see `tfmagic.clusters.status.own_rows`."""
+        return own_rows(self._running_cluster().supervisor)
 
     def logs(self, *tasks: str, tail: int | None = 20, grep: str = "") -> dict[str, list[str]]:
-        """The lines of tasks' logs, by task name; also of a cluster that was stopped.
+        """Return the lines of tasks' logs, by task name; also of a cluster that was stopped.
 
         Args:
-            tail: How many, the last ones; None for all.
-            grep: A regular expression: only lines in which it is found.
+            tail: The number of lines, from the end; None for all.
+            grep: A regular expression; only lines that match are returned.
         """
         chosen, pattern = self._select(tasks or ("all",)), re.compile(grep) if grep else None
         return {t.name: list(find_lines(self.run_folder.log_path(t), tail, pattern)) for t in chosen}
 
     # -- inside --
 
-    def _running_life(self) -> RunningCluster:
-        if self._life is None or not self._life.running:
+    def _running_cluster(self) -> RunningCluster:
+        if self._latest is None or not self._latest.running:
             raise TfmagicError(
                 f"cluster {self.name!r} does not run; start it with %tfcluster start or Cluster.start()"
             )
-        return self._life
+        return self._latest
 
     def _select(self, tasks: Iterable[str]) -> tuple[TaskId, ...]:
         return select(tuple(tasks), self.tasks)
 
     def _relaunch(self, tasks: tuple[TaskId, ...], progress: Progress | None = None) -> None:
         __tracebackhide__ = True
-        life = self._running_life()
-        attempts = life.attempts(tasks)
-        life.supervisor.relaunch(tasks)
-        startup.wait_until_ready(life.supervisor, attempts, self.setting("start_timeout_s"), progress)
+        running = self._running_cluster()
+        attempts = running.attempts(tasks)
+        running.supervisor.relaunch(tasks)
+        startup.wait_until_ready(running.supervisor, attempts, self.setting("start_timeout_s"), progress)
 
     def _main(self) -> dict[str, Any]:
         return sys.modules["__main__"].__dict__ if self._namespace is None else self._namespace

@@ -1,4 +1,4 @@
-"""``@tfmagic.cluster(workers=2)``: a function each call of which runs on a cluster of its own."""
+"""The decorator ``@tfmagic.cluster(workers=2)``: each call of the function runs on a cluster of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 class ClusterDecorator:
-    """What ``@tfmagic.cluster(...)`` puts around a function; see `cluster`."""
+    """The decorator that `cluster` returns."""
 
     def __init__(self, shape: dict[str, Any], options: dict[str, Any]):
         self._shape, self._options = shape, options
@@ -85,15 +85,14 @@ def cluster(
     view: ViewName = "text",
     **shape: Any,
 ) -> Any:
-    """Decorate a function so that each call runs it on a cluster of its own, started and ended.
+    """Decorate a function so that each call starts a cluster, runs the function on it, and stops it.
 
-    ``@tfmagic.cluster`` alone takes the default shape. The function keeps its signature: a coroutine
-    function is one still, whose call is awaited; of a method, the object travels along. On a task it is the
-    plain function, so that it may call itself.
+    ``@tfmagic.cluster`` without arguments takes the default shape. The function keeps its signature: a
+    coroutine function stays one, and the object of a method travels along. On a task the function is not
+    decorated, so that it can call itself.
 
     Args:
-        on, timeout, keep_going, view: Of each call, as for `Cluster.run`; all arguments of a call are the
-            function's own.
+        on, timeout, keep_going, view: As for `Cluster.run`; for each call.
         **shape: The arguments of `Cluster`.
     """
     options = {"on": on, "timeout": timeout, "keep_going": keep_going, "view": view}

@@ -1,4 +1,4 @@
-"""The environment of a task process, and whether the machine is big enough for a cluster."""
+"""The environment of a task process, and the check that the machine has memory for a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.system import memory
 from tfmagic.system.memory import format_bytes
 
-_LAUNCHER_BYTES = 700 << 20  # TensorFlow 2.21 imported, beside nothing else
+_LAUNCHER_BYTES = 700 << 20  # measured: TensorFlow 2.21 imported, and nothing else
 
 
 def task_environ(
@@ -23,36 +23,35 @@ def task_environ(
     gpus_per_task: int | None,
     legacy_keras: bool,
 ) -> dict[str, str]:
-    """The environment of `task`: the caller's, our presets, and the user's own on top.
+    """Return the environment of `task`: our presets, then `base`, then `extra`; later ones win.
 
     Raises:
-        ClusterSpecError: There are fewer GPUs than asked for.
+        ClusterSpecError: There are too few GPUs.
     """
-    presets = {}
-    threads = _threads_per_task(shape)
-    if threads:
-        presets["TF_NUM_INTRAOP_THREADS"] = str(threads)
+    presets, forced = {}, {}
+    computing = sum(1 for t in shape.tasks if t.type != "ps")
+    if computing > 1:  # otherwise the ops of each task would use all cores
+        cores = len(os.sched_getaffinity(0))
+        presets["TF_NUM_INTRAOP_THREADS"] = str(max(cores // computing, 1))
     gpus = visible_gpus(base)
     if gpus or gpus_per_task:
         presets["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-    forced = {}
-    if gpus or gpus_per_task:
         forced["CUDA_VISIBLE_DEVICES"] = ",".join(assign_gpus(task, shape, gpus, gpus_per_task))
     if legacy_keras:
         forced["TF_USE_LEGACY_KERAS"] = "1"
-    return {**presets, **base, **forced, **_past_proxy({**base, **extra}), **extra}
+    return {**presets, **base, **forced, **_without_proxy({**base, **extra}), **extra}
 
 
 def plain_environ(base: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a task that finds TensorFlow as it is: the caller's, and `extra` on top."""
-    return {**base, **_past_proxy({**base, **extra}), **extra}
+    """Return the environment of a task without our presets: `base`, and `extra` on top."""
+    return {**base, **_without_proxy({**base, **extra}), **extra}
 
 
 def proxy_variable(environ: Mapping[str, str]) -> str:
-    """The variable that gRPC takes a proxy from, or "".
+    """Return the name of the variable from which gRPC takes a proxy, or "".
 
-    Tried with TensorFlow 2.21: the first of these that is set decides, also when it is empty; names in
-    capitals, all_proxy and proxies of another scheme than http are not looked at.
+    Tried with TensorFlow 2.21: the first of these variables that is set decides, also when it is empty. gRPC
+    ignores names in capitals, all_proxy, and proxies of another scheme than http.
     """
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
         if name in environ:
@@ -60,11 +59,11 @@ def proxy_variable(environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _past_proxy(environ: Mapping[str, str]) -> dict[str, str]:
-    """What keeps tasks from looking for each other through a proxy, where they would wait for ever.
+def _without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable that lets tasks connect directly; through a proxy they would wait for ever.
 
-    Tried likewise: no_grpc_proxy replaces no_proxy for gRPC, and is read by nothing else; an entry is the
-    end of an address, while ``*``, ``localhost`` and NO_PROXY mean nothing.
+    Tried likewise: no_grpc_proxy replaces no_proxy for gRPC, and nothing else reads it. An entry matches the
+    end of an address. ``*``, ``localhost`` and NO_PROXY have no effect.
     """
     if not proxy_variable(environ):
         return {}
@@ -72,15 +71,8 @@ def _past_proxy(environ: Mapping[str, str]) -> dict[str, str]:
     return {"no_grpc_proxy": ",".join(filter(None, ("127.0.0.1", others)))}
 
 
-def _threads_per_task(shape: Shape) -> int:
-    """Threads for one op, where tasks would otherwise fight for cores; 0 leaves it to TensorFlow."""
-    computing = sum(1 for t in shape.tasks if t.type != "ps")
-    cores = len(os.sched_getaffinity(0))
-    return max(cores // computing, 1) if computing > 1 else 0
-
-
 def existing_folder() -> str:
-    """The working directory, or home where somebody has deleted it."""
+    """Return the working directory, or the home directory if it was deleted."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -88,7 +80,7 @@ def existing_folder() -> str:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     if "CUDA_VISIBLE_DEVICES" in environ:
         named = [g.strip() for g in environ["CUDA_VISIBLE_DEVICES"].split(",") if g.strip()]
         return [] if "-1" in named else named
@@ -97,10 +89,10 @@ def visible_gpus(environ: Mapping[str, str]) -> list[str]:
 
 
 def assign_gpus(task: TaskId, shape: Shape, gpus: list[str], per_task: int | None) -> list[str]:
-    """The GPUs of one task. ps and evaluator get none; too few GPUs are shared, one a task.
+    """Return the GPUs of one task. ps and evaluator get none; too few GPUs are shared, one for each task.
 
     Raises:
-        ClusterSpecError: `per_task` asks for more than there are.
+        ClusterSpecError: `per_task` needs more GPUs than there are.
     """
     computing = [t for t in shape.tasks if t.type in ("chief", "worker")]
     if shape.ps:
@@ -120,15 +112,15 @@ def assign_gpus(task: TaskId, shape: Shape, gpus: list[str], per_task: int | Non
 
 
 def needed_bytes(shape: Shape, task_bytes: int, launcher_running: bool) -> int:
-    """The memory of a cluster before it computes anything."""
+    """Return the memory, in bytes, of a cluster before it computes anything."""
     return (0 if launcher_running else _LAUNCHER_BYTES) + len(shape.tasks) * task_bytes
 
 
 def check_memory(shape: Shape, task_bytes: int, launcher_running: bool) -> None:
-    """Refuse a cluster that this machine cannot hold.
+    """Raise an error if this machine has too little memory for a cluster.
 
     Raises:
-        LaunchError: Says what is needed, what is free, and how many tasks would fit.
+        LaunchError: The message has the needed and free memory, and how many tasks would fit.
     """
     free = memory.free_bytes()
     needed = needed_bytes(shape, task_bytes, launcher_running)

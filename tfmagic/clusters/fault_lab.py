@@ -1,8 +1,8 @@
-"""The fault lab: crashes, hangs, slowness, preemption and floods, on purpose, for lessons and tests.
+"""The fault lab: crash, pause, slow down, preempt and flood tasks on purpose, for lessons and tests.
 
-Signals go to the supervisor, whose backend knows the process. What takes time is done by threads: one
-"tfmagic-brake" stops and continues the tasks that are slowed, one "tfmagic-chaos" carries out a plan of
-faults. Both end with the lab, and leave no process stopped.
+Signals go through the supervisor, whose backend knows the process. The thread "tfmagic-brake" stops and
+continues the slowed tasks. One thread "tfmagic-chaos" for each plan of faults carries it out. The threads end
+with the lab, and leave no process stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfmagic.supervisor.supervisor import Supervisor
 KINDS = ("kill", "pause", "resume", "preempt", "slow", "flood", "interrupt")
 _LASTING = ("pause", "slow")
 DEFAULT_KINDS = ("kill", "pause", "slow", "flood", "interrupt")
-_PERIOD_S = 0.05  # of a slowed task: it runs for a part of it; TensorFlow's heartbeats are far longer
+_PERIOD_S = 0.05  # a slowed task runs for a part of each period; TensorFlow's heartbeats are far longer
 _KILLED_S = 5.0
 _MOST_FAULTS = 10_000
 _MOST_BYTES = 10**12
@@ -31,13 +31,13 @@ _MOST_BYTES = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that happens to a task.
+    """A fault of one task.
 
     Attributes:
-        at_s: When, in seconds from the start of the plan.
+        at_s: Seconds from the start of the plan.
         kind: One of `KINDS`.
-        amount: Factor of slowness, bytes of a flood; for a kill the signal, 0 for SIGKILL.
-        for_s: How long a pause or slowness lasts; None: until somebody ends it.
+        amount: Factor of slowness, bytes of a flood, or signal of a kill (0 for SIGKILL).
+        for_s: How long a pause or slowness lasts; None if the plan does not end it.
     """
 
     at_s: float
@@ -47,7 +47,7 @@ class Fault:
     for_s: float | None = None
 
     def check(self) -> None:
-        """Raise `ValueError` where it makes no sense."""
+        """Raise `ValueError` if the fault makes no sense."""
         if self.kind not in KINDS:
             raise ValueError(f"there is no fault {self.kind!r}; there are {', '.join(KINDS)}")
         if isinstance(self.at_s, str) or not 0 <= self.at_s <= threading.TIMEOUT_MAX:
@@ -60,22 +60,22 @@ class Fault:
             _check_bytes(self.amount)
 
     def __str__(self) -> str:
-        what = {
+        amount = {
             "slow": f", {self.amount:.1f} times slower",
             "flood": f" with {self.amount / 1e6:.0f} MB",
         }.get(self.kind, "")
         span = "" if self.for_s is None else f" for {self.for_s:.1f} s"
-        return f"{self.at_s:.1f} s: {self.kind} {self.task}{what}{span}"
+        return f"{self.at_s:.1f} s: {self.kind} {self.task}{amount}{span}"
 
 
 def draw_plan(
     seed: int, tasks: Sequence[TaskId], seconds: float, every_s: float, kinds: Sequence[str] = DEFAULT_KINDS
 ) -> tuple[Fault, ...]:
-    """Faults at random times; the same seed gives the same ones.
+    """Return faults at random times; the same seed gives the same faults.
 
     Args:
-        seconds: How long it lasts.
-        every_s: Mean time between two.
+        seconds: Length of the plan.
+        every_s: Mean time between two faults.
 
     Raises:
         ValueError: There is no such kind of fault, or a time is not above 0.
@@ -103,22 +103,23 @@ def draw_plan(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A plan under way; `calm` ends it."""
+    """A plan under way."""
 
     thread: threading.Thread
-    calm: threading.Event
+    must_end: threading.Event
     is_chaos: bool
 
 
+_SIGNALS = {"pause": signal.SIGSTOP, "resume": signal.SIGCONT, "preempt": signal.SIGTERM}
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _DEADLY = (*_CRASHES, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class FaultLab:
-    """Of one life of a cluster. The tasks of its methods are selectors, as everywhere.
+    """Injures the tasks of one running cluster. Its methods take selectors of tasks.
 
-    Every method raises `ClusterSpecError` where there is no such task, and `TfmagicError` where one has no
-    process that could be hurt.
+    Every method raises `ClusterSpecError` if there is no such task, and `TfmagicError` if a task has no
+    process. A kind, signal, time or amount that makes no sense is a `ValueError`.
     """
 
     def __init__(self, supervisor: Supervisor, name: str):
@@ -126,23 +127,19 @@ class FaultLab:
         self._closed = threading.Event()
         self._plans: list[_Plan] = []
         self._slowed: dict[TaskId, float] = {}
-        self._paused: set[TaskId] = set()  # by hand: a brake leaves them alone
+        self._paused: set[TaskId] = set()  # with `pause`: the brake does not continue them
         self._brake: threading.Thread | None = None
-        self._asked: dict[TaskId, int] = {}  # to end, by attempt
+        self._asked: dict[TaskId, int] = {}  # attempts that were asked to end
         self._lock = threading.Lock()
-        supervisor.on_end(self._let_go)
+        supervisor.on_end(self._end_threads)
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """A crash: signal the present processes. Those that the signal ends have ended when this returns.
-
-        Raises:
-            ValueError: There is no such signal.
-        """
+        """Crash the present processes with a signal, and wait until those that it ends have ended."""
         _check_signal(signal_number)
         self._end(self._select(tasks), signal_number)
 
     def pause(self, *tasks: str) -> None:
-        """A hang: stop the processes (SIGSTOP)."""
+        """Let tasks hang: stop their processes (SIGSTOP)."""
         chosen = self._select(tasks)
         with self._lock:
             self._paused |= set(chosen)
@@ -164,7 +161,7 @@ class FaultLab:
 
     @property
     def asked_to_end(self) -> tuple[TaskId, ...]:
-        """The tasks that `preempt` or `kill` has asked to end, and that have caught the signal and run on."""
+        """The tasks that caught the signal of `preempt` or `kill`, and run on."""
         tasks = self._supervisor.state.tasks
         return tuple(
             task
@@ -173,29 +170,17 @@ class FaultLab:
         )
 
     def slow(self, task: str, factor: float) -> None:
-        """Let tasks compute for 1/factor of the time, until this is called with 1.
-
-        Raises:
-            ValueError: The factor is below 1, or above 100.
-        """
+        """Let tasks compute for only 1/factor of the time; a factor of 1 ends that."""
         self._slow(self._select((task,)), factor)
 
     def flood(self, task: str, size_bytes: int) -> None:
-        """Let tasks write that much to their error stream, below Python.
-
-        Raises:
-            ValueError: The size is negative.
-        """
+        """Let tasks write this many bytes to their error stream, below Python."""
         _check_bytes(size_bytes)
         for chosen in self._select((task,)):
             self._supervisor.ask(FloodAsked(chosen, size_bytes))
 
     def later(self, after_s: float, kind: str, tasks: Sequence[str], amount: float = 0) -> tuple[TaskId, ...]:
-        """Let a fault come later, while cells run: see `Fault`. The tasks that it will hit.
-
-        Raises:
-            ValueError: There is no such kind of fault, or no such amount of it.
-        """
+        """Inject a `Fault` later, while cells run; return the tasks that it will hit."""
         chosen = self._named(tasks)
         self.unleash([Fault(after_s, kind, task, amount) for task in chosen])
         return chosen
@@ -208,68 +193,57 @@ class FaultLab:
         kinds: Sequence[str] = DEFAULT_KINDS,
         on: str = "all",
     ) -> tuple[Fault, ...]:
-        """Let faults come at random in the background, and return what will happen and when.
+        """Inject faults at random in the background, and return the plan; see `draw_plan`.
 
-        The same seed gives the same faults. What is killed stays dead unless the cluster restarts it. Chaos
-        that is under way ends.
-
-        Raises:
-            ValueError: There is no such kind of fault, or a time is not above 0, or that is too much.
+        A killed task stays dead unless the cluster restarts it. Former chaos ends.
         """
         plan = draw_plan(seed, self._named((on,)), seconds, every_s, kinds)
-        self._calm([running for running in self._plans if running.is_chaos])
+        self._end_plans([running for running in self._plans if running.is_chaos])
         self.unleash(plan, is_chaos=True)
         return plan
 
     def unleash(self, plan: Sequence[Fault], is_chaos: bool = False) -> None:
-        """Carry out a plan in the background, beside those that are under way.
-
-        Raises:
-            ValueError: A fault makes no sense.
-        """
+        """Carry out a plan in the background, beside those under way."""
         for fault in plan:
             fault.check()
-        calm = threading.Event()
-        work = threading.Thread(
-            target=self._carry_out,
-            args=(tuple(plan), calm),
-            name=f"tfmagic-chaos-{self._name}",
-            daemon=True,
-        )
+        must_end, name = threading.Event(), f"tfmagic-chaos-{self._name}"
+        args = (tuple(plan), must_end)
+        thread = threading.Thread(target=self._carry_out, args=args, name=name, daemon=True)
         with self._lock:
-            self._plans = [p for p in self._plans if p.thread.is_alive()] + [_Plan(work, calm, is_chaos)]
-        work.start()
+            self._plans = [p for p in self._plans if p.thread.is_alive()]
+            self._plans.append(_Plan(thread, must_end, is_chaos))
+        thread.start()
 
     def calm(self) -> None:
-        """End all plans; what they have paused or slowed goes on."""
-        self._calm(self._plans)
+        """End all plans, and with them the pauses and slowness that they caused."""
+        self._end_plans(self._plans)
 
     def close(self) -> None:
         """End all threads of the lab."""
-        self._let_go()
+        self._end_threads()
         self.calm()
         brake = self._brake
         if brake is not None:
             brake.join()
 
-    # -- inside --
-
-    def _let_go(self) -> None:
-        """Tell all threads to end, without waiting for them."""
-        self._closed.set()
-        with self._lock:
-            for plan in self._plans:
-                plan.calm.set()
-
     @property
     def at_work(self) -> bool:
-        """Whether a task is stopped or slowed now, or faults are still to come."""
+        """True if a task is paused or slowed, or faults are still to come."""
         with self._lock:
             return bool(self._paused or self._slowed or any(p.thread.is_alive() for p in self._plans))
 
-    def _calm(self, plans: Sequence[_Plan]) -> None:
+    # -- inside --
+
+    def _end_threads(self) -> None:
+        """Ask all threads to end, without waiting for them."""
+        self._closed.set()
+        with self._lock:
+            for plan in self._plans:
+                plan.must_end.set()
+
+    def _end_plans(self, plans: Sequence[_Plan]) -> None:
         for plan in plans:
-            plan.calm.set()
+            plan.must_end.set()
         for plan in plans:
             plan.thread.join()
 
@@ -290,7 +264,7 @@ class FaultLab:
         return chosen
 
     def _end(self, tasks: Sequence[TaskId], number: int) -> None:
-        """Signal tasks, and wait for the end of those that do not catch the signal."""
+        """Signal tasks, and wait until those that do not catch the signal have ended."""
         state = self._supervisor.state
         pids = {task: state.tasks[task].pid for task in tasks if state.tasks[task].pid}
         attempts = {task: state.tasks[task].attempt for task, pid in pids.items() if _ends(pid, number)}
@@ -321,7 +295,7 @@ class FaultLab:
         while True:
             with self._lock:
                 slowed = dict(self._slowed)
-                self._supervisor.slowdowns = slowed  # those that are no more have been continued
+                self._supervisor.slowdowns = slowed  # the other tasks have been continued
                 if not slowed or self._closed.is_set() or self._supervisor.ended:
                     self._brake = None
                     return
@@ -338,20 +312,20 @@ class FaultLab:
         for task in tasks:
             self._supervisor.ask(SignalAsked(task, number))
 
-    def _carry_out(self, plan: tuple[Fault, ...], calm: threading.Event) -> None:
+    def _carry_out(self, plan: tuple[Fault, ...], must_end: threading.Event) -> None:
         started = time.monotonic()
-        # a pause or slowness ends by a step of its own
+        # a step without a fault ends a pause or slowness
         steps: list[tuple[float, Fault | None, TaskId]] = [(f.at_s, f, f.task) for f in plan]
         steps += [(f.at_s + f.for_s, None, f.task) for f in plan if f.for_s is not None]
         held: set[TaskId] = set()
         for at_s, fault, task in sorted(steps, key=lambda step: step[0]):
-            if calm.wait(max(started + at_s - time.monotonic(), 0)) or self._supervisor.ended:
+            if must_end.wait(max(started + at_s - time.monotonic(), 0)) or self._supervisor.ended:
                 break
             self._do(fault, task)
             (held.discard if fault is None else held.add)(task)
         else:
             return
-        for task in held:  # nothing that this plan has done stays
+        for task in held:  # undo what this plan has done
             self._do(None, task)
 
     def _do(self, fault: Fault | None, task: TaskId) -> None:
@@ -361,12 +335,8 @@ class FaultLab:
                 self._send([task], signal.SIGCONT)
             case Fault(kind="kill", amount=number):
                 self._send([task], int(number) or signal.SIGKILL)
-            case Fault(kind="pause"):
-                self._send([task], signal.SIGSTOP)
-            case Fault(kind="resume"):
-                self._send([task], signal.SIGCONT)
-            case Fault(kind="preempt"):
-                self._send([task], signal.SIGTERM)
+            case Fault(kind="pause" | "resume" | "preempt"):
+                self._send([task], _SIGNALS[fault.kind])
             case Fault(kind="slow", amount=factor):
                 self._slow([task], factor)
             case Fault(kind="flood", amount=size_bytes):
@@ -376,9 +346,9 @@ class FaultLab:
 
 
 def _ends(pid: int, number: int) -> bool:
-    """Whether this signal ends the process at once: it neither catches, ignores nor blocks it, and runs.
+    """Return whether this signal ends the process at once: the process runs, and does not handle the signal.
 
-    faulthandler catches crashes, to write a stack before they end the process.
+    A crash ends it although faulthandler catches the signal, to write a stack before.
     """
     if number == signal.SIGKILL or number not in _DEADLY:
         return number == signal.SIGKILL
@@ -386,10 +356,10 @@ def _ends(pid: int, number: int) -> bool:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             fields = dict(line.split(":", 1) for line in file if ":" in line)
         masks = [int(fields[name], 16) for name in ("SigCgt", "SigIgn", "SigBlk")]
-    except (OSError, KeyError, ValueError):  # it has ended already
+    except (OSError, KeyError, ValueError):  # the process has ended already
         return False
-    is_met = any(mask >> (number - 1) & 1 for mask in masks) and number not in _CRASHES
-    return not is_met and "T" not in fields["State"].split()[0]
+    is_handled = any(mask >> (number - 1) & 1 for mask in masks) and number not in _CRASHES
+    return not is_handled and "T" not in fields["State"].split()[0]
 
 
 def _check_signal(number: float) -> None:

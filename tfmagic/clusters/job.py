@@ -1,4 +1,4 @@
-"""A cell or call that a cluster runs: begun once, shown by a view, settled once.
+"""A job is one cell or call of a cluster: started once, shown by a view, settled once.
 
     RunningCluster.begin ─→ start ─→ (the supervisor runs it, the view shows it) ─→ settle: results, or raise
 
@@ -7,13 +7,15 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` without its enums takes a tenth of the time
 import functools
+import signal
+import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfmagic.clusters.cell_options import Options
-from tfmagic.clusters.ctrl_c import CtrlC
 from tfmagic.clusters.outcomes import CellResult
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId
@@ -31,7 +33,7 @@ CallLater = Callable[[Callable[[], object]], object]
 
 
 class Job(RunningCell):
-    """See the module; what the supervisor and the views see of it is `RunningCell`.
+    """A cell or call under way. The supervisor and the views use only its base class, `RunningCell`.
 
     Args:
         cluster: Makes the view, and turns the outcome into results.
@@ -60,7 +62,7 @@ class Job(RunningCell):
 
     @property
     def number(self) -> int:
-        """The number of the cell, in this kernel."""
+        """The number of the cell, unique in this kernel."""
         return self.request.cell
 
     @property
@@ -70,20 +72,20 @@ class Job(RunningCell):
 
     @property
     def command(self) -> RunCell:
-        """What one of the tasks runs; the others run the same, and may lack other variables."""
+        """The command of one task; those of the others differ only in the variables that they carry."""
         return next(iter(self.request.commands.values()))
 
     @property
     def view(self) -> View:
-        """What shows it. Raises `RuntimeError` before the start."""
+        """The view that shows the cell. Raises `RuntimeError` before the start."""
         if self._view is None:
             raise RuntimeError("the cell has not been started")
         return self._view
 
     def start(self, takes_ctrl_c: bool) -> None:
-        """Hand it to the supervisor, and show it.
+        """Give the cell to the supervisor, and make its view.
 
-        With `takes_ctrl_c`, Ctrl-C interrupts it from now on, until `waiting.finish`, which must follow.
+        With `takes_ctrl_c`, Ctrl-C interrupts the cell until `waiting.finish`, which must follow.
         """
         if takes_ctrl_c:
             self.ctrl_c.take()
@@ -95,7 +97,7 @@ class Job(RunningCell):
             self._view = self.cluster.make_view(self)
         except BaseException:
             self.ctrl_c.give_back()
-            self.interrupt()  # it may have been sent, and nothing would show it
+            self.interrupt()  # it might have been sent, and nothing would show it
             raise
 
     def interrupt(self) -> None:
@@ -116,7 +118,7 @@ class Job(RunningCell):
             self._give_up_view()
 
     def show_end(self) -> None:
-        """Let the view show how it ended. Does nothing a second time."""
+        """Let the view show the end. Do nothing a second time."""
         if self._is_shown:
             return
         self._is_shown = True
@@ -126,16 +128,16 @@ class Job(RunningCell):
             self._give_up_view()
 
     def is_shown_by(self, call_later: CallLater) -> None:
-        """Note that an event loop shows it; `call_later` runs a function there, from any thread."""
+        """Note that an event loop updates the view; `call_later`, from any thread, runs a function there."""
         self._call_later = call_later
 
     def add_note(self, text: str) -> None:
-        """Show something that came after the end, where an event loop has shown the cell. From any thread."""
+        """Show news after the end, if an event loop has updated the view. Callable from any thread."""
         if self._call_later is not None and self._is_shown:
             self._call_later(functools.partial(self.view.add_note, text))
 
     def _give_up_view(self) -> None:
-        """Print what went wrong, once, and show nothing more; the logs have everything."""
+        """Print the view's exception once, and show nothing more; the logs have all output."""
         traceback.print_exc()
         self._view = QuietView(self.displays)
 
@@ -153,6 +155,37 @@ class Job(RunningCell):
             raise TfmagicError(f"the cluster was stopped while the {what}") from self.supervisor.crashed
         try:
             return self.cluster.settle(self, outcome)
-        finally:  # where a task raised, the others' values are not read
+        finally:  # if a task raised, the others' values are not read
             returned = [end for end in outcome.outcomes.values() if isinstance(end, CellReturned)]
             release(packed for end in returned for packed in (end.value, *end.pulled.values()))
+
+
+class CtrlC:
+    """Turn Ctrl-C into a callback while this process waits for tasks: our own code is not interrupted.
+
+    Call `on_press` at SIGINT between `take` and `give_back`, or inside a ``with`` block.
+
+    It works in the main thread only, which alone gets signals, and not where SIGINT is ignored.
+    """
+
+    def __init__(self, on_press: Callable[[], object]):
+        self._on_press = on_press
+        self._former: Any = None
+
+    def take(self) -> None:
+        """Replace the present handler."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and callable(_signal.getsignal(signal.SIGINT)):
+            self._former = _signal.signal(signal.SIGINT, lambda number, frame: self._on_press())
+
+    def give_back(self) -> None:
+        """Restore the former handler. Do nothing a second time."""
+        if self._former is not None:
+            _signal.signal(signal.SIGINT, self._former)
+            self._former = None
+
+    def __enter__(self) -> None:
+        self.take()
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()

@@ -1,6 +1,6 @@
-"""From the outcome of a cell that succeeded to values in this process.
+"""Turn the outcome of a cell that succeeded into values.
 
-Values are unpickled here, in the thread that waited for them, and nowhere else in the notebook.
+Only this module unpickles values in the notebook, in the thread that waited for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfmagic.system.memory import format_bytes
 
 @dataclass(slots=True)
 class CellResult:
-    """What a cell gave: results by task, and each pulled name as {task name: value}."""
+    """The results of a cell by task, and each pulled name as {task name: value}."""
 
     results: TaskResults[Any]
     pulled: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -38,14 +38,12 @@ def unpack_outcome(
     main: Mapping[str, Any],
     run: RunFolder,
 ) -> CellResult:
-    """The values of a cell that every task returned from.
+    """Return the values of a cell that returned on every task.
 
     Args:
-        outcome: The finished cell.
-        starts: The length of each task's log when the cell began.
-        pull: The names that were asked for.
+        starts: The length of each task's log when the cell began, in bytes.
+        pull: The names that were requested.
         main: The notebook's namespace.
-        run: Where the logs are.
 
     Raises:
         NameError: A task does not have a variable that was pulled.
@@ -69,14 +67,14 @@ def unpack_outcome(
 
 
 def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[TaskId]) -> None:
-    """Say where output could not be kept because the disk is full, or the log (those `closed`) is."""
+    """Warn of output that was lost because the disk or a log (one of `closed`) is full."""
     full = sorted(task.name for task in closed if task in outcome.request.commands)
     if full:
-        told = (
+        warning = (
             f"tfmagic: the log of {', '.join(full)} has reached TFCluster.max_log_bytes, and what is written "
             "now is not kept; %tfcluster stop, then start, begins new ones"
         )
-        print(advice.here(told), file=sys.stderr)
+        print(advice.here(warning), file=sys.stderr)
     for task, result in outcome.outcomes.items():
         lost = getattr(result, "lost_bytes", 0)
         if lost:
@@ -88,11 +86,7 @@ def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[T
 
 
 def require_values(results: Mapping[str, Any]) -> None:
-    """Refuse results that stayed on their task.
-
-    Raises:
-        CaptureError: Names the first of them.
-    """
+    """Raise `CaptureError` for the first result that stayed on its task."""
     __tracebackhide__ = True
     for name, value in results.items():
         if isinstance(value, RemoteValue):
@@ -100,7 +94,7 @@ def require_values(results: Mapping[str, Any]) -> None:
 
 
 def value_of(task: TaskId, result: CellReturned, main: Mapping[str, Any]) -> Any:
-    """What the task returned; a `RemoteValue` where that cannot be had here. May be called once."""
+    """Return the value of the task, or a `RemoteValue` if it cannot travel. Can be called only once."""
     if result.value_error:
         return RemoteValue(task.name, result.value_error)
     return None if result.value is None else _load(task, result.value, main)

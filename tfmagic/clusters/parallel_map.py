@@ -1,10 +1,10 @@
-"""A function over items, each on one task: `Cluster.map`.
+"""Run one function over many items, each on one task: the engine of `Cluster.map`.
 
-    items ── one for each free task ──→ cells ── the first that ends ──→ its task is free for the next item
+    items ── one for each free task ──→ jobs ── the first that ends ──→ its task is free for the next item
 
-The first wave goes to the tasks in their order, so that with as many items as tasks item i runs on task i.
-Nothing is taken from the iterables before a task is free for it: they may be longer than memory. The first
-failure, Ctrl-C or the end of the time stops what runs, and waits for it: nothing runs on unseen.
+The first items go to the tasks in order, so that with as many items as tasks item i runs on task i. No item
+is taken from the iterables before a task is free for it: they can be larger than memory. After the first
+failure, Ctrl-C or the time limit, the running items are interrupted and waited for: nothing runs on unseen.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from tfmagic.clusters import outcomes, waiting
-from tfmagic.clusters.ctrl_c import CtrlC
-from tfmagic.clusters.job import Job
+from tfmagic.clusters.job import CtrlC, Job
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.serialization import exceptions
@@ -25,15 +24,15 @@ from tfmagic.serialization import exceptions
 T = TypeVar("T")
 
 
-class Spread(Generic[T]):
+class ParallelMap(Generic[T]):
     """One call of `map`, in the thread that waits for it.
 
     Args:
         begin: Starts the call of one item on one task.
         tasks: Where items run.
         items: The arguments of each call.
-        timeout_s: For all of them.
-        stacks: Where these tasks are, as text.
+        timeout_s: Limit for all items together.
+        stacks: Returns the stacks of the named tasks, as text.
     """
 
     def __init__(
@@ -55,22 +54,29 @@ class Spread(Generic[T]):
         self._is_taking = self._is_pressed = False
 
     def run(self) -> list[T]:
-        """The results, in the order of the items. Raises what an item raised, and names it."""
+        """Return the results in the order of the items. An exception gets a note that names its item."""
         __tracebackhide__ = True
         with CtrlC(self._press):
             try:
                 while self._begin_more():
                     self._settle(self._wait())
             except BaseException:
-                self._stop()
+                # a press meanwhile interrupts again, which kills what is left
+                self._interrupt([job for job in self._running if job not in self._interrupted])
+                for job in self._running:
+                    waiting.wait(job)
                 raise
         return [self._results[index] for index in range(len(self._results))]
 
     def _begin_more(self) -> bool:
-        """Give each free task an item; False when there is nothing left to wait for."""
+        """Give each free task an item. Return False when no job is left to wait for."""
         __tracebackhide__ = True
         while self._free:
-            found = self._take()
+            self._is_taking = True  # Ctrl-C ends the user's iterables, whatever they do
+            try:
+                found = next(self._items, None)
+            finally:
+                self._is_taking = False
             if found is None:
                 break
             index, arguments = found
@@ -81,21 +87,13 @@ class Spread(Generic[T]):
                 raise
             self._free.popleft()
             self._running[job] = index
-            job.on_done(lambda job=job: self._ended.put(job))  # type: ignore[misc]  # of this round
+            job.on_done(lambda job=job: self._ended.put(job))  # type: ignore[misc]  # of this iteration
             if self._is_pressed:  # before this job was known
                 raise KeyboardInterrupt
         return bool(self._running)
 
-    def _take(self) -> tuple[int, Any] | None:
-        """The next item. Whatever the user's iterables do meanwhile, Ctrl-C ends it."""
-        self._is_taking = True
-        try:
-            return next(self._items, None)
-        finally:
-            self._is_taking = False
-
     def _wait(self) -> Job:
-        """The next job that has ended; the others are shown meanwhile."""
+        """Return the next job that ends; meanwhile show the others."""
         __tracebackhide__ = True
         while True:
             interval_s = min(job.view.interval_s for job in self._running)
@@ -108,7 +106,7 @@ class Spread(Generic[T]):
                 for job in self._running:
                     waiting.look(job)
                 continue
-            if job in self._running:  # an end may be told twice
+            if job in self._running:  # `on_done` can call twice
                 return job
 
     def _settle(self, job: Job) -> None:
@@ -134,12 +132,6 @@ class Spread(Generic[T]):
         self._interrupted.update(jobs)
         for job in jobs:
             job.interrupt()
-
-    def _stop(self) -> None:
-        """Interrupt what runs, and wait for it; a press meanwhile interrupts again, and harder."""
-        self._interrupt([job for job in self._running if job not in self._interrupted])
-        for job in self._running:
-            waiting.wait(job)
 
     def _timeout_error(self) -> TaskTimeoutError:
         where = ", ".join(f"item {index} on {job.tasks[0]}" for job, index in self._running.items())

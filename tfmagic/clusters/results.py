@@ -1,4 +1,4 @@
-"""What a cell or a call gives back."""
+"""The results of a cell or a call, by task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RemoteValue:
-    """Stands for a value that stayed on its task, since it cannot travel to this process."""
+    """Stands for a value that cannot travel to this process, and stayed on its task."""
 
     task: str
     reason: str
@@ -31,8 +31,8 @@ class TaskResults(Mapping[str, T], Generic[T]):
     """The value of each task by task name, ordered chief, worker, ps, evaluator.
 
     Attributes:
-        seconds: How long the task ran, by task name.
-        output: What the task wrote, by task name; read from its log when it is asked for.
+        seconds: The run time, by task name.
+        output: The text that the task wrote, by task name; read from its log at each access.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         return {name: read_output(*span) for name, span in self._spans.items()}
 
     def of(self, task_type: str) -> list[T]:
-        """The values of the tasks of one type, by index.
+        """Return the values of the tasks of one type, by index.
 
         Raises:
             KeyError: It is no task type.
@@ -85,7 +85,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
 
 
 def table_bundle(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> dict[str, str]:
-    """A table as text and as html that reads in any front end, also untrusted."""
+    """Return a table as text, and as html that every front end shows, also in an untrusted notebook."""
     cells = "".join(
         "<tr>" + "".join(f'<td style="text-align:left">{html.escape(str(c))}</td>' for c in row) + "</tr>"
         for row in rows

@@ -1,9 +1,9 @@
-"""One life of a cluster, from its start to its stop: what exists only in between, and the cells that it runs.
+"""A cluster between its start and its stop: its backend, supervisor, run folder and jobs.
 
     commands ── packed for each task ──→ begin ──→ Job ──→ supervisor ──→ settle: results, or the root failure
 
-`Cluster` is its only user, and calls it under its lock: cells begin in the order in which they were packed.
-What ends a cell comes from whoever waits for it, and takes the same lock.
+`Cluster` and `OneShotTasks` own one each, and call it under their lock: cells begin in the order in which
+they were packed. The thread that waits for a job calls `settle`, which takes the same lock.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tfmagic.clusters import environment, outcomes, waiting
 from tfmagic.clusters.cell_options import Options
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.outcomes import CellResult
-from tfmagic.clusters.settings import LastPolicy, TFCluster
-from tfmagic.clusters.status import Reporter
+from tfmagic.clusters.settings import TFCluster, policy_source
+from tfmagic.clusters.status import StatusWriter
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.clusters.task_variables import TaskVariables
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
@@ -48,18 +48,24 @@ from tfmagic.views.facts import find_news
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.text import QuietView, TextView
 
+Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+"""A function, its positional arguments and its keyword arguments."""
+
 _REJOIN_S = 20.0  # a task between cells answers within milliseconds
-_MANY_RESETS = 8  # a process was measured to bear about ten: 97 threads and 41 MiB each
+_MANY_RESETS = 8  # measured: a process survives about ten, of 97 threads and 41 MiB each
 
 
 class RunningCluster:
-    """See the module.
+    """The processes of a cluster, and the jobs that they run.
 
     Args:
-        setting: The value of a setting of `TFCluster` for this cluster.
-        main: The ``__main__`` whose functions and variables travel by name.
-        lock: The cluster's.
-        tasks: Those that are started; by default all of the shape.
+        setting: Returns the value of a setting of `TFCluster` for this cluster.
+        main: Returns the ``__main__`` whose functions and variables travel by name.
+        lock: The owner's.
+        tasks: The tasks that are started; by default all of the shape.
+
+    Attributes:
+        last: The outcome of the last cell or call of the user, and the context of its failures.
 
     Raises:
         LaunchError: It could not be started.
@@ -69,7 +75,7 @@ class RunningCluster:
         self,
         name: str,
         shape: Shape,
-        make: TaskSettings,
+        task_settings: TaskSettings,
         setting: Callable[[str], Any],
         main: Callable[[], dict[str, Any]],
         run: RunFolder,
@@ -79,22 +85,22 @@ class RunningCluster:
         self._lock = lock
         self.name, self.shape, self.run = name, shape, run
         self.tasks = shape.tasks if tasks is None else tasks
-        self._make, self._setting, self._main = make, setting, main
+        self._task_settings, self._setting, self._main = task_settings, setting, main
         self.watch = MemoryWatch.begin()
-        self._payloads = TaskVariables(make.script)
+        self._variables = TaskVariables(task_settings.script)
         self._under_way: dict[int, Job] = {}
-        self._refused: Mapping[TaskId, int] = {}  # attempts of which one could not be reset
+        self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
         self.last: tuple[CellState, FailureContext] | None = None
-        backend = LocalBackend(make.flavour, run)
+        backend = LocalBackend(task_settings.flavour, run)
         try:
             self.spec = _spec_of(shape, backend)
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
-        policy = LastPolicy(TFCluster.instance(), setting, make.auto_restart)
-        self._reporter = Reporter(name, shape, run, lambda: self.spec.addresses)
-        self._shown: Job | None = None  # the last cell of the user's
-        self._known_ends: dict[TaskId, int] = {}
+        policy = policy_source(TFCluster.instance(), setting, task_settings.auto_restart)
+        self._status_writer = StatusWriter(name, shape, run, lambda: self.spec.addresses)
+        self._last_cell: Job | None = None  # of the user
+        self._noted_ends: dict[TaskId, int] = {}  # attempts
         self.supervisor = Supervisor(
             backend,
             self.tasks,
@@ -111,7 +117,7 @@ class RunningCluster:
         self.supervisor.start()
 
     def close(self) -> None:
-        """End every task, and the files that they wrote together. Safe to call twice."""
+        """End every task, and close the HDF5 files that they share. Safe to call twice."""
         self.supervisor.close()
         for reason in self.shared_files.close():
             print(f"tfmagic: {reason}", file=sys.stderr)
@@ -121,12 +127,12 @@ class RunningCluster:
         return self.supervisor.thread.is_alive() and not self.supervisor.ended
 
     def attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
-        """The present attempt of each."""
+        """Return the present attempt of each task."""
         state = self.supervisor.state
         return {task: state.tasks[task].attempt for task in tasks}
 
     def targets(self, on: Selector) -> dict[TaskId, int]:
-        """The present attempt of each task that runs a cell; raises `TaskDied` if one is dead."""
+        """Return the present attempt of each selected task. Raise `TaskDied` if one is dead."""
         __tracebackhide__ = True
         tasks = self.shape.cell_tasks if on is None else select(on, self.tasks)
         state = self.supervisor.state
@@ -137,7 +143,7 @@ class RunningCluster:
         return self.attempts(tasks)
 
     def dead_tasks(self) -> tuple[TaskId, ...]:
-        """Those whose process has ended, and that have no other."""
+        """Return the tasks whose last process has ended."""
         tasks = self.supervisor.state.tasks
         return tuple(task for task, seen in tasks.items() if seen.phase is Phase.DEAD)
 
@@ -147,11 +153,17 @@ class RunningCluster:
         self,
         template: RunCell,
         on: Selector,
-        wanted: Iterable[str],
+        reads: Iterable[str],
         pushed: tuple[str, ...],
         values: Mapping[str, Any] | None = None,
     ) -> dict[TaskId, RunCell]:
-        """`template` for each task, with the variables that it lacks; `values` instead of the notebook's."""
+        """Return `template` for each task, with the variables that it lacks.
+
+        Args:
+            reads: The names that the cell might need.
+            pushed: The names that are sent in any case.
+            values: Replaces the notebook's variables.
+        """
         __tracebackhide__ = True
         if template.source:
             self._rejoin_if_possible()
@@ -159,20 +171,20 @@ class RunningCluster:
         self._note_ended()
         attempts = self.targets(on)
         namespace = main if values is None else values
-        return self._payloads.cell_commands(template, wanted, pushed, namespace, main, attempts, limit)
+        return self._variables.cell_commands(template, reads, pushed, namespace, main, attempts, limit)
 
-    def call_commands(self, call: Any, on: Selector) -> dict[TaskId, RunCell]:
-        """Commands that call (function, args, kwargs)."""
+    def call_commands(self, call: Call, on: Selector) -> dict[TaskId, RunCell]:
+        """Return commands that make the call."""
         __tracebackhide__ = True
         self._rejoin_if_possible()
         self._note_ended()
         return self._pack_call(call, self.targets(on))
 
-    def errand(self, call: Any, task: TaskId, group: int) -> Job:
-        """Let the present process of the task call (function, args, kwargs), and end with it.
+    def begin_one_shot(self, call: Call, task: TaskId, group: int) -> Job:
+        """Let the present process of the task make the call and exit.
 
-        It has none of the names that an earlier process of the task had. The errands of one group meet at
-        barriers: all tasks of the shape.
+        The process has none of the names that an earlier process of the task had. The tasks of the shape meet
+        at barriers under the number `group`.
         """
         __tracebackhide__ = True
         self._note_ended()
@@ -181,14 +193,15 @@ class RunningCluster:
         return self.begin({task: command}, Options(view="quiet", want_value=True), detached=True)
 
     def new_group(self) -> int:
-        """A number under which errands meet."""
-        group = next(self._payloads.numbers)
+        """Return a number under which one-shot tasks meet at barriers."""
+        group = next(self._variables.numbers)
         self.supervisor.ask(GroupChanged(group, {}))
         return group
 
-    def _pack_call(self, call: Any, attempts: Mapping[TaskId, int]) -> dict[TaskId, RunCell]:
+    def _pack_call(self, call: Call, attempts: Mapping[TaskId, int]) -> dict[TaskId, RunCell]:
         __tracebackhide__ = True
-        return self._payloads.call_commands(call, self._main(), attempts, self._setting("max_capture_bytes"))
+        limit = self._setting("max_capture_bytes")
+        return self._variables.call_commands(call, self._main(), attempts, limit)
 
     def begin(
         self,
@@ -197,7 +210,10 @@ class RunningCluster:
         detached: bool = False,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Job:
-        """Start it; for `may_begin` see `RunningCell`."""
+        """Start a job. A job that is not `detached` must be passed to `waiting.finish` next.
+
+        `may_begin` is described at `RunningCell`.
+        """
         __tracebackhide__ = True
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
@@ -206,15 +222,15 @@ class RunningCluster:
         job.start(takes_ctrl_c=not detached)
         self._under_way[job.number] = job
         if command.source:
-            self._shown = job
+            self._last_cell = job
         if detached:
-            self._payloads.expect(commands, self.attempts(commands))
+            self._variables.expect(commands, self.attempts(commands))
         return job
 
     def _rejoin_if_possible(self) -> None:
-        """Before a cell of the user's is made, so that all of its tasks can meet.
+        """Rejoin restarted tasks before a cell of the user, so that all of its tasks can meet.
 
-        It may need no strategy at all: what stands in the way is told, once.
+        The cell might need no strategy at all, so an obstacle is only printed, once.
         """
         state = self.supervisor.state
         attempts = self.attempts(self.tasks)
@@ -227,11 +243,11 @@ class RunningCluster:
             print(f"tfmagic: {error}", file=sys.stderr)
 
     def rejoin(self) -> None:
-        """New addresses for all: those alive forget the former processes of their peers, and keep the rest.
+        """Give all tasks new addresses: living processes forget their former peers, and keep the rest.
 
         Raises:
-            RuntimeError: A task holds something that would not survive it; the message names it.
-            TfmagicError: A cell runs, or a task is paused; or no ports are left.
+            RuntimeError: A task holds an object that would not survive; the message names it.
+            TfmagicError: A cell runs, a task is paused, or no ports are left.
             TaskTimeoutError: A task did not answer, and was given a new process.
         """
         __tracebackhide__ = True
@@ -257,9 +273,9 @@ class RunningCluster:
             self.spec = _spec_of(self.shape, self.supervisor.backend)
         except OSError as error:
             raise TfmagicError(f"no port could be reserved for every task: {error}") from error
-        # after that: a task that starts at this moment either has the new addresses or is seen here
+        # read only now: a task that starts at this moment has the new addresses, or is seen here
         alive = [task for task, seen in self.supervisor.state.tasks.items() if seen.phase in ALIVE]
-        number = next(self._payloads.numbers)
+        number = next(self._variables.numbers)
         commands = {
             task: RunCell(cell=number, want_value=True, tf_config=self.spec.tf_config(task)) for task in alive
         }
@@ -268,43 +284,43 @@ class RunningCluster:
         often = [name for name, count in resets.items() if (count or 0) >= _MANY_RESETS]
         if often:
             most = max(resets[name] for name in often)
-            told = (
+            warning = (
                 f"tfmagic: {', '.join(often)} got new peers {most} times in the same process, each of which "
                 "keeps 97 idle threads and 41 MiB; near ten, take new processes:  %tfcluster restart"
             )
-            print(advice.here(told), file=sys.stderr)
+            print(advice.here(warning), file=sys.stderr)
 
     def _observe(self, supervisor: Supervisor) -> None:
-        """Tell who looks from outside, and the last panel of a death between cells. By the supervisor."""
-        self._reporter.report(supervisor)
+        """Write the status file; note a death between cells in the last panel. Called by the supervisor."""
+        self._status_writer.write_if_due(supervisor)
         state = supervisor.state
         for task, seen in state.tasks.items():
-            if seen.phase is not Phase.DEAD or seen.end is None or self._known_ends.get(task) == seen.attempt:
+            if seen.phase is not Phase.DEAD or seen.end is None or self._noted_ends.get(task) == seen.attempt:
                 continue
-            self._known_ends[task] = seen.attempt
-            job = self._shown
+            self._noted_ends[task] = seen.attempt
+            job = self._last_cell
             outcome = None if job is None else job.outcome
             if job is None or outcome is None or state.cells or outcome.outcomes.get(task) == seen.end:
-                continue  # a cell tells it
+                continue  # a cell reports it
             how = f"{task} {describe_end(seen.end, self.watch)}"
             when = time.strftime("%H:%M:%S")
             job.add_note(advice.here(f"after this cell, at {when}, {how}; %tfcluster revive brings it back"))
 
     @property
     def is_busy(self) -> bool:
-        """Whether a cell or call has not ended; also one that the supervisor has not seen yet."""
+        """True if a cell or call has not ended, including those that the supervisor has not seen yet."""
         return self.running and any(job.outcome is None for job in list(self._under_way.values()))
 
     def forget_names(self) -> None:
-        """What the tasks have is not known any more, since they were made to forget it."""
-        self._payloads = TaskVariables(self._make.script)
+        """Forget which names the tasks have, since they have deleted them."""
+        self._variables = TaskVariables(self._task_settings.script)
 
     def _note_ended(self) -> None:
-        """What the cells that have ended meanwhile have assigned is the tasks' own."""
+        """Record the names that the cells which have ended meanwhile assigned in the tasks."""
         for job in list(self._under_way.values()):
             outcome = job.outcome
             if outcome is not None:
-                self._payloads.note(outcome)
+                self._variables.note(outcome)
                 del self._under_way[job.number]
 
     def settle(self, job: Job, outcome: CellState) -> CellResult:
@@ -314,31 +330,30 @@ class RunningCluster:
             self._note_ended()
         outcomes.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
         lost_files = self.shared_files.settle(job.number)
-        scene = self._scene(job, stacks.read_grouped(self.run, job.dumps))
+        context = self._failure_context(job, stacks.read_grouped(self.run, job.dumps))
         if job.command.source or job.command.call:
-            self.last = (outcome, scene)
-        error = root_cause.build_error(outcome, scene)
+            self.last = (outcome, context)
+        error = root_cause.build_error(outcome, context)
         if error is not None:
-            self._note_return(error)
+            self._note_new_process(error)
             raise ipython_tracebacks.dress(error)
         if lost_files:
             raise SharedWriterError("; ".join(lost_files))
         return outcomes.unpack_outcome(outcome, job.starts, job.options.pull, self._main(), self.run)
 
-    def _note_return(self, error: BaseException) -> None:
-        """A task that died may have another process by now."""
-        state = self.supervisor.state
-        for task, seen in state.tasks.items():
+    def _note_new_process(self, error: BaseException) -> None:
+        """Add a note to `error` if the task that died has another process by now."""
+        for task, seen in self.supervisor.state.tasks.items():
             if isinstance(error, TaskDied) and error.task == task.name and seen.phase is not Phase.DEAD:
                 error.add_note(f"by now {task} has a new process, or gets one, without its variables")
 
-    def _scene(self, job: Job, stacks_text: str = "") -> FailureContext:
+    def _failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:
         return FailureContext(
             self._main(), self.run, self.watch, stacks_text, ipython_tracebacks.shown_name, job.starts
         )
 
     def make_view(self, job: Job) -> View:
-        """Make what shows a job that was started."""
+        """Return the view of a job that was started."""
         command, view = job.command, job.options.view
         if view == "quiet" and (command.source or command.call):
             return QuietView(job.displays)
@@ -348,7 +363,7 @@ class RunningCluster:
             folder=self.run,
             run=job,
             supervisor=self.supervisor,
-            texts=functools.partial(root_cause.full_texts, context=self._scene(job)),
+            texts=functools.partial(root_cause.full_texts, context=self._failure_context(job)),
             source=command.source,
             filename=command.filename,
             prompt=ipython_tracebacks.prompt_of(command.filename),
@@ -362,35 +377,35 @@ class RunningCluster:
 
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         heartbeat_s = self._setting("heartbeat_timeout_s")
-        return self._make.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
+        return self._task_settings.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
 
 
-def open_life(
+def open_cluster(
     name: str,
     shape: Shape,
-    make: TaskSettings,
+    task_settings: TaskSettings,
     setting: Callable[[str], Any],
     main: Callable[[], dict[str, Any]],
     lock: threading.RLock,
     tasks: tuple[TaskId, ...] | None = None,
 ) -> RunningCluster:
-    """A life in a run folder of its own, begun where the machine bears it; see `RunningCluster`.
+    """Return a new `RunningCluster` with a run folder of its own, after a check of memory and GPUs.
 
     Raises:
-        LaunchError: It could not be started; nothing of it is left.
-        ClusterSpecError: The shape asks for GPUs that are not there.
+        LaunchError: It could not be started; no process is left.
+        ClusterSpecError: The shape needs more GPUs than there are.
     """
     __tracebackhide__ = True
-    environment.check_memory(shape, setting("task_bytes"), launcher_client.is_warm(make.flavour))
+    environment.check_memory(shape, setting("task_bytes"), launcher_client.is_warm(task_settings.flavour))
     for task in shape.tasks:
-        make.environ(task, shape)  # a shape that asks for too many GPUs starts nothing
+        task_settings.environ(task, shape)  # raises if there are too few GPUs
     base = folder.state_dir(setting("state_dir"))
     orphans.reap(base)
     folder.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
     run = folder.create_run(base, name, {"shape": str(shape)})
-    return RunningCluster(name, shape, make, setting, main, run, lock, tasks)
+    return RunningCluster(name, shape, task_settings, setting, main, run, lock, tasks)
 
 
 def _spec_of(shape: Shape, backend: Backend) -> Spec:
-    """The shape with addresses: those that it was given, or ports that are held for it."""
+    """Return the shape with the addresses that it was given, or with ports that the backend holds for it."""
     return shape if isinstance(shape, GivenSpec) else ClusterSpec(shape, backend.allocate(shape.tasks))

@@ -1,4 +1,4 @@
-"""Waiting for new task processes, and saying why one did not come."""
+"""Wait for new task processes, and raise `LaunchError` with the reason if one did not start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfmagic.supervisor.supervisor import Supervisor
 
 Progress = Callable[[ClusterState], None]
 
-_LOOK_S = 0.1  # how often a start is shown
+_LOOK_S = 0.1  # between two calls of `progress`
 _TAIL_LINES = 20
 
 
@@ -24,10 +24,10 @@ def wait_until_ready(
     timeout_s: float,
     progress: Progress | None = None,
 ) -> None:
-    """Wait until each task has a later attempt than its one in `old`, and is ready.
+    """Wait until each task of `old` is ready in a later attempt than the one given there.
 
     Raises:
-        LaunchError: A process ended on its way, or the time has passed.
+        LaunchError: A process ended before it was ready, or the time has passed.
     """
     __tracebackhide__ = True
 

@@ -1,4 +1,4 @@
-"""Rows of facts about each task, for people, for programs, and in ``status.json`` of the run folder."""
+"""Facts about each task, as rows: for tables, for programs, and for ``status.json`` in the run folder."""
 
 from __future__ import annotations
 
@@ -20,36 +20,31 @@ from tfmagic.system import advice, files
 from tfmagic.system.usage import Usage, read_memory
 
 _SCHEMA = 1
-_WRITE_S = 2.0  # while a cell runs; the supervisor's own looks are rarer else
+_WRITE_S = 2.0  # while a cell runs; the supervisor looks less often otherwise
 
 
-class Reporter:
-    """Writes ``status.json`` for whoever looks from outside. Called by the supervisor, on its thread.
+class StatusWriter:
+    """Writes ``status.json`` for readers outside the kernel. Used on the supervisor's thread.
 
-    Beside and renamed: a reader never sees half a file. A full disk costs the report, nothing else.
+    The file is replaced as a whole. A full disk costs the report, nothing else.
     """
 
     def __init__(
-        self,
-        cluster: str,
-        shape: Shape,
-        run: RunFolder,
-        addresses: Callable[[], Mapping[TaskId, str]],
+        self, cluster: str, shape: Shape, run: RunFolder, addresses: Callable[[], Mapping[TaskId, str]]
     ):
         self._cluster, self._shape, self._run = cluster, str(shape), run
         self._addresses = addresses
         self._next_write = 0.0
         self._phases: list[tuple[int, bool]] = []
 
-    def report(self, supervisor: Supervisor) -> None:
-        """Write what is known, if that is due."""
+    def write_if_due(self, supervisor: Supervisor) -> None:
+        """Write the file if its time has come, or a task has started or ended."""
         state, now = supervisor.state, time.monotonic()
         phases = [(seen.attempt, seen.phase is Phase.DEAD) for seen in state.tasks.values()]
-        phases.append((0, all(seen.pid for seen in state.tasks.values())))  # a start is told as a whole
+        phases.append((0, all(seen.pid for seen in state.tasks.values())))  # one write for a whole start
         if now < self._next_write and phases == self._phases and not supervisor.ended:
             return
         self._next_write, self._phases = now + _WRITE_S, phases
-        addresses = self._addresses()
         content = {
             "schema": _SCHEMA,
             "written": time.time(),
@@ -57,7 +52,7 @@ class Reporter:
             "shape": self._shape,
             "ended": supervisor.ended,
             **{row.pop("process"): row for row in own_rows(supervisor)},
-            "tasks": status_rows(supervisor, addresses, self._run, is_live=False),
+            "tasks": status_rows(supervisor, self._addresses(), self._run, is_live=False),
             "cells": {
                 "running": sum(cell.sent for cell in state.cells.values()),
                 "queued": sum(not cell.sent for cell in state.cells.values()),
@@ -71,28 +66,30 @@ class Reporter:
 def status_rows(
     supervisor: Supervisor, addresses: Mapping[TaskId, str], run: RunFolder, is_live: bool = True
 ) -> list[dict[str, Any]]:
-    """What is known of each task.
+    """Return a row for each task; a value is None where it is not known.
 
     Args:
-        is_live: Whether to look at the processes now, which costs some milliseconds each.
+        is_live: Look at the processes now, which costs some milliseconds each.
 
     Returns:
-        task, state (a `Phase`), pid, host, uptime_s, cpu_percent (of one core, lately), cpu_s, memory_bytes
-        (unique), shared_bytes, threads, open_files, restarts, stalls, log_bytes, address, doing (running,
-        waiting, stalled, or the state between cells), line (of the cell) and note; None where not known.
+        state: A `Phase`.
+        cpu_percent: Of one core, since the last look.
+        memory_bytes: Unique to the process; shared_bytes has the rest.
+        doing: running, waiting, stalled, paused, or the state between cells.
+        line: The line of the cell that the task executes.
     """
     state = supervisor.state
-    doing = _what_they_do(supervisor, state)
+    activities = _find_activities(supervisor, state)
     rows = []
     for task, seen in state.tasks.items():
         usage = supervisor.usage.get(task, Usage()) if seen.pid else Usage()
-        usage, uptime_s = _look(seen.pid, usage, is_live) if seen.pid else (usage, None)
-        word, line, note = doing.get(task, (seen.phase.value, None, ""))
+        usage, uptime_s = _measure(seen.pid, usage, is_live) if seen.pid else (usage, None)
+        doing, line, note = activities.get(task, (seen.phase.value, None, ""))
         factor = supervisor.slowdowns.get(task, 1)
         if factor > 1:
             note = f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
-        elif usage.paused and word != "stalled":
-            word, note = "paused", advice.here(f"stopped (SIGSTOP); %tfcluster resume {task} lets it go on")
+        elif usage.paused and doing != "stalled":
+            doing, note = "paused", advice.here(f"stopped (SIGSTOP); %tfcluster resume {task} lets it go on")
         rows.append(
             {
                 "task": task.name,
@@ -100,7 +97,7 @@ def status_rows(
                 "pid": seen.pid or None,
                 "host": seen.host,
                 "uptime_s": uptime_s,
-                "cpu_percent": None if usage.cpu_percent is None else round(usage.cpu_percent, 1),
+                "cpu_percent": _round(usage.cpu_percent),
                 "cpu_s": usage.cpu_s,
                 "memory_bytes": usage.memory_bytes,
                 "shared_bytes": usage.shared_bytes,
@@ -110,7 +107,7 @@ def status_rows(
                 "stalls": seen.stalls,
                 "log_bytes": file_size(run.log_path(task)),
                 "address": addresses.get(task, ""),
-                "doing": word,
+                "doing": doing,
                 "line": line,
                 "note": note,
             }
@@ -119,17 +116,21 @@ def status_rows(
 
 
 def own_rows(supervisor: Supervisor) -> list[dict[str, Any]]:
-    """What the kernel and its launcher use themselves: process, pid, cpu_percent, memory_bytes."""
+    """Return process, pid, cpu_percent (lately) and memory_bytes (unique) of the kernel and its launcher."""
     rows = []
     for name, pid in supervisor.own_pids().items():
         usage = supervisor.usage.get(name, Usage())
-        percent = None if usage.cpu_percent is None else round(usage.cpu_percent, 1)
+        percent = _round(usage.cpu_percent)
         rows.append({"process": name, "pid": pid, "cpu_percent": percent, "memory_bytes": usage.memory_bytes})
     return rows
 
 
-def _look(pid: int, usage: Usage, is_live: bool) -> tuple[Usage, float | None]:
-    """What the process uses, and for how long it has lived; its CPU share is lately, or since its start."""
+def _round(percent: float | None) -> float | None:
+    return None if percent is None else round(percent, 1)
+
+
+def _measure(pid: int, usage: Usage, is_live: bool) -> tuple[Usage, float | None]:
+    """Return usage and age of the process. Its CPU share is recent, or else the mean since its start."""
     try:
         process = psutil.Process(pid)
         uptime_s = max(time.time() - process.create_time(), 1e-3)
@@ -141,17 +142,19 @@ def _look(pid: int, usage: Usage, is_live: bool) -> tuple[Usage, float | None]:
             usage = replace(usage, cpu_percent=100 * used / uptime_s, cpu_s=used)
         return usage, round(uptime_s, 1)
     except (psutil.Error, OSError):
-        return usage, None  # it ended while we looked: the next look says so
+        return usage, None  # it has just ended: the next look shows that
 
 
-def _what_they_do(supervisor: Supervisor, state: ClusterState) -> dict[TaskId, tuple[str, int | None, str]]:
-    """A word, the line and a note of each task that runs a cell."""
+def _find_activities(
+    supervisor: Supervisor, state: ClusterState
+) -> dict[TaskId, tuple[str, int | None, str]]:
+    """Return activity, line and note of each task that runs a cell."""
     found: dict[TaskId, tuple[str, int | None, str]] = {}
     for cell in state.cells.values():
         if not cell.sent:
             continue
         for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
-            mark = cell.progress.get(task)
-            line = None if mark is None or mark.place is None else mark.place.line
+            progress = cell.progress.get(task)
+            line = None if progress is None or progress.place is None else progress.place.line
             found[task] = (activity.doing.value, line, activity.note)
     return found

@@ -1,4 +1,4 @@
-"""How the task processes of a cluster are made: what the user asked for beside its shape."""
+"""How the task processes of a cluster are made: everything that the user can choose beside its shape."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ Purpose = Literal["cells", "script", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """See `tfmagic.Cluster` for most fields.
+    """The settings of task processes; `tfmagic.Cluster` describes the first six.
 
-    `purpose`: tasks for ``cells`` get all that we can do for them; those for a ``script`` start their servers
-    themselves, as it does; a ``plain`` one finds TensorFlow as it is, and all GPUs. `task_env` is the further
-    environment of single tasks. `script` is the caller's, where tasks import it.
+    Attributes:
+        purpose: Tasks for ``cells`` get all presets and repairs; with ``script``, the script starts its
+            servers itself; a ``plain`` task has an unchanged TensorFlow, and all GPUs.
+        task_env: Further environment of single tasks.
+        script: The caller's script, if tasks import it.
 
     Raises:
         ClusterSpecError: There is no such version of Keras, or `env` is no environment.
@@ -55,11 +57,11 @@ class TaskSettings:
 
     @property
     def flavour(self) -> Flavour:
-        """The launcher that its tasks are forked from."""
+        """The kind of launcher from which the tasks are forked."""
         return Flavour(self.keras == 2, self.isolate)
 
     def environ(self, task: TaskId, shape: Shape) -> dict[str, str]:
-        """The task's environment. Raises `ClusterSpecError` where there are too few GPUs."""
+        """Return the task's environment. Raise `ClusterSpecError` if there are too few GPUs."""
         env = {**self.env, **self.task_env.get(task, {})}
         if self.purpose == "plain":
             return environment.plain_environ(os.environ, env)
@@ -71,8 +73,10 @@ class TaskSettings:
     def boot(
         self, task: TaskId, attempt: int, cluster: str, spec: Spec, run: RunFolder, heartbeat_s: float
     ) -> TaskBoot:
-        """The first message to this attempt of a task."""
+        """Return the first message to this attempt of a task."""
         shape = spec if isinstance(spec, GivenSpec) else spec.shape
+        # with its key a task reaches the managers (`multiprocessing.Manager`) that this process has made
+        processes = sys.modules.get("multiprocessing.process")
         return TaskBoot(
             task=task,
             attempt=attempt,
@@ -89,14 +93,8 @@ class TaskSettings:
             loopback_only=not isinstance(spec, GivenSpec) or spec.is_local,
             starts_servers=self.purpose == "cells",
             is_plain=self.purpose == "plain",
-            authkey=_authkey(),
+            authkey=bytes(processes.current_process().authkey) if processes is not None else b"",
             origins=module_origins.find_origins(),
             script=self.script,
             in_notebook=advice.is_notebook(),
         )
-
-
-def _authkey() -> bytes:
-    """What lets a task reach the managers (`multiprocessing.Manager`) that this process has made."""
-    processes = sys.modules.get("multiprocessing.process")  # else it has none
-    return bytes(processes.current_process().authkey) if processes is not None else b""

@@ -1,4 +1,4 @@
-"""What the tasks of one cluster have of the notebook's names, and the commands that bring the rest."""
+"""Track which of the notebook's variables each task has, and build commands that carry the missing ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _cell_numbers = itertools.count(1)
 class TaskVariables:
     """Remembers what was sent to each attempt of each task.
 
-    Its methods take the notebook's ``__main__`` as `main`, the present attempt of each task that is
-    meant as `attempts`, and the limit of captured variables in bytes.
+    Its methods take the notebook's ``__main__`` as `main`, the selected tasks and their present attempts as
+    `attempts`, and the limit of captured variables in bytes.
 
     Args:
-        script: The script that tasks import before their first call: they have its names.
+        script: The script that tasks import before their first call; they have its names.
     """
 
     def __init__(self, script: MainScript | None = None) -> None:
@@ -35,7 +35,7 @@ class TaskVariables:
         self.numbers = _cell_numbers
 
     def names_of(self, attempts: Mapping[TaskId, int]) -> dict[TaskId, TaskNames]:
-        """What each task has; a new process has nothing but the names of its script."""
+        """Return the names that each task has; a new process has only those of its script."""
         for task, attempt in attempts.items():
             if self._names.get(task, (0,))[0] != attempt:
                 self._names[task] = (attempt, TaskNames(owned=self._of_script))
@@ -44,32 +44,32 @@ class TaskVariables:
     def cell_commands(
         self,
         template: RunCell,
-        wanted: Iterable[str],
+        reads: Iterable[str],
         pushed: tuple[str, ...],
         namespace: Mapping[str, Any],
         main: dict[str, Any],
         attempts: Mapping[TaskId, int],
         limit_bytes: int,
     ) -> dict[TaskId, RunCell]:
-        """`template` for each task, numbered, with the variables that it lacks.
+        """Return `template` for each task, numbered, with the missing ones of `reads`, and with `pushed`.
 
         Raises:
             CaptureError: Something cannot travel.
         """
         __tracebackhide__ = True
         number, tasks = next(_cell_numbers), tuple(attempts)
-        if not wanted and not pushed:
+        if not reads and not pushed:
             return dict.fromkeys(attempts, msgspec.structs.replace(template, cell=number, tasks=tasks))
         lookup = namespace if namespace is main else {**main, **namespace}
         has = self.names_of(attempts)
         known = self._known if namespace is main else None
-        captured = capture.capture(wanted, pushed, lookup, main, has, limit_bytes, known=known)
+        captured = capture.capture(reads, pushed, lookup, main, has, limit_bytes, known=known)
         return _with_names(template, number, captured)
 
     def call_commands(
         self, call: Any, main: dict[str, Any], attempts: Mapping[TaskId, int], limit_bytes: int
     ) -> dict[TaskId, RunCell]:
-        """Commands that call (function, args, kwargs) on each task.
+        """Return commands that call (function, args, kwargs) on each task.
 
         Raises:
             CaptureError: Something cannot travel.
@@ -86,13 +86,13 @@ class TaskVariables:
         return commands
 
     def expect(self, commands: Mapping[TaskId, RunCell], attempts: Mapping[TaskId, int]) -> None:
-        """The cell goes on by itself: what it assigns is the tasks' own for cells that are sent meanwhile."""
+        """Count the names that a detached cell will assign as the tasks' own, for cells sent meanwhile."""
         for task, names in self.names_of(attempts).items():
             if commands[task].source:
                 names.coming[commands[task].cell] = names_assigned(commands[task].source)
 
     def note(self, outcome: CellState) -> None:
-        """Remember the names that the tasks' cells have assigned, and forget what did not arrive."""
+        """Record the names that a cell has assigned, and forget the variables that did not arrive."""
         for _, names in self._names.values():
             names.coming.pop(outcome.request.cell, None)
         for task in outcome.waiting_for:  # the cell was given up before it was sent
@@ -108,16 +108,16 @@ class TaskVariables:
 
 
 def _with_names(template: RunCell, number: int, captured: Mapping[TaskId, Captured]) -> dict[TaskId, RunCell]:
-    """The command for each task; one object where tasks get the same, so that it is encoded once."""
+    """Return the command for each task. Equal commands are one object, which is encoded only once."""
     tasks = tuple(captured)
-    made: dict[tuple[int, tuple[tuple[str, str], ...]], RunCell] = {}
+    built: dict[tuple[int, tuple[tuple[str, str], ...]], RunCell] = {}
     commands = {}
     for task, found in captured.items():
         key = (id(found.names), found.sources)
-        if key not in made:
+        if key not in built:
             sources = (*template.sources, *found.sources)
-            made[key] = msgspec.structs.replace(
+            built[key] = msgspec.structs.replace(
                 template, cell=number, tasks=tasks, names=found.names, sources=sources
             )
-        commands[task] = made[key]
+        commands[task] = built[key]
     return commands

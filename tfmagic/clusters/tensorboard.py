@@ -1,12 +1,11 @@
-"""TensorBoard beside a cluster: started by `Cluster.tensorboard`, ended with it or with the kernel.
+"""Start TensorBoard for a cluster (`Cluster.tensorboard`); it ends with the cluster or with the kernel.
 
     kernel ── start_killed_with_us ──→ TensorBoard ── info file: port ──→ TensorBoardProcess.url
 
-What TensorBoard starts reads from it, and ends with it.
-
-Not by TensorBoard's own `manager.start`, whose processes stay behind when the kernel ends. It runs without
-importing TensorFlow, as if that were not installed: measured here, it answers in 1.1 s instead of 5.7 s, with
-84 MB instead of 703 MB, and the kernel imports nothing of it but the view that `%tensorboard` uses too.
+Processes that TensorBoard starts end with it. TensorBoard's own `manager.start` is not used, because its
+processes stay behind when the kernel ends. TensorBoard runs as if TensorFlow were not installed: measured
+here, it answers after 1.1 s instead of 5.7 s, with 84 MB instead of 703 MB. The kernel imports only its
+notebook view, which `%tensorboard` uses too.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.runs.folder import SCRATCH, RunFolder
 from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
-POINTER = "tensorboard.logdir"  # `tfmagic.logdir.tensorboard_dir` leaves word there
+POINTER = "tensorboard.logdir"  # the file in which `tfmagic.logdir.tensorboard_dir` notes its folder
 _START_S = 60.0
-_ANSWER_S = 5.0  # one that runs, on this machine
+_ANSWER_S = 5.0  # for an answer of a running TensorBoard
 _LOOK_S = 0.05
 _PROGRAM = """\
 import sys, types
@@ -43,8 +42,8 @@ class TensorBoardProcess:
     """A TensorBoard that runs.
 
     Attributes:
-        logdir: What it shows.
-        url: Where.
+        logdir: The folder that it shows.
+        url: Its address.
     """
 
     def __init__(self, logdir: str, host: str, port: int, process: subprocess.Popen[bytes], run: RunFolder):
@@ -68,37 +67,35 @@ class TensorBoardProcess:
         return self._process.poll() is None
 
     def answers(self) -> bool:
-        """Whether it does, soon: one that is stopped or stuck still has its port."""
-        return self.running and _answers(self.url, _ANSWER_S)
+        """Check whether it answers within 5 s: a stopped or stuck TensorBoard still has its port."""
+        return self.running and _answers(self.url)
 
     def shows(self, logdir: str, port: int | None, host: str) -> bool:
-        """Whether it is what is asked for."""
+        """Return whether it shows this folder at this address; None stands for any port."""
         return self.logdir == logdir and self.host == host and port in (None, self.port)
 
     def show(self, height: int = 800) -> None:
-        """As ``%tensorboard`` does: a frame in a notebook (see TENSORBOARD_PROXY_URL), else its address.
+        """Display it as ``%tensorboard`` does: in a frame of `height` pixels, or else its address.
 
-        Args:
-            height: Of the frame, in pixels.
+        TENSORBOARD_PROXY_URL is honoured.
         """
         from tensorboard import notebook
 
         notebook.display(port=self.port, height=height)
 
     def close(self) -> None:
-        """End it. Does nothing if it has ended."""
+        """End it. Do nothing if it has ended."""
         kill_session(self._process)
-        self._run.clear_scratch(_scratch_name(os.getpid()))
+        self._run.clear_scratch(_scratch_name())
 
 
-def open_board(logdir: str, port: int | None, host: str, run: RunFolder) -> TensorBoardProcess:
+def start_tensorboard(logdir: str, port: int | None, host: str, run: RunFolder) -> TensorBoardProcess:
     """Start TensorBoard and wait until it answers.
 
     Args:
         logdir: See `find_logdir`.
         port: By default a free one.
         host: The address of this machine where it listens.
-        run: Whose.
 
     Raises:
         TfmagicError: It is not installed.
@@ -108,29 +105,32 @@ def open_board(logdir: str, port: int | None, host: str, run: RunFolder) -> Tens
         raise TfmagicError('TensorBoard is not installed:  pip install "tfmagic[tensorboard]"')
     if port is not None:
         _check_port(host, port)
-    scratch = run.folder / f"{_scratch_name(os.getpid())}{SCRATCH}"
+    scratch = run.folder / f"{_scratch_name()}{SCRATCH}"
     scratch.mkdir(mode=0o700, exist_ok=True)
     log = run.folder / "tensorboard.log"
     options = ["--logdir", logdir, "--host", host, "--port", str(port or 0), "--reload_interval", "2"]
-    env = {**os.environ, "TMPDIR": str(scratch)}  # its info file: `%tensorboard` shall not find it stale
+    env = {**os.environ, "TMPDIR": str(scratch)}  # so that `%tensorboard` never finds a stale info file
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         process = start_killed_with_us(_PROGRAM, *options, output=out.fileno(), env=env)
     try:
         found = _wait_for_port(process, scratch, log)
         board = TensorBoardProcess(logdir, host, found, process, run)
-        _wait_for_answer(board, log)
+        deadline = time.monotonic() + _START_S
+        while not _answers(board.url):
+            _check_life(process, log, deadline)
+            time.sleep(_LOOK_S)
     except BaseException:
         kill_session(process)
         raise
     return board
 
 
-def _scratch_name(pid: int) -> str:
-    return f"tensorboard-{pid}"
+def _scratch_name() -> str:
+    return f"tensorboard-{os.getpid()}"
 
 
 def find_logdir(logdir: str | None, run: RunFolder) -> str:
-    """The folder that is named, else the one that the tasks of the run have named last.
+    """Return the named folder as a path, or by default the last one that a task of the run has noted.
 
     Raises:
         TfmagicError: No folder is known, or there is none of that name.
@@ -153,7 +153,7 @@ def find_logdir(logdir: str | None, run: RunFolder) -> str:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Refuse one that is taken, in our words: TensorBoard's are a page."""
+    """Raise a short error for a port that is taken: TensorBoard's own fills a page."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -175,23 +175,17 @@ def _wait_for_port(process: subprocess.Popen[bytes], scratch: Path, log: Path) -
         time.sleep(_LOOK_S)
 
 
-def _wait_for_answer(board: TensorBoardProcess, log: Path) -> None:
-    deadline = time.monotonic() + _START_S
-    while not _answers(board.url, 5):
-        _check_life(board._process, log, deadline)
-        time.sleep(_LOOK_S)
-
-
-def _answers(url: str, within_s: float) -> bool:
+def _answers(url: str) -> bool:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(f"{url}data/environment", timeout=within_s):
+        with direct.open(f"{url}data/environment", timeout=_ANSWER_S):
             return True
     except (OSError, http.client.HTTPException):
         return False
 
 
 def _check_life(process: subprocess.Popen[bytes], log: Path, deadline: float) -> None:
+    """Raise `LaunchError` if TensorBoard has ended, or the time is up."""
     if (code := process.poll()) is None and time.monotonic() < deadline:
         return
     lines = log.read_text("utf-8", "replace").splitlines()[-5:]

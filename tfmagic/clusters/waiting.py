@@ -1,9 +1,8 @@
-"""Waiting for a cell, in the thread that asked for it: its output, its questions, and Ctrl-C.
+"""Wait for a job in the thread that started it: show its output, answer its `input()`, handle Ctrl-C.
 
-Two ways to wait, alike in all but this: `finish` blocks its thread, `finish_async` leaves the event loop
-free, so that the buttons of a panel work. Only this thread displays, prints and reads the keyboard. While it
-waits for the user to type, a thread "tfmagic-question" watches whether the question still stands: when the
-task that asked has ended, it interrupts the wait.
+`finish` blocks its thread. `finish_async` leaves the event loop free, so that the buttons of a panel work.
+Only the waiting thread displays, prints and reads the keyboard. While it waits for the user to type, a thread
+"tfmagic-question" interrupts it as soon as the task that asked has ended.
 """
 
 from __future__ import annotations
@@ -32,13 +31,10 @@ _LOOK_S = 0.1
 
 
 def finish(job: Job) -> CellResult:
-    """Show a job that has begun, wait for it, and settle it; this thread does nothing else meanwhile.
+    """Wait for a job that was started, show it, and settle it. Raise as `Job.settle` does.
 
-    Ctrl-C interrupts the tasks, a second one kills what is left. It does not interrupt this code: only
-    a cell that has ended is left.
-
-    Raises:
-        As `Job.settle`.
+    Ctrl-C interrupts the tasks, and a second Ctrl-C kills what is left. It does not interrupt this function,
+    which returns only when the cell has ended.
     """
     __tracebackhide__ = True
     try:
@@ -49,29 +45,29 @@ def finish(job: Job) -> CellResult:
 
 
 async def finish_async(job: Job) -> CellResult:
-    """As `finish`, while the event loop of this thread goes on: what a page asks for is done meanwhile."""
+    """Do as `finish`, while the event loop of this thread goes on and serves the page."""
     __tracebackhide__ = True
     try:
-        await _wait_async(job, interrupts=True)
+        await wait_async(job, interrupts=True)
     finally:
         job.ctrl_c.give_back()
     return _settle_async(job)
 
 
 def _settle_async(job: Job) -> CellResult:
-    """As `Job.settle`; StopIteration, which no coroutine may raise, becomes the cause of another error."""
+    """Settle the job. StopIteration, which a coroutine cannot raise, becomes a RuntimeError."""
     __tracebackhide__ = True
     try:
         return job.settle()
     except StopIteration as error:
-        told = RuntimeError(f"the cell raised StopIteration({', '.join(map(repr, error.args))})")
-        told.__notes__ = exceptions.notes_of(error)
-        raise ipython_tracebacks.dress(told.with_traceback(error.__traceback__)) from None
+        replacement = RuntimeError(f"the cell raised StopIteration({', '.join(map(repr, error.args))})")
+        replacement.__notes__ = exceptions.notes_of(error)
+        raise ipython_tracebacks.dress(replacement.with_traceback(error.__traceback__)) from None
 
 
 def wait(job: Job, timeout_s: float | None = None) -> bool:
-    """Show a job that was started until it ends; False when the time has passed. Ctrl-C leaves it alone."""
-    __tracebackhide__ = True  # of pytest-timeout, which raises here
+    """Show a job until it ends; return False when the time has passed. Ctrl-C does not interrupt the job."""
+    __tracebackhide__ = True  # for pytest-timeout, which raises here
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while not job.done.wait(job.view.interval_s):
         look(job)
@@ -82,31 +78,25 @@ def wait(job: Job, timeout_s: float | None = None) -> bool:
 
 
 def look(job: Job) -> None:
-    """Show what is new of a job that runs, and answer what it asks."""
+    """Show the new output of a job that runs, and answer its `input()`."""
     job.update()
     _answer_inputs(job)
 
 
-async def wait_async(job: Job, timeout_s: float | None = None) -> bool:
-    """As `wait`, while the event loop of this thread goes on."""
-    return await _wait_async(job, timeout_s=timeout_s)
-
-
 async def finish_awaited(job: Job) -> CellResult:
-    """Wait for a job that was started, while the event loop goes on; whoever awaits it may be cancelled.
+    """Wait for a job that was started, while the event loop goes on.
 
-    Then the tasks are interrupted, and the loop goes on until they have ended; another cancellation kills
-    what is left.
+    A cancellation interrupts the tasks, and is raised when they have ended; another one kills what is left.
     """
     __tracebackhide__ = True
     import asyncio
 
     try:
-        await _wait_async(job)
+        await wait_async(job)
     except asyncio.CancelledError:
         await _interrupt_async(job)
         raise
-    except BaseException:  # the loop has ended, and nobody can wait
+    except BaseException:  # the loop has ended, so nothing can wait
         job.interrupt()
         raise
     return _settle_async(job)
@@ -118,36 +108,42 @@ async def _interrupt_async(job: Job) -> None:
     job.interrupt()
     while not job.done.is_set():
         try:
-            await _wait_async(job)
+            await wait_async(job)
         except asyncio.CancelledError:
             job.interrupt()
 
 
 async def follow(job: Job) -> None:
-    """Show a job that nobody waits for to its end; what it asks is answered by who waits."""
-    await _wait_async(job, answers=False)
+    """Show a detached job until it ends; other waiters answer its `input()`."""
+    await wait_async(job, answers=False)
 
 
 def watch(job: Job) -> None:
-    """As `wait`, to the end; a job that nobody can watch any more is interrupted."""
+    """Wait until the job has ended. If waiting fails, interrupt the job."""
     __tracebackhide__ = True
     try:
         wait(job)
-    except BaseException:  # whatever the front end does to a view: no cell runs on unseen
+    except BaseException:  # raised by the front end's display, for example: no cell runs on unseen
         job.interrupt()
         job.done.wait()
         raise
 
 
-async def _wait_async(
-    job: Job, *, interrupts: bool = False, timeout_s: float | None = None, answers: bool = True
+async def wait_async(
+    job: Job, timeout_s: float | None = None, *, interrupts: bool = False, answers: bool = True
 ) -> bool:
-    import asyncio  # costs a tenth of a second that a plain script need not pay
+    """Do as `wait`, while the event loop of this thread goes on.
+
+    Args:
+        interrupts: Interrupt the job and wait for its end if this coroutine is cancelled.
+        answers: Ask the user what the job asks; without, another waiter does.
+    """
+    import asyncio  # takes a tenth of a second, which a plain script need not pay
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     job.on_done(lambda: _call_soon(loop, ended.set))
-    # the context says to which request on the page belongs what is published
+    # the context holds the request of the page to which published output belongs
     job.is_shown_by(functools.partial(_call_soon, loop, context=contextvars.copy_context()))
     try:
         while not job.done.is_set():
@@ -159,7 +155,7 @@ async def _wait_async(
                 _answer_inputs(job)
             if deadline is not None and time.monotonic() >= deadline:
                 return False
-    except BaseException:  # as above; and somebody may cancel what is awaited
+    except BaseException:  # as in `watch`; or the coroutine was cancelled
         if interrupts:
             job.interrupt()
             job.done.wait()
@@ -170,25 +166,25 @@ async def _wait_async(
 
 
 def _call_soon(loop: Any, function: Callable[[], object], context: Any = None) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
         loop.call_soon_threadsafe(function, context=context)
 
 
 def _answer_inputs(job: Job) -> None:
     if job.inputs:
-        job.update()  # twice: a look shows what was there at the look before
+        job.update()  # a second time: an update shows what the one before it has read
         _answer(job.inputs.popleft(), job)
 
 
-def _answer(wanted: InputWanted, job: Job) -> None:
-    """Ask the user what the task wants to know."""
+def _answer(question: InputWanted, job: Job) -> None:
+    """Ask the user, and send the answer to the task."""
     is_main = threading.current_thread() is threading.main_thread()
-    # a press ends the reading: whatever handler there was, such as that of an event loop
+    # Ctrl-C must end the reading, even where an event loop has its own handler
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if is_main else None
     try:
-        answer = _ask_user(wanted, lambda: job.done.is_set() or _has_ended(wanted, job.supervisor))
+        answer = _ask_user(question, lambda: job.done.is_set() or _has_ended(question, job.supervisor))
         if answer is not None:
-            job.supervisor.ask(InputAnswered(wanted.task, answer))
+            job.supervisor.ask(InputAnswered(question.task, answer))
     except KeyboardInterrupt:
         job.interrupt()
     finally:
@@ -196,38 +192,37 @@ def _answer(wanted: InputWanted, job: Job) -> None:
             signal.signal(signal.SIGINT, before)
 
 
-def _has_ended(wanted: InputWanted, supervisor: Supervisor) -> bool:
-    cell = supervisor.state.cells.get(wanted.cell)
-    return cell is None or wanted.task in cell.outcomes
+def _has_ended(question: InputWanted, supervisor: Supervisor) -> bool:
+    cell = supervisor.state.cells.get(question.cell)
+    return cell is None or question.task in cell.outcomes
 
 
-def _ask_user(wanted: InputWanted, is_over: Callable[[], bool]) -> AnswerInput | None:
-    """What the user types, labelled with the task; None where the question is no longer asked."""
+def _ask_user(question: InputWanted, is_over: Callable[[], bool]) -> AnswerInput | None:
+    """Return what the user types after a prompt with the task's name; None if the task has ended."""
     if threading.current_thread() is not threading.main_thread():
-        return _refuse(wanted, "a call in the background (Cluster.submit) has no keyboard")
-    read = getpass.getpass if wanted.hidden else builtins.input
-    question = _Question(is_over)
+        return _refuse(question, "a call in the background (Cluster.submit) has no keyboard")
+    read = getpass.getpass if question.hidden else builtins.input
     try:
-        text = question.ask(lambda: read(f"[{wanted.task}] {wanted.prompt}"))
+        text = _Reading(is_over).run(lambda: read(f"[{question.task}] {question.prompt}"))
     except EOFError:
-        return _refuse(wanted, "standard input has ended")
+        return _refuse(question, "standard input has ended")
     except KeyboardInterrupt:
         raise
-    except Exception as error:  # StdinNotImplementedError of the front end, and what others raise
-        return _refuse(wanted, f"this front end cannot ask ({type(error).__name__}: {error})")
-    return None if text is None else AnswerInput(wanted.number, text)
+    except Exception as error:  # StdinNotImplementedError, or another one of the front end
+        return _refuse(question, f"this front end cannot ask ({type(error).__name__}: {error})")
+    return None if text is None else AnswerInput(question.number, text)
 
 
-def _refuse(wanted: InputWanted, why: str) -> AnswerInput:
+def _refuse(question: InputWanted, why: str) -> AnswerInput:
     message = (
-        f"the cell called input() on {wanted.task}, but {why}. Pass the value as a notebook variable, or "
+        f"the cell called input() on {question.task}, but {why}. Pass the value as a notebook variable, or "
         "run the cell where there is an input box."
     )
-    return AnswerInput(wanted.number, error=message)
+    return AnswerInput(question.number, error=message)
 
 
-class _Question:
-    """A read of the keyboard that ends when nobody needs the answer any more."""
+class _Reading:
+    """A read of the keyboard that ends when the answer is no longer needed."""
 
     def __init__(self, is_over: Callable[[], bool]):
         self._is_over = is_over
@@ -235,8 +230,8 @@ class _Question:
         self._answered = threading.Event()
         self._withdrawn = False
 
-    def ask(self, read: Callable[[], str]) -> str | None:
-        """What `read` returns; None when the question was withdrawn."""
+    def run(self, read: Callable[[], str]) -> str | None:
+        """Return what `read` returns; None if `is_over` became true before."""
         watcher = threading.Thread(target=self._watch, name="tfmagic-question", daemon=True)
         try:
             watcher.start()

@@ -286,7 +286,7 @@ class MultiProcessRunner:
         self._joined_at = time.monotonic()
         places = ""
         try:
-            one_shot.look()
+            one_shot.check_now()
             in_time = one_shot.wait(timeout)
             if not in_time:
                 places = self._end_late(one_shot)
@@ -354,10 +354,10 @@ class MultiProcessRunner:
         error = one_shot.build_error(raised_first=self._wait_for_peers)
         assert error is not None
         if isinstance(outcome, TaskExited | TaskLost):
-            last = "\n    ".join(tail_lines(one_shot.life.run.log_path(root), _TAIL_LINES))
+            last = "\n    ".join(tail_lines(one_shot.cluster.run.log_path(root), _TAIL_LINES))
             found: BaseException = UnexpectedSubprocessExitError(
                 f"Subprocess {root} exited with exit code {one_shot.known[root].exit_code}. See logs for "
-                f"details.\n{root} {describe_end(outcome, one_shot.life.watch)}"
+                f"details.\n{root} {describe_end(outcome, one_shot.cluster.watch)}"
                 + (f"; it last wrote:\n    {last}" if last else ""),
                 self._result(one_shot),
             )
@@ -379,7 +379,7 @@ class MultiProcessRunner:
         running wait for an event of the manager.
         """
         one_shot = self._one_shot
-        if one_shot is None or not one_shot.life.running:
+        if one_shot is None or not one_shot.cluster.running:
             return
         end_shared_manager()
         if not one_shot.wait(_SILENT_S):

@@ -20,7 +20,7 @@ _LOST = -9  # the most likely exit code of a process whose end was not seen
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class OneShotTask:
     """The state of a one-shot task.
 
     Attributes:
@@ -81,7 +81,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """What to do now, and when a decision is due even without an event; `why` tasks are dismissed."""
 
     restart: tuple[TaskId, ...] = ()
@@ -91,37 +91,37 @@ class Verdict:
     wake_at: float | None = None
 
 
-def decide(errands: Mapping[TaskId, Errand], rules: Rules, now: float) -> Verdict:
+def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> Decision:
     """Return what must be done at the time `now`."""
-    running = tuple(task for task, errand in errands.items() if errand.end is None)
-    for due, why in _last_calls(errands, rules):
+    running = tuple(task for task, state in tasks.items() if state.end is None)
+    for due, why in _last_calls(tasks, rules):
         if now >= due:
-            return Verdict(dismiss=running, why=why)
-    waits = [due for due, _ in _last_calls(errands, rules)] if running else []
-    if _chief_is_over(errands, rules):
-        return Verdict(wake_at=min(waits, default=None))
-    again = {task: _restart_at(errand) for task, errand in errands.items() if _may_restart(errand, rules)}
+            return Decision(dismiss=running, why=why)
+    waits = [due for due, _ in _last_calls(tasks, rules)] if running else []
+    if _chief_is_over(tasks, rules):
+        return Decision(wake_at=min(waits, default=None))
+    again = {task: _restart_at(state) for task, state in tasks.items() if _may_restart(state, rules)}
     if again and rules.together:
         if running:
-            return Verdict(recall=running, wake_at=min(waits, default=None))
-        again = dict.fromkeys(errands, max(again.values()))
+            return Decision(recall=running, wake_at=min(waits, default=None))
+        again = dict.fromkeys(tasks, max(again.values()))
     due_now = tuple(task for task, at in again.items() if now >= at)
-    return Verdict(restart=due_now, wake_at=min([*waits, *again.values()], default=None))
+    return Decision(restart=due_now, wake_at=min([*waits, *again.values()], default=None))
 
 
-def _last_calls(errands: Mapping[TaskId, Errand], rules: Rules) -> list[tuple[float, str]]:
+def _last_calls(tasks: Mapping[TaskId, OneShotTask], rules: Rules) -> list[tuple[float, str]]:
     """Return when the running tasks have to end, and why."""
     found = []
     if rules.until is not None:
         found.append((rules.until, "the time is up"))
-    if _chief_is_over(errands, rules):
-        found.append((errands[_CHIEF].ended_at + rules.chief_grace_s, "the chief has ended"))
+    if _chief_is_over(tasks, rules):
+        found.append((tasks[_CHIEF].ended_at + rules.chief_grace_s, "the chief has ended"))
     failed = {
-        task: errand.failed_at
-        for task, errand in errands.items()
-        if errand.failed_at is not None
-        and not _may_restart(errand, rules)
-        and (errand.raised_at is not None or not rules.waits_for_peers)
+        task: state.failed_at
+        for task, state in tasks.items()
+        if state.failed_at is not None
+        and not _may_restart(state, rules)
+        and (state.raised_at is not None or not rules.waits_for_peers)
     }
     if failed and rules.watched_since is not None:
         task = min(failed, key=lambda t: failed[t] or 0.0)
@@ -130,15 +130,15 @@ def _last_calls(errands: Mapping[TaskId, Errand], rules: Rules) -> list[tuple[fl
     return found
 
 
-def _chief_is_over(errands: Mapping[TaskId, Errand], rules: Rules) -> bool:
-    chief = errands.get(_CHIEF)
+def _chief_is_over(tasks: Mapping[TaskId, OneShotTask], rules: Rules) -> bool:
+    chief = tasks.get(_CHIEF)
     has_ended = chief is not None and chief.end is not None and not _may_restart(chief, rules)
     return rules.dependence_on_chief and has_ended
 
 
-def _may_restart(errand: Errand, rules: Rules) -> bool:
-    return bool(errand.exit_code) and not errand.dismissed and errand.restarts < rules.auto_restart
+def _may_restart(state: OneShotTask, rules: Rules) -> bool:
+    return bool(state.exit_code) and not state.dismissed and state.restarts < rules.auto_restart
 
 
-def _restart_at(errand: Errand) -> float:
-    return errand.ended_at + min(_FIRST_DELAY_S * 2**errand.restarts, _LONGEST_DELAY_S)
+def _restart_at(state: OneShotTask) -> float:
+    return state.ended_at + min(_FIRST_DELAY_S * 2**state.restarts, _LONGEST_DELAY_S)

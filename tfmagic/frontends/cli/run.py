@@ -1,7 +1,7 @@
 """``tfmagic run``: run a script on every task of a cluster, each in a process that ends with the script.
 
     main thread         starts the tasks, then waits: signals, the timeout, servers that are no longer needed
-    "tfmagic-errands"   ends and restarts tasks by the rules: see `tfmagic.clusters.one_shot_tasks`
+    "tfmagic-one-shot"   ends and restarts tasks by the rules: see `tfmagic.clusters.one_shot_tasks`
     "tfmagic-printer"   follows the logs, writes them to standard output, and ends after the tasks
 
 The printer has a thread of its own because the reader of standard output can stop reading. The timeout and
@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from tfmagic.clusters.arguments import shape_of
-from tfmagic.clusters.one_shot_tasks import Call, OneShotTasks
+from tfmagic.clusters.one_shot_tasks import OneShotTasks
+from tfmagic.clusters.running_cluster import Call
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
@@ -37,7 +38,7 @@ from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summa
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
-from tfmagic.supervisor.one_shot_rules import Errand, Rules
+from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules
 from tfmagic.task.script import run_script
 from tfmagic.views.text import TextView
 
@@ -165,7 +166,7 @@ class ScriptRun:
         self._kill_at = float("inf")
         self._pass_on_at: float | None = None  # when the tasks without a SIGTERM get one
         self._handled = 0  # number of signals
-        self._seen: dict[TaskId, Errand] = {}
+        self._seen: dict[TaskId, OneShotTask] = {}
         if sys.stderr.isatty():
             say(f"starting {self._shape}")
         task_settings = replace(case.task_settings, purpose="script", auto_restart=0)  # `_rules` has it
@@ -174,7 +175,7 @@ class ScriptRun:
 
     def run(self) -> int:
         """Start the tasks, wait for them, and print the summary. Return the exit code."""
-        one_shot, run, tasks = self._one_shot, self._one_shot.life.run, self._shape.tasks
+        one_shot, run, tasks = self._one_shot, self._one_shot.cluster.run, self._shape.tasks
         call: Call = (run_script, (self._args.target, self._args.argv, self._args.is_module), {})
         try:
             if self._args.log_dir:
@@ -196,7 +197,7 @@ class ScriptRun:
         return self._finish(printer, time.monotonic() - began)
 
     def _rules(self) -> Rules:
-        """Return the rules as they are now. Called on the thread "tfmagic-errands"."""
+        """Return the rules as they are now. Called on the thread "tfmagic-one-shot"."""
         is_running = self._reason is StopReason.TASKS_ENDED
         return Rules(
             auto_restart=self._restarts if is_running else 0,
@@ -256,8 +257,8 @@ class ScriptRun:
             self._end(self._reason, signal.SIGKILL)
         elif is_late and self._reason is StopReason.TASKS_ENDED:
             running = [name for name, task in self._known().items() if task.end is None]
-            life = self._one_shot.life
-            taken = stacks.take_stacks(life.supervisor, life.run, running)
+            cluster = self._one_shot.cluster
+            taken = stacks.take_stacks(cluster.supervisor, cluster.run, running)
             if taken:
                 say(f"the time is up; where the tasks were:\n{stacks.group_stacks(taken)}")
             self._end(StopReason.TIMEOUT, signal.SIGKILL)
@@ -288,7 +289,7 @@ class ScriptRun:
             say(f"{why or 'a task failed'}: new processes for {', '.join(map(str, again))} ({which})")
         self._seen = known
 
-    def _known(self) -> dict[TaskId, Errand]:
+    def _known(self) -> dict[TaskId, OneShotTask]:
         return dict(self._one_shot.known)
 
     def _finish(self, printer: Printer | None, seconds: float) -> int:
@@ -301,7 +302,7 @@ class ScriptRun:
             return StopReason.NOT_STARTED.value
         if printer is None:
             for task in failed_tasks(self._one_shot):
-                sys.stdout.writelines(log_lines(self._one_shot.life.run.log_path(task), task))
+                sys.stdout.writelines(log_lines(self._one_shot.cluster.run.log_path(task), task))
             sys.stdout.flush()
         summary = summarize(self._one_shot, self._reason, self._args.timeout or seconds)
         sys.stderr.write(format_summary(summary))

@@ -63,7 +63,7 @@ def summarize(one_shot: OneShotTasks, reason: StopReason, seconds: float) -> Run
     failed = failed_tasks(one_shot)
     root = next(iter(failed), None)
     code = exit_code(reason, None if root is None else failed[root])
-    command = f"{program_name()} logs {one_shot.life.run}"
+    command = f"{program_name()} logs {one_shot.cluster.run}"
     if root is None or reason in (StopReason.INTERRUPTED, StopReason.TERMINATED):
         return RunSummary(reason, code, seconds=seconds, logs_command=command)
     outcome = failed[root]
@@ -103,12 +103,12 @@ def _explain(one_shot: OneShotTasks, task: TaskId, outcome: Outcome) -> tuple[st
         headline = f"{packed.type_name}: {message}" if message else packed.type_name
         return f"raised {headline}", place_of(packed.text), packed.text.rstrip()
     assert isinstance(outcome, TaskExited | TaskLost)  # a task that returned has not failed
-    run = one_shot.life.run
+    run = one_shot.cluster.run
     stack = stacks.fatal_stack(run, task, outcome.attempt)
     tail = [line for line in tail_lines(run.log_path(task), _TAIL_LINES) if not is_noise(line)]
     details = ["its Python stack, the innermost call first:", stack] if stack else []
     details += ["its last lines of output:", *(f"  {line}" for line in tail)] if tail else []
-    why = describe_end(outcome, one_shot.life.watch)
+    why = describe_end(outcome, one_shot.cluster.watch)
     return why, place_of(stack, innermost_first=True), "\n".join(details)
 
 

@@ -68,4 +68,4 @@ class Case:
 
 def case_of(shell: Any, cluster: Cluster) -> Case:
     """Return the case of a cluster, started or not."""
-    return Case(shell, cluster.shape, cluster.make, cluster.setting, cluster.running)
+    return Case(shell, cluster.shape, cluster.task_settings, cluster.setting, cluster.running)
