@@ -1,4 +1,4 @@
-# make demo runs the main job, make test passes the tests; each sets up what it needs by itself.
+# make demo runs the quickstart, make test runs the tests; each installs what it needs.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 LOCK := $(wildcard requirements/$(MINOR).txt)
 
-# one stamp for each kind of installation, made anew when its packages or the interpreter are others
+# one stamp file for each kind of installation; a change of its packages or of the interpreter installs again
 DEMO := $(VENV)/.demo-$(MINOR)
 LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
@@ -15,22 +15,22 @@ DEV := $(VENV)/.dev-$(MINOR)
 .PHONY: help chaos setup chromium demo lab test quick test-oldest check bench shots lock clean
 
 help:
-	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print what its tasks say"
+	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print the output of its tasks"
 	@echo "make lab    open it in JupyterLab"
-	@echo "make test   pass the tests"
-	@echo "make quick  pass a part of them that takes about a minute"
-	@echo "make test-oldest  pass that part with the oldest versions that pyproject.toml allows"
-	@echo "make check  lint, format and types"
-	@echo "make chaos  hundreds of random faults, from a seed; thousands of programs with and without tfmagic; soak tests"
-	@echo "make bench  speed and memory, beside ipyparallel"
-	@echo "make shots  take the screenshots of the docs anew, from the real thing"
-	@echo "make lock   choose the versions that all of these install anew: requirements/"
+	@echo "make test   run the tests"
+	@echo "make quick  run the part of them that takes about a minute"
+	@echo "make test-oldest  run that part with the oldest versions that pyproject.toml allows"
+	@echo "make check  check lint, format and types"
+	@echo "make chaos  run hundreds of random faults, from a seed; thousands of programs with and without tfmagic; soak tests"
+	@echo "make bench  measure speed and memory, compared with ipyparallel"
+	@echo "make shots  take the screenshots of the docs from the running quickstart"
+	@echo "make lock   choose again the versions that all of these install: requirements/"
 
 $(DEMO): pyproject.toml $(LOCK)
 	@PYTHON=$(PYTHON) scripts/install demo $(VENV)
 	@touch $@
 
-# what holds more serves what needs less
+# a larger installation also serves the targets that need less
 $(LAB): pyproject.toml $(LOCK)
 	@PYTHON=$(PYTHON) scripts/install lab $(VENV)
 	@touch $(DEMO) $@
@@ -50,7 +50,7 @@ lab: $(LAB)
 chromium:
 	@scripts/install-chromium
 
-# the whole suite; then its quick part on Debian's own Python, if that is another version
+# the whole suite; then the quick part on Debian's own Python, if its version differs
 test: $(DEV) chromium
 	$(BIN)/python scripts/suite.py --also /usr/bin/python3
 
@@ -58,10 +58,11 @@ test: $(DEV) chromium
 quick: $(DEV)
 	$(BIN)/python scripts/suite.py --quick
 
-# the lower bounds of pyproject.toml: the quick part, and what the optional packages are for; old packages warn
+# the quick part and the tests of optional packages at the lower bounds of pyproject.toml; warnings of old packages
+# are no errors
 OLDEST := .venv-oldest/.installed
 $(OLDEST): pyproject.toml requirements/oldest.txt
-	@[ $(MINOR) = 3.11 ] || { echo "these are for Python 3.11: make test-oldest PYTHON=python3.11"; exit 1; }
+	@[ $(MINOR) = 3.11 ] || { echo "requirements/oldest.txt is for Python 3.11: make test-oldest PYTHON=python3.11"; exit 1; }
 	@PYTHON=$(PYTHON) LOCK=requirements/oldest.txt scripts/install \
 		lab,server,hdf5,tensorboard,remote,keras2,test .venv-oldest
 	@touch $@

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...] [--quick]`: measure, and print one table. See the package."""
+"""`python -m benchmarks [NAME ...] [--quick]`: measure and print one table. See the package."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ NAMES = (
 
 
 def main() -> int:
-    """0 when everything could be measured, whatever the figures are."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="tfmagic beside its peers")
+    """Return 0 if every benchmark could be measured, whatever the figures are."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="compare tfmagic with its peers"
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repeats")
     asked = parser.parse_args()
@@ -37,18 +39,18 @@ def main() -> int:
 
 
 def _settle_environment(folder: str) -> None:
-    """Nothing of the user's is read or written. Before IPython, ipyparallel and tfmagic are imported."""
+    """Use no folder of the user. Call this before IPython, ipyparallel and tfmagic are imported."""
     os.environ["TFMAGIC_STATE_DIR"] = os.path.join(folder, "state")
     os.environ["IPYTHONDIR"] = os.path.join(folder, "ipython")  # also ipyparallel's connection files
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ.pop("TF_CONFIG", None)
-    os.environ.pop("PYTHONUNBUFFERED", None)  # a plain script's print would make two writes of a line
+    os.environ.pop("PYTHONUNBUFFERED", None)  # with it, print in a plain script makes two writes a line
     for name in ("TFMAGIC_STATE_DIR", "IPYTHONDIR"):
         os.mkdir(os.environ[name])
 
 
 def _measure_all(names: tuple[str, ...] | list[str], sizes: Sizes) -> tuple[list[Row], list[str]]:
-    """The rows, and the names of what could not be measured."""
+    """Return the rows, and the names of the benchmarks that failed."""
     rows: list[Row] = []
     failed = []
     for name in names:

@@ -1,8 +1,8 @@
 """Arrays: a float64 array of 64 MiB, pushed to 4 tasks and pulled from them.
 
-Against ipyparallel's DirectView with 4 engines. The rate counts every copy that arrives: 4 × 64 MiB. The
-array is changed before each push, so that nobody can spare the way, and what arrived is compared. One
-after the other, not in turn: the gigabytes that each frees make the other's next pages slow ones.
+The peer is ipyparallel's DirectView with 4 engines. The rate counts every copy that arrives: 4 × 64 MiB. The
+array changes before each push, so that no copy can be skipped, and the copies are compared. The two sides run
+one after the other, not in turn: the gigabytes that one side frees make the next pages of the other slow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.report import Row, Sizes, Target
 TASKS = 4
 SHAPE = (64, 1024, 128)
 TARGET = Target("value", ">=", 2.0)
-WARM_UP_ROUNDS = 5  # until the pages that others freed are back from the host of this virtual machine
+WARM_UP_ROUNDS = 5  # until the host of this virtual machine has given back the pages that others freed
 
 Transfer = Callable[[], Any]
 
@@ -49,7 +49,7 @@ def measure(sizes: Sizes) -> list[Row]:
 
 
 def _alternate(transfers: dict[str, Transfer], array: np.ndarray, rounds: int) -> dict[str, float]:
-    """GB/s of each transfer, the median of its rounds."""
+    """Return the rate of each transfer in GB/s, the median of its rounds."""
     times_s: dict[str, list[float]] = {name: [] for name in transfers}
     for number in range(WARM_UP_ROUNDS + rounds):
         array[0, 0, 0] = number

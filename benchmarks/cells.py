@@ -1,7 +1,7 @@
 """The latency of a cell: `pass` on 4 warm tasks, through the magic of a real IPython shell.
 
-Against `%%px pass` of ipyparallel with 4 engines, through the same shell. Both are up all the time and
-take turns in rounds, so that both meet the same machine.
+The peer is `%%px pass` of ipyparallel with 4 engines, through the same shell. Both run all the time and
+are measured in alternate rounds, under the same load.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from benchmarks.report import Row, Sizes, Target
 
 TASKS = 4
 CELLS_PER_ROUND = 100
-WARM_UP_CALLS = 30  # the first calls import and trace; a user meets them once
+WARM_UP_CALLS = 30  # the first calls import and trace, once a session
 EMPTY = "pass\n"
-TARGET = Target("value", "<=", 0.7)  # far below what a hand at a keyboard notices
+TARGET = Target("value", "<=", 0.7)  # milliseconds; far less than a user notices
 
 
 def measure(sizes: Sizes) -> list[Row]:
@@ -34,7 +34,7 @@ def measure(sizes: Sizes) -> list[Row]:
 
 
 def _alternate(book: Notebook, rounds: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of each call: ours, theirs."""
+    """Return the milliseconds of each call, for tfmagic and for ipyparallel."""
 
     def px() -> None:
         book.shell.run_cell_magic("px", "", EMPTY)

@@ -1,7 +1,7 @@
-"""Clean-up: how soon the last process is gone, whatever ends, daemons of the tasks included.
+"""Clean-up: the time until the last process has ended, daemons of the tasks included.
 
-Each round has a Jupyter kernel of its own with two tasks that hold a strategy, a child and a daemon in a
-session of its own. The time runs from the signal, or the request, until the last of them has ended.
+Each round has a Jupyter kernel of its own with two tasks. Each task has a strategy, a child and a daemon in a
+session of its own. The time runs from the signal, or the request, to the end of the last process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PATIENCE_S = 60.0
 
 
 class Book:
-    """A kernel with a cluster, and what is below it."""
+    """A kernel with a cluster, and the processes below it."""
 
     def __init__(self, client: BlockingKernelClient, pid: int, manager: KernelManager | None = None):
         self.client, self.pid, self.manager = client, pid, manager
@@ -51,14 +51,14 @@ class Book:
         assert reply["content"]["status"] == "ok", reply["content"]
 
     def below(self, *, helpers: bool = True) -> set[Identity]:
-        """The processes below the kernel; without `helpers` those of the tasks only."""
+        """Return the processes below the kernel; without `helpers`, only those of the tasks."""
         keeper, launcher = self.helpers()
         pids = {child.pid for child in psutil.Process(self.pid).children(recursive=True)}
         found = {identify(pid) for pid in pids - (set() if helpers else {keeper, launcher})}
         return {process for process in found if process is not None}
 
     def helpers(self) -> tuple[int, int]:
-        """The pids of the keeper and of the launcher."""
+        """Return the pids of the keeper and of the launcher."""
         (keeper,) = [p for p in psutil.Process(self.pid).children() if "keeper" in " ".join(p.cmdline())]
         return keeper.pid, keeper.children()[0].pid
 
@@ -68,7 +68,7 @@ def measure(sizes: Sizes) -> list[Row]:
     for what, case in CASES.items():
         seconds = [case() for _ in range(sizes.deaths)]
         text = f"{what}: to the last process gone (max {max(seconds):.2f} s)"
-        limit = 2.0 if "server" in what else 1.0  # a kernel looks for its server once a second
+        limit = 2.0 if "server" in what else 1.0  # a kernel checks once a second whether its server runs
         rows.append(Row(text, statistics.median(seconds), "s", target=Target("value", "<=", limit)))
     return rows
 
@@ -119,7 +119,7 @@ def _cluster_stopped() -> float:
 
 
 def _task_killed() -> float:
-    """One task of two: it, and its child."""
+    """Kill one task of two. Return the seconds until it and its child have ended."""
     with _book() as book:
         task = min(psutil.Process(book.helpers()[1]).children(), key=lambda process: process.pid)
         family = {identify(task.pid), *(identify(child.pid) for child in task.children(recursive=True))}
@@ -137,7 +137,7 @@ def _helpers_killed(*which: int) -> float:
 
 
 def _run_all_interrupted() -> float:
-    """What the interrupted cell has started; the tasks stay."""
+    """Interrupt two cells. Return the seconds until the processes that the first started have ended."""
     with _book() as book:
         before = book.below()
         book.client.execute(CELL)
@@ -163,7 +163,7 @@ def _server_killed() -> float:
             kernel = _start_kernel(f"http://127.0.0.1:{port}/api/kernels")
             client = BlockingKernelClient(connection_file=f"{folder}/runtime/kernel-{kernel}.json")
             client.load_connection_file()
-            client.start_channels(hb=False)  # it takes a kernel that is still starting for a dead one
+            client.start_channels(hb=False)  # the heartbeat reports a kernel that is still starting as dead
             children = psutil.Process(server.pid).children()
             (pid,) = [p.pid for p in children if kernel in " ".join(p.cmdline())]
             book = Book(client, pid)
@@ -176,7 +176,7 @@ def _server_killed() -> float:
 
 
 def _start_kernel(address: str) -> str:
-    """Its id; waits for the server."""
+    """Wait for the server, start a kernel and return its id."""
     deadline = time.monotonic() + _PATIENCE_S
     kernel = ""
     while not kernel:

@@ -1,7 +1,7 @@
-"""Three workers that all-reduce for ever; the last one kills itself when it has done so for a second.
+"""Let three workers all-reduce for ever; the last one kills itself after a second.
 
-Run word for word as a cell and as plain processes. A survivor prints the time of its error, on the
-clock that all processes of a machine share.
+`failures` runs this text unchanged as a cell and as plain processes. A survivor prints the time of its error,
+on the clock that all processes of a machine share.
 """
 
 import json

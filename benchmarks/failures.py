@@ -1,8 +1,10 @@
-"""Failures: how soon the notebook has the exception, and the user the prompt.
+"""Failures: the time until the notebook has the exception, and the user the prompt.
 
-An exception on four tasks, beside the same of ipyparallel's `%%px`, each less an empty cell. A worker
-that is killed among three that all-reduce: ours until the notebook raises, beside the time until the
-last survivor notices where plain processes run the same script. Ctrl-C, in Python and in a collective.
+- An exception on four tasks. The peer is ipyparallel's `%%px`; the time of an empty cell is subtracted from
+  both.
+- The death of one of three workers that all-reduce: the time until the notebook raises, compared with the
+  time until the last survivor gets an error where plain processes run the same script.
+- Ctrl-C, in Python and in a collective.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def _raising(sizes: Sizes) -> Row:
 
 
 def _extra_ms(run: Callable[[str], Any]) -> float:
-    """Milliseconds that a raising cell takes longer than an empty one; the median of ten of each."""
+    """Return by how many milliseconds a raising cell takes longer than an empty one, by medians of ten."""
     return statistics.median(_time_ms(run, RAISING) for _ in range(10)) - statistics.median(
         _time_ms(run, "pass\n") for _ in range(10)
     )
@@ -142,7 +144,7 @@ def _interrupt(book: Notebook, body: str, needs_strategy: bool) -> float:
         logs = [book.cluster.run_folder.log_path(task) for task in book.cluster.tasks]
         while not all(path.read_text().count("WAITING") > before[path] for path in logs):
             time.sleep(0.01)
-        time.sleep(0.2)  # until they do wait
+        time.sleep(0.2)  # until the tasks wait
         pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -1,9 +1,9 @@
 """HDF5 files of many tasks: 64 parts become one file, by reference and by copy; 4 tasks append to one file.
 
-Against what one would write with h5py alone: a script that opens each part for the length of its dataset
-and builds the virtual dataset, and one that copies dataset after dataset. Neither checks anything. In turn,
-in one process, the files in the page cache. The shared file stands beside one process that writes as many
-rows with h5py alone, for which it resizes the dataset and assigns.
+The peers of `consolidate` are scripts with h5py alone: one opens each part for the length of its dataset and
+builds the virtual dataset, the other copies dataset after dataset. Neither checks anything. They run in turn,
+in one process, with the files in the page cache. The peer of the shared file is one process that writes as
+many rows with h5py alone: it resizes the dataset and assigns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _measure_shared(sizes: Sizes) -> Row:
 
 
 def _append(path: str) -> tuple[float, float]:
-    """When a task began and had everything in the file, in seconds of the machine's monotonic clock."""
+    """Append on a task. Return the times of the start and of the flush, on the machine's monotonic clock."""
     import time
 
     import numpy as np
@@ -113,7 +113,7 @@ def _measure_consolidation(sizes: Sizes) -> list[Row]:
 
 
 def _alternate(ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int) -> tuple[float, float]:
-    """Seconds of each, medians; one round before is not counted."""
+    """Return the median seconds of each; a first round is not counted."""
     times_s: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds + 1):
         for call, times in zip((ours, theirs), times_s, strict=True):

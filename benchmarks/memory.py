@@ -1,8 +1,8 @@
-"""Memory: what one more idle task takes for itself alone (its unique set size).
+"""Memory: the memory that one more idle task does not share (its unique set size).
 
-For tasks that ran nothing and for tasks that ran one TensorFlow op, the mean of 4. Against a fresh
-interpreter that has imported TensorFlow, without and with that op. Peer and tasks share TensorFlow's
-mapped files with our launcher at that moment: these pages count for nobody, here as there.
+The figures are means of 4 tasks that ran nothing, and of 4 that ran one TensorFlow op. The peer is a fresh
+interpreter that has imported TensorFlow, without and with that op. Peer and tasks share TensorFlow's mapped
+files with our launcher at that moment, so these pages are counted on neither side.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def measure(sizes: Sizes) -> list[Row]:
 
 
 def _tasks_mib(book: Notebook) -> float:
-    """The mean of all tasks."""
+    """Return the mean of all tasks."""
     return statistics.mean(_unique_mib(row["pid"]) for row in book.cluster.status())
 
 

@@ -1,4 +1,4 @@
-"""Our side: a real IPython shell of this process with tfmagic loaded, as a notebook has it."""
+"""The side of tfmagic: a real IPython shell in this process with tfmagic loaded, as in a notebook."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ FIRST_OP = "import tensorflow as tf\ntf.constant(1) + 1\n"
 
 
 class Notebook:
-    """The shell, and what a user of tfmagic does in it."""
+    """The shell, and the commands of a user."""
 
     def __init__(self, shell: Any):
         self.shell = shell
 
     def cell(self, body: str, line: str = "") -> None:
-        """`%%tfcluster line`, with `body` below it."""
+        """Run `%%tfcluster line` with `body` below it."""
         self.shell.run_cell_magic("tfcluster", line, body)
 
     def line(self, line: str) -> None:
-        """`%tfcluster line`."""
+        """Run `%tfcluster line`."""
         self.shell.run_line_magic("tfcluster", line)
 
     @property
@@ -36,20 +36,20 @@ class Notebook:
 
 
 def ipython_shell() -> Any:
-    """The one shell of this process, without a history file."""
+    """Return the one shell of this process, without a history file."""
     return InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
 
 
 @contextlib.contextmanager
 def muted() -> Iterator[None]:
-    """What Python prints meanwhile goes to /dev/null, as text that is really encoded and written."""
+    """Redirect standard output to /dev/null; the text is still encoded and written."""
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
 
 @contextlib.contextmanager
 def notebook(workers: int) -> Iterator[Notebook]:
-    """tfmagic loaded, and a cluster whose tasks are warm; everything of it ends with the block."""
+    """Load tfmagic and start a cluster; both end with the block."""
     shell = ipython_shell()
     shell.run_line_magic("load_ext", "tfmagic")
     try:

@@ -1,10 +1,10 @@
 """Output: 4 tasks that print 70-byte lines as fast as they can.
 
-Against 4 plain Python scripts with line-buffered stdout that print the same, at the same time, into
-append-only files: as fast as that can be without losing a line in a crash. The rate is that of the
-slowest task by its own clock, for the text view (this process prints into /dev/null meanwhile) and for
-quiet. Then the rate at which everything has also been shown, against ipyparallel; and how far ten million
-lines drive up the memory of this process.
+The peers are 4 plain Python scripts with line-buffered stdout that print the same, at the same time, into
+append-only files: the fastest way that loses no line in a crash. The rate is that of the slowest task by its
+own clock, for the text view (this process prints into /dev/null meanwhile) and for quiet. Further figures:
+the rate until all lines have been shown, compared with ipyparallel, and the growth of this process by ten
+million lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.report import Row, Sizes, Target
 
 TASKS = 4
 LINE = "x" * 69  # and a newline
-PEER_LINES_SHARE = 20  # ipyparallel prints that part of our lines: it would take minutes otherwise
+PEER_LINES_SHARE = 20  # ipyparallel prints this fraction of the lines: all would take minutes
 RATE_TARGET = Target("ratio", ">=", 0.95)
 GROWTH_TARGET = Target("value", "<=", 50)  # of 700 MB of text
 _MIB = 1 << 20
@@ -77,7 +77,7 @@ def _body(lines: int) -> str:
 
 
 def _ours(book: Notebook, lines: int, view: str) -> tuple[float, float]:
-    """Lines a second, all tasks together: by the slowest task's clock, and until the cell returned."""
+    """Return the rates of all tasks together: by the slowest task's clock, and until the cell returned."""
     started = time.perf_counter()
     book.cell(_body(lines), f"--view {view} --out printed")
     wall_s = time.perf_counter() - started
@@ -86,7 +86,7 @@ def _ours(book: Notebook, lines: int, view: str) -> tuple[float, float]:
 
 
 def plain_rate(lines: int) -> float:
-    """The same of plain scripts, in files of the same file system as our logs."""
+    """Return the rate of plain scripts, in files on the file system of our logs."""
     with tempfile.TemporaryDirectory(dir=os.environ["TFMAGIC_STATE_DIR"]) as folder:
         logs = [Path(folder) / f"plain-{n}.log" for n in range(TASKS)]
         seconds = peers.run_together([PLAIN.format(body=_body(lines))] * TASKS, logs)
@@ -94,7 +94,7 @@ def plain_rate(lines: int) -> float:
 
 
 def _engines(lines: int, rounds: int) -> tuple[float, float]:
-    """The same of ipyparallel: by the slowest engine's clock, and until `%%px` has shown it."""
+    """Return ipyparallel's rates: by the slowest engine's clock, and until `%%px` has shown all lines."""
     from benchmarks.notebook import ipython_shell
 
     own, shown = [], []
@@ -109,8 +109,8 @@ def _engines(lines: int, rounds: int) -> tuple[float, float]:
 
 
 def _peak_growth_mib(book: Notebook, lines: int) -> float:
-    """The highest resident memory of this process during a flood in the text view, above that before."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    """Return the peak growth of this process's resident memory during a flood in the text view."""
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before_bytes = psutil.Process().memory_info().rss
     _ours(book, lines, "text")
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())

@@ -1,8 +1,8 @@
 """The live panel in a real JupyterLab, in a real browser, while 4 tasks print as fast as they can.
 
-What a flood costs: the bytes that reach the browser, the longest time for which the page did not react
-(between two frames), how long after the cell's end the log's end stands on the page, the memory of the
-kernel, and the rate of the tasks against 4 plain scripts that print the same. All lines must be on disk.
+The figures are the bytes that reach the browser, the longest time without a reaction of the page (between two
+frames), the time from the cell's end until the page shows the end of the log, the memory of the kernel, and
+the rate of the tasks compared with 4 plain scripts that print the same. All lines must be on disk.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def measure(sizes: Sizes) -> list[Row]:
 
 
 def _watch(book: Any) -> dict[str, float]:
-    """Run the flood and say what it cost."""
+    """Run the flood and return its figures."""
     book.run(0, 120)
     book.run(1)
     book.page.evaluate(_WATCH)

@@ -1,4 +1,4 @@
-"""The peers: ipyparallel's engines, plain Python processes, and how they are started and ended."""
+"""Start and end the peers: ipyparallel's engines and plain Python processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any, TextIO
 
 import psutil
 
-DONE = "BENCHMARK-DONE"  # a line of its own, from a process that got as far as is measured
-_PATIENCE_S = 240.0  # far more than anything takes; then the peer is ended and the figure fails
+DONE = "BENCHMARK-DONE"  # a process prints this line at the end of the measured part
+_PATIENCE_S = 240.0  # far longer than any peer takes; then the peer is ended and the figure fails
 
 
 @contextlib.contextmanager
 def engines(count: int) -> Iterator[Any]:
-    """An ipyparallel client with `count` engines of its own; hub and engines end with the block."""
+    """Yield an ipyparallel client with `count` engines of its own; hub and engines end with the block."""
     import ipyparallel
 
     cluster = ipyparallel.Cluster(n=count, log_level=logging.ERROR)
@@ -35,18 +35,20 @@ def engines(count: int) -> Iterator[Any]:
             client.close()
     finally:
         cluster.stop_cluster_sync()
-    for process in psutil.wait_procs(processes, timeout=30)[1]:  # else they run into the next figure
+    for process in psutil.wait_procs(processes, timeout=30)[
+        1
+    ]:  # otherwise they would disturb the next figure
         process.kill()
 
 
 def _processes_of(client: Any) -> list[psutil.Process]:
-    """The engines and the nannies that they started."""
+    """Return the engines and the nanny processes that they started."""
     engines = [psutil.Process(pid) for pid in client[:].apply_sync(os.getpid)]
     return [*engines, *(child for engine in engines for child in engine.children(recursive=True))]
 
 
 def seconds_to_done(code: str) -> float:
-    """Seconds from the start of a fresh interpreter that runs `code` to the DONE line it prints."""
+    """Return the seconds from the start of a fresh interpreter that runs `code` to its DONE line."""
     started = time.perf_counter()
     with (
         subprocess.Popen(
@@ -58,7 +60,7 @@ def seconds_to_done(code: str) -> float:
         for line in process.stdout:
             if line.strip() == DONE:
                 seconds = time.perf_counter() - started
-                process.stdout.read()  # its clean-up may print, too
+                process.stdout.read()  # its clean-up can print, too
                 process.wait(_PATIENCE_S)
                 return seconds
     raise RuntimeError(f"exited with {process.returncode} before it was done:\n{code}")
@@ -71,7 +73,7 @@ def run_together(codes: Sequence[str], logs: Sequence[Path]) -> list[Any]:
     writes a line of JSON to BENCH_READY at its end.
 
     Returns:
-        The JSON value of each.
+        The JSON value of each script.
     """
     with contextlib.ExitStack() as stack:
         started = [_start_waiting(stack, code, log) for code, log in zip(codes, logs, strict=True)]
@@ -89,7 +91,7 @@ def run_together(codes: Sequence[str], logs: Sequence[Path]) -> list[Any]:
 def _start_waiting(
     stack: contextlib.ExitStack, code: str, log: Path
 ) -> tuple[subprocess.Popen[bytes], TextIO]:
-    """A plain script and where it answers; both end with `stack`."""
+    """Start a plain script. Return it and the file of its answers; both end with `stack`."""
     reader, writer = os.pipe()
     answers = stack.enter_context(os.fdopen(reader))
     with open(log, "a") as output:
@@ -108,7 +110,7 @@ def _start_waiting(
 
 @contextlib.contextmanager
 def waiting_interpreter(code: str) -> Iterator[int]:
-    """The pid of a fresh interpreter that has run `code` and now does nothing."""
+    """Yield the pid of a fresh interpreter that has run `code` and is idle now."""
     script = f"{code}\nprint({DONE!r}, flush=True)\ninput()\n"
     with (
         subprocess.Popen(
@@ -128,7 +130,7 @@ def waiting_interpreter(code: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """The process does not outlive the block."""
+    """Kill the process at the end of the block if it still runs."""
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 """TFRecord files: written in shards by 4 tasks, and verified.
 
-Writing: a cell on 4 tasks against 4 plain scripts with tf.io.TFRecordWriter, in turn; each reports how long
-its loop took, the slowest counts. Verifying: against a loop over a TFRecordDataset, against its reduce, where
-no record comes to Python, and against its fastest way, batches; each pair reads one file, in the page cache.
+Writing: a cell on 4 tasks and 4 plain scripts with tf.io.TFRecordWriter, in turn. Each reports the time of
+its loop; the slowest counts. Verifying: the peers are a loop over a TFRecordDataset, its reduce, where no
+record reaches Python, and batches, its fastest way. Each pair reads one file in the page cache.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _writing(folder: Path, rounds: int) -> Row:
 
 
 def _write(base: str, records: int, length: int) -> float:
-    """On a task: seconds."""
+    """Write on a task. Return the seconds."""
     import tfmagic
 
     record = os.urandom(length)
@@ -86,7 +86,7 @@ def _write(base: str, records: int, length: int) -> float:
 
 
 class _Scripts:
-    """4 plain processes, which live as long as the cluster beside them: TensorFlow is imported once."""
+    """4 plain processes that live as long as the cluster, so that they import TensorFlow once."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -111,7 +111,7 @@ class _Scripts:
                 pass
 
     def write(self, name: str) -> float:
-        """They begin together; the slowest's seconds."""
+        """Write in all scripts at once. Return the seconds of the slowest."""
         for index, process in enumerate(self.processes):
             assert process.stdin is not None
             process.stdin.write(f"{self.folder / name}-{index}\n")
@@ -126,7 +126,7 @@ def _verifying(folder: Path, rounds: int) -> list[Row]:
     batches = ("for batch in dataset.batch(1024)", _batches)
     rows = []
     for what, length, size, peers in (
-        ("1 KB records, 16 MB", 1 << 10, 16 << 20, [loop, reduce]),  # which take 0.15 ms a record
+        ("1 KB records, 16 MB", 1 << 10, 16 << 20, [loop, reduce]),  # these peers take 0.15 ms a record
         ("1 KB records, 512 MB", 1 << 10, 512 << 20, [batches]),
         ("100 KB records, 512 MB", 100 << 10, 512 << 20, [loop, batches]),
     ):
@@ -147,7 +147,7 @@ def _make_file(folder: Path, length: int, size: int) -> Path:
 
 
 def _verify(path: Path, what: str, peer: str, read: Callable[[Path], bool], rounds: int) -> Row:
-    """Ours and the peer's on one file, in turn; the speed of two cores is a target where it is large."""
+    """Verify and read one file in turn. The target is a speed for the fastest peer, otherwise a ratio."""
     from tfmagic.tfrecord import verify
 
     ours, theirs = [], []

@@ -12,9 +12,9 @@ HEADER = ("what", "ours", "peer", "ratio", "target", "met?")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything is measured."""
+    """The numbers of rounds and sizes of all benchmarks."""
 
-    cell_rounds: int = 6  # of CELLS_PER_ROUND calls, ours and the peer's in turn
+    cell_rounds: int = 6  # of CELLS_PER_ROUND calls, tfmagic and the peer in turn
     starts: int = 3
     engine_starts: int = 3  # a quarter of a minute each
     restarts: int = 7
@@ -48,7 +48,7 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A limit of our value, in its unit, or of the ratio of ours to the peer's."""
+    """A limit of our value, in its unit, or of its ratio to the peer's value."""
 
     of: Literal["value", "ratio"]
     sign: Literal["<=", ">="]
@@ -72,14 +72,14 @@ class Row:
     peer: float | None = None
     peer_name: str = ""
     target: Target | None = None
-    rounds: tuple[Sequence[float], Sequence[float]] | None = None  # ours and theirs, whose medians these are
+    rounds: tuple[Sequence[float], Sequence[float]] | None = None  # all values; the row shows the medians
 
     @property
     def ratio(self) -> float:
         return self.ours / self.peer if self.peer else math.nan
 
     def cells(self) -> tuple[str, ...]:
-        """The row as text, in the order of HEADER."""
+        """Return the row as text, in the order of HEADER."""
         peer = "-" if self.peer is None else f"{short(self.peer)} {self.unit}, {self.peer_name}"
         ratio = "-" if self.peer is None else f"{self.ratio:.3f}"
         target, met = "-", "-"
@@ -90,14 +90,14 @@ class Row:
 
 
 def short(value: float) -> str:
-    """Three significant digits, thousands apart."""
+    """Return the value with three significant digits and separators of thousands."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def render_rounds(rows: Sequence[Row]) -> str:
-    """The rounds behind the medians: where they scatter more than a target asks, it decides nothing."""
+    """Return the values behind the medians: a target that is within their scatter is not proved."""
     lines = []
     for row in rows:
         if row.rounds is not None:
@@ -107,7 +107,7 @@ def render_rounds(rows: Sequence[Row]) -> str:
 
 
 def render(rows: Sequence[Row]) -> str:
-    """The table, as text."""
+    """Return the table as text."""
     lines = [HEADER, *(row.cells() for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
     lines.insert(1, tuple("-" * width for width in widths))

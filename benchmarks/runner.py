@@ -1,8 +1,8 @@
-"""`multi_process_runner` against TensorFlow's: a run of a function that does nothing, and a call of a pool.
+"""`multi_process_runner` and TensorFlow's runner: runs of a function that does nothing, and calls of a pool.
 
-Cold is a fresh Python process, from its start to the end of its first run. Warm are the later runs of one
-process, and pool calls, of which both sides have one process that is up all the time; they take turns.
-TensorFlow's starts its processes anew for each run, and each imports TensorFlow.
+A cold run is timed from the start of a fresh Python process to the end of its first run. Warm runs and pool
+calls are made in turn in one process of each side, which lives all the time. TensorFlow's runner starts new
+processes for each run, and each of them imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Runner:
         self._answers = open(ours)  # noqa: SIM115  # closed with the process
 
     def ask(self, line: str) -> list[float]:
-        """What it answers, in seconds."""
+        """Send a request. Return the seconds that the process reports."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
@@ -72,7 +72,7 @@ def runner(whose: str) -> Iterator[Runner]:
 def measure(sizes: Sizes) -> list[Row]:
     rows = [_cold(workers, sizes.engine_starts) for workers in WORKERS]
     with runner("ours") as ours, runner("theirs") as theirs:
-        for side in (ours, theirs):  # what only the first run of a process has to do
+        for side in (ours, theirs):  # the first run of a process has more to do
             side.ask("run 2")
         rows += [_warm(ours, theirs, workers, sizes.starts) for workers in WORKERS]
         rows += [_pool(ours, theirs, workers, sizes.cell_rounds) for workers in WORKERS]

@@ -1,6 +1,6 @@
-"""One of the two runners, told by lines on standard input what to do; see `benchmarks.runner`.
+"""Run one of the two runners by requests on standard input; see `benchmarks.runner`.
 
-python runner_script.py ours|theirs FD      FD: where each answer goes, as a line of seconds
+python runner_script.py ours|theirs FD      each answer is a line of seconds on the descriptor FD
 
 run N           multi_process_runner.run of a function that does nothing, on N workers
 pool N COUNT    COUNT calls of a pool of N workers, each timed; the pool stays
@@ -23,7 +23,7 @@ def main() -> None:
         from tensorflow.python.distribute import multi_process_lib, multi_process_runner
         from tensorflow.python.distribute.multi_worker_test_base import create_cluster_spec
 
-        multi_process_lib._test_main_called = True  # else it works under its own test main only
+        multi_process_lib._test_main_called = True  # otherwise it works only under its own test main
     pools = {}
     with open(fd, "w", buffering=1) as answers:
         for line in sys.stdin:

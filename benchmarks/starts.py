@@ -1,9 +1,9 @@
-"""Starts: from nothing to the first TensorFlow op on 4 tasks, and restarts of 4 warm tasks.
+"""Starts: from a fresh process to the first TensorFlow op on 4 tasks, and restarts of 4 warm tasks.
 
-From nothing means a fresh Python process that loads the extension and runs a first cell, up to the end
-of that cell. Against one `import tensorflow` in a fresh interpreter, which nothing that uses TensorFlow
-can beat, and against ipyparallel: 4 engines started, then the same op on each. A restart has no like
-there: it is compared with ipyparallel's start, which is what its users do instead.
+A start is timed from a fresh Python process that loads the extension to the end of its first cell. The peers
+are one `import tensorflow` in a fresh interpreter, the lower limit of any program that uses TensorFlow, and
+ipyparallel: the start of 4 engines, then the same op on each. ipyparallel has no restart of engines: a
+restart is compared with its start, which its users do instead.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ assert float(total) == {TASKS}, total
 
 def measure(sizes: Sizes) -> list[Row]:
     counts = {OURS: sizes.starts, IMPORT: sizes.starts, ENGINES: sizes.engine_starts}
-    peers.seconds_to_done(IMPORT)  # files come into the page cache, for everybody
+    peers.seconds_to_done(IMPORT)  # load the files into the page cache, for all sides
     times_s: dict[str, list[float]] = {code: [] for code in counts}
     for turn in range(max(counts.values())):
         for code, count in counts.items():
@@ -72,7 +72,7 @@ def measure(sizes: Sizes) -> list[Row]:
 
 
 def _restarts_s(count: int) -> tuple[float, float]:
-    """Medians: until the first op, until the first all-reduce of a new strategy."""
+    """Return the median seconds until the first op, and until the first all-reduce of a new strategy."""
     with notebook(TASKS) as book, muted():
         book.cell(FIRST_OP)
         first_op_s, all_reduce_s = [], []

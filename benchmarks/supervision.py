@@ -1,8 +1,8 @@
-"""What it costs to watch: seconds until a death or a hang is seen, and the share of a core that it takes.
+"""Supervision: the seconds until a death or a hang is noticed, and the share of a core that supervision uses.
 
-A real cluster for the times. For the share, simulated tasks: a scripted backend whose tasks reach another
-line of the cell and print a line each second, under the real supervisor and the real panel, whose messages
-are encoded and thrown away. Another process writes the logs. The share is the CPU time of this process.
+The times are those of a real cluster. The share is the CPU time of this process with simulated tasks: a
+scripted backend whose tasks reach another line of the cell and print a line each second, under the real
+supervisor and the real panel, whose messages are encoded and dropped. Another process writes the logs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _until(condition: Callable[[], Any]) -> None:
     deadline = time.perf_counter() + _PATIENCE_S
     while not condition():
         if time.perf_counter() > deadline:
-            raise TimeoutError("what is measured did not happen")
+            raise TimeoutError("the measured change did not happen")
         time.sleep(0.002)
 
 
@@ -100,7 +100,7 @@ def _until(condition: Callable[[], Any]) -> None:
 
 
 class LineReachingBackend(FakeBackend):
-    """Tasks without processes: while a cell runs each reaches a line every second."""
+    """A backend whose tasks have no processes; while a cell runs, each task reaches a line every second."""
 
     def __init__(self, count: int):
         super().__init__(self._note_cell)
@@ -127,7 +127,7 @@ class LineReachingBackend(FakeBackend):
         return [*super().take_events(), *lines]
 
     def _reach_lines(self) -> list[Any]:
-        """Of a twentieth of the tasks: they do not all come at the same moment."""
+        """Return line events of a twentieth of the tasks, so that not all come at the same moment."""
         self._next = time.monotonic() + 0.05
         share = max(len(self._tasks) // 20, 1)
         chosen = self._tasks[self._place : self._place + share] if self._place < len(self._tasks) else []
@@ -137,7 +137,7 @@ class LineReachingBackend(FakeBackend):
 
 
 class _Encoded:
-    """A live display that encodes what it is sent, as a widget does, and shows it nowhere."""
+    """A live display that encodes its messages, as a widget does, and drops them."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -199,14 +199,14 @@ def _show(view: PanelView, seconds: float) -> None:
 
 
 def _sampling(sizes: Sizes) -> Row:
-    """Reading CPU, memory, threads and files of 16 real tasks, twice a second."""
+    """Measure the sampling of CPU, memory, threads and files of 16 real tasks, twice a second."""
     from tfmagic.system.usage import Sampler
 
     with tfmagic.Cluster(workers=16) as cluster:
         pids = {row["task"]: row["pid"] for row in cluster.status()}
         sampler: Sampler[str] = Sampler()
         for _ in range(20):
-            sampler.sample(pids)  # the first looks weigh all of them
+            sampler.sample(pids)  # the first samples measure all of them
         began, used = time.perf_counter(), time.thread_time()
         while time.perf_counter() - began < sizes.watch_s:
             sampler.sample(pids)

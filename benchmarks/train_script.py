@@ -1,7 +1,8 @@
-"""A training script as anybody has one: MultiWorkerMirroredStrategy, a custom loop, its own clock.
+"""An ordinary training script: MultiWorkerMirroredStrategy, a custom loop, its own clock.
 
-`training` runs it as plain processes with TF_CONFIG and, word for word, as a cell. It prints the steps a
-second of its median block, since a block that another process disturbed must not count, and where it got.
+`training` runs this text unchanged as plain processes with TF_CONFIG and as a cell. It prints the steps a
+second of its median block, so that a block that another process disturbed does not count, the last loss, and
+a checksum of the weights.
 """
 
 import json
@@ -35,7 +36,7 @@ with strategy.scope():
     optimizer.build(model.trainable_variables)
 loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
 my_index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-# Different data: only a real all-reduce keeps the workers equal.
+# The data differ: only a real all-reduce keeps the workers equal.
 rng = np.random.default_rng(my_index)
 images = tf.constant(rng.random((LOCAL_BATCH, 28, 28, 1), dtype=np.float32))
 labels = tf.constant(rng.integers(0, 10, LOCAL_BATCH))

@@ -1,8 +1,8 @@
 """Training: the same loop of two workers in a cell, and as plain processes started from a shell.
 
-`train_script.py` is run word for word both ways, in new processes each time, in turn. The plain processes
-get the TF_NUM_INTRAOP_THREADS that our tasks get (the cores divided by the tasks), or they would fight
-for cores: the figure is what a cell costs, not what that setting brings.
+`train_script.py` runs unchanged both ways, in new processes each time, in turn. The plain processes get the
+same TF_NUM_INTRAOP_THREADS as our tasks (the cores divided by the tasks), or they would compete for cores.
+The figure is the cost of a cell, not the gain from that setting.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def measure(sizes: Sizes) -> list[Row]:
     with notebook(WORKERS) as book:
         for number in range(sizes.training_rounds):
             turns = [(ours, lambda: _cell(book)), (theirs, _scripts)]
-            for rates, run in turns if number % 2 == 0 else turns[::-1]:  # a drift meets both alike
+            for rates, run in turns if number % 2 == 0 else turns[::-1]:  # a drift affects both sides equally
                 rates.append(run())
     what = "training, 2 workers, same threads"
     peer = statistics.median(theirs)
@@ -40,7 +40,7 @@ def measure(sizes: Sizes) -> list[Row]:
 
 
 def _cell(book: Notebook) -> float:
-    """Steps a second of the slower worker, in new task processes."""
+    """Return the steps a second of the slower worker, in new task processes."""
     with muted():
         book.cluster.restart()
         book.cell(SCRIPT.read_text(), "--pull " + ",".join(RESULTS))
@@ -49,7 +49,7 @@ def _cell(book: Notebook) -> float:
 
 
 def _scripts() -> float:
-    """The same as plain processes."""
+    """Return the same for plain processes."""
     addresses = free_addresses(WORKERS)
     started = [_start(addresses, index) for index in range(WORKERS)]
     try:
@@ -66,7 +66,7 @@ def _scripts() -> float:
 
 
 def _checked(results: list[dict[str, float]]) -> float:
-    """The slower worker's steps a second, if the two did train one model."""
+    """Return the slower worker's steps a second. Raise RuntimeError if the two did not train one model."""
     first, second = results
     same = all(math.isclose(first[name], second[name], rel_tol=1e-4) for name in ("last_loss", "checksum"))
     if not same:
@@ -78,7 +78,7 @@ def _start(addresses: list[str], index: int) -> subprocess.Popen[str]:
     threads = max(len(os.sched_getaffinity(0)) // WORKERS, 1)  # as tfmagic.clusters.environment presets it
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
     environ = {
-        "TF_NUM_INTRAOP_THREADS": str(threads),  # the user's own wins, as it does in tasks
+        "TF_NUM_INTRAOP_THREADS": str(threads),  # the user's own value has precedence, as in tasks
         **os.environ,
         "TF_CONFIG": json.dumps(config),
     }
@@ -93,7 +93,7 @@ def _start(addresses: list[str], index: int) -> subprocess.Popen[str]:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Addresses of this machine on which nobody listens at the moment."""
+    """Return loopback addresses whose ports are free at the moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in sockets]
     for server in sockets:

@@ -25,7 +25,7 @@ def show(cell: nbformat.NotebookNode) -> None:
 
 
 def main() -> int:
-    """Run it; 0 when every cell did."""
+    """Run the notebook. Return 0 when every cell succeeded."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     folder = {"metadata": {"path": str(NOTEBOOK.parent)}}
     quiet = ["--IPKernelApp.log_level=40"]

@@ -1,4 +1,4 @@
-"""`make shots`: the pictures of the docs, taken of the real thing: the quickstart in JupyterLab."""
+"""`make shots`: take the pictures of the docs from the running quickstart in JupyterLab."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 1180, 820
 
 
 def main() -> int:
-    """Take every picture; 0 when all are there."""
+    """Take every picture. Return 0."""
     from pages import ARGUMENTS, Server, chromium
     from playwright.sync_api import sync_playwright
 
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _take(page: Any, server: Any, theme: str) -> None:
-    """Run the quickstart, and look at it while it trains, when it has, and when a task has failed."""
+    """Run the quickstart. Take a picture during the training, after it, and after a task has failed."""
     from pages import NotebookPage
 
     book = NotebookPage(page, server, "01-quickstart.ipynb")
@@ -59,7 +59,7 @@ def _take(page: Any, server: Any, theme: str) -> None:
 
 
 def _code_cells(book: Any) -> dict[str, int]:
-    """The places of the cells that a picture is of, by a piece of their source."""
+    """Return the indices of the cells that are photographed, by a piece of their source."""
     sources = book.page.evaluate(
         "() => window.jupyterapp.shell.currentWidget.content.widgets.map(c => c.model.sharedModel.source)"
     )

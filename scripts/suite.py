@@ -1,4 +1,4 @@
-"""Run the tests on one Python after another, and say at the end how each run ended.
+"""Run the tests on one Python after another, and print at the end how each run ended.
 
 `make test` runs the whole suite on the Python of the environment, then the quick part on Debian's own Python
 if that is another version: pickling, for example, differs even between 3.11.2 and 3.11.7. `make quick` and
@@ -20,8 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
 
-# What depends on the version of Python or of a dependency: the protocol, pickling, what is captured from the
-# notebook, tracebacks, and real cells, kernels, strategies and scripts. It takes about a minute.
+# Tests of code that depends on the version of Python or of a dependency: the protocol, pickling, the capture
+# of notebook variables, tracebacks, and real cells, kernels, strategies and scripts. It takes about a minute.
 QUICK = (
     "tests/integration/test_every_interpreter.py",
     "tests/integration/test_kernel.py",
@@ -45,14 +45,19 @@ AT_ONCE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--duratio
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a run of pytest has ended: its exit code, and one line that says so."""
+    """The end of a run of pytest.
+
+    Attributes:
+        exit_code: The exit code of pytest.
+        line: A summary in one line.
+    """
 
     exit_code: int
     line: str
 
 
 def main(words: list[str]) -> int:
-    """Run what is asked for; the first exit code of a run that failed, or 0."""
+    """Run the requested tests. Return the first exit code of a run that failed, or 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="run the quick part alone")
     parser.add_argument("--also", metavar="PYTHON", help="run the quick part on this one too, if it differs")
@@ -65,55 +70,55 @@ def main(words: list[str]) -> int:
 
 
 def passes(python: str, more: list[str], *, quick: bool, called: str = "") -> Result:
-    """Run the suite, or its quick part, on an interpreter that has what it needs."""
+    """Run the suite, or its quick part, on an interpreter that has the needed packages."""
     version = ".".join(map(str, version_of(python)))
-    what = f"Python {version} ({called or python}), {'quick part' if quick else 'whole suite'}"
-    print(f"\n=== {what}", flush=True)
+    title = f"Python {version} ({called or python}), {'quick part' if quick else 'whole suite'}"
+    print(f"\n=== {title}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         command = [python, "-m", "pytest", *AT_ONCE, f"--junitxml={report}", *(QUICK if quick else ()), *more]
         exit_code = subprocess.run(command, cwd=ROOT, check=False).returncode
         counts = counts_of(report.read_text("utf-8")) if report.exists() else "no test was run"
-    return Result(exit_code, f"{what}: {'passed' if exit_code == 0 else f'FAILED ({exit_code})'}: {counts}")
+    return Result(exit_code, f"{title}: {'passed' if exit_code == 0 else f'FAILED ({exit_code})'}: {counts}")
 
 
 def counts_of(report: str) -> str:
-    """Return how many tests passed, failed and were skipped, from a report in JUnit's form."""
+    """Return the numbers of tests that passed, failed and were skipped, from a report in JUnit's format."""
     suite = next(ET.fromstring(report).iter("testsuite"))
     total, *others = (int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped"))
-    told = [f"{n} {name}" for n, name in zip(others, ("failed", "errors", "skipped"), strict=True) if n]
-    return ", ".join([f"{total - sum(others)} passed", *told]) + f" in {float(suite.get('time', 0)):.0f} s"
+    parts = [f"{n} {name}" for n, name in zip(others, ("failed", "errors", "skipped"), strict=True) if n]
+    return ", ".join([f"{total - sum(others)} passed", *parts]) + f" in {float(suite.get('time', 0)):.0f} s"
 
 
 def passes_on_another(python: str, more: list[str]) -> Result:
-    """Run the quick part on an interpreter of another version than ours; else say why it was not run."""
+    """Run the quick part on an interpreter whose version differs from ours. Return why not otherwise."""
     if not Path(python).exists():
         return Result(0, f"{python} is not there, so that no other Python was tried")
     version = version_of(python)
-    told = f"{python} is Python {'.'.join(map(str, version))}"
+    found = f"{python} is Python {'.'.join(map(str, version))}"
     if version == sys.version_info[:3]:
-        return Result(0, f"{told} as well, so that no other Python was tried")
+        return Result(0, f"{found} as well, so that no other Python was tried")
     if version < OLDEST:
-        return Result(0, f"{told}: tfmagic needs {'.'.join(map(str, OLDEST))}")
+        return Result(0, f"{found}: tfmagic needs {'.'.join(map(str, OLDEST))}")
     environment = ROOT / f".venv-{'.'.join(map(str, version))}"
     try:
         prepare(environment, python, version)
     except subprocess.CalledProcessError as error:
-        return Result(error.returncode or 1, f"{told}: FAILED: no environment could be made for it")
+        return Result(error.returncode or 1, f"{found}: FAILED: no environment could be made for it")
     return passes(str(environment / "bin" / "python"), more, quick=True, called=python)
 
 
 def version_of(python: str) -> tuple[int, ...]:
-    """Return the version of an interpreter, of three numbers."""
+    """Return the version of an interpreter as three numbers."""
     code = "import sys; print(*sys.version_info[:3])"
     done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
     return tuple(map(int, done.stdout.split()))
 
 
 def prepare(environment: Path, python: str, version: tuple[int, ...]) -> None:
-    """Make an environment for another interpreter.
+    """Create an environment for another interpreter.
 
-    It uses the packages of ours if the minor version is the same, so that nothing is installed twice.
+    It shares the packages of this environment if the minor version is the same: nothing is installed twice.
     """
     minor = ".".join(map(str, version[:2]))
     if version[:2] != sys.version_info[:2]:

@@ -1,6 +1,6 @@
 """Fixtures of all tests: a state folder of their own, a real shell, and a guard against leaks.
 
-A process that imports TensorFlow costs four to seven seconds, so that tests share them: `notebook` (the launcher of
+A process that imports TensorFlow costs four to seven seconds, so tests share such processes: `notebook` (the launcher of
 the test's own process), `kernel` (one ipykernel, cleared after each test), `commands` (`tfmagic` commands),
 `lessons` (notebooks of the course), `pair` (tests/same). A test takes a process of its own only if it is about how
 that process begins or ends. A further case of the same code is marked with `soak`.
@@ -24,7 +24,7 @@ import pytest
 
 if TYPE_CHECKING:
     from commands import Commands
-    from kernels import Kernel  # what it imports, each task of a test module would import with this one
+    from kernels import Kernel  # its imports would be imported by each task of a test module
     from lessons import Lessons
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: tests press Ctrl-C
@@ -34,7 +34,7 @@ ENDED_S = 5.0  # measured 0.1 s on an idle machine; a test must not fail because
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long files."""
+    """Put the long files first."""
     from order import place
 
     items.sort(key=lambda item: place(item.nodeid))
@@ -42,14 +42,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the files together that share kernels."""
+    """Keep files together that share kernels."""
     from order import make_scheduler
 
     return make_scheduler(config, log)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """Poll an outside fact (a process, a file) until it holds; fail when it does not in time."""
+    """Poll a condition outside (a process, a file) until it is true; fail after the time limit."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = condition()
@@ -61,10 +61,10 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 
 @contextmanager
 def program(*command: Any, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process whose output is read as text; killed where the test fails meanwhile.
+    """Start a process whose output is read as text; kill it if the test fails meanwhile.
 
-    `with subprocess.Popen(...)` would wait for its end, for ever if that is what the test has failed for: a
-    time limit of the test ends no such wait.
+    `with subprocess.Popen(...)` would wait for its end, for ever if the test failed because the process hangs: the
+    time limit of a test does not end that wait.
     """
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
         try:
@@ -75,7 +75,7 @@ def program(*command: Any, **options: Any) -> Iterator[subprocess.Popen[str]]:
 
 
 def alive(pids: Iterable[int]) -> set[int]:
-    """Those that still run; one that only waits to be reaped has ended."""
+    """Return the pids that still run; a zombie has ended."""
     return {pid for pid in pids if _runs(pid)}
 
 
@@ -88,7 +88,7 @@ def _runs(pid: int) -> bool:
 
 @pytest.fixture(autouse=True, scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Runs of the tests are not the user's."""
+    """Keep the run folders of the tests apart from the user's."""
     folder = tmp_path_factory.mktemp("state")
     os.environ["TFMAGIC_STATE_DIR"] = str(folder)
     yield folder
@@ -123,7 +123,7 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _task_processes() -> set[int]:
-    """What is below our launchers: task processes and what they started."""
+    """Return the pids below our launchers: task processes and the processes that they started."""
     keepers = [p for p in psutil.Process().children() if "launcher.main" in " ".join(_command(p))]
     launchers = {child.pid for keeper in keepers for child in keeper.children()}
     return {child.pid for keeper in keepers for child in keeper.children(recursive=True)} - launchers
@@ -137,7 +137,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 class Notebook:
-    """A real IPython shell with the extension loaded; cells are typed into it."""
+    """A real IPython shell with the extension loaded; `run` types cells into it."""
 
     def __init__(self, shell: Any):
         self.shell = shell
@@ -148,7 +148,7 @@ class Notebook:
         return self.shell.user_ns
 
     def run(self, cell: str) -> str:
-        """Run a cell as typed; its standard output. Raises what the cell raises."""
+        """Run a cell as typed and return its standard output. Raise what the cell raises."""
         out = io.StringIO()
         with redirect_stdout(out):
             line, newline, body = cell.partition("\n")
@@ -168,7 +168,7 @@ class Notebook:
 
 @pytest.fixture(scope="session")
 def shell() -> Iterator[Notebook]:
-    """One shell for the session: IPython has only one."""
+    """Return the one shell of the session: IPython allows only one."""
     from IPython.core.interactiveshell import InteractiveShell
 
     ip = InteractiveShell.instance()
@@ -180,17 +180,17 @@ def shell() -> Iterator[Notebook]:
 
 @pytest.fixture
 def notebook(shell: Notebook) -> Iterator[Notebook]:
-    """A shell without variables and clusters."""
+    """Return a shell without variables and clusters."""
     shell.shell.reset(new_session=False)
     yield shell
     shell.magics.stop_all()
     shell.magics.clusters.clear()
-    shell.magics.detached._jobs.clear()  # what nobody waited for
+    shell.magics.detached._jobs.clear()  # jobs without a waiter
 
 
 @pytest.fixture(scope="session")
 def kept_kernels() -> Iterator[list[Kernel]]:
-    """At most one kernel, which the last test that used one has left alive."""
+    """Return a list of at most one kernel, which the last test that used one has left alive."""
     kept: list[Kernel] = []
     yield kept
     for made in kept:
@@ -199,7 +199,7 @@ def kept_kernels() -> Iterator[list[Kernel]]:
 
 @contextmanager
 def _lend_kernel(kept: list[Kernel]) -> Iterator[Kernel]:
-    """Give the kernel that is kept, or a new one, and keep it again if its user has not ended it."""
+    """Yield the kept kernel, or a new one, and keep it again if the test has not ended it."""
     from kernels import Kernel
 
     used = kept.pop() if kept else Kernel()
@@ -213,14 +213,14 @@ def _lend_kernel(kept: list[Kernel]) -> Iterator[Kernel]:
 
 @pytest.fixture
 def kernel(kept_kernels: list[Kernel]) -> Iterator[Kernel]:
-    """A kernel without variables and clusters, and with the extension loaded. A test may end it."""
+    """Return a kernel without variables and clusters, and with the extension loaded. A test can end it."""
     with _lend_kernel(kept_kernels) as lent:
         yield lent
 
 
 @pytest.fixture(scope="module")
 def shared_kernel(kept_kernels: list[Kernel]) -> Iterator[Kernel]:
-    """One kernel for a module, with the extension loaded and two workers running."""
+    """Return one kernel for a module, with the extension loaded and two workers running."""
     with _lend_kernel(kept_kernels) as lent:
         lent.run("%tfcluster start --workers 2")
         yield lent
@@ -228,7 +228,7 @@ def shared_kernel(kept_kernels: list[Kernel]) -> Iterator[Kernel]:
 
 @pytest.fixture(scope="session")
 def lessons() -> Iterator[Lessons]:
-    """A kernel for the notebooks of the course."""
+    """Return a kernel for the notebooks of the course."""
     from lessons import Lessons
 
     made = Lessons(Path(__file__).parents[1] / "notebooks")
@@ -238,7 +238,7 @@ def lessons() -> Iterator[Lessons]:
 
 @pytest.fixture(scope="session")
 def commands() -> Iterator[Commands]:
-    """One process that runs `tfmagic` commands."""
+    """Return the process that runs `tfmagic` commands."""
     from commands import Commands
 
     made = Commands()
@@ -248,7 +248,7 @@ def commands() -> Iterator[Commands]:
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A plain kernel and one with a task, which run the same programs: see tests/same."""
+    """Return a plain kernel and one with a task, which run the same programs: see tests/same."""
     from pairs import Pair
 
     made = Pair(tmp_path_factory.mktemp("same"))

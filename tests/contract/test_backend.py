@@ -1,4 +1,4 @@
-"""What every backend does, whatever it runs on. A new backend passes this before anything else."""
+"""Tests that every backend must pass. Add a new backend to BACKENDS first."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ BACKENDS = {"local": lambda run: LocalBackend(Flavour(), run)}
 
 
 class Driver:
-    """A backend, polled by the test itself instead of by a supervisor."""
+    """A backend that the test polls itself, instead of a supervisor."""
 
     def __init__(self, backend, run):
         self.backend, self.run, self.seen = backend, run, []
@@ -66,7 +66,7 @@ def driver(request, state_dir):
     backend.close()
 
 
-def test_a_launched_task_starts_gets_ready_and_runs_cells(driver):
+def test_a_launched_task_starts_becomes_ready_and_runs_cells(driver):
     driver.launch()
     assert driver.wait_for(TaskStarted).pid > 0
     assert driver.wait_for(TaskReady).task == TASK
@@ -97,8 +97,8 @@ def test_a_launch_ends_with_exactly_one_exit_as_its_last_event(driver, number):
     assert isinstance(driver.seen[-1], TaskExited)
 
 
-def test_an_exit_says_where_the_log_of_the_process_ends(driver):
-    """A relaunched one writes on in the same log."""
+def test_an_exit_has_the_end_of_the_log_of_its_process(driver):
+    """A relaunched process appends to the same log."""
     for attempt in (1, 2):
         driver.launch(attempt)
         driver.wait_for(TaskReady)
@@ -122,7 +122,7 @@ def test_a_task_keeps_its_address_over_a_relaunch(driver):
     for attempt in (1, 2):
         driver.launch(attempt)
         assert driver.wait_for(TaskReady).attempt == attempt
-        with pytest.raises(OSError), socket.socket() as other:  # nobody else gets the port
+        with pytest.raises(OSError), socket.socket() as other:  # the port stays reserved
             host, port = driver.spec.addresses[TASK].split(":")
             other.bind((host, int(port)))
         driver.backend.signal(TASK, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""`tfmagic` commands one after the other in one process, so that TensorFlow is imported once for all of them.
+"""Run `tfmagic` commands one after the other in one process, so that TensorFlow is imported once for all of them.
 
-Only the start of the process is missing, which the tests of whole processes have. As a script, this module is
-that process: it reads a request a line from standard input and answers each with the command's exit code.
+Only the start of the process is not covered; other tests start whole processes. As a script, this module is
+that process: it reads one request a line from standard input and answers each with the command's exit code.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def serve() -> None:
         before = dict(os.environ)
         os.environ.update(environ)
         os.chdir(folder)
-        sys.path[:] = [folder, *search_path]  # as `python -m tfmagic` has it
+        sys.path[:] = [folder, *search_path]  # as for `python -m tfmagic`
         for number, name in ((1, "out.txt"), (2, "err.txt")):
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(file, number)

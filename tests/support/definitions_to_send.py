@@ -1,4 +1,4 @@
-"""What a notebook may define; run by `test_definitions` as its ``__main__``."""
+"""Definitions as notebooks have them; `test_definitions` runs this file as its ``__main__``."""
 
 import abc
 import collections

@@ -33,7 +33,7 @@ def case(
     settings: Any = (),
     **shape: Any,
 ) -> Case:
-    """Return the case of a cluster of that shape, with presets except for `settings`."""
+    """Return the case of a cluster of that shape, with default settings except for `settings`."""
     given = dict(settings)
     presets = TFCluster.class_traits()
 
@@ -44,7 +44,7 @@ def case(
 
 
 def install(folder: Path, requires: dict[str, list[str]] | None = None, **versions: str) -> str:
-    """Make a folder of site-packages with only the metadata of these packages."""
+    """Create a folder of site-packages with only the metadata of these packages. Return its path."""
     for name, version in versions.items():
         info = folder / f"{name}-{version}.dist-info"
         info.mkdir(parents=True)
@@ -56,7 +56,7 @@ def install(folder: Path, requires: dict[str, list[str]] | None = None, **versio
 
 
 def look_in_process(check: str, before: str = "", wrap: tuple[str, ...] = (), **shape: Any) -> str:
-    """Run a check in a process of its own, after `before`; its output, "refused: ..." if `wrap` is forbidden."""
+    """Run a check in a process of its own, after `before`. Return its output, "refused: ..." if `wrap` is forbidden."""
     code = (
         "import os, resource, sys\nfrom doctoring import case\n"
         "from tfmagic.frontends.doctor import folder, machine, settings, software\n"

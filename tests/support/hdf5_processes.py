@@ -1,4 +1,4 @@
-"""Other processes for the tests of `tfmagic.hdf5`: real ones, that a test lets go on line by line."""
+"""Real processes for the tests of `tfmagic.hdf5`, which a test continues step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Other:
-    """A Python program that says `say(...)` and goes on at `go()`."""
+    """A Python process that prints a line with `say(...)` and continues after `wait()` when the test calls `go()`."""
 
     def __init__(self, program: str, *argv: object, env: dict[str, str] | None = None):
         head = "import sys, h5py, numpy as np, tfmagic\nfrom tfmagic.hdf5 import *\n"
@@ -22,7 +22,7 @@ class Other:
         )  # fmt: skip
 
     def hear(self) -> str:
-        """Its next line; "" at its end."""
+        """Return its next line; "" after its end."""
         assert self.process.stdout
         return self.process.stdout.readline().rstrip("\n")
 
@@ -45,7 +45,7 @@ class Other:
 
 @contextlib.contextmanager
 def other(program: str, *argv: object, env: dict[str, str] | None = None) -> Iterator[Any]:
-    """One that is gone afterwards, whatever happens."""
+    """Start a process and end it with the block, also after an error."""
     process = Other(program, *argv, env=env)
     try:
         yield process

@@ -1,4 +1,4 @@
-"""What happens to a cluster, as a list of events and times, and what is done about it. No process, no clock."""
+"""Run the supervisor's rules on lists of events and times, and keep their actions. No process, no clock."""
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell
@@ -22,7 +22,7 @@ A, B, C, D = (TaskId("worker", i) for i in range(4))
 
 
 class History:
-    """Feeds events at given times and keeps every action in order."""
+    """A state that gets events at given times, and every action that followed, in order."""
 
     def __init__(self, *tasks, policy=None):
         self.policy = policy or Policy()
@@ -31,7 +31,7 @@ class History:
         self.tick()
 
     def tick(self, now=None):
-        """Let time pass to `now`; the actions that it brought."""
+        """Set the time to `now` and return the actions that follow."""
         self.now = self.now if now is None else now
         decision = decide(self.state, self.policy, self.now)
         self.state, self.wake_at = decision.state, decision.wake_at
@@ -82,6 +82,6 @@ def at_line(task, line, inside="", wait=Wait.NONE, cell=1, attempt=1, filename="
 
 
 def observed(cpu_s, log_bytes=None, stopped=()):
-    """A look at tasks: their CPU seconds, the lengths of their logs, and those that are stopped."""
+    """Return a sample of tasks: their CPU seconds, the lengths of their logs, and which are stopped."""
     logs = log_bytes or {}
     return TasksObserved({t: ProcessSample(s, logs.get(t, 0), t in stopped) for t, s in cpu_s.items()})

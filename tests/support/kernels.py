@@ -10,7 +10,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-# stop the clusters, and make settings, widgets, variables and numbers of cells as they are at the beginning
+# stop the clusters, and reset settings, widgets, variables and numbers of cells
 CLEAR = """
 import sys
 from tfmagic.clusters.settings import TFCluster
@@ -28,7 +28,7 @@ get_ipython().reset(new_session=True)
 
 
 class Kernel:
-    """A kernel with its client; `run` gives the outputs of a cell."""
+    """A kernel with its client; `run` returns the outputs of a cell."""
 
     def __init__(self, *options: str, cwd: str | None = None) -> None:
         self.manager = KernelManager(kernel_name="python3")
@@ -42,7 +42,7 @@ class Kernel:
         return str(self.client.execute(code, allow_stdin=stdin))
 
     def outputs(self, message_id: str, until: Any = None, timeout: float = 60) -> list[tuple[str, Any]]:
-        """The outputs of a request, in order; up to the one that satisfies `until`."""
+        """Return the outputs of a request, in order, up to the one that satisfies `until`."""
         found: list[tuple[str, Any]] = []
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -58,7 +58,7 @@ class Kernel:
         raise TimeoutError(found)
 
     def reply(self, message_id: str, timeout: float = 60) -> Any:
-        """The reply to a request."""
+        """Return the reply to a request."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             message = self.client.get_shell_msg(timeout=deadline - time.monotonic())
@@ -70,11 +70,11 @@ class Kernel:
         return self.outputs(self.start(code))
 
     def text(self, code: str) -> str:
-        """What a cell prints, and the text form of what a cluster's panel ends as."""
+        """Run a cell. Return its printed text and the text form of the ended panels."""
         return said(self.run(code))
 
     def error(self, code: str) -> tuple[str, str]:
-        """Name and rendered text, without colours, of the error that a cell ends with."""
+        """Run a cell. Return the name and the rendered text, without colours, of its error."""
         content = next(c for kind, c in self.run(code) if kind == "error")
         return content["ename"], plain("\n".join(content["traceback"]))
 
@@ -94,7 +94,9 @@ class Kernel:
             return False
         request = self.client.execute(CLEAR, store_history=False)
         end = time.monotonic() + 30
-        while self.manager.is_alive() and time.monotonic() < end:  # one that was killed just now still lives
+        while (
+            self.manager.is_alive() and time.monotonic() < end
+        ):  # a kernel that was killed just now is still alive
             with contextlib.suppress(queue.Empty):
                 reply = self.client.get_shell_msg(timeout=0.2)
                 if reply["parent_header"].get("msg_id") == request:
@@ -109,7 +111,7 @@ class Kernel:
 
 
 def said(outputs: list[tuple[str, Any]]) -> str:
-    """The printed text, then the text of each display as it was last."""
+    """Return the printed text, then the last text of each display."""
     printed = "".join(content["text"] for kind, content in outputs if kind == "stream")
     shown: dict[str, str] = {}
     for kind, content in outputs:
@@ -120,5 +122,5 @@ def said(outputs: list[tuple[str, Any]]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text without colours."""
+    """Return the text without colours."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text)

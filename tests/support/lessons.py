@@ -1,4 +1,4 @@
-"""The notebooks of the course, executed one after the other in one kernel, so that TensorFlow is imported once."""
+"""Execute the notebooks of the course one after the other in one kernel, so that TensorFlow is imported once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbformat import NotebookNode
 
 
 class Lessons:
-    """One kernel that executes notebooks of the course, each with nothing left of the one before."""
+    """One kernel that executes notebooks of the course and is reset after each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

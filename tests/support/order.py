@@ -1,7 +1,7 @@
 """Order the test files and decide which of them share a process of pytest-xdist; `conftest` calls this.
 
-The tests of a file share what is costly to start, and so do the files of a group. A long file at the end of a
-run would leave the other processes idle, so that the long files come first.
+The tests of a file share kernels and launchers, and so do the files of a group. A long file at the end of a
+run would leave the other processes idle, so the long files come first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GROUPS = dict.fromkeys(
 
 
 def place(node_id: str) -> int:
-    """Return the place of a test's file in the order of the suite."""
+    """Return the position of a test's file in the order of the suite."""
     file = node_id.partition("::")[0]
     return LONG.index(file) if file in LONG else len(LONG)
 

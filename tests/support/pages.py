@@ -30,19 +30,19 @@ SETTINGS = {
 
 
 def chromium() -> str:
-    """Where the browser is; the test set-up installs it."""
+    """Return the path of the browser, which `make test` installs."""
     found = shutil.which("chromium")
     assert found, "Chromium is missing; `make test` installs it (apt-get install chromium)"
     return found
 
 
 class Server:
-    """A server of its own settings, without a token, on the loopback.
+    """A Jupyter server on loopback with settings of its own and without a token.
 
     The kernel of a notebook that was closed serves the next one: its launcher has TensorFlow imported.
 
     Args:
-        folder: Of the notebooks.
+        folder: Folder of the notebooks.
         app: ``lab`` or ``notebook``.
     """
 
@@ -106,7 +106,7 @@ class Server:
         return json.loads(text) if text else None
 
     def lend_kernel(self, path: str) -> None:
-        """Give the kernel of a notebook that was closed to this one, which is not open yet."""
+        """Give the kept kernel to a notebook that is not open yet."""
         if self._kept is not None:
             self.request(f"/api/sessions/{self._kept['id']}", "PATCH", {"path": path, "name": path})
             self._kept = None
@@ -121,7 +121,7 @@ class Server:
                     self.request(f"/api/sessions/{session['id']}", "DELETE")
 
     def _clear(self, kernel: str) -> bool:
-        """Make a kernel as good as new; check whether that worked."""
+        """Reset a kernel. Return whether that worked."""
         connection = self.folder / f".jupyter-{self.app}" / "runtime" / f"kernel-{kernel}.json"
         client = BlockingKernelClient(connection_file=str(connection))
         client.load_connection_file()
@@ -156,12 +156,12 @@ def write_notebook(path: Path, *cells: str) -> Path:
 
 
 class NotebookPage:
-    """An open notebook; `page` is Playwright's."""
+    """An open notebook in a Playwright page."""
 
     def __init__(self, page: Any, server: Server, path: str):
         self.page, self.server, self.path = page, server, path
-        self.at = 1  # the cell that a test is about
-        self.flag: Path | None = None  # what ends it
+        self.at = 1  # index of the cell under test
+        self.flag: Path | None = None  # the file that ends this cell
         self.console: list[str] = []
         self.received_bytes = 0
         self.largest_message = 0
@@ -179,11 +179,11 @@ class NotebookPage:
         socket_.on("framereceived", count)
 
     def open(self, kernel: str = "idle") -> None:
-        """Load the page, also again.
+        """Load the page, or load it again.
 
         Args:
-            kernel: Wait until it is idle, so that the page has asked it for its widgets before a cell
-                blocks it; until it is connected; or not at all ("").
+            kernel: "idle": wait until the kernel is idle, so that the page has requested its widgets before a
+                cell blocks it; "connected": until it is connected; "": do not wait.
         """
         where = f"lab/tree/{self.path}?reset" if self.server.app == "lab" else f"notebooks/{self.path}"
         self.page.goto(f"{self.server.url}/{where}", wait_until="domcontentloaded")
@@ -200,7 +200,7 @@ class NotebookPage:
             )
 
     def command(self, name: str) -> None:
-        """Execute a command of the application, without waiting for what it brings."""
+        """Execute a command of the application without waiting for its result."""
         self.page.evaluate("name => { window.jupyterapp.commands.execute(name).catch(() => {}) }", name)
 
     def select(self, index: int) -> None:
@@ -219,7 +219,7 @@ class NotebookPage:
         self.wait_until_ended(index, timeout_s)
 
     def wait_until_ended(self, index: int, timeout_s: float = 60) -> None:
-        """Wait for the cell's number to stand at its side."""
+        """Wait until the prompt shows the number of the cell."""
         self.page.wait_for_function(
             "i => /\\[\\d+\\]/.test(window.jupyterapp.shell.currentWidget.content.widgets[i]"
             ".inputArea.promptNode.innerText)",
@@ -235,22 +235,22 @@ class NotebookPage:
         return "*" in prompt
 
     def output(self, index: int) -> Any:
-        """The outputs of a cell, as a locator."""
+        """Return the outputs of a cell, as a locator."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-Cell-outputArea")
 
     @property
     def shown(self) -> Any:
-        """The outputs of the cell that the test is about."""
+        """The outputs of the cell under test."""
         return self.output(self.at)
 
     def close(self) -> None:
-        """Close the page, which would take its share of the machine from the next test, and leave its kernel."""
+        """Close the page, which would use CPU time during the next test, and keep its kernel."""
         self.page.close()
         if self.server.process.poll() is None:
             for path in {self._first_path, self.path}:
                 self.server.take_kernel(path)
 
     def save(self) -> nbformat.NotebookNode:
-        """Save the notebook; what is on disk then."""
+        """Save the notebook and return it as it is on disk."""
         self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
         return nbformat.read(self.server.folder / self.path, as_version=4)

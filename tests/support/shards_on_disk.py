@@ -1,4 +1,4 @@
-"""Records, and files of them that are whole or damaged."""
+"""Records, and whole or damaged files of records, for the tests of `tfmagic.tfrecord`."""
 
 from tfmagic.tfrecord import ShardWriter, framing
 

@@ -15,7 +15,7 @@ from tfmagic.supervisor.state import Policy
 class TFCluster(SingletonConfigurable):
     """Settings of tfmagic."""
 
-    workers = Int(2, help="Workers of a cluster whose shape is not given.")
+    workers = Int(2, help="Number of workers of a cluster whose shape is not given.")
     failure_grace_s = Float(
         3.0, help="Seconds between the failure of a task and the interrupt of the others."
     )
@@ -26,25 +26,27 @@ class TFCluster(SingletonConfigurable):
     abort_grace_s = Float(
         0.8, help="Seconds between that abort and SIGKILL, after which the task is restarted."
     )
-    stall_s = Float(10.0, help="Seconds without progress after which a task is called stalled; 0: never.")
-    restart_delay_s = Float(0.1, help="Seconds before --auto-restart; doubles each time, up to 30.")
-    dependence_on_chief = Bool(False, help="When the chief's process ends, the others end with it.")
+    stall_s = Float(10.0, help="Seconds without progress after which a task is stalled; 0: never.")
+    restart_delay_s = Float(0.1, help="Seconds before --auto-restart; doubled each time, up to 30.")
+    dependence_on_chief = Bool(False, help="End the other tasks when the chief ends.")
     timeout_s = Float(
         0.0, help="Time limit, in seconds, of cells and calls without one of their own; 0: none."
     )
-    start_timeout_s = Float(120.0, help="Seconds for every task to be ready, including TensorFlow's import.")
+    start_timeout_s = Float(
+        120.0, help="Seconds until all tasks must be ready, including TensorFlow's import."
+    )
     heartbeat_timeout_s = Float(3.0, help="Seconds without a heartbeat until TensorFlow gives up a peer.")
-    max_capture_bytes = Int(64 << 20, help="Bytes of notebook variables that are captured with a cell.")
-    max_log_bytes = Int(1 << 30, help="Bytes of output that are kept of a task.")
+    max_capture_bytes = Int(64 << 20, help="Limit, in bytes, of the notebook variables sent with a cell.")
+    max_log_bytes = Int(1 << 30, help="Limit, in bytes, of the log of each task.")
     task_bytes = Int(
         64 << 20, help="Memory, in bytes, that the start of a cluster reserves for an idle task."
     )
-    state_dir = Unicode("", help="Folder of run logs; TFMAGIC_STATE_DIR wins.")
-    keep_runs_days = Float(7.0, help="Days after which old runs are deleted.")
+    state_dir = Unicode("", help="Folder of the run folders; TFMAGIC_STATE_DIR has precedence.")
+    keep_runs_days = Float(7.0, help="Days after which a run folder is deleted.")
     keep_runs_bytes = Int(4 << 30, help="Total size, in bytes, above which the oldest runs are deleted.")
     fold_noise = Bool(True, help="Fold TensorFlow's start-up lines into one that opens.")
-    fold_equal = Bool(True, help="Fold equal lines of several tasks in a merged stream.")
-    saved_bytes = Int(200_000, help="Bytes of html and text that stay in the notebook of a cell.")
+    fold_equal = Bool(True, help="Show equal lines of several tasks once in a merged stream.")
+    saved_bytes = Int(200_000, help="Limit, in bytes, of the saved html and text of a cell.")
     warm = Bool(True, help="Start the launcher when the extension is loaded.")
 
     changes = 0  # how often a setting was changed

@@ -1,4 +1,4 @@
-"""Keep Keras from importing what it only uses if it is there: a fifth of the time of `import tensorflow`.
+"""Keep Keras from importing optional packages, which take a fifth of the time of `import tensorflow`.
 
 Python imports this module at the start of each process of the tests: see `lean_imports` in `conftest`. Keras is
 then as in an installation without scikit-learn and matplotlib. All other modules can import these. The programs of
@@ -23,9 +23,7 @@ class NotForKeras:
             while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib."):
                 frame = frame.f_back
             if frame is not None and frame.f_globals.get("__name__", "").startswith("keras."):
-                raise ModuleNotFoundError(
-                    f"No module named {name!r}, as the tests have it for Keras", name=name
-                )
+                raise ModuleNotFoundError(f"No module named {name!r}, for Keras in tests", name=name)
 
 
 sys.meta_path.insert(0, NotForKeras)
