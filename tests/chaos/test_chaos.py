@@ -1,13 +1,13 @@
-"""Random faults over real cells, from a seed: whatever happens, it is told, in time, and the cluster goes on.
+"""Random faults in real cells, from a seed: every fault is reported in time, and the cluster goes on.
 
-A few dozen faults here; `make chaos` runs hundreds (CHAOS_STEPS, CHAOS_SEED). Each step runs one cell and
-lets one fault come at a random moment of it. After each:
+A run has a few faults; `make chaos` runs hundreds (CHAOS_STEPS, CHAOS_SEED). Each step runs one cell and
+injects one fault at a random moment. After each step:
 
-- the call has come back, in the graces of the settings and ten seconds;
+- the call has returned or raised within the grace periods of the settings and ten seconds;
 - it returned or raised what the fault explains, and nothing else;
-- each task's lines stand in its log without a gap, all of them where the task ended its cell and its log had
-  not reached its limit, which the third flood of a task does: then the log says so, and the cluster is begun anew;
-- the cluster runs the next cell on all tasks, with the variables of those that lived.
+- each task's lines are in its log without a gap, and complete if the task ended its cell and its log is below its
+  limit. The third flood of a task reaches the limit: then the log has a notice, and the cluster is restarted;
+- the cluster runs the next cell on all tasks, with the variables of the tasks that survived.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def alone(step, ending):
 CELLS = (with_barriers, with_collectives, alone)
 
 
-# ---- what a task does at the end of its cell, by itself --------------------------------------------
+# ---- what a task itself does at the end of its cell -----------------------------------------------
 
 
 def end_well():
@@ -134,7 +134,7 @@ def fork_daemons():
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong, how it is done from outside, and what may come of it."""
+    """A fault: the end of the cell, signals and interrupts from outside, and the errors that can follow."""
 
     name: str
     ending: object = end_well
@@ -144,7 +144,7 @@ class Fault:
     must_fail: bool = False
 
 
-# a signal may come when the cell is over already: then the next one tells of the death
+# a signal can come after the end of the cell: then the next cell reports the death
 DEATHS = (TaskDied, threading.BrokenBarrierError, RemoteError)
 FAULTS = (
     Fault("SIGKILL", signal_number=signal.SIGKILL, expected=DEATHS),
@@ -161,11 +161,11 @@ FAULTS = (
 
 
 class Arena:
-    """A cluster under fire, and what must hold of it."""
+    """A cluster with faults, and the checks after each."""
 
     def __init__(self, cluster, rng):
         self.cluster, self.rng = cluster, rng
-        self.processes: set[psutil.Process] = set()  # with the time of their start: pids come again
+        self.processes: set[psutil.Process] = set()  # with their start times, since pids are reused
         self.starts: dict[str, int] = {}
         self.kept: dict[str, list[int]] = {task.name: [] for task in cluster.tasks}
 
@@ -179,32 +179,32 @@ class Arena:
                 self.processes |= {process, *process.children(recursive=True)}
 
     def strike(self, step, fault, cell):
-        """One cell and one fault; how it ended."""
+        """Run one cell with one fault. Return a description and the error of the cell."""
         self.note_processes()
         self.starts = {task.name: self.log(task).stat().st_size for task in self.cluster.tasks}
         victim = self.rng.choice(self.cluster.tasks).name
         pid = next(row["pid"] for row in self.cluster.status() if row["task"] == victim)
         delay_s = self.rng.uniform(0, 0.8)
         over = threading.Event()
-        hand = threading.Thread(target=self._strike_later, args=(fault, pid, delay_s, over))
+        striker = threading.Thread(target=self._strike_later, args=(fault, pid, delay_s, over))
         ending = fault.ending
         began = time.monotonic()
-        hand.start()
+        striker.start()
         error = None
         try:
             self.cluster.run(cell, step, ending, timeout=TIMEOUT_S, view="quiet")
-        except BaseException as raised:  # it is what the test is about
+        except BaseException as raised:  # the raised error is checked below
             error = raised
         took_s = time.monotonic() - began
         over.set()
-        hand.join()
+        striker.join()
         where = f"step {step}: {fault.name} on {victim} after {delay_s:.2f} s in {cell.__name__}"
         assert took_s < TIMEOUT_S + GRACES_S + BEYOND_S, f"{where}: came back after {took_s:.1f} s"
-        assert not fault.must_fail or error is not None, f"{where}: nothing was told"
+        assert not fault.must_fail or error is not None, f"{where}: no error was raised"
         allowed = error is None or isinstance(error, fault.expected) or _is_loss_of_peer(error, fault)
         if not allowed:
             raise AssertionError(f"{where}: {error!r}") from error
-        if fault.signal_number in (signal.SIGKILL, signal.SIGSEGV):  # it may have come after the cell
+        if fault.signal_number in (signal.SIGKILL, signal.SIGSEGV):  # it can have come after the cell
             wait_until(lambda: pid not in {row["pid"] for row in self.cluster.status()})
         return where, error
 
@@ -217,7 +217,7 @@ class Arena:
                 os.kill(pid, fault.signal_number)
 
     def closed_logs(self):
-        """The tasks whose log has reached its limit: nothing more is kept of them."""
+        """Return the tasks whose log has reached its limit, so that later output is dropped."""
         at_limit = [task for task in self.cluster.tasks if self.log(task).stat().st_size >= LOG_BYTES]
         supervisor = self.cluster._latest.supervisor
         wait_until(lambda: supervisor.closed_logs >= set(at_limit))
@@ -231,7 +231,7 @@ class Arena:
             return file.read()[-1_000_000:]
 
     def begin_anew(self):
-        """New logs, as the notice in a full one advises."""
+        """Restart the cluster with new logs, as the notice in a full log advises."""
         self.note_processes()
         self.cluster.stop()
         self.cluster.start()
@@ -248,7 +248,7 @@ class Arena:
             assert not is_whole or len(found) == LINES, f"{where}: {task} has {len(found)} lines"
 
     def check_use(self, where):
-        """All tasks run the next cell; a process that is still the same has its variables."""
+        """Check that all tasks run the next cell, and that a process that survived has its variables."""
         alive_now = [row["task"] for row in self.cluster.status() if row["pid"]]
         if alive_now:
             self.cluster.faults.resume(*alive_now)
@@ -273,9 +273,9 @@ class Arena:
 
 
 def _is_loss_of_peer(error, fault):
-    """A peer's collective tells of a death or interrupt before we do, in TensorFlow's words.
+    """Return whether this is TensorFlow's error for a lost peer, which can come before tfmagic's own error.
 
-    So it does of a task that is too busy to answer for three seconds, whatever the fault.
+    It can follow a death or an interrupt, and any fault that keeps a task too busy to answer for three seconds.
     """
     is_late = "eartbeat" in str(error)
     return bool(fault.signal_number or fault.interrupts or is_late) and type(error).__name__ in (
@@ -283,7 +283,7 @@ def _is_loss_of_peer(error, fault):
         "CancelledError",
         "AbortedError",
         "InternalError",
-        "DeadlineExceededError",  # of a heartbeat, where the leader has been stopped
+        "DeadlineExceededError",  # of a heartbeat, if the leader was stopped
     )
 
 
@@ -295,7 +295,7 @@ def _runs(process):
 
 
 @pytest.mark.timeout(60 + 40 * STEPS)
-def test_whatever_happens_is_told_and_the_cluster_goes_on():
+def test_every_fault_is_reported_and_the_cluster_goes_on():
     rng = random.Random(SEED)
     cluster = tfmagic.Cluster(workers=3, failure_grace_s=1.0, stall_s=2.0, max_log_bytes=LOG_BYTES)
     filled = 0
@@ -341,7 +341,7 @@ def test_a_kernel_that_is_killed_at_any_moment_leaves_nothing(seed):
         text=True,
     )
     try:
-        if rng.random() < 0.7:  # else while it starts
+        if rng.random() < 0.7:  # otherwise kill it while it starts
             assert process.stdout.readline() == "ready\n"
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(rng.uniform(0, 2))
@@ -353,7 +353,7 @@ def test_a_kernel_that_is_killed_at_any_moment_leaves_nothing(seed):
 
 
 def marked(mark):
-    """The processes that have the mark in their environment."""
+    """Return the pids of processes that have the mark in their environment."""
     found = set()
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -1,4 +1,4 @@
-"""Hold a program's two behaviours against each other and against the list of differences."""
+"""Compare the two behaviours of a program with each other and with the list of differences."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from differences import DEFECTS, MEANT
 
 
 def check(program: Any, pair: Any) -> None:
-    """Run a program on both sides; fail where they differ and need not, or no longer differ and are listed."""
+    """Run a program on both sides. Fail if they differ and this is not listed, or if a listed difference is gone."""
     bare, ours = pair.run(program)
     found = find_differences(bare, ours)
     if program.name in DEFECTS:
         assert found, (
-            f"mended: {DEFECTS[program.name]}. Take {program.name!r} out of DEFECTS in differences.py"
+            f"no longer wrong: {DEFECTS[program.name]}. Delete {program.name!r} from DEFECTS in differences.py"
         )
         return
     meant = MEANT[program.name].aspects if program.name in MEANT else frozenset()
-    told = "\n".join(f"{aspect}: {text}" for aspect, text in found.items() if aspect not in meant)
-    assert not told, f"{program.name}\n{told}"
+    unexpected = "\n".join(f"{aspect}: {text}" for aspect, text in found.items() if aspect not in meant)
+    assert not unexpected, f"{program.name}\n{unexpected}"
     assert meant <= set(found), (
-        f"{sorted(meant - set(found))} no longer differ: take them out of differences.py"
+        f"{sorted(meant - set(found))} no longer differ: delete them from differences.py"
     )

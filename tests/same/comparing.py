@@ -1,4 +1,4 @@
-"""What differs between two behaviours of a program, by aspect."""
+"""Find the differences between two behaviours of a program, by aspect."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ASPECTS = ("printed", "displayed", "value", "error", "rendered", "names")
 
 
 def find_differences(bare: Behaviour, ours: Behaviour) -> dict[str, str]:
-    """Return, by aspect, what differs; empty where nothing does."""
+    """Return the differences by aspect; empty if there are none."""
     found: dict[str, str] = {}
     for number, (one, other) in enumerate(zip(bare.cells, ours.cells, strict=True), 1):
         for aspect in ASPECTS[:-1]:
-            if aspect == "rendered":  # a plain IPython may name a later line of the cell, that of its frame
+            if aspect == "rendered":  # a plain IPython can name a later line of the cell, that of its frame
                 left, right = [], _part_rendered(other, one)
             else:
                 left, right = _part(one, other, aspect), _part(other, one, aspect)
@@ -34,34 +34,34 @@ def find_differences(bare: Behaviour, ours: Behaviour) -> dict[str, str]:
 
 
 def is_refused(ours: Behaviour) -> bool:
-    """Whether a cell was refused for variables all of which belong to their process."""
+    """Return whether cells were refused, and only for variables that belong to one process."""
     refusals = [
         error for cell in ours.cells for error in cell.error if error["type"].endswith("CaptureError")
     ]
-    told = [
+    refused = [
         found for e in refusals for found in re.findall(r"^  \w+ \((\w+)\): (.*)", e["message"], re.MULTILINE)
     ]
-    return bool(told) and all(
-        kind in REFUSED or any(reason in why for reason in REFUSED_FOR) for kind, why in told
+    return bool(refused) and all(
+        kind in REFUSED or any(reason in why for reason in REFUSED_FOR) for kind, why in refused
     )
 
 
 def _error_as_raised(error: dict[str, Any]) -> dict[str, Any]:
-    """The error; one of TensorFlow's has a stand-in of the same name where TensorFlow is not imported."""
+    """Return the error. One of TensorFlow's has a substitute of the same name where TensorFlow is not imported."""
     kind = error["type"]
     stands_in = kind.startswith("tfmagic.errors.") and not hasattr(builtins, kind.rpartition(".")[2])
     return {**error, "type": _FOREIGN.sub("", kind) if stands_in or "tfmagic" not in kind else kind}
 
 
 def _part_rendered(ours: Observation, bare: Observation) -> Any:
-    """The lines of the error that its rendered form leaves out, where the other one names any at all."""
+    """Return the lines of the error that its rendered form omits, if the other side's form names any."""
     lines = {str(line) for error in ours.error for line, _ in error["lines"]}
     return sorted(lines - set(ours.cell_lines)) if bare.cell_lines else []
 
 
 def _part(observation: Observation, other: Observation, aspect: str) -> Any:
     if aspect == "printed" and (observation.errors_too or other.errors_too):
-        return sorted(set(observation.printed.splitlines()))  # a kernel sends its streams in no certain order
+        return sorted(set(observation.printed.splitlines()))  # a kernel sends its two streams in any order
     if aspect == "value" and _NEEDS_TENSORFLOW.search(observation.value + other.value):
         return ""
     if aspect == "value" and (stays := _NOT_PICKLED.search(observation.value + other.value)):

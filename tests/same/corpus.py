@@ -1,12 +1,12 @@
 """The corpus: plain files of small programs, `programs/CHAPTER.py`.
 
-    # %% a title                 a program begins; this cell runs on the task
-    # %% (notebook) a title      a program begins; this cell runs in the notebook
+    # %% a title                 begin a program; this cell runs on the task
+    # %% (notebook) a title      begin a program; this cell runs in the notebook
     # %%                         the next cell of the same program, on the task
     # %% (notebook)              the next cell of the same program, in the notebook
     # %% (evaluator)             the next cell of the same program, on the evaluator
 
-Without tfmagic every cell runs in one and the same session.
+Without tfmagic, all cells run in one session.
 
 `make test` runs a sample of each chapter, by seed (SAME_SEED); `make chaos` (SAME=all) runs every program.
 """
@@ -30,7 +30,7 @@ _CELL = re.compile(r"^# %%[ ]*(?:\((notebook|evaluator)\))?[ ]*(.*)$")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a program, and where it runs where tfmagic is there."""
+    """A cell of a program, and the process in which it runs with tfmagic."""
 
     source: str
     in_notebook: bool = False
@@ -58,7 +58,7 @@ def read_chapters(*chapters: str) -> list[Program]:
     """Read the programs of these chapters, in their order.
 
     Raises:
-        ValueError: A title is there twice.
+        ValueError: Two programs have the same title.
     """
     found = [program for chapter in chapters for program in _read(chapter)]
     names = [program.name for program in found]
@@ -68,7 +68,7 @@ def read_chapters(*chapters: str) -> list[Program]:
 
 
 def read_sample(*chapters: str, share: float = 0.25) -> list[Program]:
-    """Return every program that is listed in `differences.py`, and by seed a share of the others; or all."""
+    """Return every program listed in `differences.py` and a share of the others, by seed; or all programs."""
     programs = read_chapters(*chapters)
     if ALL:
         return programs
@@ -87,7 +87,7 @@ def _read(chapter: str) -> list[Program]:
             if title:
                 programs.append((title, []))
             programs[-1][1].append((place, []))
-        elif programs:  # before the first cell stands what the chapter is about
+        elif programs:  # the description of the chapter stands before the first cell
             programs[-1][1][-1][1].append(line)
     return [
         Program(chapter, title, tuple(_cell(place, lines) for place, lines in cells))

@@ -1,4 +1,4 @@
-"""What must differ on a task, each with its reason. An entry that no longer differs fails its test."""
+"""The differences that are expected on a task, each with its reason. An entry that no longer differs fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The aspects of a program that differ, and why that is right."""
+    """The aspects of a program that differ, and the reason why that is correct."""
 
     aspects: frozenset[str]
     reason: str
@@ -17,22 +17,22 @@ def _because(reason: str, *aspects: str) -> Difference:
     return Difference(frozenset(aspects), reason)
 
 
-_SEMICOLON = _because("--out takes the value also where a semicolon hides it", "value")
-_EXIT = _because("sys.exit ends no task; the error says so and what to use", "error")
+_SEMICOLON = _because("--out takes the value, also if a semicolon hides it", "value")
+_EXIT = _because("sys.exit ends no task; the error explains that and names the alternative", "error")
 _BEFORE_ANYTHING = "a cell with a syntax error starts nothing; IPython runs the statements above it"
 _STOP_ITERATION = _because(
-    "a notebook awaits the cell, and no coroutine may raise StopIteration: it is the cause of another",
+    "a notebook awaits the cell, and a coroutine cannot raise StopIteration: it is the cause of another",
     "error",
 )
 
 _GROUP = _because(
-    "IPython prints an exception group and keeps no last error; here it is one", "printed", "value", "error"
+    "IPython prints an exception group and keeps no last error; a task keeps it", "printed", "value", "error"
 )
 _LAST_VALUE = _because(
-    "the value is there, only its repr fails: that is printed, and the cell has not failed",
+    "the value exists, only its repr fails: the error is printed, and the cell has not failed",
     *["printed", "value", "error"],
 )
-_NEVER_SENT = "what belongs to one process is refused by name before anything runs"
+_NEVER_SENT = "an object of one process is refused by name before anything runs"
 _REFUSED = _because(_NEVER_SENT, "printed", "value", "error")
 MEANT: dict[str, Difference] = {
     "language_expressions: a semicolon hides the value": _SEMICOLON,
@@ -47,15 +47,15 @@ MEANT: dict[str, Difference] = {
         "IPython calls any unfinished cell incomplete", "error"
     ),
     "language_statements: KeyboardInterrupt raised by the cell": _because(
-        "a KeyboardInterrupt is told as an interrupt: the place, no frames", "error"
+        "a KeyboardInterrupt is reported as an interrupt: the place, no frames", "error"
     ),
     "language_statements: an exception whose str raises": _because(
-        "IPython fails to show it; here it is shown by the name of its class", "error"
+        "IPython fails to show it; a task shows the name of its class", "error"
     ),
     "language_statements: an exception whose getattr raises": _because(
-        "IPython fails to show it; here it is shown", "printed", "value", "error"
+        "IPython fails to show it; a task shows it", "printed", "value", "error"
     ),
-    "language_statements: an empty cell": _because("the line asks whether %tfcluster was meant", "printed"),
+    "language_statements: an empty cell": _because("a line asks whether %tfcluster was meant", "printed"),
     "library: input is refused where nobody can type": _because("the message names the task", "error"),
     "ipython: help with a question mark": _because("a task has no pager: the help is printed", "printed"),
     "notebook: a context variable, a weak reference and a lock": _REFUSED,
@@ -65,23 +65,25 @@ MEANT: dict[str, Difference] = {
     "notebook_tensorflow: a lookup table": _REFUSED,
     "notebook_tensorflow: an iterator of a data set": _REFUSED,
     "tensorflow_keras: the summary of a model": _because(
-        "rich writes html only where the shell is ipykernel's own class", "printed", "displayed"
+        "rich writes html only if the shell has ipykernel's own class", "printed", "displayed"
     ),
     "language_statements: sys.exit with a number": _EXIT,
     "language_statements: sys.exit with zero": _EXIT,
     "language_statements: sys.exit with a message": _EXIT,
     "language_statements: raise SystemExit": _EXIT,
     "library: argparse and sys.argv in a cell": _EXIT,
-    "scripts: a syntax error": _because("told before a process is started", "output"),
-    "scripts: input at the end of a file": _because("the message says that tasks have no input", "output"),
+    "scripts: a syntax error": _because("reported before a process is started", "output"),
+    "scripts: input at the end of a file": _because(
+        "the message explains that tasks have no input", "output"
+    ),
     "tensorflow_data: an iterator over several cells": _STOP_ITERATION,
     "tensorflow_data: out of a data set by next": _STOP_ITERATION,
 }
 
-# Found and not mended yet: what is wrong. Whoever mends it takes the entry out: one that no longer differs fails.
+# Known defects, with a description. Delete an entry with the correction: one that no longer differs fails.
 DEFECTS: dict[str, str] = {}
 
-# What holds to its process: an example that has one in the notebook is refused by name, which is right.
+# Types whose objects belong to one process: an example with one in the notebook is refused by name, correctly.
 REFUSED = frozenset(
     {
         "memoryview",
@@ -112,17 +114,17 @@ REFUSED = frozenset(
     }
 )
 
-# Why an object is refused whose class travels otherwise.
+# Reasons for which an object is refused although others of its class can be sent.
 REFUSED_FOR = (
     "a tf.data.Dataset that calls Python",
     "Dataset that uses a lookup table",
     "Tensor of dtype variant",
 )
 
-_WARNED = "Python warns once a process: the notebook has done so, then the task does"
-_PICKLES = "pickle itself makes another type of it: an IsoCalendarDate a tuple"
-_BLAS = "BLAS has one thread on a task: the last digits are others"
-# Docstring examples that must differ, by the name of the program.
+_WARNED = "Python warns once a process: first in the notebook, then on the task"
+_PICKLES = "pickle itself changes the type: an IsoCalendarDate becomes a tuple"
+_BLAS = "BLAS has one thread on a task: the last digits differ"
+# Docstring examples that differ, by the name of the program.
 EXAMPLES: dict[str, str] = {
     **dict.fromkeys(
         [
@@ -136,9 +138,9 @@ EXAMPLES: dict[str, str] = {
         ],
         _PICKLES,
     ),
-    "tensorflow: tensorflow.control_dependencies as a whole": "two ops of a graph fail, in no certain order",
-    "tensorflow: tensorflow.io.RaggedFeature as a whole": "a protobuf's map is serialized in no certain order",
-    "tensorflow: tensorflow.TensorArray.stack parted": "what warns of a result that nobody used stays behind",
+    "tensorflow: tensorflow.control_dependencies as a whole": "two ops of a graph fail, in any order",
+    "tensorflow: tensorflow.io.RaggedFeature as a whole": "a protobuf's map is serialized in any order",
+    "tensorflow: tensorflow.TensorArray.stack parted": "the object that warns of an unused result stays behind",
     "tensorflow: tensorflow.math.accumulate_n parted": _WARNED,
     **dict.fromkeys(
         [
@@ -164,13 +166,13 @@ EXAMPLES: dict[str, str] = {
             f"numpy: numpy.{name} parted"
             for name in ("require", "ma.MaskedArray.iscontiguous", "ma.masked_array.iscontiguous")
         ],
-        "an array that has travelled owns its memory, or no longer does",
+        "pickle changes whether an array owns its memory",
     ),
     "numpy: numpy.linalg.norm parted": _WARNED,
-    "numpy: numpy.bmat parted": "it looks for the names in its text among its caller's variables",
+    "numpy: numpy.bmat parted": "it searches its caller's variables for the names in its text",
     "numpy: numpy.shares_memory parted": "variables of a gigabyte are refused",
     "keras: keras.layers.RandomBrightness as a whole": "IPython calls any unfinished cell incomplete",
-    "pandas: pandas.read_json as a whole": "it reads `_`, which is what the cell before has left",
+    "pandas: pandas.read_json as a whole": "it reads `_`, the value of the cell before",
     "scipy: scipy.optimize.shgo as a whole": _BLAS,
     "scipy: scipy.linalg.norm parted": _WARNED,
     "sklearn: sklearn.linear_model.PassiveAggressiveClassifier parted": _WARNED,

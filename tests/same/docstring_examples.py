@@ -55,7 +55,7 @@ PREAMBLES = {
     "tensorflow": "import numpy as np\nimport tensorflow as tf",
     "keras": "import numpy as np\nimport keras",
 }
-_NOT_ALONE = re.compile(  # touches the network, a process' settings, files of a place, clocks, or never ends
+_NOT_ALONE = re.compile(  # uses the network, settings of the process, files, clocks, or never ends
     r"https?://|fetch_|download|connect_to|compat\.v1|v1\.|set_session|run_functions_eagerly|set_option|seterr|"
     r"set_printoptions|set_global_policy|set_floatx|set_dtype|set_backend|set_config|enable_|disable_|option_context|"
     r"set_soft_device_placement|set_log_device_placement|"
@@ -71,7 +71,7 @@ def find_examples(package: str) -> list[tuple[str, list[str]]]:
     for module_name in MODULES[package]:
         try:
             module = importlib.import_module(module_name)
-        except ImportError:  # one of TensorFlow's names that are attributes only
+        except ImportError:  # a name of TensorFlow that is only an attribute
             parent, _, attribute = module_name.rpartition(".")
             module = getattr(importlib.import_module(parent), attribute)
         for name in sorted(n for n in dir(module) if not n.startswith("_")):
@@ -90,7 +90,7 @@ def find_examples(package: str) -> list[tuple[str, list[str]]]:
 def _find(finder: doctest.DocTestFinder, thing: Any, name: str) -> list[doctest.DocTest]:
     try:
         return finder.find(thing, name, module=False, globs={})
-    except Exception:  # an example that does not parse, or an object that cannot be looked at
+    except Exception:  # an example that does not parse, or an object that cannot be inspected
         return []
 
 

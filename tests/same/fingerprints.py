@@ -1,4 +1,4 @@
-"""Descriptions of values, names and errors as text, equal for equal things in different processes.
+"""Describe values, names and errors as text that is equal for equal objects in different processes.
 
 Imported by the bare kernel, by the notebook's kernel and by the tasks. Imports nothing heavy itself.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 _LIMIT = 4000  # characters of one description
 _DEPTH = 4
-_UNSTEADY = frozenset(  # packages whose objects tell process ids, threads, times or addresses of themselves
+_UNSTEADY = frozenset(  # packages whose objects show process ids, threads, times or addresses
     {"IPython", "asyncio", "concurrent", "http", "ipykernel", "logging", "multiprocessing", "socket"}
     | {"subprocess", "tfmagic", "threading", "_thread", "_asyncio", "_queue"}
 )
@@ -29,7 +29,7 @@ _REPLACED = (
     (re.compile(r"\(<string>, line "), "(<cell>, line "),  # a TabError of a plain kernel on Python 3.13
     (re.compile(r"0x[0-9a-fA-F]{6,}"), "0x…"),
     (re.compile(r"tmp[a-z0-9_]{8}\b"), "tmp…"),
-    (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel tells the base name
+    (re.compile(r"\b\d{5,}\.py\b"), "<cell>"),  # a SyntaxError of a plain kernel shows the base name
     (re.compile(r"\bpid[ =]\d+\b"), "pid …"),
     (re.compile(r"(<_io\.\w+ name=)\d+"), r"\1…"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "id…"),
@@ -40,14 +40,14 @@ _REPLACED = (
 
 
 def normalize(text: str) -> str:
-    """Replace what differs between two processes: addresses, temporary names, the names of cells."""
+    """Replace the parts that differ between two processes: addresses, temporary names, the names of cells."""
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
     return text
 
 
 def describe(value: Any, depth: int = _DEPTH) -> str:
-    """Describe a value: its type and its repr, or its parts. A tensor is described as its array."""
+    """Describe a value by its type and its repr, or by its parts. A tensor is described as its array."""
     try:
         return normalize(_describe(value, depth))[:_LIMIT]
     except Exception as error:
@@ -60,7 +60,7 @@ def _describe(value: Any, depth: int) -> str:
         return _describe(value.numpy(), depth - 1)
     if any(
         base.__name__ == "DatasetV2" for base in kind.__mro__
-    ):  # its class is another one where it travelled
+    ):  # the class differs after the value was sent
         return f"a data set of {value.element_spec}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
@@ -105,18 +105,18 @@ def describe_names(namespace: Mapping[str, Any]) -> str:
 
 
 def _is_the_users(name: str) -> bool:
-    """Whether it is no name of IPython's; a value that no two runs share has a name that begins with `_`."""
+    """Return whether a name is the program's own. A name that begins with `_` has a value that differs by run."""
     own = {"In", "Out", "exit", "quit", "open", "get_ipython", "same_value"}
     return name not in own and not name.startswith("_")
 
 
 def restart_session(shell: Any) -> None:
-    """Make a session as good as new: without variables, outputs, and flags of `from __future__`."""
+    """Reset a session: no variables, no outputs, no flags of `from __future__`."""
     forget_last_error()
     clear(shell.user_ns)
     shell.displayhook.flush()
     shell.push(dict.fromkeys(("_", "__", "___"), ""), interactive=False)
-    for name in ("_", "__", "___"):  # IPython binds them no more where they are not what it has bound
+    for name in ("_", "__", "___"):  # IPython stops binding them once their values are not its own
         setattr(shell.displayhook, name, "")
 
 
@@ -128,7 +128,7 @@ def take_names(namespace: dict[str, Any]) -> str:
 
 
 def clear(namespace: dict[str, Any]) -> None:
-    """Delete the variables of a session, and the flags that a `from __future__` has left."""
+    """Delete the variables of a session, and the compiler flags of a `from __future__`."""
     namespace["get_ipython"]().compile.reset_compiler_flags()
     own = re.compile(r"_+|_i*\d*|_(dh|oh|ih|exit_code)|__\w+__")
     for name in [n for n in namespace if _is_the_users(n) or (n[0] == "_" and not own.fullmatch(n))]:

@@ -1,4 +1,4 @@
-"""The two sides of the programs: started when the first program of a module asks for them, by a fixture."""
+"""The two sides that run the programs. Each is started by the first program that needs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Compare = Callable[..., dict[str, str]]
 
 
 class Pair:
-    """Both sides. A side whose process was lost by a program is started anew for the next one."""
+    """Both sides. A side that fails in a program is closed and started again for the next program."""
 
     def __init__(self, folder: Path):
         self._folder = folder

@@ -1,8 +1,8 @@
 """Run scripts one after the other as `tfmagic run` does, in one process, so that TensorFlow is imported once.
 
-    python script_runs.py FOLDER     for each FOLDER/*/x.py: out.txt, err.txt and code.txt beside it
+    python script_runs.py FOLDER     for each FOLDER/*/x.py, write out.txt, err.txt and code.txt beside it
 
-Everything but the start of the process is the command's own: `tfmagic.frontends.cli.main` with its arguments.
+Only the start of the command's process is left out: `tfmagic.frontends.cli.main` gets the arguments.
 """
 
 from __future__ import annotations

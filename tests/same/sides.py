@@ -1,8 +1,8 @@
 """The two sides: a plain kernel, and a kernel whose cells run on a task of a cluster.
 
-Both are real kernels in processes of their own, driven as a front end drives them. Each cell is observed:
-what it printed and displayed, the value of its last expression, the error; at the end of a program also the
-names that it left behind.
+Both are real kernels in processes of their own, driven as a front end drives them. An observation of a cell has
+its printed text, its displays, the value of its last expression and its error. At the end of a program, the names
+that it left behind are compared, too.
 """
 
 from __future__ import annotations
@@ -28,26 +28,28 @@ _LONE_PREFIX = re.compile(r"(^|\n)\[worker-0\]:\n$")
 _NATIVE_LOG = re.compile(
     r"^([IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:|WARNING: All log messages before absl).*\n", re.MULTILINE
 )
-_OF_IPYTHON = re.compile(  # its frame in a traceback as text, a warning that it gives once, TensorFlow's chat
-    r"^[ |]*File .*/interactiveshell\.py.*\n[ |]*exec\(.*\n"
-    r"|^INFO:tensorflow:.*\n|^WARNING:tensorflow:\d+ out of the last .*\n|^WARNING: AutoGraph .*\n"
-    r"|^.*UserWarning: To exit: use .*\n.*\n|^CPU times: .*\n",
-    re.MULTILINE,
+_OF_IPYTHON = (
+    re.compile(  # its frame in a traceback as text, warnings that appear once, TensorFlow's log lines
+        r"^[ |]*File .*/interactiveshell\.py.*\n[ |]*exec\(.*\n"
+        r"|^INFO:tensorflow:.*\n|^WARNING:tensorflow:\d+ out of the last .*\n|^WARNING: AutoGraph .*\n"
+        r"|^.*UserWarning: To exit: use .*\n.*\n|^CPU times: .*\n",
+        re.MULTILINE,
+    )
 )
 _TIMES = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ns|us|µs|μs|ms|s|it/s|s/it)(?=\b|/)")
 _ENVIRON = {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 _TAKE_VALUE = "[globals().pop('same_value')['worker-0'], globals().update(same_value={'worker-0': None})][0]"
 _CELL_S = 120.0
-_HANGS_S = 40  # of a cell on a task: then its stacks are the difference
+_HANGS_S = 40  # time limit of a cell on a task: then the difference shows its stacks
 
 
 @dataclass(slots=True)
 class Observation:
-    """What a cell did.
+    """The observed behaviour of a cell.
 
     Attributes:
-        printed: Its text in order: streams, and values and displays that are only text.
-        errors_too: Whether a part of it went to the error stream, whose order to the rest is not known.
+        printed: The text in order: streams, and values and displays that are only text.
+        errors_too: Whether a part of the text is from the error stream, whose order relative to the rest is unknown.
         displayed: The data of each display that is more than text, by mime type.
         value: The description of its last expression's value.
         error: The descriptions of the error and its causes.
@@ -64,7 +66,7 @@ class Observation:
 
 @dataclass(slots=True)
 class Behaviour:
-    """What a program did: an observation a cell, and the names that it left behind."""
+    """The behaviour of a program: one observation for each cell, and the names that it left behind."""
 
     cells: list[Observation] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
@@ -83,7 +85,7 @@ class Side:
         self.kernel.close()
 
     def run(self, program: Program) -> Behaviour:
-        """Run a program; the cells after one that failed run, too, as in a notebook."""
+        """Run a program. Cells after a failed cell run, too, as in a notebook."""
         self.clear(program)
         found = Behaviour()
         for cell in program.cells:
@@ -92,7 +94,7 @@ class Side:
         return found
 
     def clear(self, program: Program) -> None:
-        """Make a fresh namespace."""
+        """Give the kernel a fresh namespace."""
         problem = self._ask("__import__('fingerprints').restart_session(get_ipython())")
         assert not problem, problem
 
@@ -131,7 +133,7 @@ class Side:
         return text if not text or text.endswith("\n") else text + "\n"
 
     def _code(self, cell: Cell) -> str:
-        """The cell, with a line above it, as the other side has it."""
+        """Return the cell with a line above it, as on the other side."""
         return cell.source if cell.source.startswith("%%") else f"#\n{cell.source}"
 
     def _value(self, cell: Cell, count: int) -> str:
@@ -153,7 +155,7 @@ class Side:
         assert not any(kind == "error" for kind, _ in outputs), outputs
 
     def _ask(self, expression: str) -> str:
-        """The value of an expression that is a text, "" where it is None."""
+        """Return the value of an expression whose value is a text; "" for None."""
         client = self.kernel.client
         message = client.execute("", silent=True, store_history=False, user_expressions={"it": expression})
         self.kernel.outputs(message)
@@ -176,8 +178,8 @@ class TaskSide(Side):
         self._do("%tfcluster start --workers 1")
 
     def clear(self, program: Program) -> None:
-        super().clear(program)  # the task is clear since the program before
-        if program.uses_notebook:  # its kernel remembers what it has sent to a process
+        super().clear(program)  # the program before has cleared the task
+        if program.uses_notebook:  # the kernel keeps a record of the values that it sent to a process
             self._do("%tfcluster restart")
 
     def _add(self, seen: Observation, kind: str, content: dict[str, Any]) -> None:
@@ -198,7 +200,7 @@ class TaskSide(Side):
     def _last_error(self) -> list[dict[str, Any]]:
         found = super()._last_error()
         for error in found:
-            if error["lines"][:1] == [[1, "<module>"]]:  # the line with the magic
+            if error["lines"][:1] == [[1, "<module>"]]:  # the line of the magic
                 del error["lines"][0]
         return found
 
@@ -215,7 +217,7 @@ class TaskSide(Side):
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """The environment of both kernels. Without pytest's variable: ipykernel shows what children write."""
+    """Set the environment of both kernels. Without pytest's variable, ipykernel shows the output of children."""
     before = dict(os.environ)
     os.environ.update(_ENVIRON, PYTHONPATH=str(HERE))
     os.environ.pop("PYTEST_CURRENT_TEST", None)
@@ -227,7 +229,7 @@ def _environment() -> Iterator[None]:
 
 
 def tidy(text: str) -> str:
-    """Text as a terminal shows it, without what no two runs share."""
+    """Return text as a terminal shows it, without the parts that differ by run."""
     text = _OF_IPYTHON.sub("", _NATIVE_LOG.sub("", _PREFIX.sub("", text)))
     rows = [_row(line).rstrip() for line in plain(text).split("\n")]
     text = _TIMES.sub("…", fingerprints.normalize("\n".join(rows)))
@@ -235,7 +237,7 @@ def tidy(text: str) -> str:
 
 
 def _row(line: str) -> str:
-    """A line after its carriage returns, backspaces and tabs."""
+    """Return a line after its carriage returns, backspaces and tabs."""
     cells: list[str] = []
     at = 0
     for character in line:

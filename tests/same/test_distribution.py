@@ -1,6 +1,6 @@
-"""Strategies: plain processes with TF_CONFIG, and cells of a cluster, come to the same losses and weights.
+"""Strategies compute the same losses and weights in plain processes with TF_CONFIG and in cells of a cluster.
 
-Each plain process imports TensorFlow anew, so that `make test` runs one program; `make chaos` runs all.
+Each plain process imports TensorFlow, so `make test` runs one program; `make chaos` runs all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_a_strategy_computes_in_cells_what_it_computes_in_plain_processes(progra
 
 
 def assert_same(one: Any, other: Any) -> None:
-    """Texts and counts equal; floats equal as far as the order of a sum goes."""
+    """Check that texts and counts are equal, and floats up to the order of a sum."""
     if isinstance(other, list):
         assert len(one) == len(other)
         for left, right in zip(one, other, strict=True):
@@ -62,7 +62,7 @@ def _count(words: list[str], option: str) -> int:
 
 
 def run_plain(program: Program, folder: Path) -> dict[str, Any]:
-    """Run it by a plain process a task; the answers of those that end by themselves."""
+    """Run the program in one plain process a task. Return the answers of the tasks that end by themselves."""
     folder.mkdir()
     words = _words(program)
     jobs = {"worker": _count(words, "--workers"), "ps": _count(words, "--ps")}
@@ -93,7 +93,7 @@ def run_plain(program: Program, folder: Path) -> dict[str, Any]:
 
 
 def _free_addresses(count: int) -> list[str]:
-    """Addresses on this machine that nobody listens at."""
+    """Return loopback addresses whose ports are free."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in held:

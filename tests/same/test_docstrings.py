@@ -1,6 +1,6 @@
-"""The examples in the docstrings of installed packages: programs that nobody here wrote.
+"""The examples in the docstrings of installed packages, as programs by other authors.
 
-Each runs in two forms: as a whole in a cell; and with its set-up lines in the notebook and its last expression
+Each runs in two forms: as a whole in a cell, and with its set-up lines in the notebook and its last expression
 in a cell. `make test` runs a sample by seed, `make chaos` (SAME=all) every one.
 """
 
@@ -23,7 +23,7 @@ from differences import EXAMPLES
 from docstring_examples import MODULES, PREAMBLES
 
 SAMPLE = 4  # programs of a package
-_SEEDS = re.compile(r"seed\(")  # of a process: the notebook's is not the task's
+_SEEDS = re.compile(r"seed\(")  # a seed belongs to a process: the notebook's is not the task's
 
 
 @functools.cache
@@ -37,7 +37,7 @@ def examples() -> dict[str, list[tuple[str, list[str]]]]:
 
 
 def programs_of(package: str, name: str, statements: list[str]) -> list[Program]:
-    """An example as a whole, and parted before its last expression."""
+    """Return an example as a whole, and parted before its last expression."""
     whole = "\n".join([PREAMBLES[package], *statements])
     made = [Program(package, f"{name} as a whole", (Cell(whole),))]
     set_up = "\n".join([PREAMBLES[package], *statements[:-1]])
@@ -57,17 +57,17 @@ def _is_expression(source: str) -> bool:
 
 @pytest.mark.timeout(0 if ALL else 240)
 @pytest.mark.parametrize("package", MODULES)
-def test_examples_do_on_a_task_what_they_do_without_us(package, pair):
+def test_examples_behave_on_a_task_as_in_a_plain_kernel(package, pair):
     found = examples()[package]
     random.Random(SEED).shuffle(found)
     programs = [program for name, lines in found for program in programs_of(package, name, lines)]
     programs = programs if ALL else programs[:SAMPLE]
-    told = [text for program in programs for text in _compare(program, pair)]
-    assert not told, f"{len(told)} of {len(programs)} programs:\n" + "\n\n".join(told)
+    differences = [text for program in programs for text in _compare(program, pair)]
+    assert not differences, f"{len(differences)} of {len(programs)} programs:\n" + "\n\n".join(differences)
 
 
 def _compare(program: Program, pair) -> list[str]:
-    """What differs, if the same program does not differ from itself, too."""
+    """Return the differences, unless two runs of the plain kernel differ from each other, too."""
     bare, ours = pair.run(program)
     found = find_differences(bare, ours)
     if not found or program.name in EXAMPLES or is_refused(ours):

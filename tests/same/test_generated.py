@@ -1,6 +1,6 @@
-"""Programs and values that a generator makes, by the same oracle: a plain kernel and a task.
+"""Generated programs and values behave the same in a plain kernel and on a task.
 
-`make test` tries the same few each time, `make chaos` (SAME=all) many new ones.
+`make test` tries the same few examples each time, `make chaos` (SAME=all) many new ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOUNDS = settings(
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=[Phase.generate, *([Phase.shrink] if ALL else [])],  # a smaller program costs minutes to find
+    phases=[Phase.generate, *([Phase.shrink] if ALL else [])],  # to find a smaller program takes minutes
 )
 
 DEFINITIONS = """
@@ -118,7 +118,7 @@ def _grow(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 VALUES = st.recursive(ATOMS, _grow, max_leaves=6)
 
-# ---- programs: few names, so that they meet; whatever is wrong with a program is wrong on both sides
+# ---- programs: few names, so that statements share them; an invalid program fails on both sides
 
 NAMES = st.sampled_from("abc")
 EXPRESSIONS = st.recursive(
@@ -182,7 +182,7 @@ PROGRAMS = st.lists(st.recursive(SIMPLE, _compound, max_leaves=4), min_size=1, m
 
 
 @pytest.mark.timeout(0 if ALL else 240)
-def test_values_of_the_notebook_are_on_the_task_what_they_were(pair):
+def test_values_of_the_notebook_arrive_unchanged_on_the_task(pair):
     numbers = iter(range(10**6))
 
     @BOUNDS
@@ -200,7 +200,7 @@ def test_programs_run_on_a_task_as_they_do_in_a_notebook(pair):
     @BOUNDS
     @given(PROGRAMS, EXPRESSIONS)
     def hold(program, last):
-        assume(not warns(program) and not warns(last))  # IPython tells such a warning up to three times
+        assume(not warns(program) and not warns(last))  # IPython prints such a warning up to three times
         first = "def f(x):\n    return [x]\na, b, c = 1, [2, 'k'], {'k': 3}"
         compare(pair, Program("generated", "a program", (Cell(first), Cell(program), Cell(last))))
 
@@ -208,14 +208,14 @@ def test_programs_run_on_a_task_as_they_do_in_a_notebook(pair):
 
 
 def warns(source):
-    """Return whether Python's compiler warns of it."""
-    with warnings.catch_warnings(record=True) as told, contextlib.suppress(SyntaxError):
+    """Return whether Python's compiler warns of the source."""
+    with warnings.catch_warnings(record=True) as caught, contextlib.suppress(SyntaxError):
         warnings.simplefilter("always")
         compile(source, "<cell>", "exec")
-    return bool(told)
+    return bool(caught)
 
 
 def compare(pair, program):
     bare, ours = pair.run(program)
-    told = find_differences(bare, ours)
-    assert not told, "\n\n".join(cell.source for cell in program.cells[-2:]) + f"\n{told}"
+    found = find_differences(bare, ours)
+    assert not found, "\n\n".join(cell.source for cell in program.cells[-2:]) + f"\n{found}"

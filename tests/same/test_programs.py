@@ -1,4 +1,4 @@
-"""The programs of all chapters: the same program in a plain kernel and on a task of a cluster."""
+"""The programs of all chapters behave the same in a plain kernel and on a task of a cluster."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ CHAPTERS = (
 
 
 @pytest.mark.parametrize("program", read_sample(*CHAPTERS), ids=lambda program: program.name)
-def test_a_program_does_on_a_task_what_it_does_without_us(program, pair):
+def test_a_program_behaves_on_a_task_as_in_a_plain_kernel(program, pair):
     check(program, pair)

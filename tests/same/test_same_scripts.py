@@ -1,4 +1,4 @@
-"""Scripts: `python x.py` and `tfmagic run --workers 1 x.py`: output, exit code, last line of the traceback."""
+"""`python x.py` and `tfmagic run --workers 1 x.py` have the same output, exit code and last traceback line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OUR_WORDS = re.compile(r"^tfmagic: .*\n(    .*\n)*", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a script ended; its lines in no order, since both streams are one log on a task."""
+    """The end of a script. Its lines are sorted, since both streams are one log on a task."""
 
     code: int
     lines: tuple[str, ...]
@@ -32,7 +32,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Every script in a folder of its own, run by tfmagic."""
+    """Put every script into a folder of its own and run it with tfmagic. Return the folder of both sides."""
     made = tmp_path_factory.mktemp("scripts")
     for program in PROGRAMS:
         for side in ("ours", "bare"):
@@ -57,7 +57,7 @@ def _run_bare(place: Path) -> Run:
         capture_output=True,
         timeout=RUN_S,
     )
-    code = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as a shell tells a signal
+    code = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as a shell reports a signal
     return _seen(code, done.stdout, done.stderr)
 
 
@@ -71,18 +71,18 @@ def _seen(code: int, out: bytes, err: bytes) -> Run:
     texts = [re.sub(r"/\S*/(ours|bare)/", "", text) for text in texts]
     texts = [
         re.sub(r"repeated \d+ more", "repeated … more", text) for text in texts
-    ]  # below a few frames of ours
+    ]  # tfmagic adds a few frames
     lines = tuple(sorted(line for text in texts for line in text.splitlines() if line.strip()))
-    told = [
+    errors = [
         line for line in "".join(reversed(texts)).splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)
     ]
-    return Run(code, lines, told[-1] if told else "")
+    return Run(code, lines, errors[-1] if errors else "")
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_a_script_does_on_a_task_what_python_does(program, folder):
+def test_a_script_behaves_on_a_task_as_under_python(program, folder):
     ours, bare = _run_of_ours(folder / "ours" / _name(program)), _run_bare(folder / "bare" / _name(program))
     if program.name in DEFECTS or program.name in MEANT:
-        assert ours != bare, f"no longer differs: take {program.name!r} out of differences.py"
+        assert ours != bare, f"no longer differs: delete {program.name!r} from differences.py"
     else:
         assert ours == bare
