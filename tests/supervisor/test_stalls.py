@@ -18,7 +18,7 @@ from tfmagic.supervisor.state import Policy
 POLICY = Policy(stall_s=10)
 
 
-class Scene:
+class WatchedCell:
     """Tasks that run a cell from second 100 on, looked at twice a second."""
 
     def __init__(self, *tasks, cells=None):
@@ -59,195 +59,197 @@ class Scene:
 
 
 def test_a_task_without_any_sign_for_ten_seconds_is_stalled():
-    scene = Scene(A)
-    scene.happen(at_line(A, 9))
-    scene.pass_time(9)
-    assert scene.words() == {"worker-0": "running"} and scene.sentence() == ""
-    scene.happen(at_line(A, 9, "time.sleep"))
-    scene.pass_time(2)
-    assert scene.words() == {"worker-0": "stalled"} and scene.note(A) == "in time.sleep"
-    assert scene.sentence() == "worker-0 is in time.sleep (cell line 9)"
+    watched = WatchedCell(A)
+    watched.happen(at_line(A, 9))
+    watched.pass_time(9)
+    assert watched.words() == {"worker-0": "running"} and watched.sentence() == ""
+    watched.happen(at_line(A, 9, "time.sleep"))
+    watched.pass_time(2)
+    assert watched.words() == {"worker-0": "stalled"} and watched.note(A) == "in time.sleep"
+    assert watched.sentence() == "worker-0 is in time.sleep (cell line 9)"
 
 
 def test_the_sentence_says_who_waits_for_whom():
-    scene = Scene(A, B, C)
+    watched = WatchedCell(A, B, C)
     for task in (A, C):
-        scene.happen(at_line(task, 14, "all_reduce", Wait.COLLECTIVE))
-    scene.happen(at_line(B, 9, "time.sleep"))
-    scene.pass_time(2)
-    assert scene.words() == {"worker-0": "waiting", "worker-1": "running", "worker-2": "waiting"}
-    assert scene.note(A) == "in all_reduce for worker-1" and scene.sentence() == ""
-    scene.pass_time(10)
-    assert scene.sentence() == (
+        watched.happen(at_line(task, 14, "all_reduce", Wait.COLLECTIVE))
+    watched.happen(at_line(B, 9, "time.sleep"))
+    watched.pass_time(2)
+    assert watched.words() == {"worker-0": "waiting", "worker-1": "running", "worker-2": "waiting"}
+    assert watched.note(A) == "in all_reduce for worker-1" and watched.sentence() == ""
+    watched.pass_time(10)
+    assert watched.sentence() == (
         "worker-0 and worker-2 wait in all_reduce (cell line 14); worker-1 is in time.sleep (line 9)"
     )
-    assert scene.words()["worker-1"] == "stalled"
+    assert watched.words()["worker-1"] == "stalled"
 
 
 @pytest.mark.parametrize("sign", ["output", "line", "display", "computing", "left the call"])
 def test_any_sign_of_progress_counts(sign):
-    scene = Scene(A)
-    scene.happen(at_line(A, 3, "f"))
+    watched = WatchedCell(A)
+    watched.happen(at_line(A, 3, "f"))
     for _ in range(4):
-        scene.pass_time(8, computing=(A,) if sign == "computing" else ())
+        watched.pass_time(8, computing=(A,) if sign == "computing" else ())
         match sign:
             case "output":
-                scene.logs[A] += 1
+                watched.logs[A] += 1
             case "line":
-                scene.happen(at_line(A, scene.cell.progress[A].place.line + 1, "f"))
+                watched.happen(at_line(A, watched.cell.progress[A].place.line + 1, "f"))
             case "display":
-                scene.happen(Displayed(A, 1, 1, 0, b""))
+                watched.happen(Displayed(A, 1, 1, 0, b""))
             case "left the call":
-                scene.happen(at_line(A, 3), at_line(A, 3, "f"))
-        assert scene.words() == {"worker-0": "running"}
-    scene.pass_time(12)
-    assert scene.words() == {"worker-0": "stalled"}
+                watched.happen(at_line(A, 3), at_line(A, 3, "f"))
+        assert watched.words() == {"worker-0": "running"}
+    watched.pass_time(12)
+    assert watched.words() == {"worker-0": "stalled"}
 
 
 def test_a_long_compile_and_a_long_single_op_are_no_hang():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 4, "step", Wait.NONE), at_line(B, 4, "all_reduce", Wait.COLLECTIVE))
-    scene.pass_time(300, computing=(A,), share=0.9)
-    assert scene.words() == {"worker-0": "running", "worker-1": "waiting"}
-    assert scene.sentence() == "worker-1 waits in all_reduce (cell line 4); worker-0 runs (line 4)"
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 4, "step", Wait.NONE), at_line(B, 4, "all_reduce", Wait.COLLECTIVE))
+    watched.pass_time(300, computing=(A,), share=0.9)
+    assert watched.words() == {"worker-0": "running", "worker-1": "waiting"}
+    assert watched.sentence() == "worker-1 waits in all_reduce (cell line 4); worker-0 runs (line 4)"
 
 
 def test_one_that_computes_a_little_all_the_time_is_no_hang():
-    scene = Scene(A)
-    scene.happen(at_line(A, 4, "read"))
-    scene.pass_time(60, computing=(A,), share=0.04)  # most of the time it waits for a disk
-    assert scene.words() == {"worker-0": "running"}
+    watched = WatchedCell(A)
+    watched.happen(at_line(A, 4, "read"))
+    watched.pass_time(60, computing=(A,), share=0.04)  # most of the time it waits for a disk
+    assert watched.words() == {"worker-0": "running"}
 
 
 def test_bursts_of_computing_between_long_waits_count():
-    scene = Scene(A)
-    scene.happen(at_line(A, 4, "next"))
+    watched = WatchedCell(A)
+    watched.happen(at_line(A, 4, "next"))
     for _ in range(5):
-        scene.pass_time(8)
-        scene.pass_time(0.5, computing=(A,), share=0.1)
-    assert scene.words() == {"worker-0": "running"}
+        watched.pass_time(8)
+        watched.pass_time(0.5, computing=(A,), share=0.1)
+    assert watched.words() == {"worker-0": "running"}
 
 
 def test_a_slow_data_set_is_told_but_is_no_hang():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "next", Wait.DATASET), at_line(B, 5, "next", Wait.DATASET))
-    scene.pass_time(60)
-    assert scene.words() == {"worker-0": "waiting", "worker-1": "waiting"}
-    assert scene.note(A) == "for its data set" and scene.sentence() == ""
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "next", Wait.DATASET), at_line(B, 5, "next", Wait.DATASET))
+    watched.pass_time(60)
+    assert watched.words() == {"worker-0": "waiting", "worker-1": "waiting"}
+    assert watched.note(A) == "for its data set" and watched.sentence() == ""
 
 
 def test_those_that_wait_for_one_with_a_slow_data_set_are_told_of_it():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "next", Wait.DATASET), at_line(B, 7, "all_reduce", Wait.COLLECTIVE))
-    scene.pass_time(12)
-    assert scene.sentence() == (
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "next", Wait.DATASET), at_line(B, 7, "all_reduce", Wait.COLLECTIVE))
+    watched.pass_time(12)
+    assert watched.sentence() == (
         "worker-0 waits for the next batch (cell line 5); worker-1 waits in all_reduce (line 7)"
     )
-    assert "stalled" not in scene.words().values()
+    assert "stalled" not in watched.words().values()
 
 
 @pytest.mark.parametrize("asleep_s", [60, 3600 * 8])
 def test_a_laptop_that_was_suspended_does_not_make_a_hang(asleep_s):
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "f"), at_line(B, 5, "all_reduce", Wait.COLLECTIVE))
-    scene.pass_time(5)
-    scene.sleep(asleep_s)
-    scene.pass_time(3)
-    assert scene.words() == {"worker-0": "running", "worker-1": "waiting"} and scene.sentence() == ""
-    scene.pass_time(4)  # what it had waited before still counts
-    assert scene.words()["worker-0"] == "stalled"
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "f"), at_line(B, 5, "all_reduce", Wait.COLLECTIVE))
+    watched.pass_time(5)
+    watched.sleep(asleep_s)
+    watched.pass_time(3)
+    assert watched.words() == {"worker-0": "running", "worker-1": "waiting"} and watched.sentence() == ""
+    watched.pass_time(4)  # what it had waited before still counts
+    assert watched.words()["worker-0"] == "stalled"
 
 
 def test_time_before_the_cell_counts_for_nothing():
     history = started(A, policy=POLICY)
     history.happen(observed({A: 1.0}), now=10.0)
-    scene = Scene(A)
-    scene.history = history
+    watched = WatchedCell(A)
+    watched.history = history
     history.run(A, now=500.0)
-    scene.pass_time(1)
-    assert scene.words() == {"worker-0": "running"}
+    watched.pass_time(1)
+    assert watched.words() == {"worker-0": "running"}
 
 
 def test_a_stopped_process_is_stalled_at_once_and_goes_on():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "f"), at_line(B, 5, "all_reduce", Wait.COLLECTIVE))
-    scene.stopped = (A,)
-    scene.pass_time(0.5)
-    assert scene.words()["worker-0"] == "stalled" and "SIGSTOP" in scene.note(A)
-    assert scene.sentence() == "worker-1 waits in all_reduce (cell line 5); worker-0 is stopped (line 5)"
-    scene.stopped = ()
-    scene.pass_time(0.5)
-    assert scene.words()["worker-0"] == "running"
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "f"), at_line(B, 5, "all_reduce", Wait.COLLECTIVE))
+    watched.stopped = (A,)
+    watched.pass_time(0.5)
+    assert watched.words()["worker-0"] == "stalled" and "SIGSTOP" in watched.note(A)
+    assert watched.sentence() == "worker-1 waits in all_reduce (cell line 5); worker-0 is stopped (line 5)"
+    watched.stopped = ()
+    watched.pass_time(0.5)
+    assert watched.words()["worker-0"] == "running"
 
 
 def test_mismatched_collectives_are_stalled_and_both_places_are_named():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), at_line(B, 8, "all_gather", Wait.COLLECTIVE))
-    scene.pass_time(5)
-    assert scene.words() == {"worker-0": "waiting", "worker-1": "waiting"}
-    scene.pass_time(7)
-    assert scene.words() == {"worker-0": "stalled", "worker-1": "stalled"}
-    assert scene.sentence() == (
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), at_line(B, 8, "all_gather", Wait.COLLECTIVE))
+    watched.pass_time(5)
+    assert watched.words() == {"worker-0": "waiting", "worker-1": "waiting"}
+    watched.pass_time(7)
+    assert watched.words() == {"worker-0": "stalled", "worker-1": "stalled"}
+    assert watched.sentence() == (
         "worker-0 waits in all_reduce (cell line 5); worker-1 waits in all_gather (line 8)"
     )
 
 
 def test_a_task_that_has_ended_will_not_come():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), returned(B))
-    scene.pass_time(11)
-    assert scene.words() == {"worker-0": "stalled"}
-    assert scene.sentence() == "worker-0 waits in all_reduce (cell line 5); worker-1 has ended the cell"
-    assert "nobody can come" in scene.note(A)
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), returned(B))
+    watched.pass_time(11)
+    assert watched.words() == {"worker-0": "stalled"}
+    assert watched.sentence() == "worker-0 waits in all_reduce (cell line 5); worker-1 has ended the cell"
+    assert "nobody can come" in watched.note(A)
 
 
 def test_one_waits_at_a_barrier_and_the_other_in_a_collective():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), at_line(B, 8), reached(B, "barrier 1", (A, B)))
-    scene.pass_time(12)
-    assert scene.words() == {"worker-0": "stalled", "worker-1": "stalled"}
-    assert scene.sentence() == (
+    watched = WatchedCell(A, B)
+    watched.happen(
+        at_line(A, 5, "all_reduce", Wait.COLLECTIVE), at_line(B, 8), reached(B, "barrier 1", (A, B))
+    )
+    watched.pass_time(12)
+    assert watched.words() == {"worker-0": "stalled", "worker-1": "stalled"}
+    assert watched.sentence() == (
         "worker-0 waits in all_reduce (cell line 5); worker-1 waits at barrier 1 (line 8)"
     )
 
 
 def test_tasks_that_wait_for_their_peers_to_start():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 2, "MultiWorkerMirroredStrategy", Wait.PEERS), at_line(B, 7, "time.sleep"))
-    scene.pass_time(12)
-    assert scene.sentence() == (
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 2, "MultiWorkerMirroredStrategy", Wait.PEERS), at_line(B, 7, "time.sleep"))
+    watched.pass_time(12)
+    assert watched.sentence() == (
         "worker-0 waits for the others to start (cell line 2); worker-1 is in time.sleep (line 7)"
     )
 
 
 def test_a_question_to_the_user_is_no_hang():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 2, "input"), InputWanted(A, 1, 1, 0, 1, "? "), at_line(B, 2, "f"))
-    scene.pass_time(60, computing=(B,))
-    assert scene.words() == {"worker-0": "waiting", "worker-1": "running"}
-    assert scene.note(A) == "for your input" and scene.sentence() == ""
-    scene.happen(InputAnswered(A, None))
-    scene.pass_time(11)
-    assert scene.words()["worker-0"] == "stalled"
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 2, "input"), InputWanted(A, 1, 1, 0, 1, "? "), at_line(B, 2, "f"))
+    watched.pass_time(60, computing=(B,))
+    assert watched.words() == {"worker-0": "waiting", "worker-1": "running"}
+    assert watched.note(A) == "for your input" and watched.sentence() == ""
+    watched.happen(InputAnswered(A, None))
+    watched.pass_time(11)
+    assert watched.words()["worker-0"] == "stalled"
 
 
 def test_a_coordinator_that_waits_for_its_servers_is_told():
-    scene = Scene(A, B, C, cells=(A,))
-    scene.happen(at_line(A, 6, "coordinator.join", Wait.RPC))
-    scene.pass_time(11)
-    assert scene.sentence() == "worker-0 waits in coordinator.join (cell line 6)"
-    assert scene.words() == {"worker-0": "waiting"}
+    watched = WatchedCell(A, B, C, cells=(A,))
+    watched.happen(at_line(A, 6, "coordinator.join", Wait.RPC))
+    watched.pass_time(11)
+    assert watched.sentence() == "worker-0 waits in coordinator.join (cell line 6)"
+    assert watched.words() == {"worker-0": "waiting"}
 
 
 def test_a_step_that_reads_its_data_too_may_wait_for_either():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "step", Wait.STEP), at_line(B, 5, "step", Wait.STEP))
-    scene.pass_time(30)
-    assert scene.words() == {"worker-0": "waiting", "worker-1": "waiting"} and scene.sentence() == ""
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "step", Wait.STEP), at_line(B, 7, "time.sleep"))
-    scene.pass_time(12)
-    assert scene.sentence() == "worker-0 waits in step (cell line 5); worker-1 is in time.sleep (line 7)"
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "step", Wait.STEP), at_line(B, 5, "step", Wait.STEP))
+    watched.pass_time(30)
+    assert watched.words() == {"worker-0": "waiting", "worker-1": "waiting"} and watched.sentence() == ""
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "step", Wait.STEP), at_line(B, 7, "time.sleep"))
+    watched.pass_time(12)
+    assert watched.sentence() == "worker-0 waits in step (cell line 5); worker-1 is in time.sleep (line 7)"
 
 
 def test_one_that_wants_a_core_and_gets_little_of_it_is_no_hang():
@@ -295,38 +297,38 @@ def test_a_cell_that_waits_for_a_new_process_says_so():
 
 
 def test_a_question_that_was_given_up_is_no_question_any_more():
-    scene = Scene(A)
-    scene.happen(at_line(A, 2, "input"), InputWanted(A, 1, 1, 0, 1, "? "), at_line(A, 3, "time.sleep"))
-    scene.pass_time(12)
-    assert scene.words() == {"worker-0": "stalled"}
+    watched = WatchedCell(A)
+    watched.happen(at_line(A, 2, "input"), InputWanted(A, 1, 1, 0, 1, "? "), at_line(A, 3, "time.sleep"))
+    watched.pass_time(12)
+    assert watched.words() == {"worker-0": "stalled"}
 
 
 def test_many_tasks_are_counted_not_listed():
     many = [type(A)("worker", i) for i in range(64)]
-    scene = Scene(*many)
+    watched = WatchedCell(*many)
     for task in many[1:]:
-        scene.happen(at_line(task, 3, "all_reduce", Wait.COLLECTIVE))
-    scene.happen(at_line(many[0], 9, "time.sleep"))
-    scene.pass_time(11)
-    assert scene.sentence() == (
+        watched.happen(at_line(task, 3, "all_reduce", Wait.COLLECTIVE))
+    watched.happen(at_line(many[0], 9, "time.sleep"))
+    watched.pass_time(11)
+    assert watched.sentence() == (
         "worker-1, worker-2, worker-3 and 60 more wait in all_reduce (cell line 3); "
         "worker-0 is in time.sleep (line 9)"
     )
 
 
 def test_each_time_that_a_task_is_stalled_is_counted_once():
-    scene = Scene(A)
+    watched = WatchedCell(A)
     for _ in range(2):
-        scene.pass_time(15)
-        scene.logs[A] += 1
-        scene.pass_time(1)
-    assert scene.history.state.tasks[A].stalls == 2
+        watched.pass_time(15)
+        watched.logs[A] += 1
+        watched.pass_time(1)
+    assert watched.history.state.tasks[A].stalls == 2
 
 
 def test_a_place_of_an_earlier_cell_says_nothing_of_a_later_one():
-    scene = Scene(A)
-    scene.happen(at_line(A, 5, cell=7))
-    assert scene.cell.progress.get(A) is None
+    watched = WatchedCell(A)
+    watched.happen(at_line(A, 5, cell=7))
+    assert watched.cell.progress.get(A) is None
 
 
 def test_a_queued_cell_is_not_stalled():
@@ -340,7 +342,7 @@ def test_a_queued_cell_is_not_stalled():
 
 
 def test_a_failed_task_is_named():
-    scene = Scene(A, B)
-    scene.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), raised(B, at=100.0))
-    scene.history.state = scene.history.state
-    assert scene.words() == {"worker-0": "waiting"}
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), raised(B, at=100.0))
+    watched.history.state = watched.history.state
+    assert watched.words() == {"worker-0": "waiting"}
