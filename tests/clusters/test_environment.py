@@ -1,4 +1,4 @@
-"""The environment of a task: presets, what the user says on top, and GPUs."""
+"""The environment of a task: our presets, the user's variables on top, and GPUs."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_fewer_gpus_than_tasks_are_shared():
     assert [assign_gpus(t, shape, ["0", "1"], None) for t in shape.tasks] == [["0"], ["1"], ["0"]]
 
 
-def test_without_gpus_nothing_is_said_about_them():
+def test_without_gpus_no_variable_mentions_them():
     assert "CUDA_VISIBLE_DEVICES" not in environ(TaskId("worker", 0), {})
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
 
@@ -68,4 +68,4 @@ def test_tasks_speak_with_each_other_past_a_proxy(environ, expected):
         name: value for name, value in environ.items() if name != "no_grpc_proxy"
     }
     own = task_environ(shape.tasks[0], shape, environ, {"no_grpc_proxy": "x"}, None, False)
-    assert own["no_grpc_proxy"] == "x"  # who says so means it
+    assert own["no_grpc_proxy"] == "x"  # the user's variable wins

@@ -1,4 +1,4 @@
-"""Plans of faults, and what the lines of the fault lab say. No process."""
+"""Plans of faults, and the parsing of the fault commands. No process."""
 
 import pytest
 from IPython.core.error import UsageError
@@ -20,7 +20,7 @@ def test_the_same_seed_gives_the_same_faults_and_another_one_others():
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"kinds": ("kill", "typo")}, "there is no fault typo; there are kill"),
         ({"kinds": ()}, "none named"),
@@ -30,8 +30,8 @@ def test_the_same_seed_gives_the_same_faults_and_another_one_others():
         ({"seconds": 30, "every_s": 1e-5}, "3000000 faults; chaos has at most 10000"),
     ],
 )
-def test_a_plan_of_nothing_is_refused(how, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_plan_of_nothing_is_refused(how, message):
+    with pytest.raises(ValueError, match=message):
         draw_plan(1, (A,), **{"seconds": 10, "every_s": 1, **how})
 
 
@@ -56,7 +56,7 @@ def test_signals_of_kills(text, number):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("kill", "TASK"),
         ("kill worker-0 --signal NONE", "there is no signal 'NONE'"),
@@ -69,13 +69,13 @@ def test_signals_of_kills(text, number):
         ("chaos --seconds x", "not a number of seconds"),
     ],
 )
-def test_lines_that_make_no_sense_say_what_would(line, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_line_that_makes_no_sense_is_refused_with_the_valid_values(line, message):
+    with pytest.raises(UsageError, match=message):
         parse_line(line)
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (Fault(0, "explode", A), "there is no fault 'explode'"),
         (Fault(-1, "kill", A), "in 0 s or more"),
@@ -86,6 +86,6 @@ def test_lines_that_make_no_sense_say_what_would(line, said):
         (Fault(0, "flood", A, -1), "a flood has 0 to"),
     ],
 )
-def test_a_fault_that_makes_no_sense_is_refused(fault, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_fault_that_makes_no_sense_is_refused(fault, message):
+    with pytest.raises(ValueError, match=message):
         fault.check()

@@ -1,4 +1,4 @@
-"""TensorBoard beside a cluster: what is refused before it starts, and what a failed start leaves."""
+"""TensorBoard of a cluster: requests that are refused, and failed starts."""
 
 import importlib.util
 import socket
@@ -17,7 +17,7 @@ def run(tmp_path):
     return create_run(tmp_path / "state", "c", {})
 
 
-def test_without_tensorboard_it_says_how_to_install_it(run, tmp_path, monkeypatch):
+def test_without_tensorboard_the_error_has_the_line_that_installs_it(run, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TfmagicError, match=r'pip install "tfmagic\[tensorboard\]"'):
         tensorboard.start_tensorboard(str(tmp_path), None, "127.0.0.1", run)
@@ -42,7 +42,7 @@ def test_a_port_that_cannot_be_had_is_named(run, tmp_path, port):
             tensorboard.start_tensorboard(str(tmp_path), asked, "127.0.0.1", run)
 
 
-def test_a_start_that_fails_tells_its_last_lines(run, tmp_path, monkeypatch):
+def test_a_start_that_fails_shows_its_last_lines(run, tmp_path, monkeypatch):
     monkeypatch.setattr(tensorboard, "_PROGRAM", "import sys; sys.exit('no board today')")
     with pytest.raises(LaunchError, match="ended with exit code 1:\nno board today"):
         tensorboard.start_tensorboard(str(tmp_path), None, "127.0.0.1", run)

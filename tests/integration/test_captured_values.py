@@ -1,4 +1,4 @@
-"""What a notebook holds is on a task what it is in the notebook, or is refused by its name before anything runs."""
+"""A captured value is on a task what it is in the notebook, or is refused by name before anything runs."""
 
 import pytest
 from kernels import said

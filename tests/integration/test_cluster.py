@@ -41,7 +41,7 @@ def test_push_and_pull_of_big_arrays(cluster_of_module):
     assert got["small"] == {"worker-0": [1], "worker-1": [1]}
 
 
-def test_pull_of_a_missing_or_unpicklable_name_says_which(cluster_of_module):
+def test_pull_of_a_missing_or_unpicklable_name_names_it(cluster_of_module):
     with pytest.raises(NameError, match="nope: there is no such variable"):
         cluster_of_module.pull("nope")
     cluster_of_module.run(make_generator, view="quiet")

@@ -1,4 +1,4 @@
-"""Real hangs of real tasks: who waits for whom, in one sentence; and what is none."""
+"""Real hangs of real tasks: one sentence names who waits for which task. Slow cells are not reported."""
 
 import contextlib
 import io
@@ -43,7 +43,7 @@ class Watched(io.StringIO):
 
 @pytest.fixture
 def hang(notebook):
-    """Run a cell that hangs and check that it says so in these words; interrupt it as soon as it has."""
+    """Run a cell that hangs, check that these words are shown, and interrupt it then."""
     notebook.run("%config TFCluster.stall_s = 1.5")
     notebook.run("%tfcluster start --workers 3")
 
@@ -117,7 +117,7 @@ def test_a_barrier_names_those_that_are_missing(hang):
     )
 
 
-def test_a_paused_task_is_told_at_once(detached, notebook):
+def test_a_paused_task_is_reported_at_once(detached, notebook):
     rows = detached("while True: pass")
     wait_until(lambda: rows()["worker-1"]["line"] == 2)
     notebook.run("%tfcluster pause worker-1")
@@ -209,7 +209,7 @@ def test_stacks_say_what_tasks_wait_for_and_group_equal_ones(notebook):
     cluster.interrupt()
 
 
-def test_a_dead_server_of_a_waiting_coordinator_is_told(notebook):
+def test_a_dead_server_of_a_waiting_coordinator_is_reported(notebook):
     notebook.run("%config TFCluster.stall_s = 1.0")
     notebook.run("%tfcluster start --workers 1 --ps 1")
     notebook.run(

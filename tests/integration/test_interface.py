@@ -100,7 +100,7 @@ def test_variables_of_a_cancelled_call_reach_the_calls_after_it(tmp_path):
         assert second.result(20) == {"worker-0": 7}
 
 
-def test_a_call_that_waited_for_a_process_that_died_says_what_is_missing(tmp_path):
+def test_a_call_that_waited_for_a_process_that_died_names_what_is_missing(tmp_path):
     main = {}
     exec("def ask(): return 7", main)
     main["ask"].__module__ = "__main__"
@@ -191,7 +191,7 @@ def test_map_gives_results_in_the_order_of_the_items(cluster_of_module):
     assert cluster_of_module.map(who, []) == []
 
 
-def test_whoever_is_free_takes_the_next_item_and_none_is_taken_before(cluster_of_module, tmp_path):
+def test_a_free_task_takes_the_next_item_and_none_is_taken_before(cluster_of_module, tmp_path):
     taken = []
 
     def items():
@@ -251,7 +251,7 @@ def test_a_task_that_dies_fails_the_map_and_names_the_item():
         assert cluster.map(who, "a") == [("a", "worker-0")]
 
 
-def test_a_map_out_of_time_says_where_its_items_were(cluster_of_module):
+def test_a_map_out_of_time_shows_where_its_items_were(cluster_of_module):
     with pytest.raises(TaskTimeoutError, match="item 0 on worker-0, item 1 on worker-1") as caught:
         cluster_of_module.map(sleep_for_ever, range(10), timeout=0.5)
     assert "in sleep_for_ever" in str(caught.value)
@@ -390,7 +390,7 @@ def test_logs_finds_lines(cluster_of_module):
     assert cluster_of_module.logs("worker-0", tail=None)["worker-0"][-2:] == ["hay", "another needle"]
 
 
-# ---- the decorator, and who am I ----------------------------------------------------------------
+# ---- the decorator and current_task() -----------------------------------------------------------
 
 
 @tfmagic.cluster

@@ -1,4 +1,4 @@
-"""After a death: what is told, what comes back, and what the others keep. Real tasks, real SIGKILLs."""
+"""After a death: messages, restarts, and the state that the others keep. Real tasks, real SIGKILLs."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tfmagic.errors import TaskDied, TfmagicError
 
 
 def all_reduce(amount):
-    """One all-reduce of a new strategy, and what this process remembers of the earlier ones."""
+    """Run one all-reduce of a new strategy; return it with what this process kept of the earlier ones."""
     import tensorflow as tf
 
     global seen
@@ -71,7 +71,7 @@ def test_a_restarted_task_meets_the_others_in_a_new_strategy(workers):
     assert results["worker-1"][1] == [2] and results["worker-0"][1] == [1, 2]
 
 
-def test_the_next_cell_is_told_that_an_old_strategy_is_gone(workers, capfd):
+def test_the_next_cell_warns_that_an_old_strategy_is_gone(workers, capfd):
     workers.run(all_reduce, 1, view="quiet")
     workers.kill("worker-1")
     workers.revive()
@@ -122,7 +122,7 @@ def test_revive_does_not_wait_for_a_cell_that_runs(workers):
         future.result(30)
 
 
-def test_a_death_between_cells_is_known_at_once_and_the_next_cell_says_so(workers):
+def test_a_death_between_cells_is_known_at_once_and_the_next_cell_reports_it(workers):
     pid = workers.status()[1]["pid"]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: workers.status()[1]["state"] == "dead")
@@ -171,7 +171,7 @@ def test_a_chief_that_ends_ends_the_cluster_by_policy():
 
 
 def coordinate(steps):
-    """Count on a parameter server; each step takes a moment, so that somebody can die meanwhile."""
+    """Count on a parameter server; each step takes a moment, so that a task can die meanwhile."""
     import tensorflow as tf
 
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
@@ -207,7 +207,7 @@ def test_a_parameter_server_cluster_goes_on_without_a_lost_step(how):
         if how == "restart":
             wait_until(lambda: cluster.status()[2]["state"] == "dead")
             cluster.restart("worker-1")
-        # TensorFlow runs again what the killed worker had not answered for: it may have been added already
+        # TensorFlow runs again the steps that the killed worker had not confirmed: they might have been added already
         assert future.result(60)["chief-0"] - steps in (0, 1)
         wait_until(lambda: cluster.status()[2]["state"] == "ready")
         assert cluster.status()[2]["restarts"] == 1

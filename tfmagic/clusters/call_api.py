@@ -14,11 +14,10 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
-from tfmagic.clusters import outcomes, waiting
-from tfmagic.clusters.cell_options import Options, ViewName
-from tfmagic.clusters.job import Job
+from tfmagic.clusters import waiting
+from tfmagic.clusters.job import Job, Options, ViewName
 from tfmagic.clusters.parallel_map import ParallelMap
-from tfmagic.clusters.results import TaskResults
+from tfmagic.clusters.results import TaskResults, require_values
 from tfmagic.clusters.running_cluster import Call, RunningCluster
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import Selector, TaskId
@@ -91,7 +90,7 @@ class Calls:
         __tracebackhide__ = True
         options = _options(on, timeout, keep_going, view)
         result = waiting.finish(self._begin_call((fn, args, kwargs), options, detached=False))
-        outcomes.require_values(result.results)
+        require_values(result.results)
         return result.results
 
     @overload
@@ -177,7 +176,7 @@ class Calls:
         finally:
             self._lock.release()
         result = await waiting.finish_awaited(job)
-        outcomes.require_values(result.results)
+        require_values(result.results)
         return result.results
 
     @overload
@@ -327,7 +326,7 @@ class _BackgroundCall:
         try:
             waiting.watch(self._job)
             result = self._job.settle()
-            outcomes.require_values(result.results)
+            require_values(result.results)
         except BaseException as error:  # the future raises it
             self.future.set_exception(error)
         else:

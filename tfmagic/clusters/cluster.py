@@ -19,10 +19,9 @@ import msgspec
 
 from tfmagic.clusters import startup, waiting
 from tfmagic.clusters.call_api import Calls
-from tfmagic.clusters.cell_options import Options
 from tfmagic.clusters.fault_lab import FaultLab
-from tfmagic.clusters.job import Job
-from tfmagic.clusters.running_cluster import RunningCluster, open_cluster
+from tfmagic.clusters.job import Job, Options
+from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import own_rows, status_rows
@@ -115,7 +114,7 @@ class Cluster(Calls):
         self._namespace = namespace
         self._latest: RunningCluster | None = None  # the present one, or the last one
         self._faults: FaultLab | None = None
-        self._board: TensorBoardProcess | None = None
+        self._tensorboard: TensorBoardProcess | None = None
         self._lock = threading.RLock()
 
     # -- start and stop --
@@ -153,7 +152,7 @@ class Cluster(Calls):
 
     @property
     def run_folder(self) -> RunFolder:
-        """The folder with the logs of the present or last start."""
+        """The folder with the logs since the last start."""
         if self._latest is None:
             raise TfmagicError(f"cluster {self.name!r} has never been started")
         return self._latest.run
@@ -178,7 +177,7 @@ class Cluster(Calls):
             if self._faults is not None:
                 self._faults.close()
             shape, settings = self.shape, self.task_settings
-            opened = open_cluster(self.name, shape, settings, self.setting, self._main, self._lock)
+            opened = RunningCluster(self.name, shape, settings, self.setting, self._main, self._lock)
             self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name)
             try:
                 timeout_s, old = self.setting("start_timeout_s"), dict.fromkeys(self.tasks, 0)
@@ -190,7 +189,7 @@ class Cluster(Calls):
 
     def stop(self) -> None:
         """End every task; the logs stay on disk. Do nothing if the cluster does not run."""
-        for part in (self._faults, self._board, self._latest):
+        for part in (self._faults, self._tensorboard, self._latest):
             if part is not None:
                 part.close()
 
@@ -333,8 +332,8 @@ class Cluster(Calls):
 
     @property
     def board(self) -> TensorBoardProcess | None:
-        """The TensorBoard of this cluster; None where none runs."""
-        return self._board if self._board is not None and self._board.running else None
+        """The TensorBoard of this cluster; None if none runs."""
+        return self._tensorboard if self._tensorboard is not None and self._tensorboard.running else None
 
     def tensorboard(
         self,
@@ -361,13 +360,13 @@ class Cluster(Calls):
         with self._lock:
             run = self._running_cluster().run
             folder = find_logdir(None if logdir is None else os.fspath(logdir), run)
-            board = self.board
-            if board is not None and board.shows(folder, port, host) and board.answers():
-                return board
-            if board is not None:
-                board.close()
-            self._board = start_tensorboard(folder, port, host, run)
-            return self._board
+            present = self.board
+            if present is not None and present.shows(folder, port, host) and present.answers():
+                return present
+            if present is not None:
+                present.close()
+            self._tensorboard = start_tensorboard(folder, port, host, run)
+            return self._tensorboard
 
     def stacks(self, *tasks: str) -> dict[str, str]:
         """Return the Python stacks of every thread, by task name; also of a task that is stuck in C++."""

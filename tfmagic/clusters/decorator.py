@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, overload
 
-from tfmagic.clusters.cell_options import ViewName
 from tfmagic.clusters.cluster import Cluster
+from tfmagic.clusters.job import ViewName
 from tfmagic.clusters.results import TaskResults
 from tfmagic.protocol.cluster_spec import Selector
 from tfmagic.protocol.task_context import is_task

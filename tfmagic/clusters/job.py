@@ -13,23 +13,42 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from tfmagic.clusters.cell_options import Options
-from tfmagic.clusters.outcomes import CellResult
+from tfmagic.clusters.results import CellResult
 from tfmagic.errors import TfmagicError
-from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.cluster_spec import Selector, TaskId
 from tfmagic.protocol.commands import RunCell
 from tfmagic.protocol.events import CellRequested, CellReturned
 from tfmagic.protocol.payload import release
 from tfmagic.supervisor.running_cell import RunningCell
-from tfmagic.views.protocol import View
+from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.text import QuietView
 
 if TYPE_CHECKING:
     from tfmagic.clusters.running_cluster import RunningCluster
 
+ViewName = Literal["text", "quiet"]
 CallLater = Callable[[Callable[[], object]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How one cell or call runs. The fields are the options of ``%%tfcluster``; `view` can be a factory."""
+
+    on: Selector = None
+    push: tuple[str, ...] = ()
+    pull: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    keep_going: bool = False
+    want_value: bool = False
+    view: Callable[[ViewContext], View] | ViewName = "text"
+
+    def __post_init__(self) -> None:
+        limit = self.timeout_s
+        if limit is not None and not 0 < limit < float("inf"):
+            raise ValueError(f"a time limit is a number of seconds above 0, not {limit!r}")
 
 
 class Job(RunningCell):

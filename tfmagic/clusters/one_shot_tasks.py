@@ -25,8 +25,8 @@ from typing import Any
 
 from tfmagic.clusters import startup
 from tfmagic.clusters.job import Job
-from tfmagic.clusters.outcomes import value_of
-from tfmagic.clusters.running_cluster import Call, open_cluster
+from tfmagic.clusters.results import value_of
+from tfmagic.clusters.running_cluster import Call, RunningCluster
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
@@ -57,7 +57,7 @@ _WHOLE_BYTES = 1 << 26  # of a line that is kept whole, such as JSON or base64
 
 
 class OneShotTasks:
-    """A group of one-shot tasks. Its methods may be called from any thread.
+    """A group of one-shot tasks. Its methods can be called from any thread.
 
     Args:
         shape: The tasks that meet at barriers and stand in TF_CONFIG.
@@ -89,7 +89,7 @@ class OneShotTasks:
         self._write = write
         self._config = TFCluster.instance()
         self._lock = threading.RLock()
-        self.cluster = open_cluster(name, shape, task_settings, self._setting, _main, self._lock, tasks=())
+        self.cluster = RunningCluster(name, shape, task_settings, self._setting, _main, self._lock, tasks=())
         self._group = self.cluster.new_group()
         self._gone: Mapping[TaskId, str] = {}
         self._former_guests: dict[TaskId, str] = {}
@@ -148,10 +148,13 @@ class OneShotTasks:
 
         def meet(timeout_s: float | None) -> int:
             supervisor.ask(BarrierReached(task, 0, BARRIER, self.shape.tasks, timeout_s, self._group))
-            answer = self._await_answer(answers)
-            if isinstance(answer, BreakBarrier):
-                raise threading.BrokenBarrierError(f"{answer.barrier}: {answer.reason}")
-            return answer.place
+            while self.cluster.running:
+                with contextlib.suppress(queue.Empty):
+                    answer = answers.get(timeout=_LOOK_S)
+                    if isinstance(answer, ReleaseBarrier):
+                        return answer.place
+                    raise threading.BrokenBarrierError(f"{answer.barrier}: {answer.reason}")
+            raise threading.BrokenBarrierError(f"{BARRIER}: the others were ended")
 
         cluster = json.loads(tf_config)["cluster"]
         try:
@@ -162,14 +165,6 @@ class OneShotTasks:
             supervisor.remove_guest(task)
             self._former_guests[task] = "has ended"
             self.check_now()
-
-    def _await_answer(
-        self, answers: queue.SimpleQueue[ReleaseBarrier | BreakBarrier]
-    ) -> ReleaseBarrier | BreakBarrier:
-        while self.cluster.running:
-            with contextlib.suppress(queue.Empty):
-                return answers.get(timeout=_LOOK_S)
-        return BreakBarrier(BARRIER, "the others were ended")
 
     def check_now(self) -> None:
         """Let the thread apply the rules now."""
@@ -220,13 +215,9 @@ class OneShotTasks:
     def wait_for_end(self, task: TaskId, timeout_s: float | None = None) -> None:
         """Wait until the present process of the task has ended, or the time is up."""
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-        attempt = self.known[task].attempt
-
-        def is_gone(state: ClusterState) -> bool:
-            return state.tasks[task].attempt != attempt or state.tasks[task].phase is Phase.DEAD
-
+        known = self.known[task]
         while (left := deadline - time.monotonic()) > 0 and self.cluster.running:
-            if self.cluster.supervisor.wait_for(is_gone, min(left, _LOOK_S)):
+            if self.cluster.supervisor.wait_for(lambda s: _has_ended(s, task, known), min(left, _LOOK_S)):
                 return
 
     def stacks(self, tasks: tuple[TaskId, ...]) -> str:
@@ -394,10 +385,10 @@ class OneShotTasks:
         return old
 
     def _wait_for_attempt(self, task: TaskId, old: int) -> None:
-        def has_new(state: ClusterState) -> bool:
+        def is_requested(state: ClusterState) -> bool:
             return state.tasks.get(task, TaskState()).attempt > old
 
-        if not self.cluster.supervisor.wait_for(has_new, _ATTEMPT_S):
+        if not self.cluster.supervisor.wait_for(is_requested, _ATTEMPT_S):
             raise LaunchError(f"{task} could not be restarted: the cluster was stopped")
 
     def _send(self, task: TaskId, restarts: int) -> None:

@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from tfmagic.clusters import outcomes, waiting
+from tfmagic.clusters import waiting
 from tfmagic.clusters.job import CtrlC, Job
+from tfmagic.clusters.results import require_values
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.serialization import exceptions
@@ -116,7 +117,7 @@ class ParallelMap(Generic[T]):
         job.show_end()
         try:
             results = job.settle().results
-            outcomes.require_values(results)
+            require_values(results)
         except BaseException as error:
             exceptions.add_note(error, f"item {index} of map()")
             raise

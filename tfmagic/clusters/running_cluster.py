@@ -20,10 +20,9 @@ import msgspec
 from tfmagic.backends import launcher_client
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.protocol import Backend
-from tfmagic.clusters import environment, outcomes, waiting
-from tfmagic.clusters.cell_options import Options
-from tfmagic.clusters.job import Job
-from tfmagic.clusters.outcomes import CellResult
+from tfmagic.clusters import environment, results, waiting
+from tfmagic.clusters.job import Job, Options
+from tfmagic.clusters.results import CellResult
 from tfmagic.clusters.settings import TFCluster, policy_source
 from tfmagic.clusters.status import StatusWriter
 from tfmagic.clusters.task_settings import TaskSettings
@@ -68,7 +67,8 @@ class RunningCluster:
         last: The outcome of the last cell or call of the user, and the context of its failures.
 
     Raises:
-        LaunchError: It could not be started.
+        LaunchError: It could not be started; no process is left.
+        ClusterSpecError: The shape needs more GPUs than there are.
     """
 
     def __init__(
@@ -78,12 +78,13 @@ class RunningCluster:
         task_settings: TaskSettings,
         setting: Callable[[str], Any],
         main: Callable[[], dict[str, Any]],
-        run: RunFolder,
         lock: threading.RLock,
         tasks: tuple[TaskId, ...] | None = None,
     ):
+        __tracebackhide__ = True
         self._lock = lock
-        self.name, self.shape, self.run = name, shape, run
+        self.run = run = _create_run_folder(name, shape, task_settings, setting)
+        self.name, self.shape = name, shape
         self.tasks = shape.tasks if tasks is None else tasks
         self._task_settings, self._setting, self._main = task_settings, setting, main
         self.watch = MemoryWatch.begin()
@@ -328,7 +329,7 @@ class RunningCluster:
         __tracebackhide__ = True
         with self._lock:
             self._note_ended()
-        outcomes.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
+        results.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
         lost_files = self.shared_files.settle(job.number)
         context = self._failure_context(job, stacks.read_grouped(self.run, job.dumps))
         if job.command.source or job.command.call:
@@ -339,7 +340,7 @@ class RunningCluster:
             raise ipython_tracebacks.dress(error)
         if lost_files:
             raise SharedWriterError("; ".join(lost_files))
-        return outcomes.unpack_outcome(outcome, job.starts, job.options.pull, self._main(), self.run)
+        return results.unpack_outcome(outcome, job.starts, job.options.pull, self._main(), self.run)
 
     def _note_new_process(self, error: BaseException) -> None:
         """Add a note to `error` if the task that died has another process by now."""
@@ -380,30 +381,17 @@ class RunningCluster:
         return self._task_settings.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
 
 
-def open_cluster(
-    name: str,
-    shape: Shape,
-    task_settings: TaskSettings,
-    setting: Callable[[str], Any],
-    main: Callable[[], dict[str, Any]],
-    lock: threading.RLock,
-    tasks: tuple[TaskId, ...] | None = None,
-) -> RunningCluster:
-    """Return a new `RunningCluster` with a run folder of its own, after a check of memory and GPUs.
-
-    Raises:
-        LaunchError: It could not be started; no process is left.
-        ClusterSpecError: The shape needs more GPUs than there are.
-    """
-    __tracebackhide__ = True
+def _create_run_folder(
+    name: str, shape: Shape, task_settings: TaskSettings, setting: Callable[[str], Any]
+) -> RunFolder:
+    """Check memory and GPUs, clean up after former runs, and return a new run folder."""
     environment.check_memory(shape, setting("task_bytes"), launcher_client.is_warm(task_settings.flavour))
     for task in shape.tasks:
         task_settings.environ(task, shape)  # raises if there are too few GPUs
     base = folder.state_dir(setting("state_dir"))
     orphans.reap(base)
     folder.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
-    run = folder.create_run(base, name, {"shape": str(shape)})
-    return RunningCluster(name, shape, task_settings, setting, main, run, lock, tasks)
+    return folder.create_run(base, name, {"shape": str(shape)})
 
 
 def _spec_of(shape: Shape, backend: Backend) -> Spec:

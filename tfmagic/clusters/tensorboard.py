@@ -51,7 +51,7 @@ class TensorBoardProcess:
         self._process, self._run = process, run
 
     def __repr__(self) -> str:
-        return f"<Board {self.url} of {self.logdir}, {'running' if self.running else 'ended'}>"
+        return f"<TensorBoard {self.url} of {self.logdir}, {'running' if self.running else 'ended'}>"
 
     @property
     def url(self) -> str:
@@ -114,15 +114,15 @@ def start_tensorboard(logdir: str, port: int | None, host: str, run: RunFolder) 
         process = start_killed_with_us(_PROGRAM, *options, output=out.fileno(), env=env)
     try:
         found = _wait_for_port(process, scratch, log)
-        board = TensorBoardProcess(logdir, host, found, process, run)
+        started = TensorBoardProcess(logdir, host, found, process, run)
         deadline = time.monotonic() + _START_S
-        while not _answers(board.url):
+        while not _answers(started.url):
             _check_life(process, log, deadline)
             time.sleep(_LOOK_S)
     except BaseException:
         kill_session(process)
         raise
-    return board
+    return started
 
 
 def _scratch_name() -> str:

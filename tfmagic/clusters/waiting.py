@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfmagic.clusters.job import Job
-from tfmagic.clusters.outcomes import CellResult
+from tfmagic.clusters.results import CellResult
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.protocol.commands import AnswerInput
 from tfmagic.protocol.events import InputAnswered, InputWanted

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfmagic.clusters import outcomes
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
+from tfmagic.clusters.results import require_values
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import find_failures
@@ -305,7 +305,7 @@ class MultiProcessRunner:
                 f"should be adjusted.{places}"
             )
             raise SubprocessTimeoutError(message, result)
-        outcomes.require_values(result.by_task)
+        require_values(result.by_task)
         return result
 
     def terminate(self, task_type: str, task_id: int) -> None:

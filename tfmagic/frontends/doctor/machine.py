@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from tfmagic.backends import launcher_client
-from tfmagic.backends.held_ports import HeldPorts
+from tfmagic.backends.local import HeldPorts
 from tfmagic.clusters import environment
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble

@@ -14,7 +14,7 @@ from typing import Any
 from tfmagic.clusters import waiting
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import Job
-from tfmagic.clusters.outcomes import CellResult
+from tfmagic.clusters.results import CellResult
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.frontends.notebook import awaited_cells
 

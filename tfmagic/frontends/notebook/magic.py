@@ -25,10 +25,9 @@ from IPython.display import display
 from tfmagic.backends import launcher_client
 from tfmagic.clusters import waiting
 from tfmagic.clusters.arguments import ShapeOptions
-from tfmagic.clusters.cell_options import Options
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.clusters.job import Job
-from tfmagic.clusters.outcomes import CellResult
+from tfmagic.clusters.job import Job, Options
+from tfmagic.clusters.results import CellResult
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
