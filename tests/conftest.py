@@ -1,9 +1,15 @@
 """Fixtures of all tests: a state folder of their own, a real shell, and a guard against leaks.
 
-A process that imports TensorFlow costs four to seven seconds, so tests share such processes: `notebook` (the launcher of
-the test's own process), `kernel` (one ipykernel, cleared after each test), `commands` (`tfmagic` commands),
-`lessons` (notebooks of the course), `pair` (tests/same). A test takes a process of its own only if it is about how
-that process begins or ends. A further case of the same code is marked with `soak`.
+A process that imports TensorFlow costs four to seven seconds, so tests share such processes:
+
+- `notebook`: the launcher of the test's own process;
+- `kernel`: one ipykernel, cleared after each test;
+- `commands`: a process for `tfmagic` commands;
+- `lessons`: a kernel for the notebooks of the course;
+- `pair`: the two kernels of tests/same.
+
+A test starts a process of its own only if it tests the start or the end of that process. A further case of
+the same code is marked with `soak`.
 """
 
 from __future__ import annotations
@@ -63,8 +69,8 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 def program(*command: Any, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Start a process whose output is read as text; kill it if the test fails meanwhile.
 
-    `with subprocess.Popen(...)` would wait for its end, for ever if the test failed because the process hangs: the
-    time limit of a test does not end that wait.
+    `with subprocess.Popen(...)` would wait for its end, for ever if the test failed because the process hangs:
+    the time limit of a test does not end that wait.
     """
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
         try:

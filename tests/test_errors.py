@@ -1,4 +1,4 @@
-"""Every error of ours survives pickling, and stands in one tree."""
+"""Every error class of tfmagic can be pickled and derives from one base."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""The layout, held by tests: who imports whom, public names, and what an import costs."""
+"""The layout of the packages: the imports between them, the public names, and the cost of an import."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ import tfmagic
 PACKAGE = Path(tfmagic.__file__).parent
 BASE = {"errors", "protocol", "system"}
 ROOMS = {"tfrecord", "hdf5", "logdir"}
-MAY_IMPORT = {  # exactly: a package that no longer imports another has it struck out here
+MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "system": set(),
     "errors": {"system"},
     "protocol": {"errors"},
@@ -56,7 +56,7 @@ def package_of(path):
 
 
 def imports_of(path):
-    """The modules of ours that it imports, without `tfmagic.`."""
+    """Return the modules of tfmagic that a module imports, without `tfmagic.`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tfmagic":
             inner = node.module.removeprefix("tfmagic").lstrip(".")
@@ -113,7 +113,7 @@ def test_the_supervisor_unpickles_nothing():
 
 
 def test_the_server_extension_reads_run_folders_and_nothing_else():
-    """It is loaded by Jupyter Server, beside everybody's notebooks: no cluster, no kernel, no TensorFlow."""
+    """Jupyter Server loads it for all its notebooks: it needs no cluster, no kernel and no TensorFlow."""
     assert not [package for package, others in MAY_IMPORT.items() if "server" in others]
     code = (
         "import sys, tfmagic.server.metrics, tfmagic.server.handlers; "
@@ -125,7 +125,7 @@ def test_the_server_extension_reads_run_folders_and_nothing_else():
 
 
 def test_the_magic_uses_the_public_interface_of_clusters():
-    """Whatever it can do, Python code can do as well."""
+    """Python code can do everything that the magic can do."""
     foreign = {"_option_string_actions", "_getframe"}  # of argparse and sys
     inner = ("supervisor.supervisor", "supervisor.lifecycle", "supervisor.state", "protocol.channel")
     inner += ("clusters.running_cluster", "clusters.task_variables")

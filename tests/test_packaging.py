@@ -1,4 +1,4 @@
-"""What a wheel holds: the package, its types mark, and the kernel that Jupyter picks up."""
+"""The contents of a wheel: the package, `py.typed`, and the kernel that Jupyter finds."""
 
 import json
 import subprocess

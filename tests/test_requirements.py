@@ -1,4 +1,4 @@
-"""The files in requirements/: complete, within the bounds, and of no machine or registry in particular."""
+"""The files in requirements/ are complete, within the bounds, and name no machine or registry."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 
 
 def pinned(path):
-    """The versions in a lock, by name. Each line is a comment, or one exact version."""
+    """Return the versions in a lock file by name. Each line is a comment or one exact version."""
     lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
     found = [re.fullmatch(r"([a-z0-9-]+)==([\w.+!]+)\s*(#.*)?", line) for line in lines]
     assert all(found), [line for line, match in zip(lines, found, strict=True) if not match]
@@ -22,7 +22,7 @@ def pinned(path):
 
 
 def required(extra):
-    """What the project and one of its extras need, with the extras that this one names."""
+    """Return the requirements of the project and of an extra, with the extras that it names."""
     for text in PROJECT["dependencies"] if not extra else PROJECT["optional-dependencies"][extra]:
         requirement = Requirement(text)
         if requirement.name == PROJECT["name"]:

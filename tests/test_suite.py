@@ -1,4 +1,4 @@
-"""`scripts/suite.py`, which `make test` calls: what it runs, and how it says so."""
+"""`scripts/suite.py`, which `make test` calls: the runs, and their summaries."""
 
 import importlib.util
 import subprocess

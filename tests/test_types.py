@@ -1,4 +1,4 @@
-"""What type checkers see of the interface."""
+"""The types of the public interface, as mypy infers them."""
 
 import re
 import subprocess
@@ -62,7 +62,7 @@ train("fast")  # wrong
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    """What mypy says of each line: {file name: {line: text}}."""
+    """Return mypy's message for each line: {file name: {line: text}}."""
     folder = tmp_path_factory.mktemp("types")
     (folder / "code.py").write_text(CODE)
     (folder / "mistakes.py").write_text(MISTAKES)

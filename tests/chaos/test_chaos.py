@@ -5,8 +5,8 @@ injects one fault at a random moment. After each step:
 
 - the call has returned or raised within the grace periods of the settings and ten seconds;
 - it returned or raised what the fault explains, and nothing else;
-- each task's lines are in its log without a gap, and complete if the task ended its cell and its log is below its
-  limit. The third flood of a task reaches the limit: then the log has a notice, and the cluster is restarted;
+- each task's lines are in its log without a gap, and complete if the task ended its cell and its log is below
+  its limit. The third flood of a task reaches it: then the log has a notice, and the cluster is restarted;
 - the cluster runs the next cell on all tasks, with the variables of the tasks that survived.
 """
 
@@ -275,7 +275,7 @@ class Arena:
 def _is_loss_of_peer(error, fault):
     """Return whether this is TensorFlow's error for a lost peer, which can come before tfmagic's own error.
 
-    It can follow a death or an interrupt, and any fault that keeps a task too busy to answer for three seconds.
+    It can follow a death, an interrupt, or any fault that keeps a task too busy to answer for three seconds.
     """
     is_late = "eartbeat" in str(error)
     return bool(fault.signal_number or fault.interrupts or is_late) and type(error).__name__ in (

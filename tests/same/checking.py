@@ -9,7 +9,7 @@ from differences import DEFECTS, MEANT
 
 
 def check(program: Any, pair: Any) -> None:
-    """Run a program on both sides. Fail if they differ and this is not listed, or if a listed difference is gone."""
+    """Run a program on both sides. Fail if an unlisted aspect differs, or a listed one no longer does."""
     bare, ours = pair.run(program)
     found = find_differences(bare, ours)
     if program.name in DEFECTS:

@@ -47,7 +47,7 @@ def is_refused(ours: Behaviour) -> bool:
 
 
 def _error_as_raised(error: dict[str, Any]) -> dict[str, Any]:
-    """Return the error. One of TensorFlow's has a substitute of the same name where TensorFlow is not imported."""
+    """Return the error. One of TensorFlow's has a substitute of its name where TensorFlow is not imported."""
     kind = error["type"]
     stands_in = kind.startswith("tfmagic.errors.") and not hasattr(builtins, kind.rpartition(".")[2])
     return {**error, "type": _FOREIGN.sub("", kind) if stands_in or "tfmagic" not in kind else kind}

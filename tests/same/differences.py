@@ -1,4 +1,4 @@
-"""The differences that are expected on a task, each with its reason. An entry that no longer differs fails."""
+"""The expected differences on a task, each with its reason. An entry that no longer differs fails."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ MEANT: dict[str, Difference] = {
 # Known defects, with a description. Delete an entry with the correction: one that no longer differs fails.
 DEFECTS: dict[str, str] = {}
 
-# Types whose objects belong to one process: an example with one in the notebook is refused by name, correctly.
+# Types whose objects belong to one process: an example with one in the notebook is refused by name.
 REFUSED = frozenset(
     {
         "memoryview",

@@ -105,7 +105,7 @@ def describe_names(namespace: Mapping[str, Any]) -> str:
 
 
 def _is_the_users(name: str) -> bool:
-    """Return whether a name is the program's own. A name that begins with `_` has a value that differs by run."""
+    """Return whether a name is the program's own. Names that begin with `_` have values that differ by run."""
     own = {"In", "Out", "exit", "quit", "open", "get_ipython", "same_value"}
     return name not in own and not name.startswith("_")
 

@@ -1,8 +1,8 @@
 """The two sides: a plain kernel, and a kernel whose cells run on a task of a cluster.
 
-Both are real kernels in processes of their own, driven as a front end drives them. An observation of a cell has
-its printed text, its displays, the value of its last expression and its error. At the end of a program, the names
-that it left behind are compared, too.
+Both are real kernels in processes of their own, driven as a front end drives them. An observation of a cell
+has its printed text, its displays, the value of its last expression and its error. At the end of a program,
+the names that it left behind are compared, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Observation:
 
     Attributes:
         printed: The text in order: streams, and values and displays that are only text.
-        errors_too: Whether a part of the text is from the error stream, whose order relative to the rest is unknown.
+        errors_too: Whether a part of the text is from the error stream, whose order to the rest is unknown.
         displayed: The data of each display that is more than text, by mime type.
         value: The description of its last expression's value.
         error: The descriptions of the error and its causes.
@@ -217,7 +217,7 @@ class TaskSide(Side):
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Set the environment of both kernels. Without pytest's variable, ipykernel shows the output of children."""
+    """Set the environment of a kernel. Without pytest's variable, ipykernel shows the output of children."""
     before = dict(os.environ)
     os.environ.update(_ENVIRON, PYTHONPATH=str(HERE))
     os.environ.pop("PYTEST_CURRENT_TEST", None)

@@ -1,4 +1,4 @@
-"""Run `tfmagic` commands one after the other in one process, so that TensorFlow is imported once for all of them.
+"""Run `tfmagic` commands one after the other in one process, so that TensorFlow is imported once for all.
 
 Only the start of the process is not covered; other tests start whole processes. As a script, this module is
 that process: it reads one request a line from standard input and answers each with the command's exit code.

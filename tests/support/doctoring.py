@@ -56,7 +56,7 @@ def install(folder: Path, requires: dict[str, list[str]] | None = None, **versio
 
 
 def look_in_process(check: str, before: str = "", wrap: tuple[str, ...] = (), **shape: Any) -> str:
-    """Run a check in a process of its own, after `before`. Return its output, "refused: ..." if `wrap` is forbidden."""
+    """Run a check in a new process, after `before`. Return its output; "refused: ..." if `wrap` fails."""
     code = (
         "import os, resource, sys\nfrom doctoring import case\n"
         "from tfmagic.frontends.doctor import folder, machine, settings, software\n"

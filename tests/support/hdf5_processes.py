@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Other:
-    """A Python process that prints a line with `say(...)` and continues after `wait()` when the test calls `go()`."""
+    """A Python process that prints lines with `say(...)`; its `wait()` ends when the test calls `go()`."""
 
     def __init__(self, program: str, *argv: object, env: dict[str, str] | None = None):
         head = "import sys, h5py, numpy as np, tfmagic\nfrom tfmagic.hdf5 import *\n"

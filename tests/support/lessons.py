@@ -1,4 +1,4 @@
-"""Execute the notebooks of the course one after the other in one kernel, so that TensorFlow is imported once."""
+"""Execute the notebooks of the course one after the other in one kernel: TensorFlow is imported once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Order the test files and decide which of them share a process of pytest-xdist; `conftest` calls this.
 
-The tests of a file share kernels and launchers, and so do the files of a group. A long file at the end of a
-run would leave the other processes idle, so the long files come first.
+The tests of a file share kernels and launchers, and so do the files of a group. Long files come first: at the
+end of a run they would leave the other processes idle.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class NotebookPage:
         return self.output(self.at)
 
     def close(self) -> None:
-        """Close the page, which would use CPU time during the next test, and keep its kernel."""
+        """Close the page, which would use CPU time in the next test, and keep its kernel."""
         self.page.close()
         if self.server.process.poll() is None:
             for path in {self._first_path, self.path}:
