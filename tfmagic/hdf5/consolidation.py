@@ -23,7 +23,7 @@ import h5py
 
 from tfmagic.hdf5 import claims, guarding, recovery
 from tfmagic.hdf5.closing import SpaceReserve, written_beside
-from tfmagic.hdf5.copying import copy_rows, gather_scalars, make_dataset, map_rows, set_attribute
+from tfmagic.hdf5.copying import copy_rows, make_dataset, map_rows, set_attribute
 from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
 from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, compare_tasks, find_parts
@@ -169,8 +169,6 @@ def _check_target(path: str, overwrite: bool) -> None:
         with h5py.File(path, "r") as file:
             if PARTS in file.attrs:
                 return
-    except FileInUseError:
-        raise
     except BlockingIOError:
         raise FileInUseError(guarding.describe_use(path, "w")) from None
     except OSError:
@@ -267,17 +265,20 @@ def _write(file: Any, merged: Merged, how: str) -> None:
 
 def _write_rows(file: Any, merged: Merged, how: str) -> None:
     """Make the datasets, and fill them part after part; each part is opened once."""
-    plain = [stack for stack in merged.stacks if stack.shape is not None and not stack.scalar]
+    plain = []
     for stack in merged.stacks:
         if stack.shape is None:
             file[stack.path] = h5py.Empty(stack.dtype)
-    gather_scalars(file, [stack for stack in merged.stacks if stack.scalar], open_part)
-    if how == "virtual":
-        for stack in plain:
+        elif stack.scalars:  # always copied: HDF5 cannot map them
+            dataset = file.create_dataset(stack.path, stack.shape, stack.dtype)
+            for number, value in enumerate(stack.scalars):
+                dataset[number] = value
+        elif how == "virtual":
             map_rows(file, stack)
-        return
+        else:
+            plain.append(stack)
     space = SpaceReserve(file)
-    for layout in merged.layouts:
+    for layout in merged.layouts if plain else ():
         with open_part(layout.part) as source:
             for stack in plain:
                 for member, start, stop in stack.spans():

@@ -6,8 +6,6 @@ Used by `consolidation`, which decides where rows go.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import h5py
@@ -56,22 +54,6 @@ def map_rows(file: Any, stack: Stack) -> None:
 def _literal(name: str) -> str:
     """Escape a name: HDF5 reads it as a pattern, in which %b is a number (H5Pset_virtual)."""
     return name.replace("%", "%%")
-
-
-def gather_scalars(
-    file: Any, stacks: list[Stack], open_part: Callable[[Part], AbstractContextManager[Any]]
-) -> None:
-    """Make an array of the scalars of each name. They are always copied: HDF5 cannot map them."""
-    values: dict[str, list[Any]] = {stack.path: [] for stack in stacks}
-    for layout in {id(member): member for stack in stacks for member in stack.members}.values():
-        with open_part(layout.part) as source:
-            for stack in stacks:
-                if stack.path in layout.objects:
-                    values[stack.path].append(source[stack.path][()])
-    for stack in stacks:
-        dataset = file.create_dataset(stack.path, stack.shape, stack.dtype)
-        for number, value in enumerate(values[stack.path]):
-            dataset[number] = value
 
 
 def set_attribute(item: Any, name: str, value: Any) -> None:

@@ -1,10 +1,4 @@
-"""The errors of this package: each is a `TfmagicError`, and the builtin that code for h5py expects.
-
-FileInUseError     BlockingIOError   another process has the file open; nothing was changed
-PartError          OSError           a part of a task is missing, damaged, unfinished or foreign
-SharedWriterError  OSError           a shared file cannot be opened or written
-MismatchError      ValueError        rows differ in their dtype, their shape or their kind
-"""
+"""The errors of this package: each is a `TfmagicError`, and the builtin that code for h5py expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layouts of parts, and how they become one: names, shapes, types. Reads attributes and no other data.
+"""The layouts of parts, and how they become one: names, shapes, types. Reads only attributes and scalars.
 
     part files ── read_layout ──→ Layout (one a part) ── merge ──→ Merged: groups, rows, links, attributes
 
@@ -30,6 +30,7 @@ class DatasetLayout:
     shape: tuple[int, ...] | None  # None: HDF5's empty dataset
     dtype: Any
     encoded: bytes  # the type as HDF5 writes it: numpy's lacks charsets and the like
+    scalar: Any = None  # the value, where the shape is ()
 
 
 Object = DatasetLayout | tuple[str, str] | None
@@ -75,7 +76,8 @@ def _walk(group: Any, prefix: str, layout: Layout, above: set[int]) -> None:
                     f"{layout.part.path}: dataset {path} holds references, which mean nothing in another file"
                 )
             encoded = item.id.get_type().copy().encode()
-            layout.objects[path] = DatasetLayout(item.shape, item.dtype, encoded)
+            scalar = item[()] if item.shape == () else None
+            layout.objects[path] = DatasetLayout(item.shape, item.dtype, encoded, scalar)
         elif isinstance(item, h5py.Group):
             address = h5py.h5o.get_info(item.id).addr
             if address in above:
@@ -117,7 +119,7 @@ class Stack:
     rows: tuple[int, ...]  # of each member
     shape: tuple[int, ...] | None
     dtype: Any
-    scalar: bool  # an array of the members' scalars
+    scalars: tuple[Any, ...] = ()  # of the members, which become an array
 
     def spans(self) -> Iterator[tuple[Layout, int, int]]:
         """Yield each member with its first row, and the row behind its last."""
@@ -157,8 +159,8 @@ def merge(layouts: list[Layout]) -> Merged:
         match members[0].objects[path]:
             case None:
                 merged.groups.append(path)
-            case DatasetLayout() as dataset:
-                merged.stacks.append(_stack(path, members, dataset))
+            case DatasetLayout():
+                merged.stacks.append(_stack(path, members))
             case link:
                 merged.links[path] = link
     return merged
@@ -188,12 +190,15 @@ def _kind(item: Object) -> str:
     return "a group" if item is None else "a dataset" if isinstance(item, DatasetLayout) else "a link"
 
 
-def _stack(path: str, members: list[Layout], first: DatasetLayout) -> Stack:
-    if first.shape is None:
-        return Stack(path, tuple(members), (0,) * len(members), None, first.dtype, False)
-    shapes = [getattr(member.objects[path], "shape", None) for member in members]
-    rows = tuple(shape[0] if shape else 1 for shape in shapes)
-    return Stack(path, tuple(members), rows, (sum(rows), *first.shape[1:]), first.dtype, first.shape == ())
+def _stack(path: str, layouts: list[Layout]) -> Stack:
+    members = tuple(layouts)
+    found = [item for layout in layouts if isinstance(item := layout.objects[path], DatasetLayout)]
+    shape, dtype = found[0].shape, found[0].dtype
+    if shape is None:
+        return Stack(path, members, (0,) * len(members), None, dtype)
+    rows = tuple(item.shape[0] if item.shape else 1 for item in found)
+    scalars = () if shape else tuple(item.scalar for item in found)
+    return Stack(path, members, rows, (sum(rows), *shape[1:]), dtype, scalars)
 
 
 def _row_shape(shape: tuple[int, ...] | None) -> object:

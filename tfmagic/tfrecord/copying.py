@@ -124,12 +124,10 @@ def split(
     """
     if (count is None) == (records is None):
         raise ShardError("give either count (the number of shards) or records (the number in each)")
-    limit = records if count is None else count
-    if (shard_owner.whole(limit) or 0) < 1:
-        raise ShardError(f"the number of shards or records is 1 or more, not {limit!r}")
     files = shards.find_files(src)
     borders: set[int] = set()
     if count is not None:
+        shard_owner.at_least(1, "count", count)
         total = sum(1 for _ in iterate(files))
         if total < count:
             raise ShardError(f"{src} has {total} records, which cannot be {count} shards")

@@ -1,14 +1,4 @@
-"""The exceptions of `tfmagic.tfrecord`. Each is also the builtin one would expect, and can be pickled.
-
-    TfmagicError
-    ├── ShardError (ValueError)              names, numbers or files that do not fit together
-    │   └── ShardDamaged                     a file with damaged records
-    ├── ShardsMissing (FileNotFoundError)    nothing, or not everything, is there
-    ├── ShardExists (FileExistsError)        the name is taken: by a file, or by another writer
-    └── ShardWriteError (OSError)            a file could not be written; nothing of it is left
-
-`FewShards` is a warning: fewer shards than tasks.
-"""
+"""The exceptions of `tfmagic.tfrecord`. Each is also the builtin one would expect, and can be pickled."""
 
 from __future__ import annotations
 

@@ -178,9 +178,8 @@ def _check_arguments(seed: Any, epoch: Any, shuffle_buffer: Any, check: Any) -> 
         raise ShardError(f"check is 'names', 'contents' or None, not {check!r}")
     if seed is not None and shard_owner.whole(seed) is None:
         raise ShardError(f"seed is a whole number or None, not {seed!r}")
-    for name, value in (("epoch", epoch), ("shuffle_buffer", shuffle_buffer)):
-        if (number := shard_owner.whole(value)) is None or number < 0:
-            raise ShardError(f"{name} is a whole number of 0 or more, not {value!r}")
+    shard_owner.at_least(0, "epoch", epoch)
+    shard_owner.at_least(0, "shuffle_buffer", shuffle_buffer)
 
 
 def _random(seed: int, epoch: int, what: str) -> random.Random:

@@ -68,3 +68,10 @@ def whole(value: Any) -> int | None:
     with contextlib.suppress(TypeError):
         return None if isinstance(value, bool) else operator.index(value)
     return None
+
+
+def at_least(least: int, name: str, value: Any) -> int:
+    """Return the whole number of an argument. Raise ShardError if it is none, or too small."""
+    if (number := whole(value)) is None or number < least:
+        raise ShardError(f"{name} is a whole number of {least} or more, not {value!r}")
+    return number

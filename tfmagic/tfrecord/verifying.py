@@ -53,12 +53,11 @@ def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = N
         ShardsMissing: A pattern matches nothing.
         ShardError: `workers` is invalid.
     """
-    if workers is not None and (shard_owner.whole(workers) or 0) < 1:
-        raise ShardError(f"workers is a whole number of 1 or more, or None, not {workers!r}")
+    threads = len(os.sched_getaffinity(0)) if workers is None else shard_owner.at_least(1, "workers", workers)
     started = time.perf_counter()
     files = shards.find_files(paths)
     is_cancelled = threading.Event()
-    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)), "tfmagic-verify") as pool:
+    with ThreadPoolExecutor(threads, "tfmagic-verify") as pool:
         try:
             scans = [
                 [pool.submit(scan, path, *segment, is_cancelled) for segment in pairwise(_borders_of(path))]

@@ -66,8 +66,9 @@ class ShardWriter:
     ):
         self.compression: Compression = "gzip" if is_packed(compression) else None
         self.index, self.count = shard_owner.place_of(task)
-        self.max_records = _limit("max_records", max_records)
-        self.max_bytes = _limit("max_bytes", max_bytes)
+        at_least = shard_owner.at_least
+        self.max_records = None if max_records is None else at_least(1, "max_records", max_records)
+        self.max_bytes = None if max_bytes is None else at_least(1, "max_bytes", max_bytes)
         if not isinstance(run, str):
             raise ShardError(f"run is a str, not {run!r}")
         self.overwrite, self.run = overwrite, run
@@ -292,12 +293,3 @@ def to_bytes(record: Any) -> bytes:
         f"a record is bytes, or something with SerializeToString() as tf.train.Example, not "
         f"{type(record).__name__}: {advice}"
     )
-
-
-def _limit(name: str, value: int | None) -> int | None:
-    if value is None:
-        return None
-    number = shard_owner.whole(value)
-    if number is None or number < 1:
-        raise ShardError(f"{name} is a whole number of 1 or more, not {value!r}")
-    return number

@@ -41,19 +41,13 @@ _FLUSH_S = 5.0  # the same while rows arrive: a kill of this process loses what 
 
 
 class _Client:
-    """A task that is connected.
-
-    Attributes:
-        detaching: The number of its request to detach.
-        gathered: The serial number of its last message whose rows were gathered.
-        receipted: The serial number of its last message that has a receipt.
-    """
+    """A task that is connected."""
 
     def __init__(self, task: str, mode: str, channel: Channel):
         self.task, self.mode, self.channel = task, mode, channel
         self.ring: mmap.mmap | None = None
-        self.detaching: int | None = None
-        self.gathered = self.receipted = 0
+        self.detaching: int | None = None  # the number of its request to detach
+        self.gathered = 0  # the serial number of its last message that was gathered and has no receipt
 
     def post(self, message: object) -> None:
         """Queue a message. A client that has died gets none, but what it sent is still read."""
@@ -205,9 +199,9 @@ class Writer:
         if self.datasets is not None:
             self.datasets.write()
         for client in self.clients:
-            if client.gathered > client.receipted:
-                client.receipted = client.gathered
-                client.post(messages.Written(client.receipted))
+            if client.gathered:
+                client.post(messages.Written(client.gathered))
+                client.gathered = 0
 
     def _remove(self, client: _Client) -> None:
         self._write()
