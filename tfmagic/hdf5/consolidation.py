@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import operator
 import os
 import time
@@ -26,8 +27,8 @@ from tfmagic.hdf5.closing import SpaceReserve, written_beside
 from tfmagic.hdf5.copying import copy_rows, make_dataset, map_rows, set_attribute
 from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
-from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, compare_tasks, find_parts
-from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, find_parts
+from tfmagic.protocol.cluster_spec import TaskId, parse_task
 
 PARTS, HOW, ROWS, TASKS = "tfmagic_parts", "tfmagic_how", "tfmagic_rows", "tfmagic_tasks"
 """Attributes of the file: the tasks of its parts, and `how`; of a dataset: rows and task of each part."""
@@ -139,12 +140,37 @@ def _check_complete(
     expected: int | Iterable[str] | None,
     allow_missing: bool,
 ) -> list[str]:
-    """Return the tasks whose parts are missing. Raise PartError where none may be, or one is too many."""
+    """Return the tasks whose parts are missing. Raise PartError where none may be, or one is too many.
+
+    `clusters` has how many tasks of each type the writer of a part knew. After a run with three workers and
+    one with two, the part of worker-2 is left, and knows of three.
+    """
     tasks = [part.task for part in parts]
-    missing, surplus = compare_tasks(tasks, clusters, expected)
+    if isinstance(expected, int | None):
+        counts = [(task.type, task.index + 1) for task in tasks]
+        counts += [(kind, count) for known in clusters.values() for kind, count in known.items()]
+        kinds = {task.type for task in tasks}
+        wanted = {TaskId(kind, index) for kind, count in counts if kind in kinds for index in range(count)}
+    else:
+        wanted = {parse_task(name) for name in expected}
+    missing = [task.name for task in sorted(wanted - set(tasks))]
+    if expected is None:
+        surplus = [
+            task
+            for task in tasks
+            if clusters.get(task)
+            and any(task.index >= known.get(task.type, math.inf) for known in clusters.values())
+        ]
+    elif isinstance(expected, int):
+        surplus = tasks[expected:]
+        more = expected - len(tasks) - len(missing)
+        missing += [f"{more} more of {expected}"] if more > 0 else []
+    else:
+        surplus = [task for task in tasks if task not in wanted]
     if surplus:
+        left = _some([task.name for task in surplus])
         raise PartError(
-            f"{os.path.basename(path)} would also hold the part of {_some(surplus)}, which an earlier run "
+            f"{os.path.basename(path)} would also hold the part of {left}, which an earlier run "
             "with more tasks seems to have left: delete it, or name the right parts with expected="
         )
     if missing and not allow_missing:

@@ -11,7 +11,6 @@ of the file names as text is another one, so call `find_parts`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfmagic.errors import ClusterSpecError
@@ -81,42 +80,3 @@ def resolve_task(task: str | TaskId | task_context.TaskContext | None) -> tuple[
     here = task or task_context.TaskContext("worker", 0, {"worker": [""]}, is_chief=True)
     counts = {kind: len(addresses) for kind, addresses in here.cluster_spec.items()}
     return TaskId(here.type, here.index), counts
-
-
-def compare_tasks(
-    present: list[TaskId], clusters: dict[TaskId, dict[str, int]], expected: int | Iterable[str] | None
-) -> tuple[list[str], list[str]]:
-    """Compare the tasks that have parts with those that should have.
-
-    By default the indices of a type that has parts have no gap, and reach the largest count of the clusters.
-    After a run with three workers and one with two, the part of worker-2 is left, and knows of three.
-
-    Args:
-        present: The tasks that have parts, in order.
-        clusters: How many tasks of each type the writer of a part knew.
-        expected: See `consolidate`.
-
-    Returns:
-        The names of those that are missing, or a phrase for how many; the names of those that are too many.
-    """
-    if isinstance(expected, int | None):
-        counts = [(task.type, task.index + 1) for task in present]
-        counts += [(kind, count) for known in clusters.values() for kind, count in known.items()]
-        kinds = {task.type for task in present}
-        wanted = {TaskId(kind, index) for kind, count in counts if kind in kinds for index in range(count)}
-    else:
-        wanted = {parse_task(name) for name in expected}
-    missing = [task.name for task in sorted(wanted - set(present))]
-    if expected is None:
-        surplus = [task for task in present if clusters.get(task) and _is_left_over(task, clusters)]
-    elif isinstance(expected, int):
-        surplus = present[expected:]
-        more = expected - len(present) - len(missing)
-        missing += [f"{more} more of {expected}"] if more > 0 else []
-    else:
-        surplus = [task for task in present if task not in wanted]
-    return missing, [task.name for task in surplus]
-
-
-def _is_left_over(task: TaskId, clusters: dict[TaskId, dict[str, int]]) -> bool:
-    return any(task.index >= counts[task.type] for counts in clusters.values() if task.type in counts)

@@ -71,7 +71,6 @@ class TaskFile(h5py.File):
         self.task, counts = resolve_task(task)
         self.path = os.path.abspath(part_path(base, self.task))
         self._beside = "" if mode == "r" else self.path + UNFINISHED
-        self._keeps_flushed = False
         self._appended: dict[str, Any] = {}  # the open datasets of `append`
         if not os.path.isdir(folder := os.path.dirname(self.path)):
             raise PartError(f"{self._title} cannot be opened: there is no folder {folder}: make it first")
@@ -168,9 +167,7 @@ class TaskFile(h5py.File):
         if not self._beside or not self.id.valid:
             super().flush()
             return
-        if not self._keeps_flushed:
-            closing.keep_flushed(self)
-            self._keeps_flushed = True
+        closing.keep_flushed(self)
         try:
             closing.reserve_end(self)
         except OSError as error:

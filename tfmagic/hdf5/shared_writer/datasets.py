@@ -23,23 +23,14 @@ _SMALL_CHUNK_BYTES = 1 << 14  # of a dataset that begins with few rows: HDF5 all
 
 
 class Datasets:
-    """Appends to datasets along axis 0, and creates those that are missing.
-
-    Args:
-        file: An open, writable `h5py.File`.
-        hello: How to create them.
-
-    Attributes:
-        was_flushed: Whether a flush has written rows.
-        flushed_at: Time of the last flush, in seconds of the monotonic clock.
-    """
+    """Appends to datasets of an `h5py.File` along axis 0, and creates missing ones as `hello` asks."""
 
     def __init__(self, file: Any, hello: Hello):
-        self._file, self._hello = file, hello
+        self.file, self.hello = file, hello
         self._open: dict[str, _Dataset] = {}  # by name; several names can be links to one dataset
         self._known: dict[Any, _Dataset] = {}  # by h5py's identifier
         self._gathered: dict[_Dataset, list[Any]] = {}
-        self.was_flushed = False
+        self.was_flushed = False  # with rows
         self.flushed_at = time.monotonic()
         closing.keep_flushed(file)
 
@@ -66,8 +57,8 @@ class Datasets:
     def flush(self) -> None:
         """Hand all rows to the operating system. Raises OSError where that fails."""
         self.write()
-        closing.reserve_end(self._file, sum(dataset.held_bytes for dataset in self._known.values()))
-        self._file.flush()
+        closing.reserve_end(self.file, sum(dataset.held_bytes for dataset in self._known.values()))
+        self.file.flush()
         for dataset in self._known.values():
             dataset.new_bytes = 0
         self.flushed_at = time.monotonic()
@@ -81,16 +72,16 @@ class Datasets:
             raise MismatchError(
                 f"{rows.dataset!r} cannot be made: rows of the shape {row_shape} hold nothing"
             )
-        if rows.dataset not in self._file:
-            self._file.create_dataset(
+        if rows.dataset not in self.file:
+            self.file.create_dataset(
                 rows.dataset,
                 shape=(0, *row_shape),
                 maxshape=(None, *row_shape),
-                chunks=(self._hello.chunk_rows or _chunk_rows(array), *row_shape),
+                chunks=(self.hello.chunk_rows or _chunk_rows(array), *row_shape),
                 dtype=h5py.string_dtype() if rows.dtype == TEXT else array.dtype,
-                compression=self._hello.compression or None,
+                compression=self.hello.compression or None,
             )
-        found = self._file[rows.dataset]
+        found = self.file[rows.dataset]
         check_growth(found, rows.dataset)
         if (known := self._known.get(found.id)) is None:  # identifiers are equal for all names of a dataset
             known = _Dataset(_with_cache(found))

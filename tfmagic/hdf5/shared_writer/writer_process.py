@@ -24,7 +24,6 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5 import claims
@@ -67,9 +66,7 @@ class Writer:
         self.clients: list[_Client] = []
         self.closed: set[str] = set()  # tasks that have closed the file
         self.ended: set[str] = set()  # tasks that have ended their part of the cell
-        self.file: Any = None
-        self.datasets: Datasets | None = None
-        self.hello: messages.Hello | None = None  # of the task that opened the file first
+        self.datasets: Datasets | None = None  # of the open file
         self.reported_open: tuple[str, ...] = ()
         self.is_finishing = self.is_withdrawn = False
 
@@ -166,7 +163,7 @@ class Writer:
 
     def _greet(self, client: _Client, hello: messages.Hello) -> None:
         reason = ""
-        if self.hello is None:
+        if self.datasets is None:
             try:
                 self._open(hello)
             except (OSError, RuntimeError) as error:
@@ -175,7 +172,7 @@ class Writer:
                 reason = f'h5py cannot be imported ({error}):  pip install "tfmagic[hdf5]"'
         elif client.mode != self.mode:
             reason = f"another task has {self.path} open with mode {self.mode!r}, not {client.mode!r}"
-        elif hello != self.hello:
+        elif hello != self.datasets.hello:
             reason = f"another task has {self.path} open with other chunks or another compression"
         client.post(messages.Opened(reason, os.getpid()))
         if reason:
@@ -227,11 +224,10 @@ class Writer:
 
     def finish(self) -> None:
         """Close the file, give it its name, and report that to the kernel and the tasks."""
-        if self.file is not None:
-            assert self.datasets is not None
+        if self.datasets is not None:
             self.datasets.flush()
-            self.file.close()
-            self.file = None
+            self.datasets.file.close()
+            self.datasets = None
             try:
                 if self.is_withdrawn:
                     os.unlink(self.unfinished_path)
@@ -251,9 +247,9 @@ class Writer:
     def fail(self, error: BaseException) -> None:
         """Leave nothing half written, and report why."""
         notes = [*getattr(error, "__notes__", ())]
-        if self.file is not None:
+        if self.datasets is not None:
             with contextlib.suppress(OSError):
-                if self.datasets is not None and self.datasets.was_flushed:
+                if self.datasets.was_flushed:
                     os.replace(self.unfinished_path, self.path + ABANDONED)
                     notes.append(f"what was written before that is in {self.path}{ABANDONED}")
                 else:
@@ -304,13 +300,12 @@ class Writer:
                 mode = "r+" if self.mode == "a" and is_old else "w"
                 if mode == "r+":
                     shutil.copyfile(self.path, self.unfinished_path)
-                self.file = h5py.File(self.unfinished_path, mode, rdcc_nbytes=CACHE_BYTES)
+                file = h5py.File(self.unfinished_path, mode, rdcc_nbytes=CACHE_BYTES)
             except BaseException:
                 os.unlink(self.unfinished_path)
                 raise
-            claims.claim(self.file.id.get_vfd_handle())  # HDF5's own lock can be switched off
-        self.hello = hello
-        self.datasets = Datasets(self.file, hello)
+            claims.claim(file.id.get_vfd_handle())  # HDF5's own lock can be switched off
+        self.datasets = Datasets(file, hello)
 
     def _set_aside(self) -> None:
         """Keep the file of a writer that was killed. The file of a running writer is locked."""
