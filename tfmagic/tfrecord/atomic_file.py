@@ -39,17 +39,13 @@ def check_local(path: str | os.PathLike[str]) -> Path:
 class PendingFile:
     """A file under way. As a context manager it is placed at the end, or discarded after an exception.
 
-    Attributes:
-        path: The name that the file gets.
-        size: Number of bytes written so far.
-
     Raises:
         ShardExists: A process, or this one, writes it at this moment; or it exists.
         ShardWriteError: The folder is missing or not writable.
     """
 
     def __init__(self, path: Path, *, overwrite: bool = False):
-        self.path, self.size, self.fd = path, 0, -1
+        self.path, self.size, self.fd = path, 0, -1  # the name that it gets; bytes so far; descriptor
         self._beside, self._overwrite = path.with_name(f".{path.name}{WRITING}"), overwrite
         self._is_under_way = False
         with self._discarded_on_error():

@@ -38,9 +38,7 @@ _MAX_FILES = 10_000
 def explain(error: BaseException, seconds: float = 60.0) -> str:
     """Return the file, the offset and the likely cause in a sentence or two; "" if no file has such damage.
 
-    Args:
-        error: The exception of the cell.
-        seconds: How long the cell ran: a file that was written during that time can be the one.
+    The cell that raised the error ran for `seconds`: a file that was written during that time can be the one.
     """
     try:
         message = str(error)

@@ -24,8 +24,8 @@ _FOOTER = struct.Struct("<I")
 Buffer = bytes | bytearray | memoryview
 
 
-def mask(crc: int) -> int:
-    """Return a checksum as it stands in a file."""
+def mask(crc: Any) -> Any:
+    """Return a checksum, or each of an array of uint32, as it stands in a file."""
     return (((crc >> 15) | (crc << 17)) + MASK) & 0xFFFFFFFF
 
 
@@ -57,7 +57,7 @@ def frame_all(records: list[bytes]) -> bytes:
     # uint32 [count] → uint8 [count, 4]: the machines that TensorFlow runs on are little endian
     between[:-1, FOOTER:HEADER] = lengths[:, None].view(np.uint8)
     between[:-1, HEADER:] = _masked_header_crcs(lengths)[:, None].view(np.uint8)
-    between[1:, :FOOTER] = _mask_all(crcs)[:, None].view(np.uint8)
+    between[1:, :FOOTER] = mask(crcs)[:, None].view(np.uint8)
     pieces: list[bytes] = between.view(f"V{FRAME}")[:, 0].tolist()
     parts = [b""] * (2 * len(records) + 1)
     parts[0::2], parts[1::2] = pieces, records
@@ -91,10 +91,7 @@ def is_data_intact(window: Buffer, place: int, length: int) -> bool:
 def count_intact_headers(window: Buffer, places: Any, after: int) -> int:
     """Return how many records have a correct header checksum, up to the first that has not.
 
-    Args:
-        window: Bytes.
-        places: Where the records begin in the window, int64 [count], one behind the other.
-        after: Where the last one ends.
+    They begin at `places` in the window, int64 [count], one behind the other; the last ends at `after`.
     """
     import numpy as np
 
@@ -114,7 +111,7 @@ def find_damaged(window: Buffer, places: Any, after: int) -> list[int]:
     with memoryview(window) as view:
         pairs = zip((places + HEADER).tolist(), ends.tolist(), strict=True)
         crcs = np.array([crc32c(view[start:end]) for start, end in pairs], np.uint32)
-    damaged: list[int] = np.flatnonzero(_mask_all(crcs) != _words_at(window, ends)).tolist()
+    damaged: list[int] = np.flatnonzero(mask(crcs) != _words_at(window, ends)).tolist()
     return damaged
 
 
@@ -173,11 +170,4 @@ def _masked_header_crcs(lengths: Any) -> Any:
     crc = tables[0][lengths & np.uint64(0xFF)]
     for k in range(1, 8):
         crc ^= tables[k][(lengths >> np.uint64(8 * k)) & np.uint64(0xFF)]
-    return _mask_all(crc)
-
-
-def _mask_all(crcs: Any) -> Any:
-    """Return the `mask` of each checksum: uint32 [count]."""
-    import numpy as np
-
-    return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(MASK)
+    return mask(crc)

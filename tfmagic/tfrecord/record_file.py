@@ -29,17 +29,14 @@ def is_packed(compression: Compression) -> bool:
 
 
 class RecordFile(PendingFile):
-    """One file under way, with the number of its records, their bytes and the checksum of the file.
-
-    Attributes:
-        framed_bytes: Size of the records given to it, with their framing, not compressed.
-    """
+    """One file under way, with the number of its records, their bytes and the checksum of the file."""
 
     def __init__(self, path: Path, is_packed: bool, overwrite: bool):
         from crc32c import crc32c
 
         super().__init__(path, overwrite=overwrite)
-        self.framed_bytes = self._framed_records = 0
+        self.framed_bytes = 0  # size of the framed records, not compressed
+        self._framed_records = 0
         self._crc32c, self._crc = crc32c, 0
         self._packer = zlib.compressobj(wbits=31) if is_packed else None
         self._waiting: list[bytes] = []

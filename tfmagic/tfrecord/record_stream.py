@@ -23,22 +23,14 @@ _HEAD = 16  # bytes that show how a file is compressed
 
 
 class RecordStream:
-    """The stream of an open file; of a compressed file with several gzip members, all of them.
-
-    Attributes:
-        path: The file.
-        compression: "", "GZIP" or "ZLIB"; None for a file that is no TFRecord file, which is read as it is.
-        file_size: Size of the file, in bytes.
-        size: Length of the stream, in bytes; None if the file is compressed.
-        trouble: Why decompression stopped early, and at which offset of the file.
-    """
+    """The stream of an open file; of a compressed file with several gzip members, all of them."""
 
     def __init__(self, path: Path, fd: int, start: int = 0):
         self.path = path
-        self.compression = compression_of(os.pread(fd, _HEAD, 0))
+        self.compression = compression_of(os.pread(fd, _HEAD, 0))  # a file that is None is read as it is
         self.file_size = os.fstat(fd).st_size
-        self.size = None if self.compression else self.file_size
-        self.trouble: tuple[str, int] | None = None
+        self.size = None if self.compression else self.file_size  # of the stream; None if it is unknown
+        self.trouble: tuple[str, int] | None = None  # why decompression stopped early, and where in the file
         self._fd, self._place = fd, start
         self._chunks, self._rest = self._decompress(), memoryview(b"")
 

@@ -28,33 +28,20 @@ _SHORT_RUN = 64  # fewer than this many more: it was not worth looking
 
 @dataclass(slots=True)
 class Scan:
-    """The result of a scan.
+    """The result of a scan."""
 
-    Attributes:
-        first: Offset of the first record; where the scan ended, if there is none.
-        end: Offset behind the last record.
-        records: Number of intact records.
-        seen: Number of intact records and of those whose data are damaged.
-        damages: What lies between the intact records.
-    """
-
-    first: int = 0
-    end: int = 0
-    records: int = 0
-    seen: int = 0
-    damages: list[Damage] = field(default_factory=list)
+    first: int = 0  # offset of the first record; where the scan ended, if there is none
+    end: int = 0  # offset behind the last record
+    records: int = 0  # number of intact records
+    seen: int = 0  # number of intact records and of those whose data are damaged
+    damages: list[Damage] = field(default_factory=list)  # what lies between the intact records
 
 
 class Records(NamedTuple):
-    """Intact records, one behind the other. They are valid until the next ones are asked for.
-
-    Attributes:
-        window: Bytes.
-        borders: Where each record begins in the window, and where the last one ends.
-    """
+    """Intact records, one behind the other. They are valid until the next ones are asked for."""
 
     window: memoryview
-    borders: list[int]
+    borders: list[int]  # where each record begins in the window, and where the last one ends
 
     @property
     def frames(self) -> memoryview:
@@ -219,13 +206,8 @@ class Scanner:
 def walk(window: Buffer, place: int, until: int) -> tuple[Any, int]:
     """Follow the lengths from record to record, without a look at their checksums.
 
-    Args:
-        window: Bytes.
-        place: Where a record begins in the window.
-        until: Records that begin at or behind this place are left out.
-
-    Returns:
-        The places of the whole records, int64 [count], and the place behind the last one.
+    Return the places of the whole records that begin at `place` or behind it and before `until`, int64
+    [count], and the place behind the last one.
     """
     import numpy as np
 
