@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tfmagic.clusters.arguments import shape_of
-from tfmagic.frontends.cli import logs, main, pages, parsers, targets
+from tfmagic.frontends.cli import logs, main, pages, parsers
 from tfmagic.frontends.cli.doctor import in_a_shell
-from tfmagic.frontends.cli.run import name_of
+from tfmagic.frontends.cli.run import find_problem, name_of
 from tfmagic.frontends.cli.summary import RunSummary, StopReason, exit_code, format_summary, place_of
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
@@ -337,9 +337,9 @@ def test_a_script_that_python_can_run_has_no_problem(tmp_path):
     compileall.compile_dir(tmp_path / "app", legacy=True, quiet=1)
     (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe4'\n")
     for name in ("app", "app.pyz", "app/__main__.py", "app/__main__.pyc", "latin.py"):
-        assert targets.find_problem(str(tmp_path / name), False) is None, name
-    assert targets.find_problem("tensorflow.nowhere", True) is None  # only a task could know
-    assert targets.find_problem("json", True) is None
+        assert find_problem(str(tmp_path / name), False) is None, name
+    assert find_problem("tensorflow.nowhere", True) is None  # only a task could know
+    assert find_problem("json", True) is None
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_a_script_that_python_cannot_run_is_an_error_before_anything_starts(tmp_
     path = tmp_path / "script.py"
     if content is not None:
         path.write_bytes(content)
-    found = targets.find_problem(str(path), False)
+    found = find_problem(str(path), False)
     assert found[0] == code and said in found[1]
 
 

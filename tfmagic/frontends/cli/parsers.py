@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import tfmagic
 from tfmagic.clusters.arguments import add_shape, parse_count, parse_seconds
-from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES, Page
+from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES
 
 BAD_USAGE = 2
 GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: the summary is out by then
@@ -32,11 +32,13 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str):
         page, program = PAGES[command], f"{program_name()} {command}"
+        examples = _columns((f"{program_name()} {line}", what) for line, what in page.examples)
+        exits = _columns(page.exits)
         super().__init__(
             prog=program,
             usage=f"{program} {page.usage}",
             description=f"{page.summary[0].upper()}{page.summary[1:]}.\n\n{page.description}",
-            epilog=_epilog(page),
+            epilog="\n  ".join(["examples:", *examples]) + "\n\n" + "\n  ".join(["exit status:", *exits]),
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -116,13 +118,6 @@ def overview() -> str:
     return "\n\n".join("\n    ".join([title, *lines]) for title, lines in sections.items())
 
 
-def _epilog(page: Page) -> str:
-    program = program_name()
-    examples = [(f"{program} {line}", what) for line, what in page.examples]
-    blocks = [["examples:", *_columns(examples)], ["exit status:", *_columns(page.exits)]]
-    return "\n\n".join("\n".join([head, *(f"  {line}" for line in lines)]) for head, *lines in blocks)
-
-
 def _columns(pairs: Iterable[tuple[str, str]]) -> list[str]:
     pairs = list(pairs)
     width = max(len(left) for left, _ in pairs) + 2
@@ -189,21 +184,17 @@ def _add_run(parser: Parser) -> None:
 
 
 def _add_tfrecord(parser: Parser) -> None:
+    prog, plain = parser.prog, argparse.ArgumentParser  # by default the prog is all of our usage line
     actions = parser.add_subparsers(
-        dest="action",
-        required=True,
-        metavar="ACTION",
-        parser_class=argparse.ArgumentParser,
-        prog=parser.prog,  # by default all of our usage line
+        dest="action", required=True, metavar="ACTION", parser_class=plain, prog=prog
     )
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
 
     verify = add("verify", "check every record, and find missing ones")
-    verify.add_argument(
-        "--workers", type=parse_count, metavar="N", help="threads (default: one for each core)"
-    )
+    threads = "threads (default: one for each core)"
+    verify.add_argument("--workers", type=parse_count, metavar="N", help=threads)
     verify.add_argument("--json", action="store_true", help="for programs")
     salvage = add("salvage", "copy the intact records into a new file")
     salvage.add_argument("src", metavar="SRC")
@@ -224,7 +215,7 @@ def _add_tfrecord(parser: Parser) -> None:
         action.add_argument("dst", metavar="DST")
         action.add_argument("--overwrite", action="store_true", help="replace an existing file")
     for action in (split, merge):
-        action.add_argument("--gzip", action="store_true", help="compress the output")
+        action.add_argument("--gzip", action="store_const", const="gzip", help="compress the output")
 
 
 def _grace(text: str) -> float:

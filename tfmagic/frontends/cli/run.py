@@ -12,26 +12,31 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
+import pkgutil
 import re
 import signal
 import sys
 import threading
 import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+import tfmagic
 from tfmagic.clusters.arguments import shape_of
+from tfmagic.clusters.environment import existing_folder
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.clusters.running_cluster import Call
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
-from tfmagic.frontends.cli import targets
 from tfmagic.frontends.cli.doctor import case_of
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summary, summarize
@@ -49,11 +54,11 @@ _FOLLOW_S = 2.0  # for the other tasks to save and end too, after the leader ask
 
 def main(args: argparse.Namespace) -> int:
     """Run the script. Return the exit code."""
-    problem = targets.find_problem(args.target, args.is_module)
+    problem = find_problem(args.target, args.is_module)
     if problem is not None:
         say(problem[1])
         return problem[0]
-    targets.leave_own_folder()
+    leave_own_folder()
     with Signals() as signals:
         try:
             return ScriptRun(args, signals).run()
@@ -71,6 +76,48 @@ def say(text: str) -> None:
     """Print a line on standard error, beside the script's own output."""
     sys.stderr.write(f"tfmagic: {text}\n")
     sys.stderr.flush()
+
+
+def find_problem(target: str, is_module: bool) -> tuple[int, str] | None:
+    """Return an exit code and a message, or None if the target can be run.
+
+    No code of the user's is imported, so only the first part of a dotted name is looked for.
+    """
+    if is_module:
+        name = target.partition(".")[0]
+        found = PathFinder.find_spec(name, [existing_folder(), *sys.path])
+        return None if found or name in sys.stdlib_module_names else (BAD_USAGE, f"No module named {name}")
+    if os.path.isdir(target):
+        is_program = os.path.exists(os.path.join(target, "__main__.py"))
+        return None if is_program else (BAD_USAGE, f"can't find '__main__' module in {target!r}")
+    try:
+        with io.open_code(os.path.abspath(target)) as file:
+            if pkgutil.get_importer(target) is not None or pkgutil.read_code(file) is not None:  # type: ignore[attr-defined]
+                return None  # an archive, or a .pyc
+            file.seek(0)
+            source = file.read()
+    except OSError as error:
+        return BAD_USAGE, f"can't open file {target!r}: {error.strerror or error}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each task will show them
+            compile(source, os.path.abspath(target), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        return 1, "".join(traceback.format_exception_only(error)).rstrip()
+    return None
+
+
+def leave_own_folder() -> None:
+    """Remove this program's own folder from `sys.path`; the tasks put the script's folder there.
+
+    With ``python -m`` it is the working directory, with the installed script the script's folder.
+    """
+    own = {"", existing_folder(), os.path.dirname(os.path.realpath(sys.argv[0]))}
+    if sys.flags.safe_path or not sys.path or sys.path[0] not in own:
+        return
+    folder = os.path.abspath(sys.path.pop(0))
+    if os.path.dirname(os.path.dirname(os.path.abspath(tfmagic.__file__))) == folder:
+        sys.path.append(folder)  # a checkout, last on the path: the tasks need tfmagic
 
 
 class SignalReceived(BaseException):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import textwrap
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,24 +76,15 @@ def describe(snapshot: Snapshot, base: Path, now: float) -> str:
     elif silent_s > _STALE_S:
         owner += f", and has written nothing for {silent_s:.0f} s: it is stopped, or very busy"
     table = tables.to_text(tables.STATUS_HEADER, tables.status_table(map(row_of, snapshot.tasks)))
-    return "\n".join(
-        [
-            f"cluster {snapshot.cluster or '?'}: {state}, {shape}",
-            f"  owner    {owner}",
-            f"  started  {started}",
-            f"  folder   {base / 'runs' / snapshot.run}",
-            *([f"  as it was {silent_s:.0f} s ago:"] if snapshot.died else []),
-            *(f"  {line}" for line in table.splitlines()),
-            "",
-        ]
-    )
+    age = f"as it was {silent_s:.0f} s ago:\n" if snapshot.died else ""
+    facts = f"owner    {owner}\nstarted  {started}\nfolder   {base / 'runs' / snapshot.run}\n{age}{table}\n"
+    return f"cluster {snapshot.cluster or '?'}: {state}, {shape}\n{textwrap.indent(facts, '  ')}"
 
 
 def row_of(task: TaskStatus) -> dict[str, Any]:
     """Return a row as `tfmagic.clusters.status.status_rows` does, with None or "" for unknown values."""
-    texts: Mapping[str, str] = {key: task.texts.get(key, "") for key in TASK_TEXTS}
-    numbers = {key: task.numbers.get(key) for key in TASK_NUMBERS}
-    return {"task": task.task, "state": task.state, **texts, **numbers}
+    unknown = {**dict.fromkeys(TASK_TEXTS, ""), **dict.fromkeys(TASK_NUMBERS)}
+    return {"task": task.task, "state": task.state, **unknown, **task.texts, **task.numbers}
 
 
 def as_json(snapshot: Snapshot, base: Path) -> dict[str, Any]:

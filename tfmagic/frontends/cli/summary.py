@@ -42,6 +42,14 @@ class StopReason(enum.Enum):
     TERMINATED = _SIGNALLED + signal.SIGTERM
 
 
+_HEADLINES = {
+    StopReason.TIMEOUT: "the run was not done after {:g} s (--timeout), and was ended",
+    StopReason.INTERRUPTED: "the run was interrupted",
+    StopReason.TERMINATED: "the run was asked to end (SIGTERM)",
+    StopReason.BROKEN_PIPE: "the reader of the output has closed it (SIGPIPE): the run was ended",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """The content of the last lines of a run."""
@@ -136,7 +144,7 @@ def format_summary(summary: RunSummary) -> str:
     """Return the last lines of a run; "" for one that succeeded."""
     if not summary.code:
         return ""
-    lines = [_headline(summary)]
+    lines = [_HEADLINES.get(summary.reason, "").format(summary.seconds)]
     if summary.root is not None:
         place = f", at {summary.place}" if summary.place else ""
         first = "failed first" if summary.notes or summary.ended_by_us else "failed"
@@ -150,17 +158,3 @@ def format_summary(summary: RunSummary) -> str:
         lines.append(f"all output:  {summary.logs_command}")
     lines.append(f"exit code {summary.code}")
     return "".join(f"tfmagic: {line}\n" if line[:1] != " " else f"{line}\n" for line in lines if line)
-
-
-def _headline(summary: RunSummary) -> str:
-    match summary.reason:
-        case StopReason.TIMEOUT:
-            return f"the run was not done after {summary.seconds:g} s (--timeout), and was ended"
-        case StopReason.INTERRUPTED:
-            return "the run was interrupted"
-        case StopReason.TERMINATED:
-            return "the run was asked to end (SIGTERM)"
-        case StopReason.BROKEN_PIPE:
-            return "the reader of the output has closed it (SIGPIPE): the run was ended"
-        case _:
-            return ""

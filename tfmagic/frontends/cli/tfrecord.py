@@ -48,7 +48,7 @@ def _cat(found: argparse.Namespace) -> int:
     for number, record in enumerate(islice(tfrecord.iterate(found.paths), found.head)):
         if found.json:
             try:
-                print(json.dumps(_plain(parse_example(record))))
+                print(json.dumps(parse_example(record), default=_text_or_hex))
             except ValueError as error:
                 found.parser.error(f"record {number} is no tf.train.Example: {error}; leave --json out")
         elif found.hex:
@@ -59,25 +59,15 @@ def _cat(found: argparse.Namespace) -> int:
 
 
 def _split(found: argparse.Namespace) -> int:
-    limits: dict[str, Any] = {"count": found.shards, "records": found.records}
-    paths = tfrecord.split(
-        found.src, found.dst, **limits, compression=_compression(found), overwrite=found.overwrite
-    )
-    for path in paths:
-        print(path)
+    limits: dict[str, Any] = {"count": found.shards, "records": found.records, "compression": found.gzip}
+    print(*tfrecord.split(found.src, found.dst, **limits, overwrite=found.overwrite), sep="\n")
     return _FINE
 
 
 def _merge(found: argparse.Namespace) -> int:
-    records = tfrecord.merge(
-        found.paths, found.dst, compression=_compression(found), overwrite=found.overwrite
-    )
+    records = tfrecord.merge(found.paths, found.dst, compression=found.gzip, overwrite=found.overwrite)
     print(f"{found.dst}: {records:,} records")
     return _FINE
-
-
-def _compression(found: argparse.Namespace) -> Any:
-    return "gzip" if found.gzip else None
 
 
 def _text(record: bytes) -> str:
@@ -89,18 +79,12 @@ def _text(record: bytes) -> str:
     return text if text.isprintable() else repr(record)
 
 
-def _plain(values: Any) -> Any:
-    """Return the values as JSON can hold them: bytes that are no text as hexadecimal digits."""
-    if isinstance(values, dict):
-        return {name: _plain(value) for name, value in values.items()}
-    if isinstance(values, list):
-        return [_plain(value) for value in values]
-    if isinstance(values, bytes):
-        try:
-            return values.decode()
-        except UnicodeDecodeError:
-            return f"hex:{values.hex()}"
-    return values
+def _text_or_hex(value: bytes) -> str:
+    """Return bytes as JSON can hold them: as hexadecimal digits if they are no text."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"hex:{value.hex()}"
 
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
