@@ -27,7 +27,7 @@ import pytest
 if TYPE_CHECKING:
     from tfmagic.backends.launcher_client import LauncherProcess
     from tfmagic.clusters.cluster import Cluster
-    from tfmagic.frontends.testing.cluster_lease import ClusterLease, ClusterRequest
+    from tfmagic.frontends.cluster_lease import ClusterLease, ClusterRequest
 
 _MARKER = (
     "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', **more): the cluster of the "
@@ -98,7 +98,7 @@ def _note_launchers(config: pytest.Config) -> None:
 def _request_of(item: Any) -> ClusterRequest:
     """Return what the marker and the parameter of a test ask for; fail the test if they make no sense."""
     __tracebackhide__ = True
-    from tfmagic.frontends.testing import cluster_lease
+    from tfmagic.frontends import cluster_lease
 
     marker = item.get_closest_marker("tfcluster")
     arguments, keywords = (marker.args, marker.kwargs) if marker else ((), {})
@@ -128,7 +128,7 @@ def tfcluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 def _new_lease(item: Any) -> ClusterLease:
     __tracebackhide__ = True
-    from tfmagic.frontends.testing.cluster_lease import ClusterLease
+    from tfmagic.frontends.cluster_lease import ClusterLease
 
     request, timeout_s = _request_of(item), _timeout_s(item.config)
     _note_launchers(item.config)
@@ -170,7 +170,7 @@ def pytest_runtest_makereport(
 
 
 def _add_sections(config: pytest.Config, lease: ClusterLease, report: pytest.TestReport) -> None:
-    from tfmagic.frontends.testing import task_output
+    from tfmagic.frontends import cluster_lease
 
     was_shown = config.option.capture == "no" and not hasattr(config, "workerinput")
     if not _writes_captured_to_xml(config):  # the XML report takes nothing but these sections
@@ -178,12 +178,12 @@ def _add_sections(config: pytest.Config, lease: ClusterLease, report: pytest.Tes
         cleared = [
             (
                 title,
-                task_output.without_lines_of(tasks, text) if title.startswith("Captured stdout") else text,
+                cluster_lease.without_lines_of(tasks, text) if title.startswith("Captured stdout") else text,
             )
             for title, text in report.sections
         ]
         report.sections = [(title, text) for title, text in cleared if text]
-    report.sections += task_output.describe_tasks(lease, with_output=not was_shown)
+    report.sections += cluster_lease.describe_tasks(lease, with_output=not was_shown)
 
 
 def _writes_captured_to_xml(config: pytest.Config) -> bool:

@@ -11,7 +11,7 @@ from doctoring import NOTEBOOK, TERMINAL, Runner, case, install
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
 from tfmagic.frontends import doctor
-from tfmagic.frontends.doctor import Severity, settings, software
+from tfmagic.frontends.doctor import Severity, software
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_autoawait_that_is_off_is_named():
 
 
 def test_the_presets_are_fine():
-    assert one(settings.timeouts(case())).severity is Severity.FINE
+    assert one(software.timeouts(case())).severity is Severity.FINE
 
 
 @pytest.mark.parametrize(
@@ -260,14 +260,14 @@ def test_the_presets_are_fine():
     ],
 )
 def test_time_outs_that_make_no_sense_are_named(given, severity, mend):
-    found = one(settings.timeouts(case(settings=given)))
+    found = one(software.timeouts(case(settings=given)))
     assert found.severity is severity and mend in found.advice
 
 
 def test_a_tf_config_of_the_notebook_is_noted(monkeypatch):
-    assert list(settings.tf_config(case())) == []
+    assert list(software.tf_config(case())) == []
     monkeypatch.setenv("TF_CONFIG", "{}")
-    assert "each task gets its own" in one(settings.tf_config(case())).advice
+    assert "each task gets its own" in one(software.tf_config(case())).advice
 
 
 # ---- the whole -----------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_a_check_that_fails_costs_only_itself(monkeypatch):
         yield doctor.Finding("one")
         raise RuntimeError("a strange machine")
 
-    monkeypatch.setattr(doctor, "_CHECKS", (gpus, settings.timeouts))
+    monkeypatch.setattr(doctor, "_CHECKS", (gpus, software.timeouts))
     said = [f.what for f in doctor.examine(case())]
     assert said[0] == "one" and "a strange machine" in said[1] and said[2].startswith("time-outs")
     assert doctor.troubles(case()) == []

@@ -27,7 +27,7 @@ def test_every_option_of_a_cell():
     assert options.shape.chief and options.shape.evaluator and options.shape.isolate
     assert options.shape.env == (("A", "1"), ("B", "x=y"))
     assert options.pull == ("a", "b") and options.push == ("c", "d")
-    assert (options.timeout_s, options.out, options.on) == (2.5, "r", "worker-0:2")
+    assert (options.timeout, options.out, options.on) == (2.5, "r", "worker-0:2")
     assert options.no_capture and options.fresh and options.keep_going
 
 

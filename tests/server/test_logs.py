@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfmagic.server import logs
-from tfmagic.server.logs import Span, open_log, span_from_offset, span_of_range, span_of_tail
+from tfmagic.server import handlers as logs
+from tfmagic.server.handlers import Span, open_log, span_from_offset, span_of_range, span_of_tail
 
 
 @pytest.fixture

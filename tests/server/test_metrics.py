@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tfmagic.runs import status_reader
 from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder
-from tfmagic.server import _configured_state_dir, ended_cells
+from tfmagic.server import _configured_state_dir, metrics
 from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -394,8 +394,8 @@ def test_a_kernel_that_runs_for_days_is_not_lost_behind_newer_runs(tmp_path):
 
 
 def test_records_between_scrapes_are_read_in_bounded_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(ended_cells, "_SCRAPE_BYTES", 40_000)
-    monkeypatch.setattr(ended_cells, "_MAX_LINE", 50_000)
+    monkeypatch.setattr(metrics, "_SCRAPE_BYTES", 40_000)
+    monkeypatch.setattr(metrics, "_MAX_LINE", 50_000)
     scraper = Scraper(tmp_path)
     scraper()
     write_run(tmp_path, "r1", status(), cells=[cell(n, 1.0) for n in range(300)])
@@ -411,7 +411,7 @@ def test_records_between_scrapes_are_read_in_bounded_pieces(tmp_path, monkeypatc
 
 
 def test_history_counts_in_the_first_scrape_or_never(tmp_path, monkeypatch):
-    monkeypatch.setattr(ended_cells, "_SCRAPE_BYTES", 10_000)
+    monkeypatch.setattr(metrics, "_SCRAPE_BYTES", 10_000)
     folder = write_run(tmp_path, "r1", status(), cells=[cell(n, 1.0) for n in range(300)])
     write_run(tmp_path, "r2", status(), cells=[cell(n, 1.0) for n in range(300)])
     scraper = Scraper(tmp_path)

@@ -59,7 +59,7 @@ def look_in_process(check: str, before: str = "", wrap: tuple[str, ...] = (), **
     """Run a check in a new process, after `before`. Return its output; "refused: ..." if `wrap` fails."""
     code = (
         "import os, resource, sys\nfrom doctoring import case\n"
-        "from tfmagic.frontends.doctor import folder, machine, settings, software\n"
+        "from tfmagic.frontends.doctor import folder, machine, software\n"
         f"asked = case(**{shape!r})\n{before}\nprint('looked')\nfor f in {check}(asked): print(f)\n"
     )
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tfmagic.multi_process_runner.installing import install
 from tfmagic.multi_process_runner.outcomes import (
     MultiProcessRunnerResult,
     NotInitializedError,
@@ -21,7 +20,7 @@ from tfmagic.multi_process_runner.outcomes import (
 )
 from tfmagic.multi_process_runner.pool import MultiProcessPoolRunner
 from tfmagic.multi_process_runner.runner import MultiProcessRunner, run
-from tfmagic.multi_process_runner.setup import create_cluster_spec
+from tfmagic.multi_process_runner.setup import create_cluster_spec, install
 from tfmagic.protocol import task_context
 from tfmagic.system import shared_manager
 

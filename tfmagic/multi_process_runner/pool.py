@@ -10,9 +10,15 @@ from typing import Any
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import TaskDied
-from tfmagic.multi_process_runner.installing import is_installed, prepare_installed
 from tfmagic.multi_process_runner.outcomes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
-from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
+from tfmagic.multi_process_runner.setup import (
+    ClusterSpecDict,
+    check_spec,
+    divide_gpus,
+    is_installed,
+    prepare_installed,
+    present_setup,
+)
 from tfmagic.serialization.main_script import find_script, refuse_while_loading
 from tfmagic.task.tensorflow.test_setup import prepare_plain
 

@@ -21,14 +21,20 @@ from tfmagic.clusters.results import require_values
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import find_failures
-from tfmagic.multi_process_runner.installing import call_installed, is_installed
 from tfmagic.multi_process_runner.outcomes import (
     MultiProcessRunnerResult,
     SubprocessTimeoutError,
     UnexpectedSubprocessExitError,
 )
 from tfmagic.multi_process_runner.processes import TaskProcess
-from tfmagic.multi_process_runner.setup import ClusterSpecDict, check_spec, divide_gpus, present_setup
+from tfmagic.multi_process_runner.setup import (
+    ClusterSpecDict,
+    call_installed,
+    check_spec,
+    divide_gpus,
+    is_installed,
+    present_setup,
+)
 from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
 from tfmagic.protocol.events import TaskExited, TaskLost
 from tfmagic.runs.log_reader import tail_lines

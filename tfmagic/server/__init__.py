@@ -1,8 +1,8 @@
 """An optional Jupyter Server extension: metrics of the clusters on this machine, and their logs.
 
     kernel ── status.json, cells.jsonl, <task>.log ──> run folders
-    GET /metrics       -> metrics    -> status_reader, ended_cells -> run folders
-    GET /tfmagic/runs… -> handlers   -> status_reader, logs        -> run folders
+    GET /metrics       -> metrics    -> run folders
+    GET /tfmagic/runs… -> handlers   -> run folders
 
 The extension runs in the server's process and reads the run folders when it gets a request. It writes
 nothing, does no work between two requests, and no cell waits for it. It must never raise into the server. It

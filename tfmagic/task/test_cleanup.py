@@ -1,6 +1,6 @@
 """Clean up a task process between two tests that share it: names, environment, folder, paths, seeds.
 
-Called on the tasks by `tfmagic.frontends.testing.cluster_lease`. What a test has set in modules, and what
+Called on the tasks by `tfmagic.frontends.cluster_lease`. What a test has set in modules, and what
 TensorFlow has built, stays. A test that needs more gets new processes, in a tenth of a second.
 """
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tfmagic.frontends.doctor import folder, machine, settings, software
+from tfmagic.frontends.doctor import folder, machine, software
 from tfmagic.frontends.doctor.findings import Case, Finding, Severity, case_of
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ _CHECKS: tuple[Check, ...] = (
     machine.proxy,
     folder.state_folder,
     folder.leftovers,
-    settings.timeouts,
-    settings.tf_config,
+    software.timeouts,
+    software.tf_config,
 )
 _ONLY_WHEN_ASKED: frozenset[Check] = frozenset(  # none of them prevents a start, or the start reports it
-    (machine.memory_room, machine.cores, machine.gpus, folder.leftovers, settings.tf_config)
+    (machine.memory_room, machine.cores, machine.gpus, folder.leftovers, software.tf_config)
 )
 
 

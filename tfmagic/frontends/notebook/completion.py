@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +37,7 @@ def complete(line: str, word: str, clusters: Mapping[str, Cluster]) -> list[str]
         options = list(COMMANDS)
     elif words[1] in COMMANDS:
         options = list(line_parser(words[1])._option_string_actions)
-        if {"task", "tasks"} & {field.name for field in dataclasses.fields(COMMANDS[words[1]])}:
+        if {"task", "tasks"} & {name for name, _ in COMMANDS[words[1]].options}:
             options += _task_names(clusters)
     else:
         options = []

@@ -1,39 +1,40 @@
 """The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
 
-A command is one frozen dataclass: its fields are the options of its line, and its method `run` carries it
-out. To add one, write the class with the decorator `line_command`, here and nowhere else:
+A command is one function, which gets the magics and the options of its line. To add one, write the function
+with the decorator `line_command`, here and nowhere else:
 
-    @line_command("wait", "wait for the cells that were started with --detach")
-    class Wait(LineCommand):
-        timeout_s: float | None = argument("--timeout", "SECONDS", "how long", type=parse_seconds)
+    @line_command("wait", "wait for the cells that were started with --detach", option("--timeout", ...))
+    def _wait(magics: TFClusterMagics, line: Namespace) -> None: ...
 
-        def run(self, magics: TFClusterMagics) -> None: ...
-
-The decorator adds it to `COMMANDS`, from which dispatch, help and completion are made. The commands that
-injure tasks are in `line_faults`.
+The decorator adds it to `COMMANDS`, from which dispatch, help and completion are made.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
-from dataclasses import dataclass, field
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic.clusters.arguments import ShapeOptions, parse_count, parse_seconds
+from tfmagic.clusters.arguments import parse_count, parse_seconds
+from tfmagic.clusters.fault_lab import DEFAULT_KINDS, KINDS
 from tfmagic.clusters.results import table_bundle
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.frontends import doctor
 from tfmagic.frontends.notebook.options import (
-    LineCommand,
-    argument,
+    SHAPE,
     flag,
     line_command,
+    option,
+    parse_bytes,
+    parse_factor,
+    parse_signal,
     parse_variables,
 )
 from tfmagic.protocol.cluster_spec import select
@@ -48,118 +49,107 @@ if TYPE_CHECKING:
     from tfmagic.frontends.notebook.magic import TFClusterMagics
 
 _FULL_BYTES = 20_000_000  # of a past cell that is shown with --full
-
-
-@dataclass(frozen=True, slots=True)
-class _TasksLine(LineCommand):
-    tasks: tuple[str, ...] = argument("", "TASK", "tasks, by selector", nargs="*", default=())
-
-
-@dataclass(frozen=True, slots=True)
-class _VariablesLine(LineCommand):
-    names: tuple[str, ...] = argument("", "A,B", "variable names", type=parse_variables)
-    on: str | None = argument("--on", "SELECTOR", "tasks, by selector")
+_TASKS = option("tasks", "TASK", "tasks, by selector", nargs="*")
+_VARIABLES = (
+    option("names", "A,B", "variable names", type=parse_variables),
+    option("--on", "SELECTOR", "tasks, by selector"),
+)
 
 
 # -- the cluster -----------------------------------------------------------------------------------
 
 
-@line_command("start", "start a cluster and wait until every task is ready")
-class _Start(LineCommand):
-    shape: ShapeOptions = field(default_factory=ShapeOptions)
-
-    def run(self, magics: TFClusterMagics) -> None:
-        cluster = magics.clusters.get(self.cluster)
-        if cluster is not None and cluster.running:
-            magics.refuse_other_shape(self.cluster, self.shape)
-        else:
-            cluster = magics.new_cluster(self.cluster, self.shape)
-            magics.start_shown(cluster)
-            magics.add(cluster, self.shape)
-        dead = [row["task"] for row in cluster.status() if row["state"] == "dead"]
-        alive = [task.name for task in cluster.tasks if task.name not in dead]
-        message = f"runs: {', '.join(alive)}" if alive else "has no task that runs"
-        if dead:
-            message += (
-                f"; dead: {', '.join(dead)}. Bring them back with  %tfcluster revive   or  %tfcluster restart"
-            )
-        print(f"tfmagic: cluster {self.cluster} {message}")
+@line_command("start", "start a cluster and wait until every task is ready", SHAPE)
+def _start(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster = magics.clusters.get(line.cluster)
+    if cluster is not None and cluster.running:
+        magics.refuse_other_shape(line.cluster, line.shape)
+    else:
+        cluster = magics.new_cluster(line.cluster, line.shape)
+        magics.start_shown(cluster)
+        magics.add(cluster, line.shape)
+    dead = [row["task"] for row in cluster.status() if row["state"] == "dead"]
+    alive = [task.name for task in cluster.tasks if task.name not in dead]
+    message = f"runs: {', '.join(alive)}" if alive else "has no task that runs"
+    if dead:
+        message += (
+            f"; dead: {', '.join(dead)}. Bring them back with  %tfcluster revive   or  %tfcluster restart"
+        )
+    print(f"tfmagic: cluster {line.cluster} {message}")
 
 
-@line_command("stop", "end a cluster (--all: every one)")
-class _Stop(LineCommand):
-    all: bool = flag("--all", "every cluster of this notebook")
-
-    def run(self, magics: TFClusterMagics) -> None:
-        for name in list(magics.clusters) if self.all else [self.cluster]:
-            cluster = magics.known(name)
-            was_running = cluster.running
-            cluster.stop()
-            print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}")
+@line_command("stop", "end a cluster (--all: every one)", flag("--all", "every cluster of this notebook"))
+def _stop(magics: TFClusterMagics, line: Namespace) -> None:
+    for name in list(magics.clusters) if line.all else [line.cluster]:
+        cluster = magics.known(name)
+        was_running = cluster.running
+        cluster.stop()
+        print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}")
 
 
-@line_command("restart", "give all or the named tasks new processes at the same addresses")
-class _Restart(_TasksLine):
-    shape: ShapeOptions = field(default_factory=ShapeOptions)
-
-    def run(self, magics: TFClusterMagics) -> None:
-        cluster = magics.known(self.cluster)
-        if self.shape.given and self.tasks:
-            raise UsageError("restart takes a new shape or names of tasks, not both")
-        if self.shape.given:
-            old, cluster = cluster, magics.new_cluster(self.cluster, self.shape)
-            old.stop()
-            magics.start_shown(cluster)
-            magics.add(cluster, self.shape)
-        else:
-            cluster.restart(*self.tasks)
-        tasks = select(",".join(self.tasks or ("all",)), cluster.tasks)
-        print(f"tfmagic: cluster {self.cluster}: new processes for {', '.join(t.name for t in tasks)}")
+@line_command("restart", "give all or the named tasks new processes at the same addresses", _TASKS, SHAPE)
+def _restart(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster = magics.known(line.cluster)
+    if line.shape.given and line.tasks:
+        raise UsageError("restart takes a new shape or names of tasks, not both")
+    if line.shape.given:
+        old, cluster = cluster, magics.new_cluster(line.cluster, line.shape)
+        old.stop()
+        magics.start_shown(cluster)
+        magics.add(cluster, line.shape)
+    else:
+        cluster.restart(*line.tasks)
+    tasks = select(",".join(line.tasks or ("all",)), cluster.tasks)
+    print(f"tfmagic: cluster {line.cluster}: new processes for {', '.join(t.name for t in tasks)}")
 
 
-@line_command("status", "show a table of the tasks")
-class _Status(LineCommand):
-    json: bool = flag("--json", "print JSON, for programs")
-
-    def run(self, magics: TFClusterMagics) -> None:
-        cluster = magics.running(self.cluster)
-        rows = cluster.status()
-        if self.json:
-            print(json.dumps(rows))
-        else:
-            table = tables.status_table(rows, cluster.own_share())
-            display(table_bundle(tables.STATUS_HEADER, table), raw=True)
+@line_command("status", "show a table of the tasks", flag("--json", "print JSON, for programs"))
+def _status(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster = magics.running(line.cluster)
+    rows = cluster.status()
+    if line.json:
+        print(json.dumps(rows))
+    else:
+        table = tables.status_table(rows, cluster.own_share())
+        display(table_bundle(tables.STATUS_HEADER, table), raw=True)
 
 
-@line_command("logs", "print the tasks' output, from disk")
-class _Logs(_TasksLine):
-    tail: int | None = argument("--tail", "N", "the last N lines of each", type=parse_count)
-    grep: str | None = argument("--grep", "RE", "only lines that match")
-    path: bool = flag("--path", "print the paths of the files")
-
-    def run(self, magics: TFClusterMagics) -> None:
-        cluster, run = magics.clusters.get(self.cluster), _find_run(magics, self.cluster, _state_dir())
-        tasks = run.tasks if cluster is None else cluster.tasks
-        chosen = select(",".join(self.tasks or ("all",)), tasks)
-        try:
-            pattern = re.compile(self.grep) if self.grep else None
-        except re.error as error:
-            raise UsageError(f"--grep {self.grep!r} is not a regular expression: {error}") from None
-        for task in chosen:
-            path = run.log_path(task)
-            sys.stdout.writelines([f"{path}\n"] if self.path else log_lines(path, task, self.tail, pattern))
+@line_command(
+    "logs",
+    "print the tasks' output, from disk",
+    _TASKS,
+    option("--tail", "N", "the last N lines of each", type=parse_count),
+    option("--grep", "RE", "only lines that match"),
+    flag("--path", "print the paths of the files"),
+)
+def _logs(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster, run = magics.clusters.get(line.cluster), _find_run(magics, line.cluster)
+    tasks = run.tasks if cluster is None else cluster.tasks
+    chosen = select(",".join(line.tasks or ("all",)), tasks)
+    try:
+        pattern = re.compile(line.grep) if line.grep else None
+    except re.error as error:
+        raise UsageError(f"--grep {line.grep!r} is not a regular expression: {error}") from None
+    for task in chosen:
+        path = run.log_path(task)
+        sys.stdout.writelines([f"{path}\n"] if line.path else log_lines(path, task, line.tail, pattern))
 
 
 def _state_dir() -> Path:
     return folder.state_dir(TFCluster.instance().state_dir)
 
 
-def _find_run(magics: TFClusterMagics, cluster_name: str, base: Path) -> RunFolder:
-    """Return the run of the cluster here, else the newest of a cluster of that name, of any kernel."""
-    cluster = magics.clusters.get(cluster_name)
-    if cluster is not None:
+def _find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = None) -> RunFolder:
+    """Return the named run, else that of the cluster here, else the newest of that cluster name."""
+    base, cluster = _state_dir(), magics.clusters.get(cluster_name)
+    if cluster is not None and not run_name:
         return cluster.run_folder
-    found = [run for run in folder.find_runs(base) if run.cluster == cluster_name]
+    runs = folder.find_runs(base)
+    found = [run for run in runs if (str(run) == run_name if run_name else run.cluster == cluster_name)]
+    if not found and run_name:
+        raise UsageError(
+            f"there is no run {run_name!r} in {base / 'runs'}; %tfcluster attach --all lists them"
+        )
     if not found:
         raise UsageError(
             f"no cluster {cluster_name!r} runs here ({magics.running_names()}), and there is no run of "
@@ -168,156 +158,203 @@ def _find_run(magics: TFClusterMagics, cluster_name: str, base: Path) -> RunFold
     return found[-1]
 
 
-@line_command("errors", "print every failure of the last cell in full")
-class _Errors(_TasksLine):
-    def run(self, magics: TFClusterMagics) -> None:
-        texts = magics.known(self.cluster).errors(*self.tasks)
-        if not texts:
-            print("tfmagic: no task failed in the last cell")
-        for name, text in texts.items():
-            print(f"---- {name} ----\n{text}\n")
+@line_command("errors", "print every failure of the last cell in full", _TASKS)
+def _errors(magics: TFClusterMagics, line: Namespace) -> None:
+    texts = magics.known(line.cluster).errors(*line.tasks)
+    if not texts:
+        print("tfmagic: no task failed in the last cell")
+    for name, text in texts.items():
+        print(f"---- {name} ----\n{text}\n")
 
 
-@line_command("interrupt", "interrupt the running cell, on all or the named tasks")
-class _Interrupt(_TasksLine):
-    def run(self, magics: TFClusterMagics) -> None:
-        magics.running(self.cluster).interrupt(*self.tasks)
+@line_command("interrupt", "interrupt the running cell, on all or the named tasks", _TASKS)
+def _interrupt(magics: TFClusterMagics, line: Namespace) -> None:
+    magics.running(line.cluster).interrupt(*line.tasks)
 
 
-@line_command("stacks", "print the Python stacks of tasks, also of stuck ones; equal stacks once")
-class _Stacks(_TasksLine):
-    def run(self, magics: TFClusterMagics) -> None:
-        print(magics.running(self.cluster).grouped_stacks(*self.tasks))
+@line_command("stacks", "print the Python stacks of tasks, also of stuck ones; equal stacks once", _TASKS)
+def _stacks(magics: TFClusterMagics, line: Namespace) -> None:
+    print(magics.running(line.cluster).grouped_stacks(*line.tasks))
 
 
-@line_command("revive", "restart dead tasks; the others keep their variables")
-class _Revive(_TasksLine):
-    def run(self, magics: TFClusterMagics) -> None:
-        cluster = magics.running(self.cluster)
-        revived, late = cluster.revive(*self.tasks), cluster.faults.asked_to_end
-        if revived:
-            message = f"{', '.join(revived)} came back, without variables; make strategies anew"
-        elif late:
-            message = (
-                f"no task is dead yet; {', '.join(map(str, late))} caught the signal to end, and may save "
-                "first:  %tfcluster revive again when that is done"
-            )
-        else:
-            message = "no task was dead"
-        print(f"tfmagic: cluster {self.cluster}: {message}")
+@line_command("revive", "restart dead tasks; the others keep their variables", _TASKS)
+def _revive(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster = magics.running(line.cluster)
+    revived, late = cluster.revive(*line.tasks), cluster.faults.asked_to_end
+    if revived:
+        message = f"{', '.join(revived)} came back, without variables; make strategies anew"
+    elif late:
+        message = (
+            f"no task is dead yet; {', '.join(map(str, late))} caught the signal to end, and may save "
+            "first:  %tfcluster revive again when that is done"
+        )
+    else:
+        message = "no task was dead"
+    print(f"tfmagic: cluster {line.cluster}: {message}")
 
 
 # -- cells, variables and what stands beside them ----------------------------------------------------
 
 
-@line_command("debug", "start pdb in a task, on its last failure, with live frames")
-class _Debug(LineCommand):
-    task: str = argument("", "TASK", "the task")
-
-    def run(self, magics: TFClusterMagics) -> None:
-        magics.running(self.cluster).debug(self.task)
-
-
-@line_command("push", "send notebook variables:  push A,B [--on SELECTOR]")
-class _Push(_VariablesLine):
-    def run(self, magics: TFClusterMagics) -> None:
-        cluster, namespace = magics.running(self.cluster), magics.shell.user_ns
-        missing = [name for name in self.names if name not in namespace]
-        if missing:
-            raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
-        cluster.push({name: namespace[name] for name in self.names}, on=self.on or "all")
+@line_command(
+    "debug", "start pdb in a task, on its last failure, with live frames", option("task", "TASK", "the task")
+)
+def _debug(magics: TFClusterMagics, line: Namespace) -> None:
+    magics.running(line.cluster).debug(line.task)
 
 
-@line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]")
-class _Pull(_VariablesLine):
-    def run(self, magics: TFClusterMagics) -> None:
-        magics.shell.user_ns.update(magics.running(self.cluster).pull(*self.names, on=self.on))
+@line_command("push", "send notebook variables:  push A,B [--on SELECTOR]", *_VARIABLES)
+def _push(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster, namespace = magics.running(line.cluster), magics.shell.user_ns
+    missing = [name for name in line.names if name not in namespace]
+    if missing:
+        raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
+    cluster.push({name: namespace[name] for name in line.names}, on=line.on or "all")
 
 
-@line_command("wait", "wait for the cells that were started with --detach")
-class Wait(LineCommand):
-    """Awaited instead of run where the notebook's event loop can go on: see `TFClusterMagics.wait_async`."""
-
-    timeout_s: float | None = argument("--timeout", "SECONDS", "wait at most this long", type=parse_seconds)
-
-    def run(self, magics: TFClusterMagics) -> None:
-        magics.detached.wait(magics.known(self.cluster).name, self.timeout_s)
+@line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]", *_VARIABLES)
+def _pull(magics: TFClusterMagics, line: Namespace) -> None:
+    magics.shell.user_ns.update(magics.running(line.cluster).pull(*line.names, on=line.on))
 
 
-@line_command("attach", "show a cell of a past run again, from disk:  attach [RUN] [--cell N]")
-class _Attach(LineCommand):
-    run_name: str | None = argument("", "RUN", "name of the run; default: the newest", nargs="?")
-    cell: int | None = argument("--cell", "N", "number of the cell in the notebook", type=parse_count)
-    full: bool = flag("--full", "without the size limit of a saved cell")
-    all: bool = flag("--all", "list the runs and their cells")
+@line_command(
+    "wait",
+    "wait for the cells that were started with --detach",
+    option("--timeout", "SECONDS", "wait at most this long", type=parse_seconds),
+)
+def _wait(magics: TFClusterMagics, line: Namespace) -> None:
+    """Replaced by `TFClusterMagics.wait_async` where the notebook's event loop can go on."""
+    magics.detached.wait(magics.known(line.cluster).name, line.timeout)
 
-    def run(self, magics: TFClusterMagics) -> None:
-        """Show the cell live where it still runs here, else from disk."""
-        base = _state_dir()
-        if self.all:
-            for run in folder.find_runs(base):
-                cells = ", ".join(f"[{r.prompt}] {r.verdict or 'not ended'}" for r in read_records(run))
-                print(f"{run}  {cells or 'no cell'}")
+
+@line_command(
+    "attach",
+    "show a cell of a past run again, from disk:  attach [RUN] [--cell N]",
+    option("run_name", "RUN", "name of the run; default: the newest", nargs="?"),
+    option("--cell", "N", "number of the cell in the notebook", type=parse_count),
+    flag("--full", "without the size limit of a saved cell"),
+    flag("--all", "list the runs and their cells"),
+)
+def _attach(magics: TFClusterMagics, line: Namespace) -> None:
+    """Show the cell live where it still runs here, else from disk."""
+    if line.all:
+        for run in folder.find_runs(_state_dir()):
+            cells = ", ".join(f"[{r.prompt}] {r.verdict or 'not ended'}" for r in read_records(run))
+            print(f"{run}  {cells or 'no cell'}")
+        return
+    run = _find_run(magics, line.cluster, line.run_name)
+    records = [r for r in read_records(run) if line.cell in (None, r.prompt)]
+    if not records:
+        which = f"cell {line.cell}" if line.cell is not None else "a cell"
+        raise UsageError(f"run {run} has no record of {which}; %tfcluster attach --all lists what there is")
+    record = records[-1]
+    for job in magics.detached.running():
+        if job.number == record.cell and isinstance(job.view, PanelView):
+            job.view.show_again()
             return
-        run = self._find_run(magics, base)
-        records = [r for r in read_records(run) if self.cell in (None, r.prompt)]
-        if not records:
-            which = f"cell {self.cell}" if self.cell is not None else "a cell"
-            raise UsageError(
-                f"run {run} has no record of {which}; %tfcluster attach --all lists what there is"
-            )
-        record = records[-1]
-        for job in magics.detached.running():
-            if job.number == record.cell and isinstance(job.view, PanelView):
-                job.view.show_again()
-                return
-        if not record.verdict:
-            print(f"tfmagic: this cell had not ended when its kernel was last seen; run {run}")
-        limit = _FULL_BYTES if self.full else TFCluster.instance().saved_bytes
-        form = static_form.render(record, run, limit_bytes=limit)
-        display({"text/html": form.html, "text/plain": form.text}, raw=True)
-        for item in form.apart:
-            display(item.data, metadata=item.metadata, raw=True)
-
-    def _find_run(self, magics: TFClusterMagics, base: Path) -> RunFolder:
-        if not self.run_name:
-            return _find_run(magics, self.cluster, base)
-        for run in folder.find_runs(base):
-            if str(run) == self.run_name:
-                return run
-        raise UsageError(
-            f"there is no run {self.run_name!r} in {base / 'runs'}; %tfcluster attach --all lists them"
-        )
+    if not record.verdict:
+        print(f"tfmagic: this cell had not ended when its kernel was last seen; run {run}")
+    limit = _FULL_BYTES if line.full else TFCluster.instance().saved_bytes
+    form = static_form.render(record, run, limit_bytes=limit)
+    display({"text/html": form.html, "text/plain": form.text}, raw=True)
+    for item in form.apart:
+        display(item.data, metadata=item.metadata, raw=True)
 
 
-@line_command("doctor", "check this environment for a cluster of that shape, and print how to fix problems")
-class _Doctor(LineCommand):
-    shape: ShapeOptions = field(default_factory=ShapeOptions)
+@line_command(
+    "doctor", "check this environment for a cluster of that shape, and print how to fix problems", SHAPE
+)
+def _doctor(magics: TFClusterMagics, line: Namespace) -> None:
+    """Look at this environment, for a cluster of the given shape or for the one that runs."""
+    cluster = magics.clusters.get(line.cluster)
+    if cluster is None or not cluster.running or line.shape.given:
+        cluster = magics.new_cluster(line.cluster, line.shape)
+    for finding in doctor.examine(doctor.case_of(magics.shell, cluster)):
+        print(finding)
 
-    def run(self, magics: TFClusterMagics) -> None:
-        """Look at this environment, for a cluster of the given shape or for the one that runs."""
-        cluster = magics.clusters.get(self.cluster)
-        if cluster is None or not cluster.running or self.shape.given:
-            cluster = magics.new_cluster(self.cluster, self.shape)
-        for finding in doctor.examine(doctor.case_of(magics.shell, cluster)):
-            print(finding)
+
+@line_command(
+    "tensorboard",
+    "TensorBoard, which ends with the cluster:  tensorboard [LOGDIR] [--port N]",
+    option("logdir", "LOGDIR", "default: the last of tensorboard_dir", nargs="?"),
+    option("--port", "N", "default: a free port", type=parse_count),
+    option("--host", "ADDRESS", "address to listen on (%(default)s)", default="127.0.0.1"),
+    option("--height", "PIXELS", "height of the frame", type=parse_count, default=800),
+    flag("--stop", "end TensorBoard"),
+)
+def _tensorboard(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster = magics.running(line.cluster)
+    if not line.stop:
+        board = cluster.tensorboard(line.logdir or None, port=line.port or None, host=line.host)
+        board.show(line.height)
+    elif (running := cluster.board) is None:
+        print(f"tfmagic: no TensorBoard runs beside cluster {line.cluster}")
+    else:
+        running.close()
+        print(f"tfmagic: TensorBoard at {running.url} ended")
 
 
-@line_command("tensorboard", "TensorBoard, which ends with the cluster:  tensorboard [LOGDIR] [--port N]")
-class _TensorBoard(LineCommand):
-    logdir: str | None = argument("", "LOGDIR", "default: the last of tensorboard_dir", nargs="?")
-    port: int | None = argument("--port", "N", "default: a free port", type=parse_count)
-    host: str = argument("--host", "ADDRESS", "address to listen on (%(default)s)", default="127.0.0.1")
-    height: int = argument("--height", "PIXELS", "height of the frame", type=parse_count, default=800)
-    stop: bool = flag("--stop", "end TensorBoard")
+# -- faults on purpose: see `tfmagic.clusters.fault_lab` ---------------------------------------------
 
-    def run(self, magics: TFClusterMagics) -> None:
-        cluster = magics.running(self.cluster)
-        if not self.stop:
-            board = cluster.tensorboard(self.logdir or None, port=self.port or None, host=self.host)
-            board.show(self.height)
-        elif (running := cluster.board) is None:
-            print(f"tfmagic: no TensorBoard runs beside cluster {self.cluster}")
+_AFTER = (
+    option("tasks", "TASK", "tasks, by selector", nargs="+"),
+    option("--after", "S", "seconds until the fault; returns at once", type=parse_seconds),
+)
+_SIGNAL = option("--signal", "S", "default: KILL", dest="amount", type=parse_signal, default=signal.SIGKILL)
+
+
+@line_command(  # the last decorator adds its command first
+    "flood",
+    "let tasks write to their error stream:  flood TASK BYTES , such as 200MB",
+    *_AFTER,
+    option("amount", "BYTES", "such as 1000000, 200MB, 1GB", type=parse_bytes),
+)
+@line_command(
+    "slow",
+    "make tasks slower:  slow TASK FACTOR ; 1 ends it",
+    *_AFTER,
+    option("amount", "FACTOR", "1 to 100", type=parse_factor),
+)
+@line_command("preempt", "ask tasks to end (SIGTERM), as a cloud does", *_AFTER)
+@line_command("resume", "continue paused tasks", *_AFTER)
+@line_command("pause", "let tasks hang: stop them (SIGSTOP) until resume", *_AFTER)
+@line_command("kill", "let tasks crash: kill them, or signal them (--signal TERM)", *_AFTER, _SIGNAL)
+def _injure(magics: TFClusterMagics, line: Namespace) -> None:
+    lab, kind, amount = magics.running(line.cluster).faults, line.command, getattr(line, "amount", 0)
+    try:
+        if line.after is not None:
+            hit = lab.later(line.after, kind, line.tasks, amount)
+            print(f"tfmagic: in {line.after:g} s: {kind} {', '.join(map(str, hit))}")
+        elif kind == "kill":
+            lab.kill(*line.tasks, signal_number=amount)
+        elif kind in ("slow", "flood"):
+            getattr(lab, kind)(",".join(line.tasks), amount)
         else:
-            running.close()
-            print(f"tfmagic: TensorBoard at {running.url} ended")
+            getattr(lab, kind)(*line.tasks)
+    except ValueError as error:
+        raise UsageError(f"%tfcluster {kind}: {error}") from None
+
+
+@line_command(
+    "chaos",
+    "inject faults at random in the background (--stop ends it)",
+    option("--seed", "N", "the same seed gives the same faults", type=parse_count, default=0),
+    option("--seconds", "S", "duration (30)", type=parse_seconds, default=30.0),
+    option("--every", "S", "mean time between faults (3)", type=parse_seconds, default=3.0),
+    option("--faults", "A,B", f"kinds, of {', '.join(KINDS)}", type=parse_variables, default=DEFAULT_KINDS),
+    option("--on", "SELECTOR", "tasks that the faults can hit", default="all"),
+    flag("--stop", "end the faults"),
+)
+def _chaos(magics: TFClusterMagics, line: Namespace) -> None:
+    lab = magics.running(line.cluster).faults
+    if line.stop:
+        lab.calm()
+        print("tfmagic: all plans of faults have ended; what they had paused or slowed goes on")
+        return
+    try:
+        plan = lab.chaos(line.seed, line.seconds, line.every, line.faults, line.on or "all")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    print(f"tfmagic: chaos with seed {line.seed}, {len(plan)} faults; %tfcluster chaos --stop ends it")
+    for step in plan:
+        print(f"  {step}")

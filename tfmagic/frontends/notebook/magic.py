@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+from argparse import Namespace
 from collections.abc import Generator
 from typing import Any
 
@@ -32,19 +33,16 @@ from tfmagic.clusters.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.frontends import doctor
-from tfmagic.frontends.notebook import awaited_cells, completion, detached_cells, line_commands, line_faults
+from tfmagic.frontends.notebook import awaited_cells, completion, detached_cells, line_commands
 from tfmagic.frontends.notebook.cell_source import prepare_cell
 from tfmagic.frontends.notebook.comparison import Comparison
 from tfmagic.frontends.notebook.options import (
     COMMANDS,
     DEFAULT_NAME,
-    CellOptions,
     HelpShown,
-    LineCommand,
     cell_parser,
     line_parser,
     parse_cell_line,
-    read_options,
 )
 from tfmagic.frontends.notebook.view_choice import check_view, choose_view, publisher
 from tfmagic.protocol.cluster_spec import select
@@ -53,7 +51,7 @@ from tfmagic.views.progress import StartProgress
 
 Steps = Generator[Job, CellResult, None]
 PreparedCell = tuple[RunCell, frozenset[str]]  # with the names that it can need from the notebook
-_COMMAND_MODULES = line_commands, line_faults  # they fill COMMANDS
+_COMMAND_MODULE = line_commands  # fills COMMANDS
 
 
 @magics_class
@@ -72,7 +70,8 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         __tracebackhide__ = True
         try:
             if cell is None:
-                parse_line(line).run(self)
+                options = parse_line(line)
+                COMMANDS[options.command].run(self, options)
             else:
                 with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
                     _drive(steps)
@@ -97,15 +96,14 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         __tracebackhide__ = True
         try:
             wait = parse_line(line)
-            assert isinstance(wait, line_commands.Wait)
-            await self.detached.wait_async(self.known(wait.cluster).name, wait.timeout_s)
+            await self.detached.wait_async(self.known(wait.cluster).name, wait.timeout)
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
 
     # -- cells --
 
-    def _cell_steps(self, options: CellOptions, body: str) -> Steps:
+    def _cell_steps(self, options: Namespace, body: str) -> Steps:
         """Run the cell; yield each job that must end before the next step."""
         check_view(options.view, self.shell)
         command, reads = prepare_cell(body, self.shell)
@@ -129,25 +127,25 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         if options.out:
             self.shell.user_ns[options.out] = results
 
-    def _detach(self, options: CellOptions, cell: PreparedCell) -> None:
+    def _detach(self, options: Namespace, cell: PreparedCell) -> None:
         """Start the cell, and return without waiting for it."""
         cluster = self._cluster_for(options)
         display_id = self.start_shown(cluster)
         job = cluster.begin_cell(*cell, self._run_options(options, display_id), detached=True)
         self.detached.add(cluster, job, options.out)
 
-    def _run_options(self, options: CellOptions, display_id: str) -> Options:
+    def _run_options(self, options: Namespace, display_id: str) -> Options:
         return Options(
             on=options.on,
             push=options.push,
             pull=options.pull,
-            timeout_s=options.timeout_s,
+            timeout_s=options.timeout,
             keep_going=options.keep_going,
             want_value=bool(options.out),
             view=choose_view(options.view, self.shell, display_id),
         )
 
-    def _compare(self, options: CellOptions, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:
+    def _compare(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:
         """Run the cell in a new cluster of each size."""
         found = {}
         for size in options.compare:
@@ -161,7 +159,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
 
     # -- which cluster --
 
-    def _cluster_for(self, options: CellOptions) -> Cluster:
+    def _cluster_for(self, options: Namespace) -> Cluster:
         """Return the running cluster that the line means, after a check of its shape; else a new one."""
         name, asked = options.cluster, options.shape
         cluster = self.clusters.get(name)
@@ -259,19 +257,16 @@ def _naming(cluster: str) -> str:
     return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
 
 
-def parse_line(line: str) -> LineCommand:
-    """Return the command of a ``%tfcluster`` line.
-
-    Raises:
-        UsageError: Something in it is wrong.
-        HelpShown: It asks for help.
-    """
+def parse_line(line: str) -> Namespace:
+    """Return the options of a ``%tfcluster`` line, with its `command`; raises as `Parser.read`."""
     name, _, rest = line.strip().partition(" ")
     if name in ("", "--help", "-h"):
         raise HelpShown(_overview())
     if name not in COMMANDS:
         raise UsageError(f"%tfcluster has no command {name!r}; it has {', '.join(COMMANDS)}")
-    return read_options(COMMANDS[name], line_parser(name), rest)
+    options = line_parser(name).read(rest)
+    options.command = name
+    return options
 
 
 def _overview() -> str:

@@ -64,19 +64,13 @@ def _new_widget() -> LiveDisplay:
 
 
 def _text_view(context: ViewContext, shell: Any) -> View:
-    is_notebook = hasattr(shell, "kernel")
-
-    def show_rich(
-        data: dict[str, Any], metadata: dict[str, Any], transient: dict[str, Any], update: bool
-    ) -> None:
-        shell.display_pub.publish(data=data, metadata=metadata, transient=transient, update=update)
-
+    is_notebook, publish = hasattr(shell, "kernel"), shell.display_pub.publish
     is_terminal = not is_notebook and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     return TextView(
         context.folder,
         context.run.starts.items(),
         context.run.displays,
-        show_rich=show_rich if is_notebook else None,
+        show_rich=(lambda d, m, t, u: publish(d, m, transient=t, update=u)) if is_notebook else None,
         terminal=is_terminal,
         has_begun=context.has_begun,
         news=functools.partial(find_news, context),
