@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from doctoring import case, install, look_in_process
 
@@ -325,6 +327,10 @@ def test_a_folder_of_another_user_is_named(base, monkeypatch):
     assert "belongs to user 65534" in one(folder.state_folder(case())).what
 
 
+def mounted(place, kind):
+    return SimpleNamespace(mountpoint=place, fstype=kind)
+
+
 @pytest.mark.parametrize(
     ("kind", "speaks"),
     [
@@ -334,26 +340,24 @@ def test_a_folder_of_another_user_is_named(base, monkeypatch):
 )
 def test_a_network_file_system_is_named(tmp_path, monkeypatch, base, kind, speaks):
     monkeypatch.setattr(folder, "_free_bytes", lambda _: 50 << 30)
-    mounts = tmp_path / "mounts"
-    mounts.write_text(
-        f"/dev/vda / ext4 rw 0 0\nserver:/home {tmp_path} {kind} rw 0 0\nx {base}other nfs rw 0 0\n"
-    )
-    found = [f for f in folder.state_folder(case(), mounts) if f.severity is Severity.NOTE]
+    mounts = [("/", "ext4"), (str(tmp_path), kind), (f"{base}other", "nfs")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [mounted(*mount) for mount in mounts])
+    found = [f for f in folder.state_folder(case()) if f.severity is Severity.NOTE]
     assert len(found) == speaks
     if speaks:
         assert kind in found[0].what and "O_APPEND" in found[0].advice
 
 
-def test_a_mount_with_a_blank_and_one_over_another_are_understood(tmp_path):
-    mounts = tmp_path / "mounts"
+def test_of_two_mounts_on_a_place_the_last_one_counts(tmp_path, monkeypatch):
+    assert folder.file_system(Path("/proc")) == "proc"
     place = tmp_path / "my home"
     place.mkdir()
-    words = str(place).replace(" ", "\\040")
-    mounts.write_text(f"a / ext4 rw 0 0\nb {words} ext4 rw 0 0\nc {words} nfs4 rw 0 0\n")
-    assert folder.file_system(place / "state", mounts) == "nfs4"
-    assert folder.file_system(tmp_path, mounts) == "ext4"
-    assert folder.file_system(tmp_path, tmp_path / "none") == ""
-    assert folder.file_system(Path("/proc")) == "proc"
+    mounts = [mounted("/", "ext4"), mounted(str(place), "ext4"), mounted(str(place), "nfs4")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    assert folder.file_system(place / "state") == "nfs4"
+    assert folder.file_system(tmp_path) == "ext4"
+    mounts.clear()
+    assert folder.file_system(tmp_path) == ""
 
 
 # ---- leftovers -----------------------------------------------------------------------------------

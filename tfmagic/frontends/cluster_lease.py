@@ -50,12 +50,7 @@ class ClusterRequest:
     scope: str = "function"
 
     def new_cluster(self, test: str = "", timeout_s: float = 0.0) -> Cluster:
-        """Return a cluster that is not started, named after `test`, the id of a test, class or module.
-
-        Raises:
-            TypeError, ValueError: The arguments make no sense.
-            BackendError: There is no such backend.
-        """
+        """Return a cluster that is not started, named after `test`, the id of a test, class or module."""
         name = re.sub(r"[^\w-]+", "-", test.rpartition("/")[2]).strip("-")[:60]
         return Cluster(**{"name": name or self.scope, "timeout_s": timeout_s, **self.arguments})
 
@@ -68,14 +63,9 @@ class ClusterRequest:
 def read_request(
     arguments: tuple[Any, ...], keywords: Mapping[str, Any], param: object = None
 ) -> ClusterRequest:
-    """Return the request of a marker's arguments.
+    """Return the request of a marker's arguments. Raise `TypeError` or `ValueError` if they make no sense.
 
-    Args:
-        param: A parameter of the fixture, which overrides the marker: a number of workers, or a mapping.
-
-    Raises:
-        TypeError, ValueError: They make no sense.
-        BackendError: There is no such backend.
+    The parameter of the fixture overrides the marker: a number of workers, or a mapping.
     """
     if len(arguments) > len(_POSITIONAL):
         raise TypeError(f"only {', '.join(_POSITIONAL)} can be given by place; name the others")
@@ -111,11 +101,7 @@ class ClusterLease:
         self._threads: set[threading.Thread] = set()
 
     def begin(self) -> Cluster:
-        """Return the cluster, running.
-
-        Raises:
-            LaunchError: It could not be started.
-        """
+        """Return the cluster, running."""
         __tracebackhide__ = True
         cluster, self._threads = self.cluster, set(threading.enumerate())
         if cluster.running:

@@ -8,6 +8,7 @@ of a Sequential model and of optimizers are restored.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from typing import Any
@@ -16,21 +17,14 @@ from typing import Any
 def as_step(step: Any) -> int:
     """Return a step as a number. A tensor or variable, such as an optimizer's iterations, is a step too."""
     value = step.numpy() if hasattr(step, "numpy") else step  # int() takes no variable of a strategy
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"a step is a whole number of 0 or more, not {step!r}") from error
-    if number < 0 or number != value:
-        raise ValueError(f"a step is a whole number of 0 or more, not {step!r}")
-    return number
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if 0 <= (number := int(value)) == value:
+            return number
+    raise ValueError(f"a step is a whole number of 0 or more, not {step!r}")
 
 
 def as_checkpoint(item: Any) -> Any:
-    """Return a tf.train.Checkpoint of the object.
-
-    Raises:
-        TypeError: The object cannot be saved in one.
-    """
+    """Return a tf.train.Checkpoint of the object. Raise `TypeError` if it cannot be saved in one."""
     import tensorflow as tf
 
     if isinstance(item, tf.train.Checkpoint):
@@ -81,11 +75,9 @@ def damage_of(prefix: str) -> str:
         reader = tf.train.load_checkpoint(prefix)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
-        return f"is damaged: {reason_of(error)}"
-    except Exception as error:
-        # the reader of TensorFlow 2.21 raises a bare pybind class for some damages
-        return f"is damaged: {type(error).__name__}: {reason_of(error)}"
+    except Exception as error:  # the reader of TensorFlow 2.21 raises a bare pybind class for some damages
+        is_plain = isinstance(error, (tf.errors.OpError, IndexError, ValueError, RuntimeError))
+        return f"is damaged: {'' if is_plain else f'{type(error).__name__}: '}{reason_of(error)}"
     return ""
 
 

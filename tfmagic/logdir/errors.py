@@ -1,10 +1,4 @@
-"""The exceptions of `tfmagic.logdir`.
-
-TfmagicError
-├── LogdirError        (OSError)      a folder cannot be used: read-only, full, in use, not reachable
-├── CheckpointError    (ValueError)   a checkpoint does not exist, or belongs to another object
-└── DriverError        (ImportError)  a package is missing; the message is the line that installs it
-"""
+"""The exceptions of `tfmagic.logdir`."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ from tfmagic.errors import TfmagicError
 
 
 class LogdirError(TfmagicError, OSError):
-    """A log folder cannot be used; the message names it."""
+    """A log folder cannot be used: it is read-only, full, in use, or not reachable; the message names it."""
 
 
 class CheckpointError(TfmagicError, ValueError):
@@ -20,4 +14,4 @@ class CheckpointError(TfmagicError, ValueError):
 
 
 class DriverError(TfmagicError, ImportError):
-    """The package for this kind of folder is not installed."""
+    """The package for this kind of folder is not installed; the message is the line that installs it."""

@@ -220,8 +220,7 @@ class Mirror:
             LogdirError: A file cannot be written; the next call tries again.
         """
         with self._lock:
-            found = sorted(self._files().items(), key=lambda item: _order(item[0]))
-            changed = [(name, mark) for name, mark in found if self._seen.get(name) != mark]
+            changed = [(name, mark) for name, mark in self._files() if self._seen.get(name) != mark]
             if changed and self._claim is not None and (rival := self._claim.rival()):
                 self._is_lost = True
                 raise LogdirError(
@@ -267,7 +266,8 @@ class Mirror:
                 if self._is_lost:
                     return
 
-    def _files(self) -> dict[str, tuple[int, int]]:
+    def _files(self) -> list[tuple[str, tuple[int, int]]]:
+        """Return the files, each with its size and time, in the order of their upload."""
         found = {}
         for folder, _, names in os.walk(self.local):
             for name in names:
@@ -278,12 +278,11 @@ class Mirror:
                 with contextlib.suppress(FileNotFoundError):
                     stat = os.stat(path)
                     found[relative] = (stat.st_size, stat.st_mtime_ns)
-        return found
 
+        def order(file: tuple[str, object]) -> tuple[bool, bool, str]:
+            return os.path.basename(file[0]) == "checkpoint", file[0].endswith(".index"), file[0]
 
-def _order(name: str) -> tuple[int, str]:
-    last = os.path.basename(name)
-    return (2 if last == "checkpoint" else 1 if last.endswith(".index") else 0, name)
+        return sorted(found.items(), key=order)
 
 
 mirror = Mirror  # ``with mirror("logs", "s3://bucket/run", every_s=10):``

@@ -19,11 +19,14 @@ import os
 import socket
 import uuid
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.protocol import task_context
 from tfmagic.system import files
+
+if TYPE_CHECKING:
+    from tfmagic.logdir.mirrors import Remote
 
 NAME = ".tfmagic-writer"
 MIRROR_NAME = ".tfmagic-logdir-writer"  # for `task_logdir`; the same run can save checkpoints there, too
@@ -40,11 +43,7 @@ _locks: dict[tuple[int, str], _Lock] = {}  # by pid and folder: a fork inherits 
 
 
 def hold(folder: str) -> None:
-    """Become the writer of this folder. The same process can call it several times.
-
-    Raises:
-        LogdirError: Another process is the writer.
-    """
+    """Become the writer of this folder, also several times. Raise `LogdirError` if another process is it."""
     key = os.getpid(), os.path.realpath(folder)
     if key in _locks:
         _locks[key].count += 1
@@ -132,11 +131,6 @@ def owner_of(content: bytes) -> str:
         return "another process"
 
 
-class _RemoteFiles(Protocol):
-    def read(self, name: str) -> bytes | None: ...
-    def write(self, name: str, content: bytes) -> None: ...
-
-
 _tokens: dict[int, str] = {}
 
 
@@ -148,13 +142,10 @@ def process_token() -> str:
 class RemoteClaim:
     """A file behind a URL that names the run which began last to write there.
 
-    Args:
-        remote: The files of the URL, a `tfmagic.logdir.mirrors.Remote`.
-        name: The name of the file.
-        token: Tells the claims of several writers in one process apart, unless they share it.
+    Writers in one process with different tokens are different runs.
     """
 
-    def __init__(self, remote: _RemoteFiles, name: str, token: str):
+    def __init__(self, remote: Remote, name: str, token: str):
         self._remote, self._name = remote, name
         self._content = json.dumps({**describe(), "claim": token}).encode()
         remote.write(name, self._content)

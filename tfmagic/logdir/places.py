@@ -131,20 +131,14 @@ def this_task() -> TaskContext | None:
 
 
 def prepare(base: str | os.PathLike[str]) -> str:
-    """Make a local folder and check that it is writable. Return its absolute path.
-
-    Raises:
-        LogdirError: It is a file, or cannot be written.
-    """
+    """Make a local folder, check that it is writable (else raise `LogdirError`), and return its path."""
     path = local(base)
     try:
         os.makedirs(path, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path, prefix=".tfmagic-probe-") as probe:
             probe.write(b"x")
     except (FileExistsError, NotADirectoryError) as error:
-        raise LogdirError(
-            f"the log folder {path} is a file, or lies below one; name another folder"
-        ) from error
+        raise LogdirError(f"the log folder {path} is a file, or below one; name another folder") from error
     except OSError as error:
         hint = " Free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else " Name another folder."
         raise LogdirError(
@@ -157,11 +151,7 @@ _program: str | None = None  # the scratch folder of a program that is no task
 
 
 def scratch(name: str) -> str:
-    """Make a folder for this process. The cluster, or the end of the program, deletes it.
-
-    Raises:
-        LogdirError: It cannot be made.
-    """
+    """Make a folder for this process. The cluster, or the end of the program, deletes it."""
     global _program
     parent = task_context.scratch_dir()
     try:

@@ -156,7 +156,10 @@ class Checkpoints:
             kept = sorted({number} | {n for n in self.steps if n < number and n not in self._warned})
             if self._max_to_keep:
                 kept = kept[-self._max_to_keep :]
-            self._write_state(kept)
+            # the file that `tf.train.latest_checkpoint` and evaluators read, as TensorFlow writes it
+            lines = [f'model_checkpoint_path: "{stores.PREFIX}-{number}"']
+            lines += [f'all_model_checkpoint_paths: "{stores.PREFIX}-{step}"' for step in kept]
+            stores.LocalStore(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
             files = stores.checkpoint_files(os.listdir(self._store.folder))[number]
             self._store.publish([*files, _STATE])
         self._warned.discard(number)
@@ -199,12 +202,6 @@ class Checkpoints:
         except OSError:
             return False
         return not is_silent
-
-    def _write_state(self, kept: list[int]) -> None:
-        """Write the file that `tf.train.latest_checkpoint` and evaluators read, as TensorFlow does."""
-        lines = [f'model_checkpoint_path: "{stores.PREFIX}-{kept[-1]}"']
-        lines += [f'all_model_checkpoint_paths: "{stores.PREFIX}-{step}"' for step in kept]
-        stores.LocalStore(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
 
     def _refuse_older(self, number: int) -> None:
         newest = max(self.steps, default=-1)

@@ -89,11 +89,7 @@ class RemoteStore:
         return self._remote.url
 
     def hold(self) -> None:
-        """Become the writer; later, check that this is still the writer.
-
-        Raises:
-            LogdirError: Another run has begun to write there since.
-        """
+        """Become the writer; later, raise `LogdirError` if another run has begun to write there since."""
         if self._claim is None:
             self._claim = owners.RemoteClaim(self._remote, owners.NAME, uuid.uuid4().hex)
         elif rival := self._claim.rival():
@@ -150,9 +146,7 @@ def missing_files(files: Iterable[str]) -> str:
     matches = [match for name in files if (match := _FILE.fullmatch(name))]
     if all(match[2] for match in matches):
         return NO_INDEX
-    shards = {int(match[2]) for match in matches if match[2]}
-    total = max((int(match[3]) for match in matches if match[2]), default=0)
-    lost = sorted(set(range(total)) - shards)
-    if not total or lost:
-        return f"lacks data file {lost[0] if lost else 0} of {total or 'any'}"
-    return ""
+    shards = {int(match[2]): int(match[3]) for match in matches if match[2]}
+    total = max(shards.values(), default=0)
+    lost = [number for number in range(total or 1) if number not in shards]
+    return f"lacks data file {lost[0]} of {total or 'any'}" if lost else ""

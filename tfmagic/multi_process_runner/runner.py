@@ -248,10 +248,8 @@ class MultiProcessRunner:
 
     def get_process_id(self, task_type: str, task_id: int) -> int | None:
         """Return the pid of the task's process; None where it has none."""
-        task = TaskId(task_type, task_id)
-        if self._one_shot is None or task not in self._one_shot.known:
-            return None
-        return self._one_shot.pid(task) or None
+        process = self._processes.get((task_type, task_id))
+        return None if process is None else process.pid
 
     def get_process_exit_code(self, task_type: str, task_id: int) -> int | None:
         """Return the exit code, negative for the number of a signal; None while the process lives.
@@ -259,10 +257,7 @@ class MultiProcessRunner:
         Raises:
             KeyError: The task never had a process.
         """
-        task = TaskId(task_type, task_id)
-        if self._one_shot is None:
-            raise KeyError((task_type, task_id))
-        return self._one_shot.exit_code(task)
+        return self._processes[task_type, task_id].exitcode
 
     def process_exists(self, task_type: str, task_id: int) -> bool:
         """Check whether the process has not ended. Raises `KeyError` where there never was one."""
@@ -320,11 +315,11 @@ class MultiProcessRunner:
         Raises:
             ValueError: There is no such process.
         """
-        task = TaskId(task_type, task_id)
-        if self._one_shot is None or task not in self._one_shot.known:
-            raise ValueError(f"{task_type}-{task_id} does not exist")
-        if self._one_shot.signal((task,), signal.SIGKILL):
-            self._one_shot.wait_for_end(task)
+        task, one_shot = TaskId(task_type, task_id), self._one_shot
+        if one_shot is None or task not in one_shot.known:
+            raise ValueError(f"{task} does not exist")
+        if one_shot.signal((task,), signal.SIGKILL):
+            one_shot.wait_for_end(task)
 
     def terminate_all(self, sig: int | None = None) -> None:
         """Signal every process, by default with SIGKILL. They are not restarted."""

@@ -51,11 +51,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
-    """Return the run that the first word names, else the newest run, and the words that name tasks.
-
-    Raises:
-        NotThere: There is no such run.
-    """
+    """Return the run that the first word names, else the newest run, and the words that name tasks."""
     found = folder.find_runs(base)
     if words and (Path(words[0]) / "run.json").exists():
         return RunFolder(Path(words[0])), list(words[1:])
@@ -78,12 +74,7 @@ def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
 
 
 def choose(run: RunFolder, words: Sequence[str]) -> tuple[TaskId, ...]:
-    """Return the tasks of the run that the words name.
-
-    Raises:
-        NotThere: The run has no log.
-        ClusterSpecError: The run has no such task.
-    """
+    """Return the tasks of the run that the words name."""
     tasks = run.tasks
     if not tasks:
         raise NotThere(f"run {run} has no log of a task")

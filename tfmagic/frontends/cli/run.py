@@ -373,11 +373,7 @@ def name_of(target: str, is_module: bool) -> str:
 
 
 def put_logs(run: RunFolder, tasks: Sequence[TaskId], folder: Path) -> None:
-    """Let the tasks write their logs into the user's folder; the run folder gets links to them.
-
-    Raises:
-        LaunchError: The folder cannot be written.
-    """
+    """Let the tasks write their logs into the user's folder; the run folder gets links to them."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for task in tasks:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from tfmagic.errors import LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.runs import folder as runs
@@ -25,7 +27,7 @@ _ANOTHER = "%env TFMAGIC_STATE_DIR=/path/on/another/disk"
 _LOCAL = f"%env TFMAGIC_STATE_DIR=/tmp/tfmagic-{os.getuid()}"
 
 
-def state_folder(case: Case, mounts: Path = Path("/proc/self/mounts")) -> Iterator[Finding]:
+def state_folder(case: Case) -> Iterator[Finding]:
     """Check whether the folder is writable, how much space it has, its owner and its file system."""
     base = runs.state_dir(case.setting("state_dir"))
     what = f"state folder {base}"
@@ -34,7 +36,7 @@ def state_folder(case: Case, mounts: Path = Path("/proc/self/mounts")) -> Iterat
     except LaunchError as error:
         yield refused(what, str(error))
         return
-    found = list(_problems(case, base, mounts))
+    found = list(_problems(case, base))
     yield from found or [Finding(f"{what}: {format_bytes(_free_bytes(base))} free")]
 
 
@@ -43,7 +45,7 @@ def _free_bytes(base: Path) -> int:
     return system.f_bavail * system.f_frsize
 
 
-def _problems(case: Case, base: Path, mounts: Path) -> Iterator[Finding]:
+def _problems(case: Case, base: Path) -> Iterator[Finding]:
     free, tasks = _free_bytes(base), len(case.shape.tasks)
     logs = case.setting("max_log_bytes") * tasks
     what = f"state folder {base}: {format_bytes(free)} free"
@@ -59,7 +61,7 @@ def _problems(case: Case, base: Path, mounts: Path) -> Iterator[Finding]:
     owner = (base / "runs").stat().st_uid  # its mode needs no check: `check_writable` has just closed it
     if owner != os.geteuid():
         yield note(f"{base / 'runs'} belongs to user {owner}", f"who can read your logs:  {_LOCAL}")
-    kind = file_system(base, mounts)
+    kind = file_system(base)
     if _NETWORK.fullmatch(kind):
         yield note(
             f"state folder {base} is on a network file system ({kind})",
@@ -68,18 +70,12 @@ def _problems(case: Case, base: Path, mounts: Path) -> Iterator[Finding]:
         )
 
 
-def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+def file_system(path: Path) -> str:
     """Return the type of the file system that holds a path; "" if it is unknown."""
-    try:
-        lines = mounts.read_text().splitlines()
-    except OSError:
-        return ""
-    kind, length, resolved = "", -1, path.resolve()
-    for words in map(str.split, lines):
-        place = re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), words[1])  # a space is \040: fstab(5)
-        if resolved.is_relative_to(place) and len(place) >= length:  # the last mount on a place counts
-            kind, length = words[2], len(place)
-    return kind
+    mounts, resolved = psutil.disk_partitions(all=True), path.resolve()
+    over = [mount for mount in reversed(mounts) if resolved.is_relative_to(mount.mountpoint)]
+    # the last mount on a place counts
+    return max(over, key=lambda mount: len(mount.mountpoint)).fstype if over else ""
 
 
 def leftovers(case: Case) -> Iterator[Finding]:

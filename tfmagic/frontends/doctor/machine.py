@@ -133,9 +133,9 @@ def has_cuda_libraries(cache: Path = Path("/etc/ld.so.cache")) -> bool:
     """Look for the CUDA runtime: in wheels, in the loader's cache, and on LD_LIBRARY_PATH."""
     if any((d.metadata["Name"] or "").startswith("nvidia-cuda-runtime") for d in distributions()):
         return True
-    for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")):
-        if any(Path(folder).glob("libcudart.so*")):
-            return True
+    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    if any(any(Path(folder).glob("libcudart.so*")) for folder in folders):
+        return True
     try:
         return b"libcudart.so" in cache.read_bytes()
     except OSError:

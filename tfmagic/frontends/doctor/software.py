@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -158,27 +159,17 @@ def _tf_keras(by_environment: bool) -> Finding:
 
 def _keras_backend(case: Case) -> Iterator[Finding]:
     """Check the backend: only Keras with TensorFlow can be imported as tf.keras (TensorFlow 2.21)."""
-    chosen = case.environ.get("KERAS_BACKEND")
-    if chosen not in (None, "", "tensorflow"):
+    chosen, what = case.environ.get("KERAS_BACKEND"), "KERAS_BACKEND is"
+    if not chosen:
+        path = Path(case.environ.get("KERAS_HOME") or "~/.keras").expanduser() / "keras.json"
+        what = f"{path} chooses the backend"
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # Keras ignores such a file, too
+            chosen = str(json.loads(path.read_text()).get("backend", ""))
+    if chosen and chosen != "tensorflow":
         yield trouble(
-            f"KERAS_BACKEND is {chosen}",
+            f"{what} {chosen}",
             'TensorFlow cannot load Keras then:  import os; os.environ["KERAS_BACKEND"] = "tensorflow"',
         )
-    elif not chosen:
-        folder = Path(case.environ.get("KERAS_HOME") or "~/.keras").expanduser()
-        configured = _configured_backend(folder / "keras.json")
-        if configured not in ("", "tensorflow"):
-            yield trouble(
-                f"{folder / 'keras.json'} chooses the backend {configured}",
-                'TensorFlow cannot load Keras then:  import os; os.environ["KERAS_BACKEND"] = "tensorflow"',
-            )
-
-
-def _configured_backend(path: Path) -> str:
-    try:
-        return str(json.loads(path.read_text()).get("backend", ""))
-    except (OSError, ValueError, AttributeError):  # Keras ignores such a file, too
-        return ""
 
 
 def hidden_modules(case: Case) -> Iterator[Finding]:
@@ -195,7 +186,8 @@ def hidden_modules(case: Case) -> Iterator[Finding]:
     stdlib = os.path.dirname(os.__file__)
     before = sys.path[: sys.path.index(stdlib)] if stdlib in sys.path else []
     for folder in dict.fromkeys(os.path.abspath(entry) for entry in before):
-        for name in sorted(_modules_in(folder) & sys.stdlib_module_names & set(sys.modules)):
+        own = {path.stem for path in Path(folder).glob("*.py")}
+        for name in sorted(own & sys.stdlib_module_names & set(sys.modules)):
             yield _hides(Path(folder, f"{name}.py"), f"Python's own module {name}")
 
 
@@ -203,13 +195,6 @@ def _hides(path: Path, what: str) -> Finding:
     free = path.with_stem(f"my_{path.stem}")
     why = "the process that imports TensorFlow gets this file instead"
     return trouble(f"{path} hides {what}", f"{why}:  !mv '{path}' '{free}'")
-
-
-def _modules_in(folder: str) -> set[str]:
-    try:
-        return {name[:-3] for name in os.listdir(folder) if name.endswith(".py")}
-    except OSError:  # not there, or an archive
-        return set()
 
 
 def front_end(case: Case) -> Iterator[Finding]:

@@ -118,11 +118,7 @@ def _leading_blank_lines(text: str) -> int:
 
 
 def _check(source: str) -> ast.Module:
-    """Parse and compile as IPython does: each statement by itself.
-
-    Raises:
-        SyntaxError: Raised by Python's parser or compiler.
-    """
+    """Parse and compile as IPython does: each statement by itself. Raise `SyntaxError` as Python does."""
     compiler = CachingCompiler()
     tree = compiler.ast_parse(source, "<cell>")
     assert isinstance(tree, ast.Module)

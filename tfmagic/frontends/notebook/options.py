@@ -83,12 +83,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}; see {help_line} --help")
 
     def read(self, line: str) -> argparse.Namespace:
-        """Return the options of a line, with its `shape`.
-
-        Raises:
-            UsageError: Something in it is wrong.
-            HelpShown: It asks for help.
-        """
+        """Return the options of a line, with its `shape`. Raise `UsageError`, or `HelpShown` for --help."""
         if "\0" in line:
             self.error("there is a NUL character on the line")
         try:
