@@ -173,19 +173,8 @@ def _add_sections(config: pytest.Config, lease: ClusterLease, report: pytest.Tes
     from tfmagic.frontends import cluster_lease
 
     was_shown = config.option.capture == "no" and not hasattr(config, "workerinput")
-    if not _writes_captured_to_xml(config):  # the XML report takes nothing but these sections
-        tasks = lease.cluster.tasks
-        cleared = [
-            (
-                title,
-                cluster_lease.without_lines_of(tasks, text) if title.startswith("Captured stdout") else text,
-            )
-            for title, text in report.sections
-        ]
-        report.sections = [(title, text) for title, text in cleared if text]
+    has_xml = getattr(config.option, "xmlpath", None)
+    if not (has_xml and config.getini("junit_logging") in ("system-out", "out-err", "all")):
+        # the XML report takes nothing but these sections
+        report.sections = list(cluster_lease.without_lines_of(lease.cluster.tasks, report.sections))
     report.sections += cluster_lease.describe_tasks(lease, with_output=not was_shown)
-
-
-def _writes_captured_to_xml(config: pytest.Config) -> bool:
-    wanted: Any = config.getini("junit_logging") if getattr(config.option, "xmlpath", None) else "no"
-    return wanted in ("system-out", "out-err", "all")

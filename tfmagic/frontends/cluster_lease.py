@@ -17,7 +17,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,13 @@ def _describe_death(task: TaskId, seen: TaskState) -> list[str]:
     return lines
 
 
-def without_lines_of(tasks: Iterable[TaskId], text: str) -> str:
-    """Return a captured text without the prefixed lines that a call printed for these tasks."""
+def without_lines_of(
+    tasks: Iterable[TaskId], sections: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield sections of a report without the prefixed lines that a call printed for these tasks."""
     heads = tuple(prefix(task).rstrip() for task in tasks)
-    return "".join(line for line in text.splitlines(True) if not line.startswith(heads))
+    for title, text in sections:
+        if title.startswith("Captured stdout"):
+            text = "".join(line for line in text.splitlines(True) if not line.startswith(heads))
+        if text:
+            yield title, text

@@ -12,13 +12,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tfmagic.multi_process_runner.outcomes import (
+from tfmagic.multi_process_runner.pool import MultiProcessPoolRunner
+from tfmagic.multi_process_runner.processes import (
     MultiProcessRunnerResult,
     NotInitializedError,
     SubprocessTimeoutError,
     UnexpectedSubprocessExitError,
 )
-from tfmagic.multi_process_runner.pool import MultiProcessPoolRunner
 from tfmagic.multi_process_runner.runner import MultiProcessRunner, run
 from tfmagic.multi_process_runner.setup import create_cluster_spec, install
 from tfmagic.protocol import task_context

@@ -10,7 +10,7 @@ from typing import Any
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import TaskDied
-from tfmagic.multi_process_runner.outcomes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
+from tfmagic.multi_process_runner.processes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
 from tfmagic.multi_process_runner.setup import (
     ClusterSpecDict,
     check_spec,

@@ -21,12 +21,12 @@ from tfmagic.clusters.results import require_values
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import find_failures
-from tfmagic.multi_process_runner.outcomes import (
+from tfmagic.multi_process_runner.processes import (
     MultiProcessRunnerResult,
     SubprocessTimeoutError,
+    TaskProcess,
     UnexpectedSubprocessExitError,
 )
-from tfmagic.multi_process_runner.processes import TaskProcess
 from tfmagic.multi_process_runner.setup import (
     ClusterSpecDict,
     call_installed,

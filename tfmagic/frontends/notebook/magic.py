@@ -109,7 +109,9 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         command, reads = prepare_cell(body, self.shell)
         cell = (command, frozenset[str]() if options.no_capture else reads)
         if options.detach:
-            self._detach(options, cell)
+            used = self._cluster_for(options)
+            run_options = self._run_options(options, self.start_shown(used))
+            self.detached.add(used, used.begin_cell(*cell, run_options, detached=True), options.out)
             return
         if options.compare:
             results: Any = yield from self._compare(options, cell)
@@ -127,13 +129,6 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         if options.out:
             self.shell.user_ns[options.out] = results
 
-    def _detach(self, options: Namespace, cell: PreparedCell) -> None:
-        """Start the cell, and return without waiting for it."""
-        cluster = self._cluster_for(options)
-        display_id = self.start_shown(cluster)
-        job = cluster.begin_cell(*cell, self._run_options(options, display_id), detached=True)
-        self.detached.add(cluster, job, options.out)
-
     def _run_options(self, options: Namespace, display_id: str) -> Options:
         return Options(
             on=options.on,
@@ -149,7 +144,8 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         """Run the cell in a new cluster of each size."""
         found = {}
         for size in options.compare:
-            cluster = self.new_cluster(f"compare-{size}", options.shape, workers=size)
+            shape = dataclasses.replace(options.shape, workers=size)
+            cluster = self.new_cluster(f"compare-{size}", shape)
             try:
                 run_options = self._run_options(options, self.start_shown(cluster))
                 found[size] = (yield cluster.begin_cell(*cell, run_options)).results
@@ -195,23 +191,11 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
                 f"shape out to use it, or start it anew with  %tfcluster restart {differs}{_naming(name)}"
             )
 
-    def new_cluster(self, name: str, asked: ShapeOptions, workers: int | None = None) -> Cluster:
+    def new_cluster(self, name: str, asked: ShapeOptions) -> Cluster:
         if asked.backend != "local" or asked.address:
             raise UsageError("the Ray backend is not in this version yet; leave --backend and --address out")
-        return Cluster(
-            workers=asked.workers if workers is None else workers,
-            ps=asked.ps or 0,
-            chief=bool(asked.chief),
-            evaluator=bool(asked.evaluator),
-            name=name,
-            env=dict(asked.env),
-            gpus_per_task=asked.gpus_per_task,
-            keras=asked.keras or 3,
-            keras_fix=asked.keras_fix,
-            auto_restart=asked.auto_restart or 0,
-            isolate=asked.isolate,
-            namespace=self.shell.user_ns,
-        )
+        given = {option: value for option, value in dataclasses.asdict(asked).items() if value is not None}
+        return Cluster(**{**given, "env": dict(asked.env)}, name=name, namespace=self.shell.user_ns)
 
     def start_shown(self, cluster: Cluster) -> str:
         """Start a cluster with a progress bar; return the bar's display id, "" where there is none."""
