@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.error import UsageError
 
-from tfmagic.frontends.notebook.completion import complete
 from tfmagic.frontends.notebook.magic import parse_line
-from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, parse_cell_line
+from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, complete, parse_cell_line
 from tfmagic.protocol.cluster_spec import TaskId
 
 

@@ -166,7 +166,7 @@ def _advice(error: Exception) -> str:
     return ""
 
 
-class Mirror:
+class Mirror(contextlib.AbstractContextManager["Mirror"]):
     """A local folder whose files, with those of its subfolders, are copied to a URL as they grow.
 
     Args:
@@ -204,9 +204,6 @@ class Mirror:
                 target=self._serve, args=(every_s,), name="tfmagic-mirror", daemon=True
             )
             self._thread.start()
-
-    def __enter__(self) -> Mirror:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -34,7 +34,7 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _ATTEMPTS = 20  # to read a folder while another process saves there
 
 
-class Checkpoints:
+class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     """The checkpoints of an object in a folder. Every task makes one, and every task saves.
 
     Args:
@@ -91,9 +91,6 @@ class Checkpoints:
 
     def __repr__(self) -> str:
         return f"<Checkpoints in {self._store}: {', '.join(map(str, self.steps)) or 'none yet'}>"
-
-    def __enter__(self) -> Checkpoints:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

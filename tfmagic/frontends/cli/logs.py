@@ -96,7 +96,7 @@ def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.
     readers: dict[TaskId, LogReader] = {}
     with contextlib.ExitStack() as stack:
         while True:
-            lives = _lives(run)  # asked first, so that everything written before the end is read below
+            seen = take_snapshot(run.folder)  # first, so that everything written before the end is read below
             for task in choose(run, words):
                 last = None if task in readers else tail
                 if task not in readers:
@@ -104,7 +104,7 @@ def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.
                     stack.callback(readers[task].log.close)
                 lines = new_lines(readers[task], pattern)
                 sys.stdout.writelines(lines if last is None else deque(lines, maxlen=last))
-            if not lives:
+            if seen is None or not (seen.live or (not seen.written and folder.kernel_lives(run))):
                 break
             sys.stdout.flush()
             time.sleep(_POLL_S)
@@ -125,8 +125,3 @@ def matching(text: str, pattern: re.Pattern[str] | None) -> Iterator[str]:
     for line in text.split("\n")[:-1]:
         if pattern is None or pattern.search(line[PREFIX_COLUMNS + 1 :]):
             yield line + "\n"
-
-
-def _lives(run: RunFolder) -> bool:
-    snapshot = take_snapshot(run.folder)
-    return snapshot is not None and (snapshot.live or (not snapshot.written and folder.kernel_lives(run)))

@@ -175,7 +175,10 @@ def _add_run(parser: Parser) -> None:
     add = parser.add_argument_group("the run").add_argument
     add("--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks")
     add("--keep-going", action="store_true", help="a failing task does not stop the others")
-    grace: dict[str, Any] = {"type": _grace, "metavar": "SECONDS"}
+    grace: dict[str, Any] = {
+        "type": lambda s: 0.0 if s in ("0", "0.0") else parse_seconds(s),
+        "metavar": "SECONDS",
+    }
     add("--grace", default=GRACE_S, help=f"for the others to end after a failure ({GRACE_S:g})", **grace)
     add("--term-grace", default=TERM_GRACE_S, help=f"to end after SIGTERM ({TERM_GRACE_S:g})", **grace)
     add = parser.add_argument_group("output").add_argument
@@ -216,10 +219,6 @@ def _add_tfrecord(parser: Parser) -> None:
         action.add_argument("--overwrite", action="store_true", help="replace an existing file")
     for action in (split, merge):
         action.add_argument("--gzip", action="store_const", const="gzip", help="compress the output")
-
-
-def _grace(text: str) -> float:
-    return 0.0 if text in ("0", "0.0") else parse_seconds(text)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

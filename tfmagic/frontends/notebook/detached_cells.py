@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from tfmagic.clusters import waiting
@@ -68,24 +69,23 @@ class DetachedJobs:
             BaseException: The exception of the first cell that failed; another call waits for the rest.
             TaskTimeoutError: A cell still runs after `timeout_s` seconds.
         """
-        deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
-        for found in self._of(name):
-            if not waiting.wait(found.job, deadline - time.monotonic()):
-                raise _still_runs(found)
-            self._take(found)
+        for found, left_s in self._of(name, timeout_s):
+            self._take(found, waiting.wait(found.job, left_s))
 
     async def wait_async(self, name: str, timeout_s: float | None) -> None:
         """Do as `wait`, while the event loop goes on."""
+        for found, left_s in self._of(name, timeout_s):
+            self._take(found, await waiting.wait_async(found.job, left_s))
+
+    def _of(self, name: str, timeout_s: float | None) -> Iterator[tuple[DetachedJob, float]]:
+        """Yield the jobs of a cluster, each with the seconds that are left for it."""
         deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
-        for found in self._of(name):
-            if not await waiting.wait_async(found.job, deadline - time.monotonic()):
-                raise _still_runs(found)
-            self._take(found)
+        for found in [found for found in self._jobs if found.cluster.name == name]:
+            yield found, deadline - time.monotonic()
 
-    def _of(self, name: str) -> list[DetachedJob]:
-        return [found for found in self._jobs if found.cluster.name == name]
-
-    def _take(self, found: DetachedJob) -> None:
+    def _take(self, found: DetachedJob, has_ended: bool) -> None:
+        if not has_ended:
+            raise _still_runs(found)
         if found in self._jobs:  # otherwise its follower has removed it
             self._jobs.remove(found)
         found.settle(self._shell.user_ns)

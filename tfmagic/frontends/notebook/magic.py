@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import html
 import sys
 from argparse import Namespace
 from collections.abc import Generator
@@ -28,21 +29,22 @@ from tfmagic.clusters import waiting
 from tfmagic.clusters.arguments import ShapeOptions
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import Job, Options
-from tfmagic.clusters.results import CellResult
+from tfmagic.clusters.results import CellResult, TaskResults, table_bundle
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.frontends import doctor
-from tfmagic.frontends.notebook import awaited_cells, completion, detached_cells, line_commands
+from tfmagic.frontends.notebook import awaited_cells, detached_cells, line_commands
 from tfmagic.frontends.notebook.cell_source import prepare_cell
-from tfmagic.frontends.notebook.comparison import Comparison
 from tfmagic.frontends.notebook.options import (
     COMMANDS,
     DEFAULT_NAME,
     HelpShown,
     cell_parser,
+    install_completion,
     line_parser,
     parse_cell_line,
+    remove_completion,
 )
 from tfmagic.frontends.notebook.view_choice import check_view, choose_view, publisher
 from tfmagic.protocol.cluster_spec import select
@@ -236,6 +238,37 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             cluster.stop()
 
 
+class Comparison(dict[int, TaskResults[Any]]):
+    """The results of ``--compare`` by number of workers; shown as a table with a chart of the seconds."""
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """The time of the cell at each size: that of the slowest task."""
+        return {size: max(results.seconds.values()) for size, results in self.items()}
+
+    def __repr__(self) -> str:
+        return self._repr_mimebundle_()["text/plain"]
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        seconds = self.seconds
+        first, most = next(iter(seconds.values())), max(seconds.values())
+        rows = []
+        for size, taken in seconds.items():
+            bar = "█" * max(round(30 * taken / most), 1)
+            rows.append((str(size), f"{taken:.2f}", f"{first / taken:.2f} ×", bar))
+        bundle = table_bundle(("workers", "seconds", "speed-up", ""), rows)
+        bars = "".join(
+            f'<div style="display:flex;align-items:center;margin:2px 0">'
+            f'<span style="width:90px">{size} worker{"s" if size > 1 else ""}</span>'
+            f'<span style="display:inline-block;height:14px;width:{max(300 * taken / most, 2):.0f}px;'
+            f'background-color:#1a73e8"></span><span style="margin-left:6px">{html.escape(f"{taken:.2f} s")}'
+            "</span></div>"
+            for size, taken in seconds.items()
+        )
+        table = table_bundle(("workers", "seconds", "speed-up"), [row[:3] for row in rows])["text/html"]
+        return {**bundle, "text/html": table + bars}
+
+
 def _naming(cluster: str) -> str:
     """Return what a line needs to mean this cluster."""
     return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
@@ -302,7 +335,7 @@ def load(shell: Any) -> None:
     config = TFCluster.instance(parent=shell)
     if config not in shell.configurables:
         shell.configurables.append(config)
-    completion.install(shell, magics.clusters)
+    install_completion(shell, magics.clusters)
     awaited_cells.install(shell)
     ipython_tracebacks.install(shell)
     if config.warm:
@@ -318,7 +351,7 @@ def unload(shell: Any) -> None:
     widgets = sys.modules.get("tfmagic.views.widget")
     if widgets is not None:
         widgets.close_all()
-    completion.remove(shell)
+    remove_completion(shell)
     awaited_cells.remove(shell)
     ipython_tracebacks.remove(shell)
     launcher_client.close_all()
