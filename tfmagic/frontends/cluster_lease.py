@@ -29,7 +29,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import file_size
 from tfmagic.runs.log_reader import prefix, tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
-from tfmagic.supervisor.state import Phase, TaskState
+from tfmagic.supervisor.state import Phase
 from tfmagic.system.memory import format_bytes
 from tfmagic.task import test_cleanup
 
@@ -165,8 +165,12 @@ def describe_tasks(lease: ClusterLease, with_output: bool) -> list[tuple[str, st
     described = []
     for task in lease.cluster.tasks:
         path = lease.cluster.run_folder.log_path(task)
-        output = _tail(path, lease.log_starts.get(path, 0)) if with_output else []
-        lines = [*output, *_describe_death(task, state.tasks[task])]
+        lines = _tail(path, lease.log_starts.get(path, 0)) if with_output else []
+        seen = state.tasks[task]
+        if seen.attempt > 1:
+            lines.append(f"(new processes that {task} got since the start: {seen.attempt - 1})")
+        if seen.phase is Phase.DEAD and seen.end is not None:
+            lines.append(f"({task} {describe_end(seen.end)})")
         if lines:
             lines.append(f"(the whole log: {path})")
             described.append((f"Captured output of {task}", "\n".join(lines) + "\n"))
@@ -187,15 +191,6 @@ def _tail(path: Path, start: int) -> list[str]:
     if len(shown) < len(last):
         notes.append(f"(start-up lines of TensorFlow that are left out: {len(last) - len(shown)})")
     return [*notes, *shown]
-
-
-def _describe_death(task: TaskId, seen: TaskState) -> list[str]:
-    lines = []
-    if seen.attempt > 1:
-        lines.append(f"(new processes that {task} got since the start: {seen.attempt - 1})")
-    if seen.phase is Phase.DEAD and seen.end is not None:
-        lines.append(f"({task} {describe_end(seen.end)})")
-    return lines
 
 
 def without_lines_of(

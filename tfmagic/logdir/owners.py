@@ -86,7 +86,20 @@ def _open_locked(path: str, folder: str) -> int:
             fd, is_ours = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), True
         except PermissionError:  # another user's, who was killed: a file opened to read can be locked
             fd, is_ours = os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
-        _take(fd, folder)
+        try:
+            is_free = files.try_lock(fd)
+        except OSError as error:
+            is_free = error.errno in _NO_LOCKS
+            if not is_free:
+                os.close(fd)
+                raise
+        if not is_free:
+            owner = owner_of(os.read(fd, 1000))
+            os.close(fd)
+            raise LogdirError(
+                f"{folder} is being written by {owner}, and two writers spoil each other's "
+                "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
+            )
         is_there = files.is_still_at(fd, path)
         if is_there and is_ours:
             os.ftruncate(fd, 0)
@@ -97,23 +110,6 @@ def _open_locked(path: str, folder: str) -> int:
                 os.unlink(path)
         finally:
             os.close(fd)
-
-
-def _take(fd: int, folder: str) -> None:
-    try:
-        if files.try_lock(fd):
-            return
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return
-        os.close(fd)
-        raise
-    owner = owner_of(os.read(fd, 1000))
-    os.close(fd)
-    raise LogdirError(
-        f"{folder} is being written by {owner}, and two writers spoil each other's "
-        "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
-    )
 
 
 def describe() -> dict[str, object]:

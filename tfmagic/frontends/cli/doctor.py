@@ -7,16 +7,15 @@ import json
 import os
 import re
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from tfmagic.clusters.arguments import ShapeOptions, shape_of
-from tfmagic.clusters.settings import TFCluster
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.cluster import Cluster
 from tfmagic.errors import ClusterSpecError
+from tfmagic.frontends import doctor
 from tfmagic.frontends.cli.parsers import BAD_USAGE, program_name
 from tfmagic.frontends.doctor import Case, Severity, examine
-from tfmagic.protocol.cluster_spec import ClusterShape
 
 _COLOURS = {Severity.FINE: "32", Severity.NOTE: "33", Severity.TROUBLE: "31"}
 _IN_A_SHELL = (  # lines for a notebook, as the checks write them, and the same for a shell
@@ -59,14 +58,8 @@ def main(args: argparse.Namespace) -> int:
 
 def case_of(asked: ShapeOptions) -> Case:
     """Return the cluster that the options ask for, for a shell, with the presets of all settings."""
-    settings = TFCluster.instance()
-    workers = settings.workers if asked.workers is None else asked.workers
-    shape = ClusterShape(workers, asked.ps or 0, bool(asked.chief), bool(asked.evaluator))
-    keras = 3 if asked.keras is None else asked.keras
-    task_settings = TaskSettings(
-        dict(asked.env), asked.gpus_per_task, keras, asked.keras_fix, asked.auto_restart or 0, asked.isolate
-    )
-    return Case(None, shape, task_settings, lambda name: getattr(settings, name))
+    given = {option: value for option, value in asdict(asked).items() if value is not None}
+    return doctor.case_of(None, Cluster(**{**given, "env": dict(asked.env)}))
 
 
 def in_a_shell(advice: str) -> str:

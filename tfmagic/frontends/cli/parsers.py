@@ -175,10 +175,8 @@ def _add_run(parser: Parser) -> None:
     add = parser.add_argument_group("the run").add_argument
     add("--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks")
     add("--keep-going", action="store_true", help="a failing task does not stop the others")
-    grace: dict[str, Any] = {
-        "type": lambda s: 0.0 if s in ("0", "0.0") else parse_seconds(s),
-        "metavar": "SECONDS",
-    }
+    grace: dict[str, Any] = {"metavar": "SECONDS"}
+    grace["type"] = lambda text: 0.0 if text in ("0", "0.0") else parse_seconds(text)
     add("--grace", default=GRACE_S, help=f"for the others to end after a failure ({GRACE_S:g})", **grace)
     add("--term-grace", default=TERM_GRACE_S, help=f"to end after SIGTERM ({TERM_GRACE_S:g})", **grace)
     add = parser.add_argument_group("output").add_argument

@@ -163,29 +163,29 @@ def open_files(case: Case) -> Iterator[Finding]:
 
 def threads(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:
     """Check the limits of threads: the user's (root has none, see setrlimit(2)) and the container's."""
-    if case.running:
-        return
-    needed = _THREADS * len(case.shape.tasks)
+    tasks = len(case.shape.tasks)
+    needed = _THREADS * tasks
+    for left, whose, option in [] if case.running else _thread_limits(needed, cgroups):
+        if left < needed:
+            fits = f"Up to {left // _THREADS} tasks fit; or, where Jupyter is started:  {option} {2 * needed}"
+            yield trouble(
+                f"threads: {left} of {whose} are left",
+                f"{tasks} tasks with TensorFlow's servers need about {needed}. {fits}",
+            )
+
+
+def _thread_limits(needed: int, cgroups: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield how many threads are left by each limit, the limit's name, and the option that raises it."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if os.geteuid() != 0 and limit != resource.RLIM_INFINITY and limit < needed + _all_threads():
-        left = max(limit - _own_threads(), 0)
-        if left < needed:
-            what = f"threads: {left} of the user's {limit} are left"
-            yield _too_few_threads(case, what, needed, left, "ulimit -u")
+        yield max(limit - _own_threads(), 0), f"the user's {limit}", "ulimit -u"
+    limits = []
     for folder in memory.cgroup_folders(cgroups, "pids"):
         most, used = (_read(folder / name).strip() for name in ("pids.max", "pids.current"))
-        if most.isdigit() and used.isdigit() and int(most) - int(used) < needed:
-            left = max(int(most) - int(used), 0)
-            what = f"threads: {left} of the container's {most} are left"
-            yield _too_few_threads(case, what, needed, left, "docker run --pids-limit")
-            return
-
-
-def _too_few_threads(case: Case, what: str, needed: int, left: int, option: str) -> Finding:
-    fits = f"Up to {left // _THREADS} tasks fit; or, where Jupyter is started:  {option} {2 * needed}"
-    return trouble(
-        what, f"{len(case.shape.tasks)} tasks with TensorFlow's servers need about {needed}. {fits}"
-    )
+        if most.isdigit() and used.isdigit():
+            limits.append((max(int(most) - int(used), 0), f"the container's {most}"))
+    if limits:
+        yield *min(limits), "docker run --pids-limit"
 
 
 def _all_threads() -> int:
