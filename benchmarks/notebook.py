@@ -31,7 +31,7 @@ class Notebook:
 
     @property
     def cluster(self) -> tfmagic.Cluster:
-        """The cluster of its cells."""
+        """The cluster of the cells."""
         return self.shell.magics_manager.registry["TFClusterMagics"].clusters["default"]
 
 

@@ -98,7 +98,7 @@ def test_a_launch_ends_with_exactly_one_exit_as_its_last_event(driver, number):
 
 
 def test_an_exit_has_the_end_of_the_log_of_its_process(driver):
-    """A relaunched process appends to the same log."""
+    """Also when a relaunched process appends to the same log."""
     for attempt in (1, 2):
         driver.launch(attempt)
         driver.wait_for(TaskReady)

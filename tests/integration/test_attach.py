@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from kernels import Kernel, said
+from kernels import Kernel, text_of
 
 
 def html_of(outputs):
@@ -40,17 +40,17 @@ def shown():
 
 def test_a_cell_is_shown_again_also_by_another_kernel(shown):
     again, other = shown
-    assert "[worker-0]:    another cell" in said(again) and "[worker-1]:    42" in said(again)
+    assert "[worker-0]:    another cell" in text_of(again) and "[worker-1]:    42" in text_of(again)
     assert "worker-0, worker-1" in html_of(again)
     first = other.run("%tfcluster attach --cell 2")
-    assert "[worker-1]:    a line" in said(first)
+    assert "[worker-1]:    a line" in text_of(first)
     assert "data:image/png" in html_of(first) and "ValueError" in html_of(first)
-    assert "another cell" in said(other.run("%tfcluster attach --cell 3"))
+    assert "another cell" in text_of(other.run("%tfcluster attach --cell 3"))
     assert "[2] failed, [3] done" in other.text("%tfcluster attach --all")
     assert "[worker-1]:    another cell" in other.text("%tfcluster logs worker-1 --tail 1")
     assert "has no record of cell 99" in other.text("%tfcluster attach --cell 99")
 
 
 def test_a_cell_whose_kernel_died_during_its_run_is_shown_as_far_as_it_got(shown):
-    text = said(shown[1].run("%tfcluster attach"))
+    text = text_of(shown[1].run("%tfcluster attach"))
     assert "had not ended when its kernel was last seen" in text and "[worker-0]:    so far" in text

@@ -1,7 +1,7 @@
 """A captured value is on a task what it is in the notebook, or is refused by name before anything runs."""
 
 import pytest
-from kernels import said
+from kernels import text_of
 
 NOTEBOOK = """
 import contextlib, enum, functools, io, os, sys, threading
@@ -179,14 +179,15 @@ def shared_kernel(tmp_path_factory):
 @pytest.mark.parametrize("expression", SAME.values(), ids=SAME)
 def test_a_value_is_on_a_task_what_it_is_in_the_notebook(shared_kernel, expression):
     shared_kernel.run(f"here = repr(({expression}))")
-    assert said(shared_kernel.run(f"%%tfcluster --view quiet --out there\nrepr(({expression}))")) == ""
+    assert text_of(shared_kernel.run(f"%%tfcluster --view quiet --out there\nrepr(({expression}))")) == ""
     assert (
-        said(shared_kernel.run("print(there['worker-0'] == here or (there['worker-0'], here))")) == "True\n"
+        text_of(shared_kernel.run("print(there['worker-0'] == here or (there['worker-0'], here))"))
+        == "True\n"
     )
 
 
 def test_a_default_stream_is_the_stream_of_the_task(shared_kernel):
-    assert said(shared_kernel.run("%%tfcluster --view text\nsay('hello')")) == "[worker-0]:    hello\n"
+    assert text_of(shared_kernel.run("%%tfcluster --view text\nsay('hello')")) == "[worker-0]:    hello\n"
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -194,11 +195,11 @@ def test_what_cannot_travel_is_refused_by_name(shared_kernel, name):
     kind, text = shared_kernel.error(f"%%tfcluster\nopen('has-run', 'w')\n{name}")
     assert kind == "CaptureError"
     assert f"{name} (" in text and REFUSED[name] in text
-    assert said(shared_kernel.run("print(os.path.exists('has-run'), open(path).read())")) == "False kept\n"
+    assert text_of(shared_kernel.run("print(os.path.exists('has-run'), open(path).read())")) == "False kept\n"
 
 
 def test_a_result_that_holds_tensorflow_does_not_bring_it_into_the_kernel(kernel):
     kernel.run("%load_ext tfmagic")
     kernel.run("%%tfcluster --workers 1 --out r --view quiet\nimport tensorflow as tf\n{'module': tf}")
-    text = said(kernel.run("import sys\nprint('tensorflow' in sys.modules, r)"))
+    text = text_of(kernel.run("import sys\nprint('tensorflow' in sys.modules, r)"))
     assert text.startswith("False") and "has not imported TensorFlow" in text

@@ -9,7 +9,7 @@ import time
 import nbformat
 import pexpect
 import pytest
-from kernels import plain, said
+from kernels import plain, text_of
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -116,7 +116,7 @@ def test_it_can_be_caught_by_its_class(kernel):
 def test_debug_walks_the_remote_frames_and_prints_their_variables(kernel):
     kernel.run(FAILING)
     shown = kernel.converse("%debug", "p items, y", "up", "p x, y, len(str(x))", "up", "w", "q")
-    text = plain(said(shown))
+    text = plain(text_of(shown))
     assert "([1, 42], 42)" in text
     assert "(21, 42, 2)" in text
     assert "scale(21)" in text and "helper(y)" in text
@@ -131,7 +131,7 @@ def test_debug_in_the_task_has_the_live_frames(kernel):
     shown = kernel.converse(
         "%tfcluster debug worker-1", "p model.weights, type(batch)", "up", "p model.weights * 2", "q"
     )
-    text = said(shown)
+    text = text_of(shown)
     assert "(3, <class 'object'>)" in text and "6" in text
     assert all(prompt.startswith("[worker-1] (Pdb)") for prompt in kernel.prompts)
     assert "program.py" not in text
@@ -147,7 +147,7 @@ def test_a_breakpoint_opens_the_debugger_in_the_input_box(kernel):
         "local = 30",
         "c",
     )
-    text = said(shown)
+    text = text_of(shown)
     assert "[worker-0]:    42" in text and "sum 50" in text
     assert "program.py" not in text and "shell.py" not in text
     assert set(kernel.prompts) == {"[worker-0] (Pdb) "}

@@ -102,14 +102,14 @@ def _free_addresses(count: int) -> list[str]:
 
 
 def _printing(source: str) -> str:
-    """The program with its last expression printed."""
+    """Return the program with its last expression printed."""
     tree = ast.parse(source)
     head = "\n".join(source.splitlines()[: tree.body[-1].lineno - 1])
     return f"{head}\nprint({_ANSWER!r} + json.dumps({ast.unparse(tree.body[-1])}), flush=True)\n"
 
 
 def run_cells(program: Program, folder: Path, notebook: Any) -> dict[str, Any]:
-    """Run it by a cell on a cluster, and the evaluator's cell there."""
+    """Run the program as a cell on a cluster, and then the cell of the evaluator."""
     folder.mkdir()
     notebook.ns["folder"] = str(folder)
     shape = " ".join(_words(program))

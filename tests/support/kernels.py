@@ -71,7 +71,7 @@ class Kernel:
 
     def text(self, code: str) -> str:
         """Run a cell. Return its printed text and the text form of the ended panels."""
-        return said(self.run(code))
+        return text_of(self.run(code))
 
     def error(self, code: str) -> tuple[str, str]:
         """Run a cell. Return the name and the rendered text, without colours, of its error."""
@@ -110,7 +110,7 @@ class Kernel:
         self.manager.cleanup_resources()
 
 
-def said(outputs: list[tuple[str, Any]]) -> str:
+def text_of(outputs: list[tuple[str, Any]]) -> str:
     """Return the printed text, then the last text of each display."""
     printed = "".join(content["text"] for kind, content in outputs if kind == "stream")
     shown: dict[str, str] = {}
