@@ -198,7 +198,7 @@ def test_a_task_that_has_ended_will_not_come():
     watched.pass_time(11)
     assert watched.words() == {"worker-0": "stalled"}
     assert watched.sentence() == "worker-0 waits in all_reduce (cell line 5); worker-1 has ended the cell"
-    assert "nobody can come" in watched.note(A)
+    assert "no task can come" in watched.note(A)
 
 
 def test_one_waits_at_a_barrier_and_the_other_in_a_collective():

@@ -176,7 +176,7 @@ def name_for(base: str | os.PathLike[str], prefix: str) -> str:
 
 
 def local(base: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a local base. "~" is the user's home: nobody wants a folder called "~"."""
+    """Return the absolute path of a local base. "~" is the home of the user."""
     path = os.fspath(base)
     if not isinstance(path, str) or not path:
         raise TypeError(f"a log folder is a path or a URL, not {base!r}")

@@ -171,10 +171,12 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class GivenSpec:
-    """A cluster spec that somebody else has made: a shape and its addresses, which stand as they are.
+    """A cluster spec that the user gives: a shape and its addresses, which stay as they are.
 
-    A task may also be none of those of `cluster`, which are addresses by task type. TF_CONFIG says the same
-    to every task, an evaluator included.
+    Every task gets the same cluster spec in its TF_CONFIG, an evaluator included.
+
+    Attributes:
+        cluster: Addresses by task type. A task can be outside of it.
     """
 
     cluster: Mapping[str, Sequence[str]]

@@ -45,7 +45,7 @@ from tfmagic.supervisor.state import (
 _IDLE_SHARE = 0.02
 _BURST_S = 0.03
 _WANTED_SHARE = 0.5  # of the time between two looks; one that only waits wakes up now and then
-_GAP_S = 3.0  # between two looks of 0.5 s: nobody looked meanwhile
+_GAP_S = 3.0  # between two looks, which are 0.5 s apart: no look was taken meanwhile
 _NAMED = 3  # tasks that are named in one clause
 _PEER_WAITS = (Wait.COLLECTIVE, Wait.PEERS)
 
@@ -211,7 +211,7 @@ def describe(state: ClusterState, cell: CellState, policy: Policy, now: float) -
         if can_come and activity.reason is not Reason.BARRIER:  # its note names them already
             found[task] = replace(activity, note=f"{activity.note} for {_names(can_come)}".strip())
         elif not can_come and activity.still_s >= policy.stall_s:  # each waits elsewhere, or has ended
-            note = f"{activity.note}: nobody can come"
+            note = f"{activity.note}: no task can come"
             found[task] = replace(activity, doing=Doing.STALLED, note=note)
     return found
 
