@@ -76,7 +76,10 @@ def summarize(one_shot: OneShotTasks, reason: StopReason, seconds: float) -> Run
         return RunSummary(reason, code, seconds=seconds, logs_command=command)
     outcome = failed[root]
     others = [(task, how) for task, how in failed.items() if task != root]
-    notes = [*also_failed(one_shot.failures(), outcome, others), *_hints(outcome)]
+    notes = also_failed(one_shot.failures(), outcome, others)
+    advice = in_a_shell(hints.find_hint(outcome.error)) if isinstance(outcome, CellRaised) else ""
+    if advice and "%" not in advice:  # it can be followed without a notebook
+        notes.append(f"hint: {advice}")
     ended = [t for t, task in one_shot.known.items() if task.terminated and t not in failed]
     why, place, details = _explain(one_shot, root, outcome)
     return RunSummary(reason, code, root, why, place, details, notes, ended, seconds, command)
@@ -132,12 +135,6 @@ def place_of(stack: str, innermost_first: bool = False) -> str:
     path, line, function = frames[0 if innermost_first else -1]
     inside = f", in {function}" if function and function != "<module>" else ""
     return f"{path}, line {line}{inside}"
-
-
-def _hints(outcome: Outcome) -> list[str]:
-    """Return the hint for a known trap, if it can be followed without a notebook."""
-    advice = in_a_shell(hints.find_hint(outcome.error)) if isinstance(outcome, CellRaised) else ""
-    return [f"hint: {advice}"] if advice and "%" not in advice else []
 
 
 def format_summary(summary: RunSummary) -> str:

@@ -95,7 +95,10 @@ def leftovers(case: Case) -> Iterator[Finding]:
 
 def _kept_runs(case: Case, gone: list[RunFolder]) -> Finding:
     """Describe the logs of ended kernels, which of them were cut short, and when they are deleted."""
-    size = sum(_size_bytes(run) for run in gone)
+    size = 0
+    for run in gone:
+        with contextlib.suppress(OSError):  # pruned meanwhile
+            size += sum(entry.stat().st_size for entry in os.scandir(run.folder))
     what = f"{_count(len(gone), 'earlier run')}, {format_bytes(size)} in {gone[0].folder.parent}"
     cut_short = [run for run in gone if any(not r.verdict for r in read_records(run))]
     days, limit = case.setting("keep_runs_days"), case.setting("keep_runs_bytes")
@@ -114,10 +117,3 @@ def _kept_runs(case: Case, gone: list[RunFolder]) -> Finding:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("s" if number > 1 else "")
-
-
-def _size_bytes(run: RunFolder) -> int:
-    total = 0
-    with contextlib.suppress(OSError):  # pruned meanwhile
-        total = sum(entry.stat().st_size for entry in os.scandir(run.folder))
-    return total
