@@ -34,16 +34,11 @@ _SILENCE_S = 10.0  # of the writer, before the user reads so: a full disk cache 
 
 
 class Connection:
-    """See the module.
-
-    Attributes:
-        pid: The process that has opened the connection; a fork must not use it.
-        is_busy: Whether a call is under way; an interrupt has ended it if the next call finds this set.
-    """
+    """See the module."""
 
     def __init__(self, path: str, channel: Channel):
-        self.pid = os.getpid()
-        self.is_busy = False
+        self.pid = os.getpid()  # a fork must not use the connection
+        self.is_busy = False  # a call is under way; one that finds this set follows an interrupted one
         self._path, self._channel = path, channel
         self._writer_pid = 0
         self._opened: str | None = None  # "", or why the file cannot be opened; None before the answer

@@ -66,28 +66,19 @@ class OpenRequest:
 
 
 class Session:
-    """One opening of one file.
-
-    Attributes:
-        attached: The tasks that have opened the file.
-        ended: The tasks that have ended their part of the cell.
-        open_on: The tasks that have ended their part and not closed the file.
-        settled: Set when all tasks have ended but left the file open, and when the session is over.
-        over: Set when the file has its name, or cannot be written.
-        pid: The writer process; 0 before it is started.
-        waiting: Requests for the session after this one.
-    """
+    """One opening of one file."""
 
     def __init__(self, request: OpenRequest):
         self.path, self.owner, self.members = request.path, request.owner, request.members
         self._arguments = ascii((request.path, request.mode, request.members))
         self.number = next(_numbers)
-        self.attached: set[str] = set()
-        self.ended: set[str] = set()
-        self.open_on: tuple[str, ...] = ()
-        self.settled, self.over = threading.Event(), threading.Event()
-        self.pid = 0
-        self.waiting: list[OpenRequest] = []
+        self.attached: set[str] = set()  # tasks that have opened the file
+        self.ended: set[str] = set()  # tasks that have ended their part of the cell
+        self.open_on: tuple[str, ...] = ()  # tasks that have ended their part and not closed the file
+        self.settled = threading.Event()  # all tasks have ended but left the file open, or it is over
+        self.over = threading.Event()  # the file has its name, or cannot be written
+        self.pid = 0  # the writer process; 0 before it is started
+        self.waiting: list[OpenRequest] = []  # for the session after this one
         self._is_finishing = False
         self._sent: collections.deque[OpenRequest] = collections.deque()  # the writer can end before it reads
         self._control, self._theirs = channel_pair(messages.WriterReport)
