@@ -47,8 +47,19 @@ def is_refused(ours: Behaviour) -> bool:
 
 
 def _error_as_raised(error: dict[str, Any]) -> dict[str, Any]:
-    """Return the error. One of TensorFlow's has a substitute of its name where TensorFlow is not imported."""
+    """Return the error as far as it must be equal.
+
+    An error of TensorFlow's has a substitute of its name where TensorFlow is not imported. Where the limit of
+    recursion is reached, and so its exact message, depends on the frames below.
+    """
     kind = error["type"]
+    if kind == "builtins.RecursionError":
+        message = error["message"].partition(" while ")[0]
+        return {
+            **error,
+            "message": message,
+            "lines": sorted(map(list, {tuple(line) for line in error["lines"]})),
+        }
     stands_in = kind.startswith("tfmagic.errors.") and not hasattr(builtins, kind.rpartition(".")[2])
     return {**error, "type": _FOREIGN.sub("", kind) if stands_in or "tfmagic" not in kind else kind}
 

@@ -9,8 +9,6 @@ It follows the rules of `Backend`, so that the supervisor behaves as with real p
 order in which they were reported, `wait` returns when one is there, and a task that was sent SIGKILL exits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 from collections.abc import Callable, Iterable, Mapping, Sequence

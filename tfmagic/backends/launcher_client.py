@@ -7,8 +7,6 @@ the keeper, whose child is the launcher (see `tfmagic.task.keeper`); the two end
 The output of the import is kept in a memory file, which is read only if the import failed.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

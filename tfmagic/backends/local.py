@@ -7,8 +7,6 @@ The launcher, as the parent, reports each end (`TaskReaped`). If the launcher di
 (parent-death signal), and each task gets a `TaskLost`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors

@@ -5,8 +5,6 @@ from one thread at a time. To write a backend, begin with `tfmagic.backends.fake
 ``tests/contract/test_backend.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 

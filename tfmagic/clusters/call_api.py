@@ -5,8 +5,6 @@ is for type checkers: the result of a coroutine function is what its coroutine r
 it. The second form checks the options of all other functions.
 """
 
-from __future__ import annotations
-
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable

@@ -1,7 +1,5 @@
 """The decorator ``@tfmagic.cluster(workers=2)``: each call of the function runs on a cluster of its own."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Coroutine

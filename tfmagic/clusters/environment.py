@@ -1,7 +1,5 @@
 """The environment of a task process, and the check that the machine has memory for a cluster."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ continues the slowed tasks. One thread "tfmagic-chaos" for each plan of faults c
 with the lab, and leave no process stopped.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

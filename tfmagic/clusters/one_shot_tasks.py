@@ -8,8 +8,6 @@
 script on many tasks. The tasks of a `Cluster`, in contrast, stay and run one cell after the other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -7,8 +7,6 @@ is taken from the iterables before a task is free for it: they can be larger tha
 failure, Ctrl-C or the time limit, the running items are interrupted and waited for: nothing runs on unseen.
 """
 
-from __future__ import annotations
-
 import queue
 import time
 from collections import deque

@@ -3,8 +3,6 @@
 Only this module unpickles values in the notebook, in the thread that waited for them.
 """
 
-from __future__ import annotations
-
 import html
 import sys
 import warnings

@@ -6,8 +6,6 @@
 they were packed. The thread that waits for a job calls `settle`, which takes the same lock.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading

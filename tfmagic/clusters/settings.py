@@ -1,7 +1,5 @@
 """The settings of tfmagic: the same names in IPython config files, ``%config TFCluster.x`` and `Cluster`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Wait for new task processes, and raise `LaunchError` with the reason if one did not start."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """Facts about each task, as rows: for tables, for programs, and for ``status.json`` in the run folder."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

@@ -1,7 +1,5 @@
 """How the task processes of a cluster are made: everything that the user can choose beside its shape."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

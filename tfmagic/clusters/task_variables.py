@@ -1,7 +1,5 @@
 """Track which of the notebook's variables each task has, and build commands that carry the missing ones."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any

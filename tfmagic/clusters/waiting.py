@@ -5,8 +5,6 @@ Only the waiting thread displays, prints and reads the keyboard. While it waits 
 "tfmagic-question" interrupts it as soon as the task that asked has ended.
 """
 
-from __future__ import annotations
-
 import _thread
 import builtins
 import contextlib

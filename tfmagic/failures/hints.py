@@ -5,8 +5,6 @@ first match wins, so specific patterns stand before general ones. To add a hint,
 in tests/integration/test_hints.py that provokes the trap for real.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ An `%xmode` that cannot show an error (Docs cannot show one with a cause, for ex
 own text. `tfmagic.clusters` calls this module; it works without IPython and never imports it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import os

@@ -5,8 +5,6 @@ its task. Every other failure becomes a note; tasks with an equal failure share 
 of the exception holds all of them, {task name: exception}, the root cause first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Mapping

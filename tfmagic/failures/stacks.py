@@ -4,8 +4,6 @@ The fault handler of a task process writes them to a file of the run folder when
 the process is stuck in native code. This module asks for them, reads them, and groups equal ones.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

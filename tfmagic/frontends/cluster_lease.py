@@ -10,8 +10,6 @@ and left nothing running, and the tasks could be cleaned up (`tfmagic.task.test_
 stopped, and the next test starts it again in a tenth of a second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

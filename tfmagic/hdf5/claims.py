@@ -14,8 +14,6 @@ Used by `guarding`, `parts` and the shared writer. Where the state folder cannot
 has no locks, openers are not kept apart; all else holds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -8,8 +8,6 @@ every write succeeds; on disk stays what the last flush left.
 Used by `parts`, `consolidation` and the shared writer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

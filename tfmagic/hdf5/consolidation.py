@@ -8,8 +8,6 @@
 Rows go through one buffer of a fixed size. The file gets the base's name when it is whole.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -3,8 +3,6 @@
 Used by `consolidation`, which decides where rows go.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

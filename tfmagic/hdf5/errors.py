@@ -1,7 +1,5 @@
 """The errors of this package: each is a `TfmagicError`, and the builtin that code for h5py expects."""
 
-from __future__ import annotations
-
 import errno
 import os
 from typing import Any

@@ -9,8 +9,6 @@ opening for writing half a millisecond. It ignores file objects, other drivers t
 that is open already. It never waits for another process to close a file, and does not load h5py.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

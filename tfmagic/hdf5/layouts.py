@@ -5,8 +5,6 @@
 The rules stand in `consolidate`. Parts that contradict each other are a MismatchError that names both.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

@@ -8,8 +8,6 @@ Parts stand in the order of their tasks: chief, worker, ps, evaluator, and worke
 of the file names as text is another one, so call `find_parts`.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

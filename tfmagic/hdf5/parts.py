@@ -10,8 +10,6 @@ SIGKILL (see `tfmagic.hdf5.closing.keep_flushed`), except a kill during a flush.
 nothing is forced to the disk.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from types import TracebackType

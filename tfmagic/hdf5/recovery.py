@@ -11,8 +11,6 @@ the current folder, whatever it holds (measured on 1.14.6). A part must be besid
 searches nowhere else.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of datasets that grow along axis 0: appending them to an `h5py.File`, and checks whether they fit."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

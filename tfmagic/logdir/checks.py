@@ -6,8 +6,6 @@ assigned there: the model then trains from random weights, without a message (me
 of a Sequential model and of optimizers are restored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys

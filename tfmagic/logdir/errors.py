@@ -1,7 +1,5 @@
 """The exceptions of `tfmagic.logdir`."""
 
-from __future__ import annotations
-
 from tfmagic.errors import TfmagicError
 
 

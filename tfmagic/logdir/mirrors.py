@@ -10,8 +10,6 @@ after that.
 A mirror with `every_s` has a thread "tfmagic-mirror", which reads the folder, uploads, and ends in `close`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -8,8 +8,6 @@ A checkpoint is complete when all of its files are there and every checksum in i
 before anything is restored. The file `checkpoint` is not trusted: it can be missing, or from another machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import operator

@@ -6,8 +6,6 @@
 Only `tfmagic.logdir.saving` uses it. It imports no TensorFlow.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -7,8 +7,6 @@ launcher that has imported TensorFlow already, and end with the process that sta
 docs/multi_process_runner.md has a table of the deliberate differences.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

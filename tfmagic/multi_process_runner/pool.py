@@ -1,7 +1,5 @@
 """A pool: one process for each task of a cluster spec, which stays and runs one function after another."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ MultiProcessRunner ──→ `tfmagic.clusters.one_shot_tasks`: starts the proce
 join ──→ MultiProcessRunnerResult, or the root failure is raised
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

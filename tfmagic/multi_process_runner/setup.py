@@ -6,8 +6,6 @@ own helpers (`multi_worker_test_base.create_multi_process_cluster`, the pools of
 function or class of it, gets ours. TensorFlow is not imported for that.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -11,8 +11,6 @@ One thread reads a `Channel`. Several threads of a task process can call `send`,
 the supervisor uses `post` and `flush`, which never block.
 """
 
-from __future__ import annotations
-
 import array
 import contextlib
 import socket

@@ -3,8 +3,6 @@
 Every other package uses this module; it imports nothing of tfmagic but the errors.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set

@@ -1,7 +1,5 @@
 """Commands: what the supervisor sends to a task process. Imperative, frozen; `events` come back."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 

@@ -7,8 +7,6 @@ There is no "cell started": a channel keeps its order and a task runs one cell a
 the moment when it was sent. That saves a third of the messages of an empty cell.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass

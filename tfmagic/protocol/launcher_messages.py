@@ -3,8 +3,6 @@
 Commands are imperative, reports are in the past tense, as in `tfmagic.protocol.commands` and `events`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tfmagic.protocol.cluster_spec import TaskId

@@ -12,8 +12,6 @@ pytest's own importer cannot do it in a task: it needs a session. Where its part
 the module is loaded without rewriting.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib.util
 import os

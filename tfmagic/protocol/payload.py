@@ -4,8 +4,6 @@ A user's value travels as a `Packed`: pickled bytes, or a memory file with them.
 and unpacks values; launcher, backend and supervisor only pass the bytes on.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterable

@@ -3,8 +3,6 @@
 The task program fills this in; in other processes it is empty.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

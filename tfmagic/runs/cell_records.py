@@ -7,8 +7,6 @@ The supervisor writes the displays, and a view the records. `%tfcluster attach`,
 extension read them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from dataclasses import asdict, dataclass

@@ -12,8 +12,6 @@ Folders are 0700 and files 0600. When a run starts, old runs are deleted by age 
 kernel is alive stays.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ for the text view and the command line. Lines without control characters are pre
 through a `Screen`, so that no control character reaches a reader and a progress bar is one line.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import deque

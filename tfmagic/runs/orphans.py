@@ -9,8 +9,6 @@ word, new for each launcher, in the environment that every process below it inhe
 name, and touches no process of another user or of a run whose kernel lives.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ missing (an older version, or a run that is just starting) or come from another 
 unexpected kind is left out; this module raises nothing because of the content of a file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import json

@@ -5,8 +5,6 @@ level INFO is noise. Warnings and errors are noise only if each start on a healt
 writes them. Views show all other lines as the user's own.
 """
 
-from __future__ import annotations
-
 import re
 
 _INFORMATION = r"I0000 00:00:\d+\.\d+ +\d+ [\w.]+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: I [\w./]+:\d+\] "

@@ -8,8 +8,6 @@ Their effects are part of what travels. Each class and each type variable has an
 that is sent again is the same object in the other process.
 """
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import dataclasses

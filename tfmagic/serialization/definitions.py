@@ -11,8 +11,6 @@ A function of the notebook finds its globals by name in the ``__main__`` of the 
 function of a module in that module. A function of any other namespace takes along the globals that it reads.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import marshal

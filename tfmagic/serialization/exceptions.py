@@ -8,8 +8,6 @@ Attributes of an exception are read and set past its class (`own`, `of_python`, 
 anything for each of them. Used by `tfmagic.serialization.tracebacks`, on the task and in the notebook.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

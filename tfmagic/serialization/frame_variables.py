@@ -5,8 +5,6 @@ text that the value had on its task. So the notebook runs no code of a value. Of
 or takes long, only the text is lost.
 """
 
-from __future__ import annotations
-
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping

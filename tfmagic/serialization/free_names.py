@@ -4,8 +4,6 @@ Used by `tfmagic.serialization.capture`. A name that the cell always assigns bef
 from the notebook; a name that only one branch assigns does.
 """
 
-from __future__ import annotations
-
 import ast
 import dis
 import functools

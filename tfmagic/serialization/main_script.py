@@ -11,8 +11,6 @@ and notebooks, send what a call needs by value (`tfmagic.serialization.capture`)
 the flags of every module that it imports; those of the script are made anew, with the caller's values.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import sys

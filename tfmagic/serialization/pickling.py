@@ -15,8 +15,6 @@ A notebook's functions find their globals by name in the ``__main__`` of the pro
 class that both sides have is linked by its name, so that ``isinstance`` and ``except`` know it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copyreg
 import functools

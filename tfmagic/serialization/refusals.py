@@ -1,7 +1,5 @@
 """Refuse to pickle what belongs to its process: files, threads, locks, pytest, clusters."""
 
-from __future__ import annotations
-
 import io
 import sys
 import threading

@@ -5,8 +5,6 @@ function, which is traced again in the other process. A process that has not imp
 import it because of this module.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import sys

@@ -9,8 +9,6 @@ A `unittest.TestCase` (absl's and TensorFlow's too) arrives with those attribute
 another attribute there is an `AttributeError` with the reason. `refusals` refuses the objects of pytest.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -11,8 +11,6 @@ that Python and IPython read. `tfmagic.serialization.exceptions` packs the objec
 notes always travel.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import functools

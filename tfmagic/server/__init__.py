@@ -9,8 +9,6 @@ nothing, does no work between two requests, and no cell waits for it. It must ne
 imports from tfmagic only `runs`, which reads the state folder; no other package imports the extension.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

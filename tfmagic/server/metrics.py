@@ -9,8 +9,6 @@ server's own metrics. Files in a state folder can hold anything, so nothing here
 follows a link or waits for a pipe.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

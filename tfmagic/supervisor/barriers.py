@@ -1,7 +1,5 @@
 """The rules of barriers, which open, or break if a task will never come. Pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

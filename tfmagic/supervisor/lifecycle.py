@@ -14,8 +14,6 @@ inside TensorFlow, an abort of its collectives, a look at the stacks, SIGKILL an
 reaches what the one before it cannot, and costs the task more of its state.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import assert_never
 

@@ -5,8 +5,6 @@
 `tfmagic.clusters.one_shot_tasks` carries out what is decided here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

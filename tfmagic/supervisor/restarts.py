@@ -5,8 +5,6 @@ policy allows, if it died by itself: after a delay that doubles each time, since
 is likely to do so again.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tfmagic.protocol.cluster_spec import TaskId

@@ -3,8 +3,6 @@
 `tfmagic.clusters.job.Job` is the same object for those who start the cell, show it and wait for it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

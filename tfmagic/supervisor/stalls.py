@@ -10,8 +10,6 @@ nor is one that would compute if it got a core. Time in which no look was taken 
 that stood still) does not count.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The functions over it are in `tfmagic.supervisor.lifecycle`, `restarts`, `barriers` and `stalls`.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace

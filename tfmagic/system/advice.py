@@ -7,8 +7,6 @@ step is a method of the cluster: `here` replaces the one by the other. Under pyt
 Every message that leaves tfmagic passes `here`: the text of errors, notes, and what is printed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

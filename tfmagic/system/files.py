@@ -3,8 +3,6 @@
 Raises the system's `OSError`; each caller decides whether a full disk matters to it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -10,8 +10,6 @@ Ctrl-C in a terminal does not reach it. It ends with this process in the way tha
 - TensorBoard is killed (`start_killed_with_us`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -6,8 +6,6 @@ cgroup-v2.rst and cgroup-v1/memory.rst). When a count has grown and a process ha
 same time, the process was killed for lack of memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Processes of other users, and of other machines that share the disk, are not found.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 

@@ -1,7 +1,5 @@
 """The folder of tfmagic's own code: its frames are left out wherever frames of the user's code are shown."""
 
-from __future__ import annotations
-
 import os
 
 OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

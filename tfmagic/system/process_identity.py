@@ -5,8 +5,6 @@ Three facts identify a process of this machine for ever: its pid, the clock tick
 do: it is in seconds since 1970, and moves when the clock is set.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

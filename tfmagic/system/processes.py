@@ -1,7 +1,5 @@
 """Linux calls for processes that Python 3.11 has no function for."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -3,8 +3,6 @@
 The server ends when its standard input does, and so with this process.
 """
 
-from __future__ import annotations
-
 import atexit
 import multiprocessing
 import subprocess

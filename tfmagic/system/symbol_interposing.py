@@ -9,8 +9,6 @@ The replacement is a ctypes callback, which takes the interpreter's lock. So it 
 called on the thread of a Python call, as `listen` is (measured for every server of TensorFlow 2.21).
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import platform

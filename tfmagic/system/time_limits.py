@@ -5,8 +5,6 @@ raised in the thread, which ends a loop in Python. A call that waits in C stays 
 holds the interpreter in C cannot be abandoned, since then no other thread of the process can run.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time

@@ -5,8 +5,6 @@ small file. For its unique memory (which would be free if it ended) Linux walks 
 process with TensorFlow. So the memory is read of a few processes at a time, within a share of one core.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -4,8 +4,6 @@ The waiting thread sends a request through the channel; the side thread brings t
 every backend, a barrier breaks when a task ends, and a wait in Python can be interrupted.
 """
 
-from __future__ import annotations
-
 import itertools
 import queue
 import threading

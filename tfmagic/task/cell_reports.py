@@ -5,8 +5,6 @@ task's own; they are reported, so that later cells do not bring them. Used by `t
 main thread.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

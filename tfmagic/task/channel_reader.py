@@ -10,8 +10,6 @@ thread that always reads, an empty cell on 4 tasks took three times as long. One
 reads and which cells have come.
 """
 
-from __future__ import annotations
-
 import queue
 import sys
 import threading

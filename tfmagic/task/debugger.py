@@ -3,8 +3,6 @@
 It is Python's own pdb. Its prompt is the task's `input()`, and so the notebook's input box.
 """
 
-from __future__ import annotations
-
 import pdb
 import sys
 from types import FrameType, TracebackType

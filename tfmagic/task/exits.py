@@ -1,7 +1,5 @@
 """End a process that has run user code: its exit code, and what is flushed and closed before."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

@@ -8,8 +8,6 @@ is left ends all others: the keeper when the kernel or the launcher ends, the la
 The keeper is forked before TensorFlow is imported, has one thread, and waits in one poll.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -17,8 +17,6 @@ that a task has put into a session of their own become children of the launcher 
 with the last cluster. The keeper ends all that a killed launcher leaves.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

@@ -9,8 +9,6 @@ ends, the kernel or the supervisor is gone, and this process ends at once. Start
 or in a fresh interpreter.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import linecache

@@ -3,8 +3,6 @@
 The command line imports this module only to name `run_script`, so it imports nothing heavy at the top.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import getpass

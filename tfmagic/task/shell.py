@@ -7,8 +7,6 @@ holds for later cells, and In, Out, ``_`` and ``_N`` are those of the cells that
 notebook's numbers.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import builtins

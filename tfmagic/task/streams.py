@@ -9,8 +9,6 @@ of 70 bytes, a line-buffered stream 680,000. In `python -m benchmarks output` fo
 many lines as four plain scripts with it, 1.1 times without it.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import errno

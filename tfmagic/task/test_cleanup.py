@@ -4,8 +4,6 @@ Called on the tasks by `tfmagic.frontends.cluster_lease`. What a test has set in
 TensorFlow has built, stays. A test that needs more gets new processes, in a tenth of a second.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

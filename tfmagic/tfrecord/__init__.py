@@ -9,8 +9,6 @@ It works in tasks and in plain Python. Importing it loads neither TensorFlow nor
 needs TensorFlow.
 """
 
-from __future__ import annotations
-
 from tfmagic.tfrecord.copying import iterate, merge, salvage, split
 from tfmagic.tfrecord.errors import (
     FewShards,

@@ -6,8 +6,6 @@ The hidden name is always the same: a second writer of the file finds the lock t
 file of a killed process is not locked, and is overwritten. The leading dot keeps it out of globs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -3,8 +3,6 @@
 The order is kept, and every checksum is checked. Nothing here changes its source, or needs TensorFlow.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise

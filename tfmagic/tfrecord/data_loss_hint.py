@@ -11,8 +11,6 @@ is in this very process, whose C buffers are flushed when a cell ends (those of 
 if no file is damaged at the offset, a file is searched that was written since.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

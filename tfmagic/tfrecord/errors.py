@@ -1,7 +1,5 @@
 """The exceptions of `tfmagic.tfrecord`. Each is also the builtin one would expect, and can be pickled."""
 
-from __future__ import annotations
-
 from tfmagic.errors import TfmagicError
 
 

@@ -4,8 +4,6 @@ The message types are those of tensorflow/core/example/{example,feature}.proto. 
 pool of their own, so that they do not collide with TensorFlow's. protobuf 3.20 to 7 are supported.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

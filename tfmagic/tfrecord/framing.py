@@ -6,8 +6,6 @@ Source: tensorflow.org/tutorials/load_data/tfrecord, "TFRecords format details";
 tsl/lib/hash/crc32c.h. numpy and crc32c are imported on first use: `import tfmagic.tfrecord` must stay cheap.
 """
 
-from __future__ import annotations
-
 import functools
 import struct
 from typing import Any

@@ -8,8 +8,6 @@ manifests. A manifest is written last: where it is, its shards were complete. On
 lost without a trace in a shard (two writers, a copy that ends at the end of a record).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

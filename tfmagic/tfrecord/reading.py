@@ -7,8 +7,6 @@
 User code calls it, in tasks and elsewhere.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import warnings

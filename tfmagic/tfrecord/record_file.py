@@ -3,8 +3,6 @@
 `ShardWriter`, `salvage` and `merge` use it.
 """
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 from typing import Literal

@@ -9,8 +9,6 @@ by the window and the largest record. numpy is imported on first use: `import tf
 cheap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 `ShardWriter` and `read_shards` use it to decide which shards belong to the task that calls them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import operator
 from typing import Any

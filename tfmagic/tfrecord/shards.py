@@ -8,8 +8,6 @@ Both numbers behind "of" are true when a name appears, and no task has to know h
 have. A lone writer (task 0 of 1) with several shards numbers them as if each were the shard of a task.
 """
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import glob

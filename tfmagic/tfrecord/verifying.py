@@ -9,8 +9,6 @@ Threads "tfmagic-verify" scan; reading and checksums of long data let other thre
 `verify`.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

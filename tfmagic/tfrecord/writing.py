@@ -9,8 +9,6 @@ User code calls it in tasks and anywhere else. It starts no thread and loads no 
 to one thread.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

@@ -4,8 +4,6 @@
 element by this, or a handler, needs a front end: it is shown beside the static form instead.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import math

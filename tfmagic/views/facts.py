@@ -1,7 +1,5 @@
 """Describes what each task of a cell does, from the cluster's state: for the panel and for the record."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import replace

@@ -9,8 +9,6 @@ bytes that it skips; these are in the log. Items below a patch's base never chan
 the cell updates in place, and for old displays whose data is not kept for later snapshots.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from dataclasses import dataclass, field

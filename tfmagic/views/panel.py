@@ -9,8 +9,6 @@ the page asked for since the last look; requests that must not wait (interrupt, 
 where they arrive. `HtmlView` needs no widget: it draws the static form once a second, or only at the end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 import traceback

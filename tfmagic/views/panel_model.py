@@ -7,8 +7,6 @@ drops what it had. The page knows a task by its place in `setup["tasks"]`. Rows 
 that the page watches: those whose panel is open, or all while it merges them.
 """
 
-from __future__ import annotations
-
 import linecache
 import os
 import sys

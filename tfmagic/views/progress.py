@@ -1,7 +1,5 @@
 """Shows the start of a cluster in one line, drawn in place; nothing if the start takes less than 0.3 s."""
 
-from __future__ import annotations
-
 import html
 import sys
 import time

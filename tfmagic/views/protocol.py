@@ -5,8 +5,6 @@ panel   one display for the whole cell: a live widget or html, and at the end th
 quiet   nothing
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol

@@ -5,8 +5,6 @@ The html can be read without a script, a style sheet, a kernel, or trust in the 
     CellRecord + logs + displays on disk ──→ _Part for each task ──→ fit into the limit ──→ html, text
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

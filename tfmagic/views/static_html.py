@@ -6,8 +6,6 @@ colours have a middle tone that is legible on white and on black, and text has t
 is scrolled to its end because its outer box is laid out in reverse.
 """
 
-from __future__ import annotations
-
 import html
 import time
 from collections import Counter

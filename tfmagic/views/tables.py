@@ -1,7 +1,5 @@
 """Tables as text, and the rows of the status table: the same in a notebook and in a shell."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ written above them; prefixes and the user's own text have colours. Elsewhere the
 becomes one line when it is done.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

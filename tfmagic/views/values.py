@@ -1,7 +1,5 @@
 """The last value of each task: equal values share a row of the table task → value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@
 Each command is a module with a `main`. It is imported when the command is used; help imports none of them.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -1,7 +1,5 @@
 """``tfmagic doctor``: the checks of ``%tfcluster doctor``, with advice for a shell."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

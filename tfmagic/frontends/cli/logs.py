@@ -1,7 +1,5 @@
 """``tfmagic logs``: print the tasks' output from disk."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import re

@@ -1,7 +1,5 @@
 """The text of each command's help page, beside its options. Read by `parsers`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -3,8 +3,6 @@
 Loads only argparse and the texts of `pages`, so that ``tfmagic --help`` takes as long as Python itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

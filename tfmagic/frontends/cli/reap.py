@@ -1,7 +1,5 @@
 """``tfmagic reap``: end the processes that a killed kernel left behind."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

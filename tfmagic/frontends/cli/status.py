@@ -1,7 +1,5 @@
 """``tfmagic status``: print this user's clusters, from the status files that their kernels write."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -5,8 +5,6 @@
 `run` calls both when all tasks have ended.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 import signal

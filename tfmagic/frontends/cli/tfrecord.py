@@ -1,7 +1,5 @@
 """The command ``tfmagic tfrecord``: verify, salvage, cat, split and merge files without TensorFlow."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

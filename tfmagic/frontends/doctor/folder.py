@@ -1,7 +1,5 @@
 """Check whether the state folder can take the tasks' logs, and what earlier kernels left in it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

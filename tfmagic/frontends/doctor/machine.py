@@ -1,7 +1,5 @@
 """Check whether this machine has the resources for a cluster: memory, cores, GPUs, limits, network."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import resource

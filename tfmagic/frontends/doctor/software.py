@@ -1,7 +1,5 @@
 """Check Python, TensorFlow, Keras and the packages of the panels, by their metadata, and the settings."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -12,8 +12,6 @@ where that can be awaited: on a kernel whose loop is asyncio's, with autoawait o
 they differ only in the buttons. ``%tfcluster wait`` is transformed in the same way.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import traceback

@@ -4,8 +4,6 @@
 syntax error starts nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import itertools

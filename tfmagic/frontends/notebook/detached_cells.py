@@ -5,8 +5,6 @@ bound. In a terminal a cell is shown while ``%tfcluster wait`` waits for it. A c
 ``%tfcluster wait``.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The choice of the view that shows a cell: by the option ``--view``, the front end, and the settings."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

@@ -5,8 +5,6 @@ their own. The writer sends a receipt when their memory is free again. `SharedWr
 its lock.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import functools

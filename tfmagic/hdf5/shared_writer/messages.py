@@ -3,8 +3,6 @@
 They travel over `tfmagic.protocol.channel`. An array is its bytes, its shape, and its dtype as text.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 from typing import Any

@@ -4,8 +4,6 @@ The supervisor's thread calls `hear` for every event, and `finish` when its loop
 for a cell calls `settle`, the one that stops the cluster `close`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import Any

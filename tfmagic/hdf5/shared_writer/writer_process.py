@@ -11,8 +11,6 @@ The file has HDF5's oldest format that can hold it: after a kill of this process
 to the last flush. Newer formats would stay marked as open (HDF5 1.14, ``h5clear``).
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

@@ -9,8 +9,6 @@ others are text: so a flood is quick and a progress bar of a hundred thousand up
 control character.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 

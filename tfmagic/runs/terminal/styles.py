@@ -4,8 +4,6 @@ A style is space separated tokens in this order: b bold, d dim, i italic, u unde
 fN and gN foreground and background of the 16 ANSI colours, or f#rrggbb and g#rrggbb. "" is no style.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 Row = str | list[tuple[str, str]]  # plain, or runs of (style, text)

@@ -21,8 +21,6 @@ Measured on TensorFlow 2.21 (private API, which is named only here):
   prints a notice, unless it makes one.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 import time

@@ -5,8 +5,6 @@ Read in TensorFlow 2.21. AutoGraph recognizes the builtins that it replaces by i
 temporary files, to be deleted when Python ends (pyct.loader), which never happens in a task.
 """
 
-from __future__ import annotations
-
 import builtins
 import os
 import tempfile

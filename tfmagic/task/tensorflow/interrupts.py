@@ -5,8 +5,6 @@ not end a tf.function that waits (for a queue, an iterator, a while loop, a coll
 ends that within 10 ms. Only SIGKILL ends an eager `for x in dataset` or `q.dequeue()`.
 """
 
-from __future__ import annotations
-
 import abc
 import concurrent.futures
 import multiprocessing.pool

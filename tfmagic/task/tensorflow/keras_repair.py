@@ -15,8 +15,6 @@ Both repairs act only under a multi-worker collective strategy and on versions k
 use prints one line. ``--no-keras-fix`` leaves Keras alone. `keras_saving` repairs saves.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tfmagic.task.tensorflow import keras_saving

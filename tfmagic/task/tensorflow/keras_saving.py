@@ -12,8 +12,6 @@ Read and measured on Keras 3.15.1. Only tasks are repaired, and ``--no-keras-fix
    of the folder gets an error before it trains.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -11,8 +11,6 @@ Installed once in the launcher, whose forks have it, and in a task with a fresh 
 must serve other machines through TensorFlow calls `allow_other_machines` first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

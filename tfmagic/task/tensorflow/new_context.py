@@ -9,8 +9,6 @@ when the new one has started. Objects that cannot be moved, such as a look-up ta
 before anything is changed.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import sys

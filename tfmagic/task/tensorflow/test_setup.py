@@ -1,7 +1,5 @@
 """Call a function in a task process that is set up as TensorFlow's own `MultiProcessRunner` does it."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os
