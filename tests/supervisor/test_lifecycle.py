@@ -1,8 +1,25 @@
 """Histories: events and clock ticks in, actions and outcome out. No process, no sleep."""
 
 import pytest
-from histories import A, B, C, D, History, raised, reached, returned, started
+from histories import (
+    A,
+    B,
+    C,
+    D,
+    History,
+    abort,
+    answer,
+    cancel,
+    commands_of,
+    end,
+    interrupt,
+    raised,
+    reached,
+    returned,
+    started,
+)
 
+from tfmagic.protocol.commands import AbortCollectives, BreakBarrier, InterruptCell, RunCell
 from tfmagic.protocol.events import (
     CellReturned,
     InterruptPressed,
@@ -17,12 +34,7 @@ from tfmagic.supervisor.barriers import describe_waits
 from tfmagic.supervisor.state import (
     SIGKILL,
     SIGUSR1,
-    Abort,
-    AnswerBarrier,
-    Cancel,
-    End,
     FinishCell,
-    Interrupt,
     Launch,
     Phase,
     Policy,
@@ -85,7 +97,7 @@ def test_events_of_an_earlier_attempt_change_nothing():
 
 def test_a_restart_lets_a_process_end_and_launches_again_when_it_has():
     h = started(A, B)
-    assert h.happen(LaunchRequested((A,)), now=10) == [End(A)]
+    assert h.happen(LaunchRequested((A,)), now=10) == [end(A)]
     assert h.tick(10.9) == [] and h.wake_at == 11
     assert h.happen(TaskExited(A, 1, 0)) == [Launch(A, 2)]
     assert h.phase(B) is Phase.READY and h.tick(12) == []
@@ -127,15 +139,13 @@ def test_a_task_that_dies_while_starting_is_not_started_for_ever():
 def test_a_failure_gives_the_others_their_grace_then_climbs_the_ladder():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, B, now=10)
-    assert h.happen(raised(A), now=11) == [Abort(B, "worker-0 raised ValueError", 1, when_stuck=True)]
+    assert h.happen(raised(A), now=11) == [abort(B, "worker-0 raised ValueError", 1, when_stuck=True)]
     assert h.wake_at == 14
     assert h.tick(13.9) == []
-    assert h.tick(14) == [Interrupt(B, 1)]
+    assert h.tick(14) == [interrupt(B, 1)]
     assert h.wake_at == 14.5
-    assert h.tick(14.5) == [Cancel(B, 1)]
-    (abort,) = h.tick(15)
-    assert isinstance(abort, Abort) and abort.task == B and abort.cell == 1 and not abort.when_stuck
-    assert "worker-0 failed" in abort.message
+    assert h.tick(14.5) == [cancel(B, 1)]
+    assert h.tick(15) == [abort(B, "tfmagic released this task: worker-0 failed", 1)]
     assert h.tick(15.6) == [Signal(B, SIGUSR1, 1)]
     assert h.tick(15.8) == [Signal(B, SIGKILL)]
     assert h.wake_at is None
@@ -155,7 +165,7 @@ def test_the_grace_counts_from_the_failure_itself_not_from_its_arrival():
 def test_a_task_that_only_may_wait_for_a_failed_one_is_not_told_twice():
     h = started(A, B, C)
     h.run(A, B, C, now=0)
-    assert [type(a) for a in h.happen(raised(A), now=1)] == [Abort, Abort]
+    assert [type(a.command) for a in h.happen(raised(A), now=1)] == [AbortCollectives] * 2
     assert h.happen(raised(B), now=1.1) == []
     aborts = h.happen(TaskExited(B, 1, -9), now=1.2)
     assert aborts == []  # it had raised already: its end breaks nothing that this cell needs
@@ -165,7 +175,7 @@ def test_a_death_after_a_failure_aborts_at_once():
     h = started(A, B, C)
     h.run(A, B, C, now=0)
     h.happen(raised(A), now=1)
-    assert h.happen(TaskExited(B, 1, -9), now=1.2) == [Abort(C, "worker-1 died", 1)]
+    assert h.happen(TaskExited(B, 1, -9), now=1.2) == [abort(C, "worker-1 died", 1)]
 
 
 def test_keep_going_lets_the_others_finish():
@@ -182,14 +192,14 @@ def test_a_death_aborts_the_collectives_of_the_others_at_once_and_once():
     h.run(A, B, C, now=0)
     aborts = h.happen(TaskExited(B, 1, -9), now=1)
     assert [a.task for a in aborts] == [A, C]
-    assert "worker-1 died" in aborts[0].message
+    assert "worker-1 died" in aborts[0].command.message
     assert h.tick(1.1) == []
 
 
 def test_the_first_interrupt_climbs_and_the_second_skips_the_rungs():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, B, now=0)
-    assert h.happen(InterruptPressed(), now=1) == [Interrupt(A, 1), Interrupt(B, 1)]
+    assert h.happen(InterruptPressed(), now=1) == [interrupt(A, 1), interrupt(B, 1)]
     h.happen(raised(A, "KeyboardInterrupt", interrupted=True))
     assert h.happen(InterruptPressed(), now=1.1) == [Signal(B, SIGUSR1, 1)]
     assert h.wake_at == pytest.approx(1.3)
@@ -199,18 +209,18 @@ def test_the_first_interrupt_climbs_and_the_second_skips_the_rungs():
 def test_one_task_can_be_interrupted_and_the_others_get_their_grace():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, B, now=0)
-    assert h.happen(InterruptPressed((B,)), now=1) == [Interrupt(B, 1)]
-    assert h.tick(1.5) == [Cancel(B, 1)]
+    assert h.happen(InterruptPressed((B,)), now=1) == [interrupt(B, 1)]
+    assert h.tick(1.5) == [cancel(B, 1)]
     h.happen(raised(B, "KeyboardInterrupt", interrupted=True), now=1.6)
     assert h.tick(4.5) == []
-    assert h.tick(4.6) == [Interrupt(A, 1)]
+    assert h.tick(4.6) == [interrupt(A, 1)]
 
 
 def test_an_interrupt_of_all_includes_those_that_were_not_interrupted_yet():
     h = started(A, B)
     h.run(A, B, now=0)
     h.happen(InterruptPressed((B,)), now=1)
-    assert Interrupt(A, 1) in h.happen(InterruptPressed(), now=1.1)
+    assert interrupt(A, 1) in h.happen(InterruptPressed(), now=1.1)
 
 
 def test_an_interrupt_of_a_task_that_does_not_run_the_cell_changes_nothing():
@@ -226,7 +236,7 @@ def test_a_cell_that_waits_for_tasks_to_start_is_given_up_unsent():
     (finish,) = h.happen(InterruptPressed())
     assert isinstance(finish, FinishCell) and finish.cell.waiting_for == (A,)
     h.happen(TaskStarted(A, 1, 100, False), TaskReady(A, 1, 100, "host"))
-    assert not [a for a in h.actions if isinstance(a, Send)]
+    assert sent(h.actions) == []
 
 
 def test_an_interrupt_between_cells_does_nothing():
@@ -243,8 +253,8 @@ def test_a_time_limit_takes_stacks_first():
     assert h.wake_at == 5
     assert h.tick(5) == [Signal(B, SIGUSR1, 1)]
     assert h.wake_at == 5.2
-    assert h.tick(5.2) == [Interrupt(B, 1)]
-    assert h.tick(6.7) == [Cancel(B, 1), Abort(B, "tfmagic released this task: the time limit has passed", 1)]
+    assert h.tick(5.2) == [interrupt(B, 1)]
+    assert h.tick(6.7) == [cancel(B, 1), abort(B, "tfmagic released this task: the time limit has passed", 1)]
     assert h.state.cells[1].timed_out
 
 
@@ -253,8 +263,8 @@ def test_a_barrier_opens_when_everybody_is_there():
     h.run(A, B)
     assert h.happen(reached(A, "barrier 1", (A, B))) == []
     assert set(h.happen(reached(B, "barrier 1", (A, B)))) == {
-        AnswerBarrier(A, "barrier 1", place=0),
-        AnswerBarrier(B, "barrier 1", place=1),
+        answer(A, "barrier 1", place=0),
+        answer(B, "barrier 1", place=1),
     }
     assert h.state.barriers == {}
 
@@ -271,9 +281,9 @@ def test_a_barrier_breaks_at_once_when_somebody_will_not_come(end, why):
     h = started(A, B)
     h.run(A, B)
     h.happen(reached(A, "barrier 1", (A, B)))
-    answers = [a for a in h.happen(end) if isinstance(a, AnswerBarrier)]
+    answers = [a for a in h.happen(end) if commands_of(a, BreakBarrier)]
     assert len(answers) == 1 and answers[0].task == A
-    assert "worker-1" in answers[0].reason and why in answers[0].reason
+    assert "worker-1" in answers[0].command.reason and why in answers[0].command.reason
 
 
 def test_a_barrier_that_was_given_up_does_not_open():
@@ -281,8 +291,8 @@ def test_a_barrier_that_was_given_up_does_not_open():
     h.run(A, B)
     h.happen(reached(A, "barrier 1", (A, B)))
     h.happen(raised(A, "KeyboardInterrupt", interrupted=True))
-    (answer,) = [a for a in h.happen(reached(B, "barrier 1", (A, B))) if isinstance(a, AnswerBarrier)]
-    assert answer.task == B and "worker-0 raised KeyboardInterrupt" in answer.reason
+    (broken,) = [a for a in h.happen(reached(B, "barrier 1", (A, B))) if commands_of(a, BreakBarrier)]
+    assert broken.task == B and "worker-0 raised KeyboardInterrupt" in broken.command.reason
 
 
 def test_a_task_waits_at_one_barrier_at_a_time():
@@ -300,7 +310,7 @@ def test_a_barrier_breaks_in_every_waiter_when_its_time_is_up_and_names_who_is_m
     assert h.wake_at == 6
     assert h.happen(reached(B, "barrier 1", (A, B, C)), now=2) == []
     reason = "worker-2 did not come within 5 s"
-    assert set(h.tick(6)) == {AnswerBarrier(A, "barrier 1", reason), AnswerBarrier(B, "barrier 1", reason)}
+    assert set(h.tick(6)) == {answer(A, "barrier 1", reason), answer(B, "barrier 1", reason)}
     assert h.wake_at is None
 
 
@@ -308,7 +318,7 @@ def test_a_barrier_with_a_task_that_does_not_run_the_cell_breaks():
     h = started(A, B)
     h.run(A)
     (answer,) = h.happen(reached(A, "strategy 1", (A, B)))
-    assert "does not run this cell" in answer.reason
+    assert "does not run this cell" in answer.command.reason
 
 
 def test_tasks_that_wait_at_different_barriers_are_told_so():
@@ -316,15 +326,15 @@ def test_tasks_that_wait_at_different_barriers_are_told_so():
     h.run(A, B)
     assert h.happen(reached(A, "barrier 1", (A, B))) == []
     answers = h.happen(reached(B, "strategy 1", (A, B)))
-    assert {(a.task, a.barrier) for a in answers} == {(A, "barrier 1"), (B, "strategy 1")}
-    assert "worker-0 at barrier 1, worker-1 at strategy 1" in answers[0].reason
+    assert {(a.task, a.command.barrier) for a in answers} == {(A, "barrier 1"), (B, "strategy 1")}
+    assert "worker-0 at barrier 1, worker-1 at strategy 1" in answers[0].command.reason
 
 
 def test_a_stop_lets_those_end_that_run_nothing_and_kills_the_others():
     h = History(A, B, C)
     h.happen(TaskReady(A, 1, 101, "host"), TaskReady(B, 1, 102, "host"))
     h.run(B)
-    assert h.happen(StopRequested(), now=10) == [End(A), Signal(B, SIGKILL), Signal(C, SIGKILL)]
+    assert h.happen(StopRequested(), now=10) == [end(A), Signal(B, SIGKILL), Signal(C, SIGKILL)]
     assert h.happen(TaskExited(B, 1, -9), TaskExited(C, 1, -9)) == []
     assert h.phase(B) is Phase.STOPPED and not lifecycle.is_over(h.state, 10.5)
     assert h.happen(TaskExited(A, 1, 0)) == [] and lifecycle.is_over(h.state, 10.5)
@@ -341,8 +351,8 @@ def test_a_stop_waits_for_nobody_for_ever():
 
 
 def sent(actions):
-    """(task, cell) of everything that was sent."""
-    return [(a.task, a.command.cell) for a in actions if isinstance(a, Send)]
+    """(task, cell) of every cell that was sent."""
+    return [(a.task, a.command.cell) for a in actions if commands_of(a, RunCell)]
 
 
 def finished(actions):
@@ -408,12 +418,12 @@ def test_a_press_on_one_cell_leaves_the_other_alone():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, cell=1, now=0)
     h.run(B, cell=2)
-    assert h.happen(InterruptPressed(cell=2), now=1) == [Interrupt(B, 2)]
-    assert h.tick(1.5) == [Cancel(B, 2)]
+    assert h.happen(InterruptPressed(cell=2), now=1) == [interrupt(B, 2)]
+    assert h.tick(1.5) == [cancel(B, 2)]
     assert (h.state.cells[1].presses, h.state.cells[2].presses) == (0, 1)
     h.happen(InterruptPressed(cell=1), now=1.6)  # the first for that cell: it skips no rungs
     assert h.state.cells[1].presses == 1
-    assert h.actions[-1] == Interrupt(A, 1)
+    assert h.actions[-1] == interrupt(A, 1)
 
 
 def test_a_press_without_a_number_is_for_every_cell():
@@ -423,7 +433,7 @@ def test_a_press_without_a_number_is_for_every_cell():
     h.run(A, B, cell=3)
     actions = h.happen(InterruptPressed(), now=1)
     assert set(finished(actions)) == {3}
-    assert [a for a in actions if isinstance(a, Interrupt)] == [Interrupt(A, 1), Interrupt(B, 2)]
+    assert [a for a in actions if commands_of(a, InterruptCell)] == [interrupt(A, 1), interrupt(B, 2)]
 
 
 def test_a_press_that_names_a_task_is_for_the_cell_that_it_runs_now():
@@ -431,7 +441,7 @@ def test_a_press_that_names_a_task_is_for_the_cell_that_it_runs_now():
     h.run(A, B, cell=1)
     h.happen(returned(A, cell=1))
     h.run(A, cell=2)
-    assert h.happen(InterruptPressed((A,)), now=1) == [Interrupt(A, 2)]
+    assert h.happen(InterruptPressed((A,)), now=1) == [interrupt(A, 2)]
     assert h.state.cells[1].presses == 0
     assert h.happen(InterruptPressed((A,), cell=1), now=1.1) == []
 
@@ -446,7 +456,7 @@ def test_a_press_on_a_queued_cell_finishes_it_unsent_and_lets_the_next_one_pass(
     assert list(h.state.cells) == [1, 3]
     assert h.state.cells[1].presses == 0
     assert set(finished(h.happen(returned(A, cell=1)))) == {1}
-    assert not [a for a in h.actions if isinstance(a, Send) and a.command.cell == 2]
+    assert not [a for a in h.actions if commands_of(a, RunCell) and a.command.cell == 2]
 
 
 def test_a_press_on_a_cell_that_has_finished_changes_nothing():
@@ -478,7 +488,7 @@ def test_a_queued_cell_that_meets_a_dead_task_still_runs_on_the_others_and_frees
     assert h.happen(TaskExited(A, 1, -11)) == []  # the first cell goes on on B
     actions = h.happen(returned(B, cell=1), now=1)
     assert set(finished(actions)) == {1} and sent(actions) == [(B, 2)]
-    assert Abort(B, "worker-0 died", 2) in actions
+    assert abort(B, "worker-0 died", 2) in actions
     assert set(h.state.cells[2].outcomes) == {A}
 
 
@@ -507,8 +517,8 @@ def test_a_failure_gives_grace_to_its_own_cell_only():
     h.run(A, B, cell=1, now=10)
     h.run(C, cell=2)
     aborts = h.happen(raised(A, cell=1), now=11)
-    assert aborts == [Abort(B, "worker-0 raised ValueError", 1, when_stuck=True)]
-    assert h.tick(14) == [Interrupt(B, 1)]
+    assert aborts == [abort(B, "worker-0 raised ValueError", 1, when_stuck=True)]
+    assert h.tick(14) == [interrupt(B, 1)]
     assert {a.task for t in (14.5, 15, 15.6, 15.8) for a in h.tick(t)} == {B}
     assert h.state.cells[2].failed_at is None and h.state.cells[2].ladder is None
 
@@ -518,11 +528,11 @@ def test_two_cells_are_each_on_their_own_rung():
     h.run(A, cell=1, now=0)
     h.run(B, cell=2)
     h.happen(InterruptPressed(cell=1), now=1)
-    assert h.happen(InterruptPressed(cell=2), now=1.2) == [Interrupt(B, 2)]
+    assert h.happen(InterruptPressed(cell=2), now=1.2) == [interrupt(B, 2)]
     assert h.wake_at == 1.5
-    assert h.tick(1.5) == [Cancel(A, 1)]
+    assert h.tick(1.5) == [cancel(A, 1)]
     assert h.wake_at == 1.7
-    assert h.tick(1.7) == [Cancel(B, 2)]
+    assert h.tick(1.7) == [cancel(B, 2)]
 
 
 def test_keep_going_is_for_its_own_cell():
@@ -532,10 +542,10 @@ def test_keep_going_is_for_its_own_cell():
     assert sent(h.happen(raised(A, cell=1), now=1)) == [(A, 2), (C, 2)]
     assert h.tick(100) == []
     assert h.happen(raised(A, cell=2), now=101) == [
-        Abort(C, "worker-0 raised ValueError", 2, when_stuck=True)
+        abort(C, "worker-0 raised ValueError", 2, when_stuck=True)
     ]
-    assert h.tick(104)[0] == Interrupt(C, 2)
-    assert not [a for a in h.actions if isinstance(a, Abort | Interrupt) and a.task == B]
+    assert h.tick(104)[0] == interrupt(C, 2)
+    assert not [a for a in h.actions if commands_of(a, AbortCollectives | InterruptCell) and a.task == B]
     assert set(finished(h.happen(returned(B, cell=1)))) == {1}
 
 
@@ -550,7 +560,7 @@ def test_the_time_limit_of_a_queued_cell_counts_from_when_it_was_sent():
     assert h.state.cells[3].started == 25
     assert h.wake_at == 30
     assert h.tick(30) == [Signal(A, SIGUSR1, 3)]
-    assert h.tick(30.2) == [Interrupt(A, 3)]
+    assert h.tick(30.2) == [interrupt(A, 3)]
     assert not h.state.cells[2].timed_out
     assert Signal(B, SIGUSR1, 2) in h.tick(31)
 
@@ -577,13 +587,13 @@ def test_equal_barrier_names_in_two_cells_do_not_meet():
     assert h.happen(reached(A, "barrier 1", (A, B), cell=1)) == []
     assert h.happen(reached(C, "barrier 1", (C, D), cell=2)) == []
     assert set(h.happen(reached(D, "barrier 1", (C, D), cell=2))) == {
-        AnswerBarrier(C, "barrier 1"),
-        AnswerBarrier(D, "barrier 1", place=1),
+        answer(C, "barrier 1"),
+        answer(D, "barrier 1", place=1),
     }
     assert set(h.state.barriers) == {(1, "barrier 1")}
     assert set(h.happen(reached(B, "barrier 1", (A, B), cell=1))) == {
-        AnswerBarrier(A, "barrier 1"),
-        AnswerBarrier(B, "barrier 1", place=1),
+        answer(A, "barrier 1"),
+        answer(B, "barrier 1", place=1),
     }
 
 
@@ -592,9 +602,9 @@ def test_a_barrier_with_a_task_of_another_cell_breaks():
     h.run(A, cell=1)
     h.run(B, cell=2)
     (answer,) = h.happen(reached(A, "first strategy 1", (A, B), cell=1))
-    assert answer.task == A and "worker-1 does not run this cell" in answer.reason
+    assert answer.task == A and "worker-1 does not run this cell" in answer.command.reason
     (answer,) = h.happen(reached(B, "first strategy 1", (A, B), cell=2))
-    assert answer.task == B and "worker-0 does not run this cell" in answer.reason
+    assert answer.task == B and "worker-0 does not run this cell" in answer.command.reason
 
 
 def test_tasks_of_two_cells_that_wait_at_different_barriers_are_no_deadlock():
@@ -604,8 +614,8 @@ def test_tasks_of_two_cells_that_wait_at_different_barriers_are_no_deadlock():
     assert h.happen(reached(A, "barrier 1", (A, B), cell=1)) == []
     assert h.happen(reached(C, "barrier 3", (C, D), cell=2)) == []
     answers = h.happen(reached(B, "barrier 2", (A, B), cell=1))
-    assert {(a.task, a.barrier) for a in answers} == {(A, "barrier 1"), (B, "barrier 2")}
-    assert "worker-2" not in answers[0].reason
+    assert {(a.task, a.command.barrier) for a in answers} == {(A, "barrier 1"), (B, "barrier 2")}
+    assert "worker-2" not in answers[0].command.reason
     assert set(h.state.barriers) == {(2, "barrier 3")}
 
 
@@ -614,7 +624,7 @@ def test_a_thread_that_waits_at_a_barrier_after_its_cell_is_told_so():
     h.run(A, B, cell=1)
     h.happen(returned(A, cell=1), returned(B, cell=1))
     (answer,) = h.happen(reached(A, "barrier 1", (A, B), cell=1))
-    assert answer.task == A and "worker-1 has ended the cell" in answer.reason
+    assert answer.task == A and "worker-1 has ended the cell" in answer.command.reason
 
 
 def test_where_a_task_waits_can_be_told():

@@ -1,12 +1,12 @@
 """Which tasks get a new process and when, and what ends with the chief. Histories."""
 
-from histories import A, B, C, History, reached, returned, started
+from histories import A, B, C, History, end, reached, returned, started
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell
 from tfmagic.protocol.events import CellRequested, LaunchRequested, TaskExited, TaskReady, TaskStarted
 from tfmagic.supervisor.restarts import must_rejoin
-from tfmagic.supervisor.state import SIGKILL, End, FinishCell, Launch, Phase, Policy, Signal
+from tfmagic.supervisor.state import SIGKILL, FinishCell, Launch, Phase, Policy, Signal
 
 CHIEF = TaskId("chief", 0)
 
@@ -58,7 +58,7 @@ def test_a_chief_that_is_restarted_takes_nobody_along():
     assert h.tick(h.wake_at) == [Launch(CHIEF, 2)]
     assert h.phase(A) is Phase.READY
     h = started(CHIEF, A, policy=Policy(dependence_on_chief=True))
-    assert h.happen(LaunchRequested((CHIEF,))) == [End(CHIEF)]
+    assert h.happen(LaunchRequested((CHIEF,))) == [end(CHIEF)]
     assert h.happen(TaskExited(CHIEF, 1, -9)) == [Launch(CHIEF, 2)]
     assert h.phase(A) is Phase.READY
 

@@ -1,7 +1,15 @@
 """Run the supervisor's rules on lists of events and times, and keep their actions. No process, no clock."""
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.commands import (
+    AbortCollectives,
+    BreakBarrier,
+    CancelOps,
+    EndTask,
+    InterruptCell,
+    ReleaseBarrier,
+    RunCell,
+)
 from tfmagic.protocol.events import (
     BarrierReached,
     CellRaised,
@@ -16,7 +24,7 @@ from tfmagic.protocol.events import (
 )
 from tfmagic.protocol.payload import PackedError
 from tfmagic.supervisor.lifecycle import apply, decide, new_state
-from tfmagic.supervisor.state import Policy
+from tfmagic.supervisor.state import Policy, Send
 
 A, B, C, D = (TaskId("worker", i) for i in range(4))
 
@@ -85,3 +93,32 @@ def observed(cpu_s, log_bytes=None, stopped=()):
     """Return a sample of tasks: their CPU seconds, the lengths of their logs, and which are stopped."""
     logs = log_bytes or {}
     return TasksObserved({t: ProcessSample(s, logs.get(t, 0), t in stopped) for t, s in cpu_s.items()})
+
+
+# ---- actions: commands that are sent to a task --------------------------------------------------
+
+
+def end(task):
+    return Send(task, EndTask())
+
+
+def interrupt(task, cell):
+    return Send(task, InterruptCell(cell))
+
+
+def cancel(task, cell):
+    """A cancellation has no cell: the channel keeps its order, so that it reaches the present one."""
+    return Send(task, CancelOps())
+
+
+def abort(task, message, cell, when_stuck=False):
+    return Send(task, AbortCollectives(message, cell if when_stuck else 0))
+
+
+def answer(task, barrier, reason="", place=0):
+    return Send(task, BreakBarrier(barrier, reason) if reason else ReleaseBarrier(barrier, place))
+
+
+def commands_of(action, kinds):
+    """Return whether the action sends a command of these kinds."""
+    return isinstance(action, Send) and isinstance(action.command, kinds)

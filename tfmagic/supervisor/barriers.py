@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import BreakBarrier, ReleaseBarrier
 from tfmagic.protocol.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
-from tfmagic.supervisor.state import Action, AnswerBarrier, ClusterState, WaitingAt
+from tfmagic.supervisor.state import Action, ClusterState, Send, WaitingAt
 
 _NAMED = 3  # missing tasks that a note names
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
@@ -23,9 +24,9 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
         gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(state, number, m)))
         late = _why_late(waiting, missing, now)
         if gone or late:
-            actions += [AnswerBarrier(task, name, gone or late) for task in waiting]
+            actions += [Send(task, BreakBarrier(name, gone or late)) for task in waiting]
         elif not missing:
-            actions += [AnswerBarrier(task, name, place=place) for place, task in enumerate(waiting)]
+            actions += [Send(task, ReleaseBarrier(name, place)) for place, task in enumerate(waiting)]
         else:
             left[number, name] = waiting
     return replace(state, barriers=_break_deadlocks(state, left, actions))
@@ -109,7 +110,7 @@ def _break_deadlocks(
             continue
         where = ", ".join(f"{task} at {name}" for task, name in sorted(at.items()))
         reason = f"the tasks wait for each other at different places: {where}"
-        actions += [AnswerBarrier(task, name, reason) for task, name in at.items()]
+        actions += [Send(task, BreakBarrier(name, reason)) for task, name in at.items()]
         barriers = {key: waiting for key, waiting in barriers.items() if key[0] != number}
     return barriers
 

@@ -19,6 +19,7 @@ from typing import assert_never
 
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import AbortCollectives, CancelOps, InterruptCell
 from tfmagic.supervisor import barriers, restarts, stalls
 from tfmagic.supervisor.state import (
     ALIVE,
@@ -26,14 +27,11 @@ from tfmagic.supervisor.state import (
     SIGCONT,
     SIGKILL,
     SIGUSR1,
-    Abort,
     Action,
-    Cancel,
     CellState,
     ClusterState,
     Decision,
     FinishCell,
-    Interrupt,
     Ladder,
     Outcome,
     Phase,
@@ -267,10 +265,11 @@ def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:
     ]
     if dead and not cell.aborted:
         message = f"{', '.join(dead)} died"
-        actions += [Abort(t, message, cell.number) for t in cell.waiting_for]
+        actions += [Send(t, AbortCollectives(message)) for t in cell.waiting_for]
         return replace(cell, aborted=True, released=True)
     if raised and not cell.released:
-        actions += [Abort(t, raised[0], cell.number, when_stuck=True) for t in cell.waiting_for]
+        abort = AbortCollectives(raised[0], when_stuck_in=cell.number)
+        actions += [Send(t, abort) for t in cell.waiting_for]
         return replace(cell, released=True)
     return cell
 
@@ -340,11 +339,11 @@ def _take_rung(
             last = cell.progress.get(task)
             if last is not None and last.stopped:  # else nothing but SIGKILL would reach it
                 actions.append(Signal(task, SIGCONT))
-            actions.append(Interrupt(task, cell.number))
+            actions.append(Send(task, InterruptCell(cell.number)))
         case 1:
-            actions.append(Cancel(task, cell.number))
+            actions.append(Send(task, CancelOps()))  # the channel keeps its order: before any later cell
         case 2:
-            actions.append(Abort(task, f"tfmagic released this task: {ladder.reason}", cell.number))
+            actions.append(Send(task, AbortCollectives(f"tfmagic released this task: {ladder.reason}")))
         case 3:
             if not cell.timed_out:  # else its stacks have been taken
                 actions.append(Signal(task, SIGUSR1, cell.number))

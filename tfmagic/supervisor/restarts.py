@@ -8,16 +8,17 @@ is likely to do so again.
 from dataclasses import replace
 
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import EndTask
 from tfmagic.protocol.events import FIRST_STRATEGY, BarrierReached
 from tfmagic.supervisor.state import (
     ALIVE,
     SIGKILL,
     Action,
     ClusterState,
-    End,
     Launch,
     Phase,
     Policy,
+    Send,
     Signal,
     TaskState,
     with_task,
@@ -61,7 +62,7 @@ def decide_processes(
 def end_task(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
     """End the process: one that runs nothing is asked to end as a program does, any other is killed."""
     if state.tasks[task].phase is Phase.READY:
-        actions.append(End(task))
+        actions.append(Send(task, EndTask()))
         return with_task(state, task, phase=Phase.ENDING, kill_at=now + GOODBYE_S)
     actions.append(Signal(task, SIGKILL))
     return with_task(state, task, phase=Phase.ENDING, kill_at=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.commands import Command
 from tfmagic.protocol.events import (
     BarrierReached,
     CellRaised,
@@ -204,18 +204,11 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """Let the task's process end by itself."""
-
-    task: TaskId
-
-
-@dataclass(frozen=True, slots=True)
 class Send:
-    """Send the task its part of the cell."""
+    """Send the task a command: its part of a cell, for example."""
 
     task: TaskId
-    command: RunCell
+    command: Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,49 +221,13 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Raise KeyboardInterrupt in this cell of the task."""
-
-    task: TaskId
-    cell: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Cancel the tf.functions that the task runs in this cell."""
-
-    task: TaskId
-    cell: int
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """Abort the collectives of the task; with `when_stuck` only if it waits in one."""
-
-    task: TaskId
-    message: str
-    cell: int
-    when_stuck: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerBarrier:
-    """Open the barrier for the task, which came as number `place`; with a reason, break it."""
-
-    task: TaskId
-    barrier: str
-    reason: str = ""
-    place: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class FinishCell:
     """Hand over the cell: each of its tasks has an outcome."""
 
     cell: CellState
 
 
-Action = Launch | End | Send | Signal | Interrupt | Cancel | Abort | AnswerBarrier | FinishCell
+Action = Launch | Send | Signal | FinishCell
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,14 +47,9 @@ from tfmagic.supervisor import lifecycle
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import (
     SIGUSR1,
-    Abort,
     Action,
-    AnswerBarrier,
-    Cancel,
     ClusterState,
-    End,
     FinishCell,
-    Interrupt,
     Launch,
     Policy,
     Send,
@@ -309,9 +304,7 @@ class Supervisor:
             case Launch(task, attempt):
                 self.closed_logs.discard(task)
                 self.backend.launch(self.boot(task, attempt))
-            case End(task):
-                self.backend.send(task, commands.EndTask())
-            case Send(task, command):
+            case Send(task, commands.RunCell() as command):
                 cell = self._cells[command.cell]
                 if self.state.cells[command.cell].queued:  # another cell has written meanwhile
                     cell.starts[task] = self.run.log_bytes(task)
@@ -320,22 +313,11 @@ class Supervisor:
                 if number == SIGUSR1:
                     self._cells[cell_number].dumps[task] = file_size(self.run.stacks_path(task))
                 self.backend.signal(task, number)
-            case Interrupt(task, cell_number):
-                self.backend.send(task, commands.InterruptCell(cell_number))
-            case Cancel(task):  # the channel keeps its order: it comes before any later cell
-                self.backend.send(task, commands.CancelOps())
-            case Abort(task, message, cell_number, when_stuck):
-                self.backend.send(task, commands.AbortCollectives(message, cell_number if when_stuck else 0))
-            case AnswerBarrier(task, barrier, reason, place):
-                answer = (
-                    commands.BreakBarrier(barrier, reason)
-                    if reason
-                    else commands.ReleaseBarrier(barrier, place)
-                )
-                if task in self._guests:
-                    self._guests[task](answer)
-                else:
-                    self.backend.send(task, answer)
+            case Send(task, answer) if task in self._guests:
+                assert isinstance(answer, commands.ReleaseBarrier | commands.BreakBarrier)
+                self._guests[task](answer)
+            case Send(task, command):
+                self.backend.send(task, command)
             case FinishCell(outcome):
                 self.cells_ended += 1
                 self._cells.pop(outcome.number).finish(outcome)
