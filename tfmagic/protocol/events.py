@@ -9,7 +9,6 @@ the moment when it was sent. That saves a third of the messages of an empty cell
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, RunCell
@@ -29,32 +28,40 @@ class Wait(enum.Enum):
     STEP = "its data set or a collective"  # a tf.function can have both
 
 
-# ---- events of a task ---------------------------------------------------------------------------
-
-
-class TaskReady(Message, frozen=True):
-    """The task is set up and takes cells."""
+class _OfTask(Message, frozen=True):
+    """The base class of what happens to a task: to its process number `attempt`."""
 
     task: TaskId
     attempt: int
+
+
+class _OfCell(_OfTask, frozen=True):
+    """The base class of what happens in a task's cell."""
+
+    cell: int
+
+
+# ---- events of a task ---------------------------------------------------------------------------
+
+
+class TaskReady(_OfTask, frozen=True):
+    """The task is set up and takes cells."""
+
     pid: int
     host: str
 
 
-class Displayed(Message, frozen=True):
+class Displayed(_OfCell, frozen=True):
     """Something rich was displayed when the log was `offset` bytes long.
 
     `bundle` is JSON of {"data", "metadata", "transient", "update", "clear"}.
     """
 
-    task: TaskId
-    attempt: int
-    cell: int
     offset: int
     bundle: bytes
 
 
-class LineReached(Message, frozen=True):
+class LineReached(_OfCell, frozen=True):
     """A look found the cell at this line of this file; most lines are never seen.
 
     Attributes:
@@ -62,16 +69,13 @@ class LineReached(Message, frozen=True):
         wait: The kind of wait that this call is, if it is known.
     """
 
-    task: TaskId
-    attempt: int
-    cell: int
     filename: str
     line: int
     inside: str = ""
     wait: Wait = Wait.NONE
 
 
-class BarrierReached(Message, frozen=True):
+class BarrierReached(_OfTask, frozen=True):
     """The task waits at a barrier that all of `members` must reach; its cell and its name identify it.
 
     Attributes:
@@ -79,36 +83,28 @@ class BarrierReached(Message, frozen=True):
         cell: The number of the cell, or of its group if it has one.
     """
 
-    task: TaskId
-    attempt: int
     barrier: str
     members: tuple[TaskId, ...]
     timeout_s: float | None = None
     cell: int = 0
 
 
-class InputWanted(Message, frozen=True):
+class InputWanted(_OfCell, frozen=True):
     """The cell called `input()` when the log was `offset` bytes long; `hidden` is for passwords."""
 
-    task: TaskId
-    attempt: int
-    cell: int
     offset: int
     number: int
     prompt: str
     hidden: bool = False
 
 
-class WriterWanted(Message, frozen=True):
+class WriterWanted(_OfCell, frozen=True):
     """The cell opened a shared HDF5 file: its socket waits for the writer of the file.
 
     See `tfmagic.hdf5.shared_writer.sessions`. `group` is the group of the cell, `members` are the tasks that
     run it together.
     """
 
-    task: TaskId
-    attempt: int
-    cell: int
     group: int
     members: tuple[TaskId, ...]
     path: str
@@ -124,7 +120,7 @@ class FailedPull(Record, frozen=True):
     is_missing: bool = False
 
 
-class CellReturned(Message, frozen=True):
+class CellReturned(_OfCell, frozen=True):
     """The cell ended normally when the log was `log_end` bytes long.
 
     Attributes:
@@ -135,9 +131,6 @@ class CellReturned(Message, frozen=True):
         lost_bytes: How much of the output could not be written, since the disk is full.
     """
 
-    task: TaskId
-    attempt: int
-    cell: int
     seconds: float
     log_end: int
     value: Packed | None = None
@@ -148,7 +141,7 @@ class CellReturned(Message, frozen=True):
     lost_bytes: int = 0
 
 
-class CellRaised(Message, frozen=True):
+class CellRaised(_OfCell, frozen=True):
     """The cell raised.
 
     Attributes:
@@ -157,9 +150,6 @@ class CellRaised(Message, frozen=True):
         raised_at: When, on the monotonic clock of the kernel's machine, in seconds: it orders failures.
     """
 
-    task: TaskId
-    attempt: int
-    cell: int
     seconds: float
     log_end: int
     error: PackedError
@@ -185,18 +175,14 @@ TaskEvent = (
 # ---- events of the operating system -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TaskStarted:
+class TaskStarted(_OfTask, frozen=True):
     """The task has a process."""
 
-    task: TaskId
-    attempt: int
     pid: int
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TaskExited:
+class TaskExited(_OfTask, frozen=True):
     """The task process ended; the last event of this attempt.
 
     Attributes:
@@ -205,25 +191,19 @@ class TaskExited:
         reason: Why tfmagic itself has ended it, in the backend or in the task; else "".
     """
 
-    task: TaskId
-    attempt: int
     exit_code: int
     peak_bytes: int = 0
     log_end: int | None = None
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLost:
+class TaskLost(_OfTask, frozen=True):
     """The task ended in an unknown way (its launcher is gone); the last event of this attempt."""
 
-    task: TaskId
-    attempt: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSample:
+class ProcessSample(Message, frozen=True):
     """What a look from outside shows of a task's process.
 
     Attributes:
@@ -239,8 +219,7 @@ class ProcessSample:
     wanted_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TasksObserved:
+class TasksObserved(Message, frozen=True):
     """A look at task processes from outside was taken; a look need not see all of them."""
 
     samples: Mapping[TaskId, ProcessSample]
@@ -249,15 +228,13 @@ class TasksObserved:
 # ---- requests of the user -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRequested:
+class LaunchRequested(Message, frozen=True):
     """The user wants a new process for each of these tasks; a running one is killed first."""
 
     tasks: tuple[TaskId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CellRequested:
+class CellRequested(Message, frozen=True):
     """The user wants to run a cell; it ends when every task has ended its part.
 
     Each task runs its cells in the order of request.
@@ -269,48 +246,42 @@ class CellRequested:
     keep_going: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChanged:
+class GroupChanged(Message, frozen=True):
     """The tasks `gone` of a group of cells will never come to its barriers, and why."""
 
     group: int
     gone: Mapping[TaskId, str]
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptPressed:
+class InterruptPressed(Message, frozen=True):
     """The user pressed Ctrl-C, for these tasks or this cell if given; a second press ends what is left."""
 
     tasks: tuple[TaskId, ...] = ()
     cell: int = 0  # every one
 
 
-@dataclass(frozen=True, slots=True)
-class InputAnswered:
+class InputAnswered(Message, frozen=True):
     """The user has answered the question of a task."""
 
     task: TaskId
     answer: AnswerInput
 
 
-@dataclass(frozen=True, slots=True)
-class SignalAsked:
+class SignalAsked(Message, frozen=True):
     """The user, or the fault lab, wants to signal the task's present process."""
 
     task: TaskId
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class FloodAsked:
+class FloodAsked(Message, frozen=True):
     """The user wants this task to write so many bytes, to see what happens."""
 
     task: TaskId
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(Message, frozen=True):
     """The user wants to end every task."""
 
 
