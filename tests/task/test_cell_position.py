@@ -114,6 +114,21 @@ def test_a_look_reports_a_place_once_and_a_call_after_a_while(monkeypatch):
     assert lines.index((3, 1, "")) < lines.index((3, 1, "numbers.get")) < lines.index((3, 2, "numbers.get"))
 
 
+def test_a_frame_without_a_line_has_no_place():
+    watch = cell_position.PlaceWatch(TaskBoot(A, 1, "", (), "", {}, "", (), "", A, 0, False))
+    found = []
+
+    def look():  # from another thread, as the side thread does
+        side = threading.Thread(target=lambda: found.append(watch.look(RunCell(cell=3, filename=NAME))))
+        side.start()
+        side.join()
+
+    code = compile("look()", NAME, "exec")
+    exec(code, {"look": look})
+    exec(code.replace(co_linetable=b""), {"look": look})
+    assert [place and place.line for place in found] == [1, None]
+
+
 def test_the_next_call_in_the_same_place_of_memory_is_another_one():
     here = (1, 140, 12, 150, 8)
     before = cell_position._Still(here, 10.0, 1.0)

@@ -258,7 +258,7 @@ def _line_in(error: BaseException, file: str) -> int:
     """Return the line of the innermost frame in `file`; 0 if there is none."""
     found = traceback.walk_tb(of_python(error, "__traceback__"))
     lines = [line for frame, line in found if frame.f_code.co_filename == file]
-    return lines[-1] if lines else 0
+    return (lines[-1] or 0) if lines else 0  # code can be without lines
 
 
 def _notes(error: BaseException) -> list[str]:

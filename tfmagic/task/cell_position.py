@@ -83,7 +83,7 @@ class PlaceWatch:
     def _look(self, cell: RunCell) -> LineReached | None:
         frame = main_frame()
         found = find_frame(frame, cell.filename)
-        if frame is None or found is None:
+        if frame is None or found is None or found.f_lineno is None:  # it is between two lines, for example
             return None
         now, cpu_s = time.monotonic(), time.clock_gettime(self._clock)
         where = (cell.cell, id(frame), frame.f_lasti, id(found), found.f_lasti)
