@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 BOUNDS = settings(
-    max_examples=500 if ALL else 8,
+    max_examples=500 if ALL else 4,
     derandomize=not ALL,
     database=None,
     deadline=None,
