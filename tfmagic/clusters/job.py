@@ -74,7 +74,7 @@ class Job(RunningCell):
         super().__init__(request, starts, may_begin)
         self.cluster, self.supervisor, self.options = cluster, cluster.supervisor, options
         self.ctrl_c = CtrlC(self._press)
-        self._presses_before_start: int | None = 0  # None after the start
+        self._is_sent, self._early_presses = False, 0  # Ctrl-C before it is sent is only counted
         self._view: View | None = None
         self._is_shown = False
         self._call_later: CallLater | None = None
@@ -110,8 +110,8 @@ class Job(RunningCell):
             self.ctrl_c.take()
         try:
             self.supervisor.run_cell(self)
-            presses, self._presses_before_start = self._presses_before_start or 0, None
-            for _ in range(presses):
+            self._is_sent = True  # before the count is read: a signal can come between two lines
+            for _ in range(self._early_presses):
                 self.interrupt()
             self._view = self.cluster.make_view(self)
         except BaseException:
@@ -124,10 +124,10 @@ class Job(RunningCell):
         self.supervisor.interrupt(cell=self.number)
 
     def _press(self) -> None:
-        if self._presses_before_start is None:
+        if self._is_sent:
             self.interrupt()
         else:
-            self._presses_before_start += 1
+            self._early_presses += 1
 
     def update(self) -> None:
         """Let the view show what is new."""
