@@ -8,14 +8,16 @@ LOCK := $(wildcard requirements/$(MINOR).txt)
 
 # one stamp file for each kind of installation; a change of its packages or of the interpreter installs again
 DEMO := $(VENV)/.demo-$(MINOR)
+RAY := $(VENV)/.ray-$(MINOR)
 LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo lab test quick test-oldest check bench shots lock clean
+.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest check bench bench-ray shots lock clean
 
 help:
 	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print the output of its tasks"
+	@echo "make demo-ray  the same on a Ray cluster with two nodes, which it starts on this machine"
 	@echo "make lab    open it in JupyterLab"
 	@echo "make test   run the tests"
 	@echo "make quick  run the part of them that takes about a minute"
@@ -23,12 +25,17 @@ help:
 	@echo "make check  check lint, format and types"
 	@echo "make chaos  run hundreds of random faults, from a seed; thousands of programs with and without tfmagic; soak tests"
 	@echo "make bench  measure speed and memory, compared with ipyparallel"
+	@echo "make bench-ray  measure tasks on the nodes of a Ray cluster, compared with plain Ray actors"
 	@echo "make shots  take the screenshots of the docs from the running quickstart"
 	@echo "make lock   choose again the versions that all of these install: requirements/"
 
 $(DEMO): pyproject.toml $(LOCK)
 	@PYTHON=$(PYTHON) scripts/install demo $(VENV)
 	@touch $@
+
+$(RAY): pyproject.toml $(LOCK)
+	@PYTHON=$(PYTHON) scripts/install demo,ray $(VENV)
+	@touch $(DEMO) $@
 
 # a larger installation also serves the targets that need less
 $(LAB): pyproject.toml $(LOCK)
@@ -37,18 +44,21 @@ $(LAB): pyproject.toml $(LOCK)
 
 $(DEV): pyproject.toml $(LOCK)
 	@PYTHON=$(PYTHON) scripts/install dev $(VENV)
-	@touch $(DEMO) $(LAB) $@
+	@touch $(DEMO) $(RAY) $(LAB) $@
 
 setup: $(DEV)
 
 demo: $(DEMO)
-	$(BIN)/python scripts/demo.py
+	@$(BIN)/python scripts/demo.py
+
+demo-ray: $(RAY)
+	@$(BIN)/python scripts/demo.py --ray
 
 lab: $(LAB)
 	$(BIN)/jupyter lab --notebook-dir notebooks notebooks/01-quickstart.ipynb
 
 chromium:
-	@scripts/install-chromium
+	@scripts/install-debian-packages
 
 # the whole suite; then the quick part on Debian's own Python, if its version differs
 test: $(DEV) chromium
@@ -76,11 +86,12 @@ lock:
 	@PYTHON=$(PYTHON) scripts/lock
 
 # CHAOS_SEED=7 make chaos CHAOS_STEPS=1000; then every program and docstring example, many generated programs,
-# and the tests that are marked with soak
+# a hundred million simulated events, and the tests that are marked with soak
 chaos: export CHAOS_STEPS ?= 300
 chaos: export SAME ?= all
+chaos: export SIMULATED_EVENTS ?= 100000000
 chaos: $(DEV)
-	$(BIN)/python -m pytest tests/chaos tests/same
+	$(BIN)/python -m pytest tests/chaos tests/same tests/supervisor/test_simulation.py
 	$(BIN)/python -m pytest -m soak
 
 check: $(DEV)
@@ -90,6 +101,9 @@ check: $(DEV)
 
 bench: $(DEV) chromium
 	$(BIN)/python -m benchmarks
+
+bench-ray: $(DEV)
+	$(BIN)/python -m benchmarks hosts
 
 shots: $(DEV) chromium
 	$(BIN)/python scripts/shots.py

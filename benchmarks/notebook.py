@@ -48,13 +48,13 @@ def muted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def notebook(workers: int) -> Iterator[Notebook]:
-    """Load tfmagic and start a cluster; both end with the block."""
+def notebook(workers: int, options: str = "") -> Iterator[Notebook]:
+    """Load tfmagic and start a cluster, with further options of `start`; both end with the block."""
     shell = ipython_shell()
     shell.run_line_magic("load_ext", "tfmagic")
     try:
         with muted():
-            shell.run_line_magic("tfcluster", f"start --workers {workers}")
+            shell.run_line_magic("tfcluster", f"start --workers {workers} {options}")
         yield Notebook(shell)
     finally:
         shell.run_line_magic("unload_ext", "tfmagic")

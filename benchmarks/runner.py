@@ -28,13 +28,13 @@ THEIRS = "TensorFlow's"
 
 
 class Runner:
-    """A process that runs `runner_script`."""
+    """A process that runs `runner_script`, or another one that answers requests in the same way."""
 
-    def __init__(self, whose: str):
+    def __init__(self, whose: str, script: Path = SCRIPT):
         self.started = time.perf_counter()
         ours, theirs = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, SCRIPT, whose, str(theirs)],
+            [sys.executable, script, whose, str(theirs)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -61,8 +61,8 @@ class Runner:
 
 
 @contextlib.contextmanager
-def runner(whose: str) -> Iterator[Runner]:
-    started = Runner(whose)
+def runner(whose: str, script: Path = SCRIPT) -> Iterator[Runner]:
+    started = Runner(whose, script)
     try:
         yield started
     finally:

@@ -32,11 +32,17 @@ if TYPE_CHECKING:
     from commands import Commands
     from kernels import Kernel  # its imports would be imported by each task of a test module
     from lessons import Lessons
+    from ray_nodes import RayNodes
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ENDED_S = 5.0  # measured 0.1 s on an idle machine; a test must not fail because the machine is busy
+
+
+def pytest_configure() -> None:
+    """Let this process import as little as those of the tests do; see `lean_imports`."""
+    import lean.sitecustomize  # noqa: F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,14 +61,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """Poll a condition outside (a process, a file) until it is true; fail after the time limit."""
-    deadline = time.monotonic() + timeout_s
+    """Poll a condition outside (a process, a file) until it is true; fail after the time limit.
+
+    A long wait, and one with a condition that costs time, polls less often: what is waited for needs the processor.
+    """
+    began = time.monotonic()
     while True:
+        asked = time.monotonic()
         found = condition()
-        if found or time.monotonic() > deadline:
+        now = time.monotonic()
+        if found or now > began + timeout_s:
             assert found, "what the test waits for did not happen"
             return found
-        time.sleep(0.005)
+        time.sleep(min(max(0.005, 2 * (now - asked), (now - began) / 20), 0.25))
 
 
 @contextmanager
@@ -114,6 +125,12 @@ def lean_imports() -> Iterator[None]:
         os.environ["PYTHONPATH"] = before
 
 
+def _threads() -> set[threading.Thread]:
+    """Return the threads of tfmagic's that end with what they serve: a launcher is for all tests."""
+    found = {thread for thread in threading.enumerate() if thread.name.startswith("tfmagic")}
+    return {thread for thread in found if thread.name not in ("tfmagic-keeper", "tfmagic-ray")}
+
+
 @pytest.fixture(autouse=True)
 def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves task processes, threads or environment variables behind."""
@@ -123,23 +140,25 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     if keep:
         return
     wait_until(lambda: _task_processes() <= before[0], 5)
-    wait_until(lambda: {t for t in threading.enumerate() if t.name.startswith("tfmagic")} <= before[1], 5)
+    wait_until(lambda: _threads() <= before[1], 5)
     changed = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     assert changed == {k: v for k, v in before[2].items() if k != "PYTEST_CURRENT_TEST"}
 
 
 def _task_processes() -> set[int]:
     """Return the pids below our launchers: task processes and the processes that they started."""
-    keepers = [p for p in psutil.Process().children() if "launcher.main" in " ".join(_command(p))]
-    launchers = {child.pid for keeper in keepers for child in keeper.children()}
-    return {child.pid for keeper in keepers for child in keeper.children(recursive=True)} - launchers
+    from tfmagic.system.processes import children, descendants  # psutil reads all of /proc: 2 ms a test
+
+    keepers = [pid for pid in children(os.getpid()) if b"launcher.main" in _command(pid)]
+    launchers = [pid for keeper in keepers for pid in children(keeper)]
+    return {pid for launcher in launchers for pid in descendants(launcher)}
 
 
-def _command(process: psutil.Process) -> list[str]:
+def _command(pid: int) -> bytes:
     try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 class Notebook:
@@ -260,3 +279,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made = Pair(tmp_path_factory.mktemp("same"))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def ray_nodes() -> Iterator[RayNodes]:
+    """Return a Ray cluster of this machine with a head of 8 CPUs, for a module; tests can add nodes."""
+    from ray_nodes import RayNodes
+
+    with RayNodes() as nodes:
+        nodes.start(cpus=8)
+        yield nodes

@@ -97,6 +97,40 @@ def test_the_shape_may_stand_directly_behind_the_script(words, workers, argv):
     assert (found.workers, found.argv) == (workers, argv)
 
 
+@pytest.mark.parametrize(
+    ("source", "words", "workers", "argv"),
+    [
+        (
+            "p.add_argument('--workers', type=int)",
+            "--workers 8 --ps 1",
+            None,
+            ["--workers", "8", "--ps", "1"],
+        ),
+        ("p.add_argument('--workers', type=int)", "--chief --workers=8", None, ["--workers=8"]),
+        ("flags.DEFINE_integer('workers', 2, '')", "--workers 8", None, ["--workers", "8"]),
+        (
+            "import typer\ndef main(workers: int = 2): ...\ntyper.run(main)",
+            "--workers 8",
+            None,
+            ["--workers", "8"],
+        ),
+        ("def main(workers=2): ...", "--workers 8 x", 8, ["x"]),
+        ("'tfmagic run train.py --workers 8'", "--workers 8 x", 8, ["x"]),
+        ("p.add_argument('--workers', type=int)", "-- --workers 8", None, ["--workers", "8"]),
+        ("this is no Python", "--workers 8", 8, []),
+    ],
+)
+def test_an_option_of_the_script_itself_stays_its_own(tmp_path, monkeypatch, source, words, workers, argv):
+    (tmp_path / "package").mkdir()
+    for name in ("train.py", "package/__main__.py", "package/part.py"):
+        (tmp_path / name).write_text(source)
+    monkeypatch.chdir(tmp_path)
+    for script in (["train.py"], ["-m", "train"], ["-mpackage"], ["-m", "package.part"]):
+        found = read("run", *script, *words.split())
+        assert (found.workers, found.argv) == (workers, argv), script
+        assert bool(found.left_to_script) == ("--workers" in " ".join(argv) and "-- " not in words)
+
+
 def test_a_script_whose_name_looks_like_an_option_stands_behind_two_dashes():
     assert read("run", "--quiet", "--", "-odd.py", "x").target == "-odd.py"
 
@@ -137,7 +171,7 @@ def test_every_option_of_a_run():
     shape = shape_of(found, found.parser)
     assert (shape.workers, shape.ps, shape.chief, shape.evaluator) == (2, 1, True, True)
     assert (shape.gpus_per_task, shape.keras, shape.keras_fix, shape.auto_restart) == (0, 2, False, 2)
-    assert shape.isolate and shape.backend == "local"
+    assert shape.isolate and shape.backend is None
     assert (found.timeout, found.grace, found.term_grace) == (2.5, 0.0, 7.0)
     assert found.keep_going and found.quiet and found.log_dir == "d"
 
@@ -157,7 +191,9 @@ def test_every_option_of_a_run():
         ("run --grace -1 s.py", "expected one argument|more than 0"),
         ("run --timeout 0 s.py", "more than 0"),
         ("run --backend ray s.py", "unrecognized arguments"),
-        ("run --wor 2 s.py", "unrecognized arguments"),
+        ("run --wor 2 s.py", "unrecognized arguments: --wor; did you mean --workers?"),
+        ("logs --tial 3", "unrecognized arguments: --tial; did you mean --tail?"),
+        ("statsu", "no command 'statsu'; did you mean status?"),
         ("status x", "unrecognized arguments: x"),
         ("logs --tail x", "not a whole number"),
         ("logs --grep [", "not a regular expression"),

@@ -25,7 +25,7 @@ async def main(cluster: tfmagic.Cluster) -> None:
     reveal_type(cluster.run(functools.partial(plain, n=1)))  # TaskResults[int]
     reveal_type(cluster.run(plain, 1)["worker-0"])  # int
     reveal_type(cluster.run(plain, 1).of("worker"))  # list[int]
-    reveal_type(cluster.submit(plain, 1))  # Future[TaskResults[int]]
+    reveal_type(cluster.submit(plain, 1))  # CallFuture[TaskResults[int]]
     reveal_type(cluster.submit(awaited, 1).result())  # TaskResults[str]
     reveal_type(await cluster.arun(plain, 1))  # TaskResults[int]
     reveal_type(await cluster.arun(awaited, 1))  # TaskResults[str]

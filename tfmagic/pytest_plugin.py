@@ -19,6 +19,7 @@ test asks for one. All of it runs on pytest's thread.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ _MARKER = (
     "fixture tfcluster, with the arguments of tfmagic.Cluster; scope is function, class, module or session: "
     "the tests there that want the same cluster share it, one after the other"
 )
+_CLIENT = "tfmagic.backends.launcher_client"
 _NAMES = ("tfmagic", "tfmagic.pytest_plugin")  # as an entry point, and with -p or pytest_plugins
 _NODES = {"class": pytest.Class, "module": pytest.Module, "session": pytest.Session}
 
@@ -56,6 +58,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
     _timeout_s(config)
+    client = sys.modules.get(_CLIENT)
+    config.stash[_launchers] = client.running() if client is not None else ()
 
 
 def _timeout_s(config: pytest.Config) -> float:
@@ -82,17 +86,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if "tfcluster" in getattr(item, "fixturenames", ()):
             with contextlib.suppress(pytest.fail.Exception):  # raised again when this test is set up
                 request = _request_of(item)
-                _note_launchers(session.config)
                 from tfmagic.backends import launcher_client
 
                 launcher_client.warm(request.new_cluster().task_settings.flavour)
                 return
-
-
-def _note_launchers(config: pytest.Config) -> None:
-    from tfmagic.backends import launcher_client
-
-    config.stash.setdefault(_launchers, launcher_client.running())
 
 
 def _request_of(item: Any) -> ClusterRequest:
@@ -131,7 +128,6 @@ def _new_lease(item: Any) -> ClusterLease:
     from tfmagic.frontends.cluster_lease import ClusterLease
 
     request, timeout_s = _request_of(item), _timeout_s(item.config)
-    _note_launchers(item.config)
     if request.scope == "function":
         return ClusterLease(request.new_cluster(item.nodeid, timeout_s), shared=False)
     # outside of a class, a function is a class by itself, as with pytest's own scope
@@ -145,11 +141,9 @@ def _new_lease(item: Any) -> ClusterLease:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the launchers that this session has started, and none that was there before it."""
-    launchers = config.stash.get(_launchers, None)
-    if launchers is not None:
-        from tfmagic.backends import launcher_client
-
-        launcher_client.close_idle(but=launchers)
+    client = sys.modules.get(_CLIENT)
+    if client is not None and _launchers in config.stash:
+        client.close_idle(but=config.stash[_launchers])
 
 
 # ---- the report ---------------------------------------------------------------------------------

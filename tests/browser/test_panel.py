@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
 import nbformat
 import pytest
 from conftest import wait_until
-from pages import ARGUMENTS, NotebookPage, Server, chromium, write_notebook
+from pages import ARGUMENTS, Pages, Server, chromium, write_notebook
 from playwright.sync_api import expect, sync_playwright
 
 LOAD = "%load_ext tfmagic\n%tfcluster start --workers 2"
@@ -45,30 +47,66 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def context(browser):
+def pages(browser, lab):
     """Share one browser context, so that JupyterLab's megabytes of scripts are fetched and compiled once."""
     made = browser.new_context(viewport={"width": 1280, "height": 1000})
+    yield Pages(made, lab)
+    made.close()
+
+
+def _open(pages, name, *cells, app="lab"):
+    write_notebook(pages.server.folder / name, *cells)
+    return pages.open(name, app)
+
+
+class Shared:
+    """A notebook with two workers whose cells each run until their flag file exists.
+
+    It is closed when a test opens a notebook of its own, which gets its page and its kernel.
+    """
+
+    def __init__(self, pages, folder):
+        self._pages, self._folder = pages, folder
+        self._book, self._flags = None, iter(())
+
+    def next_cell(self):
+        """Return the notebook, with `at` and `flag` of a cell that has not run."""
+        if self._book is None:
+            flags = [self._folder / f"go-{n}" for n in range(20)]
+            cells = [UNTIL.format(flag=str(flag)) for flag in flags]
+            self._book = _open(self._pages, "shared.ipynb", LOAD + "\nimport tfmagic", *cells)
+            self._book.run(0)
+            self._flags = iter(enumerate(flags, 1))
+        self._book.at, self._book.flag = next(self._flags)
+        self._book.flag.unlink(missing_ok=True)
+        return self._book
+
+    def close(self):
+        if self._book is not None:
+            self._pages.close(self._book)
+            self._book = None
+
+
+@pytest.fixture(scope="module")
+def shared(pages, tmp_path_factory):
+    made = Shared(pages, tmp_path_factory.mktemp("flags"))
     yield made
     made.close()
 
 
-def _open(context, server, name, *cells):
-    write_notebook(server.folder / name, *cells)
-    return NotebookPage(context.new_page(), server, name)
-
-
 @pytest.fixture
-def open_notebook(context):
-    """Return a function that writes a notebook of these cells and opens it on a server, until the test ends."""
+def open_notebook(pages, shared):
+    """Return a function that writes a notebook of these cells and opens it, until the test ends."""
+    shared.close()
     books = []
 
-    def make(server, name, *cells):
-        books.append(_open(context, server, name, *cells))
+    def make(name, *cells, app="lab"):
+        books.append(_open(pages, name, *cells, app=app))
         return books[-1]
 
     yield make
     for book in books:
-        book.close()
+        pages.close(book)
 
 
 @pytest.fixture
@@ -76,34 +114,21 @@ def flag(tmp_path):
     return tmp_path / "go"
 
 
-@pytest.fixture(scope="module")
-def shared(context, lab, tmp_path_factory):
-    """Open a notebook with two workers whose cells each run until their flag file exists."""
-    folder = tmp_path_factory.mktemp("flags")
-    flags = [folder / f"go-{n}" for n in range(20)]
-    cells = [UNTIL.format(flag=str(flag)) for flag in flags]
-    book = _open(context, lab, "shared.ipynb", LOAD + "\nimport tfmagic", *cells)
-    book.run(0)
-    book.flags = iter(enumerate(flags, 1))
-    yield book
-    book.close()
-
-
 @pytest.fixture
 def running(shared):
     """Run a cell of the shared notebook on two workers; it ends when the file `flag` exists."""
-    shared.at, shared.flag = next(shared.flags)
-    _begin(shared)
-    yield shared
-    shared.flag.touch()
-    shared.wait_until_ended(shared.at)
+    book = shared.next_cell()
+    _begin(book)
+    yield book
+    book.flag.touch()
+    book.wait_until_ended(book.at)
 
 
 @pytest.fixture
-def alone(open_notebook, lab, flag, request):
+def alone(open_notebook, flag, request):
     """Run a cell as `running` does, in a notebook of its own."""
     name = re.sub(r"\W", "_", request.node.name) + ".ipynb"
-    book = open_notebook(lab, name, LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)), "1 + 1")
+    book = open_notebook(name, LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)), "1 + 1")
     book.run(0)
     book.at, book.flag = 1, flag
     _begin(book)
@@ -149,7 +174,7 @@ def test_the_row_of_a_task_shows_its_line_and_its_usage(running):
     expect(head).to_contain_text(re.compile(r"line \d+"))
     expect(head).to_contain_text(re.compile(r"time\.sleep|print|while|step"))
     expect(head).to_contain_text(re.compile(r"\d+ ?%"))
-    expect(head).to_contain_text(re.compile(r"[\d.]+ MB"))
+    expect(head).to_contain_text(re.compile(r"[\d.]+ MiB"))
 
 
 def test_a_closed_panel_shows_its_last_line(running):
@@ -161,25 +186,12 @@ def test_a_closed_panel_shows_its_last_line(running):
     expect(running.shown.get_by_role("log", name="Output of worker-0")).to_be_visible()
 
 
-def test_interrupt_ends_the_cell_while_it_runs(alone):
-    button(alone, "Interrupt").click()
-    assert error_of(alone) == "KeyboardInterrupt"
-    alone.run(2)
-    expect(alone.output(2)).to_contain_text("2")
-
-
 def test_interrupt_of_one_task(running):
     button(running, "Interrupt worker-1").click()
     expect(panel(running, "worker-1").locator("summary").first).to_contain_text("interrupted")
+    follows = "worker-1 was interrupted; the other tasks are interrupted after 3 s"
+    expect(running.shown.get_by_text(follows)).to_be_visible()
     assert error_of(running) == "KeyboardInterrupt"
-
-
-def test_kill_of_a_task_opens_its_panel_with_the_reason(alone):
-    panel(alone, "worker-1").locator("summary").first.click()
-    panel(alone, "worker-1").locator("summary").first.click()
-    button(alone, "Kill worker-1").click()
-    assert error_of(alone) == "TaskDied"
-    expect(alone.shown.locator("details[open]", has_text="SIGKILL").first).to_be_visible()
 
 
 def test_stacks_of_a_running_task(running):
@@ -196,29 +208,154 @@ def test_the_whole_log_opens_in_a_tab_of_its_own(running):
     expect(opened.value.locator("body")).to_contain_text("worker-0.log")
 
 
-def test_stop_ends_the_cluster(alone):
+def test_merged_lines_are_folded_and_filtered(running):
+    running.shown.get_by_role("switch", name="Merged").click()
+    merged = running.shown.get_by_role("log", name="Output of all tasks, merged")
+    folded = merged.locator(".tfm-row", has_text="the same everywhere")
+    expect(folded).to_have_count(1)
+    expect(folded).to_contain_text("[worker-0,1]: the same everywhere×2")
+    expect(merged.locator(".tfm-row", has_text="begun on")).to_have_count(2)
+    expect(merged.get_by_text("begun on worker-1")).to_be_visible()
+    search = running.shown.get_by_role("searchbox", name="Filter lines")
+    search.fill("/on worker-[0-5]$/")
+    expect(folded).not_to_be_visible()
+    search.fill("EVERYWHERE")
+    expect(folded).to_be_visible()
+    expect(merged.get_by_text("begun on worker-1")).not_to_be_visible()
+    search.fill("/(/")
+    expect(running.shown.get_by_text("no regular expression: Unterminated group")).to_be_visible()
+    search.press("Escape")
+    search.fill("dd")  # two keys that would delete the cell, were they the notebook's
+    assert running.is_running(running.at)
+    search.fill("/begun on worker-1|ended/")
+    running.flag.touch()
+    running.wait_until_ended(running.at)
+    search = running.shown.get_by_role("searchbox", name="Filter lines")
+    expect(search).to_have_value("/begun on worker-1|ended/")
+    expect(running.shown.locator("pre", has_text="begun on")).to_have_text(["begun on worker-1\nended"])
+    search.fill("everywhere")
+    expect(running.shown.get_by_text("2 of 8 lines")).to_be_visible()
+    expect(running.shown.get_by_text(re.compile(r"^logs: .*/runs/")).first).to_be_visible()
+
+
+def test_the_panel_follows_the_dark_theme(running):
+    use = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
+    try:
+        running.page.evaluate(use, "JupyterLab Dark")
+        wait_until(lambda: min(_text_colour(running)) > 150)  # text is light on a dark page
+    finally:
+        running.page.evaluate(use, "JupyterLab Light")
+    wait_until(lambda: min(_text_colour(running)) < 100)
+
+
+def _text_colour(book):
+    row = book.shown.get_by_text("begun on worker-0")
+    colour = row.evaluate("element => getComputedStyle(element).color")
+    return [int(part) for part in re.findall(r"\d+", colour)[:3]]
+
+
+def test_interrupt_ends_the_cell_while_it_runs(alone):
+    button(alone, "Interrupt").click()
+    assert error_of(alone) == "KeyboardInterrupt"
+    alone.run(2)
+    expect(alone.output(2)).to_contain_text("2")
+
+
+def test_a_task_that_was_killed_by_a_button_is_stopped_and_no_failure(alone):
+    button(alone, "Kill worker-1").click()
+    assert alone.is_running(alone.at)
+    button(alone, "Kill worker-1 and lose its variables?").click()
+    expect(panel(alone, "worker-1").locator("summary").first).to_contain_text("killed by you (SIGKILL)")
+    expect(alone.shown).to_contain_text("worker-1 was killed; the other tasks are interrupted after 3 s")
+    assert error_of(alone) == "TaskDied"
+    head = alone.shown.locator("summary", has_text="worker-1")
+    expect(head).to_contain_text("stopped")
+    expect(alone.shown.get_by_text(re.compile("^(1 )?died$"))).to_have_count(0)
+
+
+def test_stop_asks_before_it_ends_the_cluster_and_its_tasks_are_stopped(alone):
+    gap = button(alone, "Stop").bounding_box()["x"] - button(alone, "Interrupt").bounding_box()["x"]
+    assert gap > button(alone, "Interrupt").bounding_box()["width"] + 16
     button(alone, "Stop").click()
+    assert alone.is_running(alone.at)
+    button(alone, "Stop the cluster and lose all variables?").click()
     assert error_of(alone) == "TfmagicError"
     expect(alone.shown.get_by_text("cluster was stopped while the cell ran")).to_be_visible()
+    expect(alone.shown.get_by_text("2 stopped")).to_be_visible()
+    expect(alone.shown.get_by_text("SIGKILL")).to_have_count(0)
 
 
-def test_a_page_that_is_loaded_again_during_a_run_has_panel_and_buttons_back(alone):
-    alone.save()
-    alone.open(kernel="connected")
+def text_saved(book):
+    """Save the notebook; return the text of the cell's form."""
+    outputs = book.save().cells[book.at].outputs
+    return "\n".join(o.data["text/plain"] for o in outputs if "text/html" in o.get("data", {}))
+
+
+def last_step(text):
+    return int(re.findall(r"step (\d+)", text)[-1])
+
+
+def test_the_saved_notebook_has_the_text_so_far_whichever_page_saves_it(alone):
+    wait_until(lambda: "[worker-1]:    begun on worker-1" in text_saved(alone))
+    first = text_saved(alone)
+    assert re.search(r"the cell at \d\d:\d\d:\d\d, while it ran; .*%tfcluster attach \S+ --cell 2$", first)
+    alone.open(kernel="connected")  # loads the page again
     log = alone.shown.get_by_role("log", name="Output of worker-0")
     expect(log.get_by_text("begun on worker-0")).to_be_visible()
+    expect(button(alone, "Interrupt")).to_be_enabled()
+    expect(alone.output(1).locator(".tfm-draft")).to_be_hidden()
+    wait_until(lambda: last_step(text_saved(alone)) > last_step(first))
     alone.flag.touch()
-    expect(log.get_by_text("ended")).to_be_visible()
-    expect(button(alone, "Interrupt")).to_be_disabled()
+    expect(alone.shown.locator("pre").get_by_text("ended").first).to_be_visible()
+    expect(alone.shown.locator(".tfm-root")).to_have_count(0)
+    (saved,) = alone.save().cells[1].outputs
+    assert "ended" in saved.data["text/plain"] and set(saved.data) == {"text/plain", "text/html"}
 
 
-def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, lab, flag):
+def test_a_cell_that_ended_while_no_page_was_open_is_in_the_saved_notebook(alone):
+    wait_until(lambda: "begun on worker-0" in text_saved(alone))
+    alone.page.goto("about:blank")
+    alone.flag.touch()
+    wait_until(lambda: alone.kernel["execution_state"] == "idle", 30)
+    alone.open()
+    expect(alone.shown.get_by_text("2 of 2 done")).to_be_visible()
+    (saved,) = alone.save().cells[1].outputs
+    assert saved.data["text/plain"].count("ended") == 2 and "text/html" in saved.data
+
+
+def test_the_panel_of_a_kernel_that_has_gone_says_so_and_the_saved_notebook_has_its_text(open_notebook, flag):
+    attach = "%load_ext tfmagic\n%tfcluster attach"
+    book = open_notebook("gone.ipynb", LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)), attach)
+    restart = "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }"
+    kill = lambda: os.kill(book.kernel_pid, signal.SIGKILL)  # noqa: E731
+    note = "the kernel ended while the cell ran, and the tasks with it"
+    # Jupyter interrupts the cell before a restart: its end may or may not be noted
+    for end, noted in ((lambda: book.page.evaluate(restart), ""), (kill, note)):
+        book.run(0)
+        _begin(book)
+        wait_until(lambda: "begun on worker-0" in text_saved(book))
+        end()
+        expect(book.shown.get_by_text("the kernel of this cell was restarted or has ended")).to_be_visible()
+        for name in ("Interrupt", "Stop", "Interrupt worker-0", "Kill worker-0", "Open log of worker-1"):
+            expect(button(book, name)).to_be_disabled()
+        expect(panel(book, "worker-0").locator("summary").first).to_contain_text("ended with its kernel")
+        expect(book.shown.locator(".tfm-elapsed")).to_have_text(re.compile(r"^\d+\.\d+ s$"))  # it stands
+        assert "[worker-0]:    begun on worker-0" in text_saved(book)
+        book.open()
+        expect(book.shown.get_by_text("begun on worker-1")).to_be_visible()
+        expect(book.output(1).get_by_text(re.compile("model not found|Loading widget"))).to_be_hidden()
+        book.run(2)
+        expect(book.output(2)).to_contain_text(re.compile(r"2 workers · [\d.]+ s · 0 of 2 done 2 stopped"))
+        expect(book.output(2)).to_contain_text(noted)
+
+
+def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, flag):
     cell = (
         "%%tfcluster --workers 6 --keep-going\nimport os, time\n"
         "if tfmagic.current_task().index == 4:\n    raise ValueError('<b>bad</b> batch')\n"
         f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)"
     )
-    book = open_notebook(lab, "failing.ipynb", "%load_ext tfmagic\nimport tfmagic", cell)
+    book = open_notebook("failing.ipynb", "%load_ext tfmagic\nimport tfmagic", cell)
     book.run(0)
     book.start(1)
     failed = panel(book, "worker-4")
@@ -230,27 +367,48 @@ def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, lab, 
     assert error_of(book) == "ValueError"
 
 
-def test_hostile_output_is_shown_as_text(open_notebook, lab, flag):
+def test_hostile_output_is_shown_as_text(open_notebook, flag):
+    long = flag.with_name("long")  # more at once than a page shows, and all before would be left out
     cell = (
         "%%tfcluster --workers 1\nimport os, sys, time\n"
-        "os.write(1, b'<script>document.title=1</script><img src=x onerror=alert(1)>\\n')\n"
-        "os.write(1, b'\\x1b]0;title\\x07\\x1b[2J\\x1b[10;10Hmoved \\xff\\x00 \\xe2\\x80\\xaetfel\\n')\n"
-        "os.write(1, b'y' * 5_000_000 + b'\\n')\nprint('last')\n"
-        f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)"
+        "os.write(1, b'</pre></details><script>document.title=1</script><img src=x onerror=alert(1)>\\n')\n"
+        "os.write(1, b'\\x1b]0;title\\x07\\x1b]8;;javascript:alert(1)\\x07link\\x1b]8;;\\x07\\x1b[38;2;1;2;999;x)mred\\n')\n"
+        "os.write(1, b'\\x1b[2J\\x1b[10;10Hmoved \\xff\\x00 \\xe2\\x80\\xaetfel\\n')\n"
+        f"while not os.path.exists({str(long)!r}):\n    time.sleep(0.01)\n"
+        "for _ in range(50):\n    os.write(1, b'y' * 1_000_000)\nos.write(1, b'\\n')\nprint('last')\n"
+        f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)\n"
+        "raise ValueError('</span><script>document.title=2</script><img src=x onerror=alert(2)>')"
     )
-    book = open_notebook(lab, "hostile.ipynb", "%load_ext tfmagic", cell)
+    book = open_notebook("hostile.ipynb", "%load_ext tfmagic", cell)
+    dialogs = []
+    book.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     book.run(0)
+    title = book.page.title()
+    book.received_bytes = 0
     book.start(1)
     log = book.output(1).get_by_role("log", name="Output of worker-0")
-    expect(log.get_by_text("last", exact=True)).to_be_visible(timeout=30_000)
-    assert log.locator("script, img").count() == 0
+    expect(log.get_by_text("moved �␀")).to_be_visible()
+    long.touch()
+    expect(log.get_by_text("last", exact=True)).to_be_visible()
+    with book.page.context.expect_page() as opened:  # the page still answers, with 50 MB in one line
+        button(book, "Open log of worker-0").click()
+    expect(opened.value.locator("pre")).to_contain_text("last")
+    opened.value.close()
+    book.shown.get_by_role("switch", name="Merged").click()
+    merged = book.shown.get_by_role("log", name="Output of all tasks, merged")
+    expect(merged.get_by_text("<script>document.title=1</script>")).to_be_visible()
+    assert book.output(1).locator(".tfm-root").locator("script, img, a").count() == 0
     flag.touch()
     book.wait_until_ended(1)
     expect(book.output(1)).to_contain_text("<script>document.title=1</script>")
     expect(book.output(1)).to_contain_text("moved �␀")
+    expect(book.output(1)).to_contain_text("<script>document.title=2</script>")
+    assert book.output(1).locator("script, img, a[href^=javascript]").count() == 0
+    assert book.page.title() == title and not dialogs
+    assert book.received_bytes < 5_000_000 and book.largest_message < 1_000_000
 
 
-def test_a_flood_costs_the_page_little_and_the_disk_has_every_line(open_notebook, lab):
+def test_a_flood_costs_the_page_little_and_the_disk_has_every_line(open_notebook):
     lines = 150_000
     cell = f"%%tfcluster --workers 4\nfor i in range({lines}):\n    print(f'{{i:069d}}')\nprint('the end')"
     check = (
@@ -258,19 +416,22 @@ def test_a_flood_costs_the_page_little_and_the_disk_has_every_line(open_notebook
         ".clusters['default'].run_folder.folder\n"
         "[sum(1 for _ in open(p)) for p in sorted(glob.glob(f'{folder}/worker-*.log'))]"
     )
-    book = open_notebook(lab, "flood.ipynb", "%load_ext tfmagic", cell, check)
+    book = open_notebook("flood.ipynb", "%load_ext tfmagic", cell, check)
     book.run(0)
     book.received_bytes = 0
     book.run(1, 120)
     expect(book.output(1).get_by_text("the end").first).to_be_visible()
     assert book.received_bytes < 5_000_000
+    expect(book.output(1).get_by_text("150,001 lines").first).to_be_visible()
+    note = re.compile(r"lines, \d+ MiB, left out here:  %tfcluster attach \S+ --cell 2 --full")
+    expect(book.output(1).get_by_text(note)).to_be_in_viewport()
     book.run(2)
     expect(book.output(2)).to_contain_text(str([lines + 1] * 4))
 
 
-def test_noise_is_folded_and_opens(open_notebook, lab):
+def test_noise_is_folded_and_opens(open_notebook):
     cell = "%%tfcluster --workers 1\nimport tensorflow as tf\ntf.constant(1)\nprint('mine')"
-    book = open_notebook(lab, "noise.ipynb", "%load_ext tfmagic", cell)
+    book = open_notebook("noise.ipynb", "%load_ext tfmagic", cell)
     book.run(0)
     book.run(1)
     folded = book.output(1).locator("details", has_text="TensorFlow start-up").last
@@ -279,32 +440,13 @@ def test_noise_is_folded_and_opens(open_notebook, lab):
     expect(folded.get_by_text(re.compile("cuda|CPU|oneDNN")).first).to_be_visible()
 
 
-def test_merged_lines_are_folded_and_filtered(running):
-    running.shown.get_by_role("switch", name="Merged").click()
-    merged = running.shown.get_by_role("log", name="Output of all tasks, merged")
-    folded = merged.locator(".tfm-row", has_text="the same everywhere")
-    expect(folded).to_have_count(1)
-    expect(folded).to_contain_text("×2")
-    expect(merged.locator(".tfm-row", has_text="begun on")).to_have_count(2)
-    expect(merged.get_by_text("begun on worker-1")).to_be_visible()
-    search = running.shown.get_by_role("searchbox", name="Filter lines")
-    search.fill("/on worker-[0-5]$/")
-    expect(folded).not_to_be_visible()
-    search.fill("EVERYWHERE")
-    expect(folded).to_be_visible()
-    expect(merged.get_by_text("begun on worker-1")).not_to_be_visible()
-    search.press("Escape")
-    search.fill("dd")  # two keys that would delete the cell, were they the notebook's
-    assert running.is_running(running.at)
-
-
-def test_figures_and_values_in_place(open_notebook, lab, flag):
+def test_figures_and_values_in_place(open_notebook, flag):
     cell = (
         "%%tfcluster --workers 2\nimport os, time\nimport matplotlib.pyplot as plt\nprint('before')\n"
         "plt.plot([1, 2]); plt.show()\nhandle = display('first', display_id=True)\nhandle.update('second')\n"
         f"print('after')\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)\n42"
     )
-    book = open_notebook(lab, "figures.ipynb", "%load_ext tfmagic", cell)
+    book = open_notebook("figures.ipynb", "%load_ext tfmagic", cell)
     book.run(0)
     book.start(1)
     log = book.output(1).get_by_role("log", name="Output of worker-0")
@@ -315,6 +457,119 @@ def test_figures_and_values_in_place(open_notebook, lab, flag):
     book.wait_until_ended(1)
     row = book.output(1).locator("tr", has_text="worker-0, worker-1")
     expect(row).to_contain_text("42")
+
+
+WIDGETS = """%%tfcluster --workers 2
+import os, time
+import anywidget, traitlets
+from ipywidgets import IntSlider
+from tqdm.notebook import tqdm
+class Counter(anywidget.AnyWidget):
+    _esm = '''export default { render({ model, el }) {
+        const button = document.createElement("button");
+        const paint = () => { button.textContent = `${model.get("bytes").byteLength} bytes, count ${model.get("count")}`; };
+        button.onclick = () => { model.set("count", model.get("count") + 1); model.save_changes(); };
+        model.on("change:count", paint);
+        paint();
+        el.append(button);
+    } };'''
+    count = traitlets.Int(0).tag(sync=True)
+    bytes = traitlets.Bytes(b"12345").tag(sync=True)
+for _ in tqdm(range(10)): pass
+for _ in tqdm(range(30), leave=False): time.sleep(0.01)
+slider, counter = IntSlider(value=3), Counter()
+display(slider)
+"""
+
+
+def test_widgets_of_tasks_are_live_during_the_cell_and_after_it(open_notebook, flag):
+    until = f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)\ncounter"
+    look = "%%tfcluster --view text\nprint('value', slider.value, counter.count)"
+    lines = (look, look, "%tfcluster kill worker-0", "%tfcluster stop")
+    book = open_notebook("widgets.ipynb", "%load_ext tfmagic", WIDGETS + until, *lines)
+    book.run(0)
+    book.start(1)
+    handles = book.output(1).locator("[role=slider]")
+    expect(handles).to_have_count(2)
+    expect(panel(book, "worker-0").get_by_text("10/10")).to_be_visible()
+    expect(panel(book, "worker-0").get_by_text(re.compile("/30"))).to_have_count(0)
+    for _ in range(3):  # the page sends the second step when the first one was handled
+        panel(book, "worker-1").locator("[role=slider]").press("ArrowRight")
+    expect(panel(book, "worker-1").locator(".widget-readout")).to_have_text("6")
+    flag.touch()
+    book.wait_until_ended(1)
+    below = book.output(1).locator(".widget-vbox > .widget-hbox")
+    expect(below).to_have_count(4)
+    counters = below.get_by_role("button")
+    counters.nth(1).click()
+    expect(counters.nth(1)).to_have_text("5 bytes, count 1")
+    text = book.output(1).locator("pre", has_text="100% |████████████████████| 10/10")
+    expect(text).to_have_count(2)
+    book.run(2)
+    expect(book.output(2)).to_contain_text(re.compile("worker-0]: +value 3 0"))
+    expect(book.output(2)).to_contain_text(re.compile("worker-1]: +value 6 1"))
+
+    book.save()
+    book.open()  # the page is loaded again
+    row = below.filter(has_text="worker-0").first
+    row.locator("[role=slider]").press("ArrowLeft")
+    expect(row.locator(".widget-readout")).to_have_text("2")
+    expect(below.filter(has_text="worker-1").locator(".widget-readout")).to_have_text("6")
+    expect(counters.nth(1)).to_have_text("5 bytes, count 1")
+    book.run(3)
+    expect(book.output(3)).to_contain_text(re.compile("worker-0]: +value 2"))
+    book.run(4)
+    expect(handles).to_have_count(1)
+    book.run(5)
+    expect(handles).to_have_count(0)
+
+
+RICH = """%%tfcluster --workers 2
+import os, sys, time
+from IPython.display import HTML, JSON, SVG, Latex, Markdown
+print("to stdout")
+print("to stderr", file=sys.stderr)
+display(Markdown("# A heading\\n\\n| column |\\n|---|\\n| *entry* of $x_1*y*z$ |"))
+display(Latex(r"$\\frac{a}{b}$"))
+display(JSON({"first": [1, {"second": None}], "price": "$5 and $6 more"}))
+display({"image/svg+xml": '<svg width="40" height="20"><rect width="40" height="20"/></svg>', "text/plain": "-"}, raw=True)
+print("costs $5 and $6")
+"""
+
+
+def test_rich_displays_stand_in_the_panel_of_their_task_as_jupyterlab_shows_them(open_notebook, lab, flag):
+    until = f"while not os.path.exists({str(flag)!r}): time.sleep(0.01)"
+    book = open_notebook("rich.ipynb", "%load_ext tfmagic", RICH + until)
+    book.run(0)
+    book.start(1)
+    log = book.output(1).get_by_role("log", name="Output of worker-0")
+    expect(log.get_by_text("costs $5 and $6")).to_be_visible()
+    _check_rich(log)
+    expect(log.get_by_text("first")).to_be_visible()
+    error = log.locator(".tfm-row", has_text="to stderr")
+    colour = "element => getComputedStyle(element).backgroundColor"
+    assert error.evaluate(colour) != log.locator(".tfm-row", has_text="to stdout").evaluate(colour)
+    book.page.screenshot(path=str(lab.folder / "rich-live.png"))
+    flag.touch()
+    book.wait_until_ended(1)
+    form = book.output(1).locator("details", has=book.page.get_by_text("worker-0", exact=True)).first
+    _check_rich(form)
+    expect(form.get_by_text("first")).to_be_visible()
+    expect(form.locator("pre span", has_text="to stderr")).to_have_attribute(
+        "style", re.compile("background")
+    )
+    expect(book.output(1).locator(".jp-OutputArea-child")).to_have_count(1)
+    book.page.screenshot(path=str(lab.folder / "rich-final.png"))
+
+
+def _check_rich(place):
+    expect(place.locator("h1", has_text="A heading")).to_be_visible()
+    expect(place.locator("td em", has_text="entry")).to_be_visible()
+    expect(place.locator("mjx-container")).to_have_count(2)
+    image = place.locator("img[src*=svg]").last
+    expect(image).to_be_visible()
+    assert image.evaluate("async element => { await element.decode(); return element.naturalWidth }") == 40
+    expect(place.get_by_text("costs $5 and $6")).to_be_visible()
 
 
 def test_the_saved_notebook_reads_untrusted_and_converted(alone, lab, browser):
@@ -328,8 +583,9 @@ def test_the_saved_notebook_reads_untrusted_and_converted(alone, lab, browser):
     path = lab.folder / "untrusted.ipynb"
     saved.metadata["changed"] = "by somebody else, so that the signature does not fit"
     nbformat.write(saved, path)
+    assert alone.close_notebook()
     alone.path = path.name
-    alone.open(kernel="")
+    alone.open_in_page(kernel="")
     assert not alone.page.evaluate(
         "() => window.jupyterapp.shell.currentWidget.content.widgets[1].model.trusted"
     )
@@ -349,7 +605,7 @@ def test_the_saved_notebook_reads_untrusted_and_converted(alone, lab, browser):
     page.close()
 
 
-def test_nested_uses_run_by_the_blocking_way(open_notebook, lab):
+def test_nested_uses_run_by_the_blocking_way(open_notebook):
     cells = (
         "%%time\nget_ipython().run_cell_magic('tfcluster', '', 'print(6 * 7)')",
         "%%capture caught\nget_ipython().run_cell_magic('tfcluster', '', 'print(6 * 7)')",
@@ -358,7 +614,7 @@ def test_nested_uses_run_by_the_blocking_way(open_notebook, lab):
         "%%time\n%%tfcluster\nprint(6 * 7)",
         "len(caught.outputs)",
     )
-    book = open_notebook(lab, "nested.ipynb", LOAD, *cells)
+    book = open_notebook("nested.ipynb", LOAD, *cells)
     for index in range(len(cells) + 1):
         book.run(index)
     for index in (1, 3, 4):
@@ -366,10 +622,9 @@ def test_nested_uses_run_by_the_blocking_way(open_notebook, lab):
     expect(book.output(6)).to_contain_text("1")
 
 
-def test_a_detached_cell_stays_live_while_others_run(open_notebook, lab, flag):
+def test_a_detached_cell_stays_live_while_others_run(open_notebook, flag):
     loop = f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)\n"
     book = open_notebook(
-        lab,
         "detached.ipynb",
         LOAD,
         f"%%tfcluster --detach --on worker-0 --out found\nimport os, time\nprint('goes on')\n{loop}print('over')\n7",
@@ -393,33 +648,14 @@ def test_a_detached_cell_stays_live_while_others_run(open_notebook, lab, flag):
     expect(book.output(5).locator("tr", has_text="worker-0")).to_contain_text("7")
 
 
-def test_the_buttons_of_notebook_7_work_while_a_cell_runs(open_notebook, tmp_path, flag):
-    server = Server(tmp_path, "notebook")
-    try:
-        book = open_notebook(server, "seven.ipynb", LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)))
-        book.run(0)
-        book.start(1)
-        expect(book.output(1).get_by_text("begun on worker-0")).to_be_visible()
-        button(book, "Interrupt").click()
-        assert error_of(book) == "KeyboardInterrupt"
-    finally:
-        server.close()
-
-
-def test_the_panel_follows_the_dark_theme(running):
-    use = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
-    try:
-        running.page.evaluate(use, "JupyterLab Dark")
-        wait_until(lambda: min(_text_colour(running)) > 150)  # text is light on a dark page
-    finally:
-        running.page.evaluate(use, "JupyterLab Light")
-    wait_until(lambda: min(_text_colour(running)) < 100)
-
-
-def _text_colour(book):
-    row = book.shown.get_by_text("begun on worker-0")
-    colour = row.evaluate("element => getComputedStyle(element).color")
-    return [int(part) for part in re.findall(r"\d+", colour)[:3]]
+def test_the_buttons_of_notebook_7_work_while_a_cell_runs(open_notebook, flag):
+    cells = (LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)))
+    book = open_notebook("seven.ipynb", *cells, app="notebook")
+    book.run(0)
+    book.start(1)
+    expect(book.shown.get_by_text("begun on worker-0")).to_be_visible()
+    button(book, "Interrupt").click()
+    assert error_of(book) == "KeyboardInterrupt"
 
 
 def test_papermill_runs_a_notebook_and_leaves_the_static_form(tmp_path):
@@ -445,7 +681,7 @@ if tfmagic.current_task().index == 1:
 tfmagic.barrier()
 print("met")
 """
-    book = open_notebook(lab, "hang.ipynb", LOAD + "\n%config TFCluster.stall_s = 2", hang)
+    book = open_notebook("hang.ipynb", LOAD + "\n%config TFCluster.stall_s = 2", hang)
     book.run(0)
     book.start(1)
     said = "worker-0 waits at barrier 1 (cell line 5); worker-1 is in time.sleep (line 4)"
@@ -459,7 +695,6 @@ print("met")
 
 def test_a_death_between_cells_is_shown_in_the_static_form(open_notebook, lab):
     book = open_notebook(
-        lab,
         "death.ipynb",
         LOAD + "\nimport tfmagic",
         "%%tfcluster\nprint('well')\nimport os, time; time.sleep(0.3); os.getpid()",
@@ -469,7 +704,7 @@ def test_a_death_between_cells_is_shown_in_the_static_form(open_notebook, lab):
     book.run(0)
     book.run(1)
     book.run(2)
-    expect(book.output(1)).to_contain_text("worker-1 was ended by SIGKILL")
+    expect(book.output(1)).to_contain_text("worker-1 was killed by you (SIGKILL)")
     expect(book.output(1)).to_contain_text("%tfcluster revive brings it back")
     expect(book.output(1).get_by_text("well").first).to_be_visible()
     book.run(3)
@@ -477,10 +712,10 @@ def test_a_death_between_cells_is_shown_in_the_static_form(open_notebook, lab):
     book.page.screenshot(path=str(lab.folder / "death.png"))
 
 
-def test_tensorboard_is_a_frame_in_the_notebook(open_notebook, lab, tmp_path):
+def test_tensorboard_is_a_frame_in_the_notebook(open_notebook, tmp_path):
     (tmp_path / "worker-0").mkdir()
     cells = ("%tfcluster start --workers 1", f"%tfcluster tensorboard {tmp_path}", "%tfcluster stop")
-    book = open_notebook(lab, "tensorboard.ipynb", LOAD, *cells)
+    book = open_notebook("tensorboard.ipynb", LOAD, *cells)
     for index in range(3):
         book.run(index)
     board = book.output(2).frame_locator("iframe")

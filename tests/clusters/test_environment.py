@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfmagic.clusters.environment import assign_gpus, task_environ, visible_gpus
+from tfmagic.clusters.task_settings import TaskSettings, assign_gpus, visible_gpus
 from tfmagic.errors import ClusterSpecError
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 
@@ -10,7 +10,7 @@ SHAPE = ClusterShape(workers=2, ps=1, evaluator=True)
 
 
 def environ(task, base, shape=SHAPE, gpus_per_task=None, extra=()):
-    return task_environ(task, shape, base, dict(extra), gpus_per_task, legacy_keras=False)
+    return TaskSettings(env=dict(extra), gpus_per_task=gpus_per_task).environ(task, shape, base)
 
 
 def test_gpus_are_divided_over_the_workers_and_the_others_get_none():
@@ -48,7 +48,7 @@ PROXY = "http://proxy.example:3128"
 
 
 @pytest.mark.parametrize(
-    ("environ", "expected"),
+    ("base", "expected"),
     [
         ({}, None),
         ({"http_proxy": PROXY}, "127.0.0.1"),
@@ -60,12 +60,11 @@ PROXY = "http://proxy.example:3128"
         ({"grpc_proxy": "", "http_proxy": PROXY}, None),
     ],
 )
-def test_tasks_speak_with_each_other_past_a_proxy(environ, expected):
-    shape = ClusterShape(2)
-    found = task_environ(shape.tasks[0], shape, environ, {}, None, False)
+def test_tasks_speak_with_each_other_past_a_proxy(base, expected):
+    found = environ(SHAPE.tasks[0], base)
     assert found.get("no_grpc_proxy") == expected
-    assert {name: found.get(name) for name in environ if name != "no_grpc_proxy"} == {
-        name: value for name, value in environ.items() if name != "no_grpc_proxy"
+    assert {name: found.get(name) for name in base if name != "no_grpc_proxy"} == {
+        name: value for name, value in base.items() if name != "no_grpc_proxy"
     }
-    own = task_environ(shape.tasks[0], shape, environ, {"no_grpc_proxy": "x"}, None, False)
+    own = environ(SHAPE.tasks[0], base, extra={"no_grpc_proxy": "x"})
     assert own["no_grpc_proxy"] == "x"  # the user's variable wins

@@ -38,7 +38,7 @@ def test_a_plan_of_nothing_is_refused(how, message):
 def test_a_fault_reads_as_a_line():
     assert str(Fault(1.25, "kill", A)) == "1.2 s: kill worker-0"
     assert str(Fault(2, "slow", B, 3, 5)) == "2.0 s: slow worker-1, 3.0 times slower for 5.0 s"
-    assert str(Fault(2, "flood", B, 5e6)) == "2.0 s: flood worker-1 with 5 MB"
+    assert str(Fault(2, "flood", B, 5e6)) == "2.0 s: flood worker-1 with 4.8 MiB"
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,28 @@ import pytest
 
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import LocalBackend
+from tfmagic.backends.remote.backend import RemoteBackend
+from tfmagic.backends.remote.messages import AgentSetup, HostRequest
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskReady, TaskStarted
 from tfmagic.runs import folder
 
 TASK = TaskId("worker", 0)
-BACKENDS = {"local": lambda run: LocalBackend(Flavour(), run)}
+
+
+def open_local(run, request):
+    return LocalBackend(Flavour(), run)
+
+
+def open_ray(run, request):
+    nodes = request.getfixturevalue("ray_nodes")
+    setup = AgentSetup(str(run.folder), "contract")
+    with nodes.driver_environment():
+        return RemoteBackend(HostRequest(nodes.address), setup, run, (TASK,), (), 120, 10)
+
+
+BACKENDS = {"local": open_local, "ray": open_ray}
 
 
 class Driver:
@@ -33,7 +48,7 @@ class Driver:
             cluster="contract",
             shape_tasks=(TASK,),
             tf_config=self.spec.tf_config(TASK),
-            environ=dict(os.environ),
+            environ=dict(os.environ) if self.backend.runs_here else {},
             cwd=os.getcwd(),
             sys_path=tuple(sys.path),
             stacks_path=str(self.run.stacks_path(TASK)),
@@ -61,7 +76,7 @@ class Driver:
 @pytest.fixture(params=BACKENDS)
 def driver(request, state_dir):
     run = folder.create_run(state_dir, "contract", {})
-    backend = BACKENDS[request.param](run)
+    backend = BACKENDS[request.param](run, request)
     yield Driver(backend, run)
     backend.close()
 
@@ -102,12 +117,14 @@ def test_an_exit_has_the_end_of_the_log_of_its_process(driver):
     for attempt in (1, 2):
         driver.launch(attempt)
         driver.wait_for(TaskReady)
-        with driver.run.log_path(TASK).open("a") as log:
-            log.write(f"of process {attempt}\n")
-        size = driver.run.log_path(TASK).stat().st_size
+        driver.backend.send(
+            TASK, RunCell(cell=attempt, source=f"print('of process', {attempt})", tasks=(TASK,))
+        )
+        end = driver.wait_for(CellReturned).log_end
         driver.backend.signal(TASK, signal.SIGKILL)
-        assert driver.wait_for(TaskExited).log_end == size
+        assert driver.wait_for(TaskExited).log_end == end == driver.run.log_path(TASK).stat().st_size
         driver.seen.clear()
+    assert driver.run.log_path(TASK).read_text() == "of process 1\nof process 2\n"
 
 
 def test_a_signal_that_comes_before_the_process_is_not_lost(driver):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tfmagic.failures import deaths, stacks
-from tfmagic.failures.deaths import MemoryWatch, describe_end, died_error
+from tfmagic.failures.deaths import describe_end, died_error
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import TaskExited, TaskLost
+from tfmagic.protocol.events import Cause, TaskExited, TaskLost
 from tfmagic.runs.folder import RunFolder, attempt_mark
 from tfmagic.system import memory
 from tfmagic.system.own_code import OUR_FOLDER
@@ -20,8 +20,17 @@ ALL_SIGNALS = [s for s in signal.Signals if s not in (signal.SIGRTMIN, signal.SI
 
 @pytest.mark.parametrize("number", ALL_SIGNALS, ids=lambda s: s.name)
 def test_every_signal_is_named_with_a_cause(number):
-    text = describe_end(TaskExited(A, 1, -number), MemoryWatch.begin())
+    text = describe_end(TaskExited(A, 1, -number), memory.count_oom_kills())
     assert text.startswith(f"was ended by {number.name} (") and len(text) > len(number.name) + 18
+
+
+def test_an_end_that_was_asked_for_is_no_killing_from_outside():
+    ends = {
+        cause: describe_end(TaskExited(A, 1, -9, cause=cause), memory.count_oom_kills()) for cause in Cause
+    }
+    assert ends[Cause.USER] == "was killed by you (SIGKILL)"
+    assert len(set(ends.values())) == len(Cause)
+    assert [cause for cause, text in ends.items() if "from outside" in text] == [Cause.NONE]
 
 
 def test_a_signal_without_a_name_is_described_by_its_number():
@@ -42,15 +51,15 @@ def test_a_lost_task_is_described_with_its_reason():
 
 def test_memory_that_ran_out_is_recognised_by_the_kernels_count(monkeypatch):
     monkeypatch.setattr(memory, "count_oom_kills", lambda: 5)
-    text = describe_end(TaskExited(A, 1, -9, 3 << 30), MemoryWatch(4))
+    text = describe_end(TaskExited(A, 1, -9, 3 << 30), 4)
     assert "out of memory: the kernel's OOM killer" in text and "its peak was 3.0 GiB of the" in text
 
 
 def test_a_kill_near_the_limit_is_probably_out_of_memory(monkeypatch):
     monkeypatch.setattr(memory, "limit_bytes", lambda: 4 << 30)
-    watch = MemoryWatch.begin()
-    assert "probably out of memory" in describe_end(TaskExited(A, 1, -9, 3 << 30), watch)
-    assert "killed from outside" in describe_end(TaskExited(A, 1, -9, 1 << 30), watch)
+    kills = memory.count_oom_kills()
+    assert "probably out of memory" in describe_end(TaskExited(A, 1, -9, 3 << 30), kills)
+    assert "killed from outside" in describe_end(TaskExited(A, 1, -9, 1 << 30), kills)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +84,9 @@ def test_the_limits_and_counts_of_control_groups_are_read(tmp_path, monkeypatch,
     for name, text in files.items():
         (place / name).write_text(text)
     (tmp_path / "vmstat").write_text("nr_free_pages 5\noom_kill 7\n")
-    own = memory._read
+    own = memory.read_text
     monkeypatch.setattr(
-        memory, "_read", lambda path: line if path == Path("/proc/self/cgroup") else own(path)
+        memory, "read_text", lambda path: line if path == Path("/proc/self/cgroup") else own(path)
     )
     assert memory.limit_bytes(tmp_path / "cgroup") == 600_000_000
     assert memory.count_oom_kills(tmp_path / "cgroup", tmp_path / "vmstat") == 9

@@ -14,22 +14,25 @@ def test_a_wait_ends_well_also_where_the_follower_is_notified_first(monkeypatch,
     async def notebook():
         ended = asyncio.Event()
 
-        async def follow(job):
+        async def wait_async(job, timeout_s=None, answers=True):
             await ended.wait()
-
-        async def wait_async(job, timeout_s):
-            await ended.wait()
-            for _ in range(0 if waits_first else 5):
+            for _ in range(5 if answers and not waits_first else 0):
                 await asyncio.sleep(0)
             return True
 
         monkeypatch.setattr(awaited_cells, "can_await", lambda shell: True)
-        monkeypatch.setattr(waiting_module, "follow", follow)
         monkeypatch.setattr(waiting_module, "wait_async", wait_async)
         jobs = detached_cells.DetachedJobs(SimpleNamespace(user_ns={}))
         for number in (1, 2):
             result = SimpleNamespace(pulled={}, results=number)
-            job = SimpleNamespace(number=number, settle=lambda result=result: result)
+            job = SimpleNamespace(
+                number=number,
+                settle=lambda result=result: result,
+                outcome=None,
+                options=SimpleNamespace(pull=()),
+                command=SimpleNamespace(prompt=number),
+                tasks=(),
+            )
             jobs.add(SimpleNamespace(name="default"), job, f"out{number}")
         waiting = asyncio.create_task(jobs.wait_async("default", None))
         await asyncio.sleep(0)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from doctoring import case, install, look_in_process
 
-from tfmagic.clusters import environment
+from tfmagic.clusters import task_settings
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.frontends.doctor import Severity, folder, machine
 from tfmagic.runs.cell_records import CellRecord, append_record
@@ -44,9 +44,9 @@ def cgroup(tmp_path, monkeypatch):
         place.mkdir(parents=True)
         for name, text in files.items():
             (place / name.replace("__", ".")).write_text(text)
-        own, line = memory._read, f"4:{controller}:/docker/abc"
+        own, line = memory.read_text, f"4:{controller}:/docker/abc"
         monkeypatch.setattr(
-            memory, "_read", lambda path: line if path == Path("/proc/self/cgroup") else own(path)
+            memory, "read_text", lambda path: line if path == Path("/proc/self/cgroup") else own(path)
         )
         return tmp_path / "cgroup"
 
@@ -110,9 +110,9 @@ def gpus(monkeypatch, tmp_path):
     """Simulate GPUs 0 to 3, a TensorFlow built with or without CUDA, and CUDA's libraries or not."""
 
     def make(cuda_build=True, libraries=True, count=4):
-        real = environment.visible_gpus
+        real = task_settings.visible_gpus
         monkeypatch.setattr(
-            environment,
+            task_settings,
             "visible_gpus",
             lambda e: real(e) if "CUDA_VISIBLE_DEVICES" in e else list("0123")[:count],
         )
@@ -134,7 +134,7 @@ def said_of_gpus(**given):
 
 
 def test_no_gpu_is_fine_unless_some_were_asked_for(monkeypatch):
-    monkeypatch.setattr(environment, "visible_gpus", lambda _: [])
+    monkeypatch.setattr(task_settings, "visible_gpus", lambda _: [])
     assert said_of_gpus() == "✓ no GPU: tasks compute on the processor"
     found = one(machine.gpus(case(task_settings=TaskSettings(gpus_per_task=1))))
     assert found.refused_by_start and "each need 2; this machine shows 0" in found.advice
@@ -320,11 +320,12 @@ def test_a_folder_that_others_can_read_is_closed(base, monkeypatch, mode):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_another_user_is_named(base, monkeypatch):
+def test_a_folder_of_another_user_is_refused(base, monkeypatch):
     monkeypatch.setattr(folder, "_free_bytes", lambda _: 50 << 30)
     (base / "runs").mkdir(parents=True, mode=0o700)
     os.chown(base / "runs", 65534, -1)
-    assert "belongs to user 65534" in one(folder.state_folder(case())).what
+    found = one(folder.state_folder(case()))
+    assert found.refused_by_start and "belongs to nobody" in found.advice
 
 
 def mounted(place, kind):

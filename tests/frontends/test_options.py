@@ -1,5 +1,6 @@
 """Parsing of magic lines: options, mistakes, help and completion."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -86,7 +87,7 @@ def test_help_is_text():
 
 def test_the_commands_are_those_of_the_documentation():
     assert " ".join(COMMANDS) == (
-        "start stop restart status logs errors interrupt stacks revive debug push pull wait attach doctor "
+        "start stop restart status logs errors interrupt stacks revive all debug push pull wait attach doctor "
         "tensorboard kill pause resume preempt slow flood chaos"
     )
 
@@ -97,19 +98,50 @@ def test_the_error_of_an_unknown_command_lists_the_commands():
 
 
 @pytest.mark.parametrize(
+    ("line", "question"),
+    [
+        ("status --jsno", "--jsno; did you mean --json?"),
+        ("kill --aftr 3", "--aftr; did you mean --after?"),
+        ("start --worker=2", "--worker=2; did you mean --workers?"),
+        ("start -workers 2", "-workers; did you mean --workers?"),
+        ("statsu", "no command 'statsu'; did you mean status?"),
+        ("explode", "no command 'explode'; it has"),
+        ("status --tensor", "--tensor; see %tfcluster status --help"),
+    ],
+)
+def test_an_unknown_option_or_command_gets_the_closest_known_one(line, question):
+    with pytest.raises(UsageError, match=re.escape(question)):
+        parse_line(line)
+
+
+NAMES = {"all", "chief", "evaluator", "ps", "worker", "worker-0", "worker-1"}
+
+
+@pytest.mark.parametrize(
     ("line", "word", "expected"),
     [
         ("%tfcluster st", "st", {"start", "status", "stop", "stacks"}),
+        ("%tfcluster ", "", set(COMMANDS)),
+        ("%tfcluster explode ", "", set()),
         ("%tfcluster start --wo", "--wo", {"--workers"}),
         ("%%tfcluster --ke", "--ke", {"--keep-going", "--keras"}),
-        ("%%tfcluster --on wor", "wor", {"worker"}),
+        ("%%tfcluster --workers 2 --on wor", "wor", {"worker", "worker-0", "worker-1"}),
+        ("%%tfcluster --on ", "", NAMES),
+        ("%%tfcluster --on=worker-0,wor", "wor", {"worker", "worker-0", "worker-1"}),
         ("%%tfcluster --view q", "q", {"quiet"}),
-        ("%tfcluster logs --ta", "--ta", {"--tail"}),
-        ("%tfcluster kill wor", "wor", {"worker-0", "worker-1"}),
+        ("%%tfcluster --view=q", "q", {"quiet"}),
+        ("%%tfcluster --cluster d", "d", {"default"}),
+        ("%%tfcluster --push lr,mo", "mo", {"model"}),
+        ("%tfcluster push m", "m", {"model"}),
+        ("%%tfcluster --workers ", "", set()),
+        ("  %tfcluster logs --ta", "--ta", {"--tail"}),
+        ("%tfcluster kill worker-", "worker-", {"worker-0", "worker-1"}),
+        ("%tfcluster kill worker-0 worker-", "worker-", {"worker-0", "worker-1"}),
+        ("%tfcluster logs ", "", NAMES | {"--help", "--cluster", "--tail", "--grep", "--path"}),
         ("%tfcluster status wor", "wor", set()),
     ],
 )
 def test_completion(line, word, expected):
-    cluster = SimpleNamespace(tasks=[TaskId("worker", 0), TaskId("worker", 1)])
-    clusters = {} if "--on" in line else {"default": cluster}
-    assert set(complete(line, word, clusters)) == expected
+    clusters = {"default": SimpleNamespace(tasks=[TaskId("worker", 0), TaskId("worker", 1)])}
+    found = complete(line, clusters, ["model", "lr"])
+    assert (found[0], set(found[1])) == (word, expected)

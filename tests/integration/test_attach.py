@@ -1,7 +1,9 @@
 """A past cell, shown again from disk by the same kernel, by another one, and during its run."""
 
 import os
+import re
 import signal
+import time
 
 import pytest
 from kernels import Kernel, text_of
@@ -23,15 +25,17 @@ def shown():
         )
         kernel.run("%%tfcluster\nprint('another cell')\n42")
         again = kernel.run("%tfcluster attach")
+        began = time.monotonic()
         cell = kernel.start(
             "%%tfcluster --on worker-0\nimport time\nprint('so far')\nwhile True: time.sleep(0.01)",
             stdin=True,
         )
         kernel.outputs(cell, until=lambda o: "widget-view" in str(o[1].get("data", "")))
         os.kill(kernel.manager.provisioner.pid, signal.SIGKILL)
+        seconds = time.monotonic() - began
         other = Kernel("--TFCluster.warm=False")  # it starts no cluster
         other.run("%load_ext tfmagic")
-        yield again, other
+        yield again, other, seconds
     finally:
         kernel.close()
         if other:
@@ -39,18 +43,33 @@ def shown():
 
 
 def test_a_cell_is_shown_again_also_by_another_kernel(shown):
-    again, other = shown
+    again, other, _ = shown
     assert "[worker-0]:    another cell" in text_of(again) and "[worker-1]:    42" in text_of(again)
     assert "worker-0, worker-1" in html_of(again)
     first = other.run("%tfcluster attach --cell 2")
     assert "[worker-1]:    a line" in text_of(first)
     assert "data:image/png" in html_of(first) and "ValueError" in html_of(first)
     assert "another cell" in text_of(other.run("%tfcluster attach --cell 3"))
-    assert "[2] failed, [3] done" in other.text("%tfcluster attach --all")
+    shown = next(c["data"]["text/plain"] for _, c in other.run("%tfcluster attach --all") if "data" in c)
+    head, *rows = shown.splitlines()
+    assert head.split() == ["notebook", "run", "cluster", "shape", "cell", "started", "state", "duration"]
+    assert any(row.startswith(f"{os.getcwd()}/ ") for row in rows)  # the runs of this folder stand below
+    first, second, third = rows[-3:]
+    assert re.search(r"-default-\d+  +default  +2 workers  +\[2\] .* failed +[\d.]+ s$", first)
+    assert second.split()[:3] == ["2", "workers", "[3]"] and " done " in second
+    assert re.search(r"\[\d\] .* ended", third)
     assert "[worker-1]:    another cell" in other.text("%tfcluster logs worker-1 --tail 1")
     assert "has no record of cell 99" in other.text("%tfcluster attach --cell 99")
 
 
 def test_a_cell_whose_kernel_died_during_its_run_is_shown_as_far_as_it_got(shown):
-    text = text_of(shown[1].run("%tfcluster attach"))
-    assert "had not ended when its kernel was last seen" in text and "[worker-0]:    so far" in text
+    _, other, most_s = shown
+    outputs = other.run("%tfcluster attach")
+    text = text_of(outputs)
+    assert (
+        "[worker-0]:    so far\ntfmagic: the kernel ended while the cell ran, and the tasks with it" in text
+    )
+    assert "1 stopped" in html_of(outputs) and "running" not in html_of(outputs)
+    (seconds,) = re.findall(r"· ([\d.]+) s ·", html_of(outputs))
+    assert 0 < float(seconds) < most_s + 0.5, "the time that has passed since is no part of it"
+    assert re.search(r"\[5\] .* ended with its kernel", other.text("%tfcluster attach --all"))

@@ -1,5 +1,7 @@
 """Detached cells in a plain shell: their queue, waits for them, and the names and exceptions they leave."""
 
+import re
+
 import pytest
 from conftest import wait_until
 from IPython.core.error import UsageError
@@ -28,7 +30,9 @@ def test_a_detached_cell_returns_at_once_and_is_waited_for(notebook, flag):
     assert "[worker-0]:    over" in shown and "[worker-1]:    over" in shown
     assert dict(notebook.ns["found"]) == {"worker-0": 7, "worker-1": 7}
     assert notebook.ns["n"] == {"worker-0": 3, "worker-1": 3}
-    assert notebook.run("%tfcluster wait") == ""
+    assert re.search(r"default: cell \[\d+\] done on worker-0, worker-1 after [\d.]+ s, n pulled\n$", shown)
+    nothing = "tfmagic: cluster default: no detached cell is left to wait for\n"
+    assert notebook.run("%tfcluster wait") == nothing
 
 
 def test_other_tasks_run_cells_meanwhile_and_the_same_ones_queue_them(notebook, flag):
@@ -37,7 +41,7 @@ def test_other_tasks_run_cells_meanwhile_and_the_same_ones_queue_them(notebook, 
     notebook.run("%%tfcluster --detach --on worker-0\nsecond = first + 1")
     flag.touch()
     assert "2 and 1" in notebook.run("%%tfcluster --on worker-0\nprint(second, 'and', first)")
-    assert notebook.run("%tfcluster wait") == ""
+    assert re.search(r"cell \[\d+\] done .*; cell \[\d+\] done ", notebook.run("%tfcluster wait"))
 
 
 def test_output_of_a_queued_cell_is_its_own(notebook, flag):
@@ -80,7 +84,16 @@ def test_a_wait_that_ends_too_early_names_the_running_tasks_and_their_lines(note
 
 def test_interrupt_ends_a_detached_cell(notebook, flag):
     notebook.run(f"%%tfcluster --workers 1 --detach\n{loop(flag)}")
-    notebook.run("%tfcluster interrupt")
+    assert "interrupted worker-0\n" in notebook.run("%tfcluster interrupt")
+    with pytest.raises(KeyboardInterrupt):
+        notebook.run("%tfcluster wait")
+    assert "no cell runs there" in notebook.run("%tfcluster interrupt")
+
+
+def test_an_interrupt_of_one_task_says_what_becomes_of_the_others(notebook, flag):
+    notebook.run(f"%%tfcluster --workers 2 --detach\n{loop(flag)}")
+    told = notebook.run("%tfcluster interrupt worker-1")
+    assert "interrupted worker-1; the cell on worker-0 is interrupted 3 s later\n" in told
     with pytest.raises(KeyboardInterrupt):
         notebook.run("%tfcluster wait")
 

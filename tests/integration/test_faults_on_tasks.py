@@ -28,9 +28,10 @@ def two(notebook):
 
 
 def test_a_crash_on_purpose_is_told_as_one(two):
-    two.run("%tfcluster kill worker-1 --signal SEGV")
+    told = two.run("%tfcluster kill worker-1 --signal SEGV")
+    assert "cluster default: sent SIGSEGV to worker-1; worker-1 ended; %tfcluster revive" in told
     assert two.cluster().status()[1]["state"] == "dead"
-    with pytest.raises(TaskDied, match="worker-1 was ended by SIGSEGV"):
+    with pytest.raises(TaskDied, match=r"worker-1 was killed by you \(SIGSEGV\)"):
         two.run("%%tfcluster --view quiet\n1")
     assert "worker-1 came back" in two.run("%tfcluster revive")
     two.run("%tfcluster kill worker-0 worker-1")
@@ -47,7 +48,8 @@ def test_a_preempted_task_that_saves_first_is_named_by_revive(two):
     two.run(
         "%%tfcluster --on worker-1\nimport signal\nsignal.signal(signal.SIGTERM, lambda *_: None)\nkept = 1"
     )
-    two.run("%tfcluster preempt worker-1")
+    told = two.run("%tfcluster preempt worker-1")
+    assert "sent SIGTERM to worker-1; worker-1 did not end by it, and can save and go on" in told
     told = two.run("%tfcluster revive")
     assert "no task is dead yet; worker-1 caught the signal to end" in told
     two.run("%%tfcluster --on worker-1 --out r\nkept")
@@ -66,12 +68,13 @@ def test_start_says_which_tasks_of_a_cluster_are_dead(two):
 
 def test_a_fault_can_come_while_a_cell_runs(two):
     assert "in 0.5 s: kill worker-1" in two.run("%tfcluster kill worker-1 --after 0.5")
-    with pytest.raises(TaskDied, match="worker-1 was ended by SIGKILL"):
+    with pytest.raises(TaskDied, match="worker-1 was killed by you"):
         two.run("%%tfcluster --view quiet\nimport time\ntime.sleep(30)")
 
 
 def test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled(two):
-    two.run("%tfcluster slow worker-1 5")
+    told = two.run("%tfcluster slow worker-1 5")
+    assert "made worker-1 5 times slower; %tfcluster slow worker-1 1 ends that" in told
     two.run(f"%%tfcluster --view quiet --detach --out counts\n{COUNT}")
     words: set[str] = set()
     cluster = two.cluster()
@@ -79,13 +82,14 @@ def test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled(two):
     two.run("%tfcluster wait")
     counts = two.ns["counts"]
     assert counts["worker-1"] < counts["worker-0"] / 2 and "stalled" not in words
-    two.run("%tfcluster slow worker-1 1")
+    assert "worker-1 at full speed again" in two.run("%tfcluster slow worker-1 1")
     two.run(f"%%tfcluster --view quiet --out counts\n{COUNT}")
     assert counts["worker-1"] * 1.5 < two.ns["counts"]["worker-1"]
 
 
 def test_a_flood_costs_nothing_but_its_bytes(two):
-    two.run("%tfcluster flood worker-1 20MB")
+    told = two.run("%tfcluster flood worker-1 20MB")
+    assert "worker-1: 20,000,000 bytes (19 MiB) on the way to the error stream" in told
     two.run("%%tfcluster --view quiet --out r\n6 * 7")
     assert two.ns["r"].of("worker") == [42, 42]
     log = two.cluster().run_folder.log_path(two.cluster().tasks[1])

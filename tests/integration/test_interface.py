@@ -48,7 +48,7 @@ def test_calls_run_in_the_order_of_submission(cluster_of_module, tmp_path):
     futures = [cluster_of_module.submit(note, str(told), n, on="worker-1") for n in range(40)]
     cluster_of_module.run(note, str(told), "run", on="worker-1", view="quiet")
     assert told.read_text().split() == [*map(str, range(40)), "run"]
-    assert all(future.done() for future in futures[:39])
+    assert [future.result(20)["worker-1"] for future in futures] == [None] * 40
 
 
 def test_what_a_call_reads_is_as_it_was_at_its_submission(cluster_of_module, tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from conftest import wait_until
 
 import tfmagic
+from tfmagic.protocol.events import LaunchRequested
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +24,10 @@ def folder(tmp_path):
 
 
 class Presses:
-    """Sends the real signal to this process once every task has printed that it will wait."""
+    """Sends the real signal to this process once every task has made its file, and `ready()` is true."""
 
-    def __init__(self, folder, tasks=2, presses=1, act=None):
-        self.folder, self.tasks, self.presses = folder, tasks, presses
+    def __init__(self, folder, tasks=2, presses=1, act=None, ready=lambda: True):
+        self.folder, self.tasks, self.presses, self.ready = folder, tasks, presses, ready
         self.act = act or (lambda: os.kill(os.getpid(), signal.SIGINT))
         self.thread = threading.Thread(target=self._press)
 
@@ -37,7 +38,7 @@ class Presses:
         self.thread.join()
 
     def _press(self):
-        wait_until(lambda: len(list(self.folder.iterdir())) >= self.tasks)
+        wait_until(lambda: len(list(self.folder.iterdir())) >= self.tasks and self.ready())
         for _ in range(self.presses):
             self.act()
 
@@ -209,11 +210,18 @@ def test_an_interrupted_collective_keeps_the_state_and_taints_the_strategy(clust
 
     cluster_of_module.run(remember, 5, view="quiet")
     assert set(cluster_of_module.run(make, view="quiet").values()) == {4.0}
-    with Presses(folder), pytest.raises(KeyboardInterrupt):
+
+    def is_in_the_collective():
+        return cluster_of_module.status()[0]["doing"] == "waiting"
+
+    with Presses(folder, ready=is_in_the_collective), pytest.raises(KeyboardInterrupt):
         cluster_of_module.run(mismatch, str(folder), view="quiet")
     told = cluster_of_module.run(recall, view="quiet")
-    assert set(told.values()) == {5}
-    assert "collectives were stopped" in told.output["worker-0"]
+    assert set(told.values()) == {5} and "tfmagic" not in str(told.output)
+    with pytest.raises(Exception, match=".") as failed:  # on both: none waits for the other one
+        cluster_of_module.run(lambda: __import__("__main__").step(), view="quiet")
+    assert any("had been stopped on this task" in note for note in failed.value.__notes__), failed.value
+    assert len(failed.value.failures) == 2
     assert set(cluster_of_module.run(make, view="quiet").values()) == {4.0}
 
 
@@ -229,19 +237,33 @@ def wait_in_native_code(folder):
         tf.queue.FIFOQueue(1, tf.float32).dequeue()
 
 
-@pytest.mark.parametrize("presses", [1, 2])
-def test_what_nothing_reaches_is_named_with_its_stack_and_replaced(cluster_of_module, folder, presses):
+@pytest.mark.parametrize("patient", [True, False], ids=["patient", "at once"])
+def test_a_task_that_nothing_reaches_is_killed_only_by_a_second_press(
+    cluster_of_module, folder, capfd, patient
+):
     cluster_of_module.run(remember, 6, view="quiet")
-    supervisor = cluster_of_module._latest.supervisor
+    supervisor, before, news = cluster_of_module._latest.supervisor, cluster_of_module.attempts(), []
 
     def press():
         wait_until(lambda: "dequeue" in cluster_of_module.stacks("worker-0").get("worker-0", ""))
-        for n in range(presses):
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: all(c.presses for c in supervisor.state.cells.values()))
+        try:
+            if patient:
+                wait_until(lambda: "kills it" in capfd.readouterr().err)
+                news.append(
+                    wait_until(lambda: "worker-0 in tf.queue" in (n := cluster_of_module.news()) and n)
+                )
+                assert cluster_of_module.attempts() == before
+                news.append("no task was killed")
+        finally:
             os.kill(os.getpid(), signal.SIGINT)
-            wait_until(lambda: all(c.presses > n for c in supervisor.state.cells.values()))  # noqa: B023
 
     with Presses(folder, 1, 1, press), pytest.raises(KeyboardInterrupt) as caught:
         cluster_of_module.run(wait_in_native_code, str(folder), view="quiet")
+    if patient:
+        assert news[0].startswith("worker-0 did not stop yet (worker-0 in tf.queue.FIFOQueue"), news
+        assert len(news) == 2, news
     (note,) = caught.value.__notes__
     assert note.startswith("worker-0 could not be reached (in native code, ") and "dequeue" in note
     assert note.count("in wait_in_native_code") == 1 and "worker-1" not in note
@@ -290,12 +312,13 @@ def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_
     assert set(cluster_of_module.run(int, view="quiet").values()) == {0}
 
 
-def test_an_interrupt_while_tasks_are_starting_gives_the_cell_up(cluster_of_module):
+def test_an_interrupt_while_tasks_are_starting_gives_the_cell_up(cluster_of_module, monkeypatch):
     supervisor = cluster_of_module._latest.supervisor
     (launcher,) = psutil.Process(supervisor.backend.launcher.process.pid).children()
+    monkeypatch.setattr(supervisor, "_resume_own", lambda: None)
     launcher.suspend()
     try:
-        supervisor.relaunch(cluster_of_module.tasks[:1])
+        supervisor.ask(LaunchRequested(cluster_of_module.tasks[:1]))
         wait_until(lambda: supervisor.state.tasks[cluster_of_module.tasks[0]].phase.value != "ready")
         future = cluster_of_module.submit(int)
         wait_until(lambda: any(not c.sent for c in supervisor.state.cells.values()))
@@ -314,6 +337,28 @@ def test_a_keyboard_interrupt_of_the_cells_own_is_one_in_the_notebook(cluster_of
     with pytest.raises(KeyboardInterrupt) as caught:
         cluster_of_module.run(raise_it, view="quiet")
     assert "raised on worker-" in caught.value.__notes__[0]
+
+
+def test_a_strategys_thread_that_has_missed_its_event_ends_all_the_same(cluster_of_module):
+    def join():
+        import threading
+        import time
+
+        from tensorflow.python.training import coordinator
+
+        class Replica(threading.Thread):
+            should_run = threading.Event()
+
+            def run(self):
+                self.should_run.wait(60)
+
+        stopped, thread, began = coordinator.Coordinator(), Replica(), time.monotonic()
+        thread.start()
+        stopped.request_stop()
+        stopped.join([thread])
+        return time.monotonic() - began
+
+    assert max(cluster_of_module.run(join, view="quiet").values()) < 10
 
 
 def test_scopes_that_an_interrupt_left_entered_are_left_for_it():

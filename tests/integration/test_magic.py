@@ -1,14 +1,16 @@
 """Cells typed into a real IPython shell, run by real TensorFlow tasks."""
 
 import os
+import re
 import sys
+import traceback
 
 import numpy as np
 import pytest
 from conftest import wait_until
 from IPython.core.error import UsageError
 
-from tfmagic.errors import CaptureError, LaunchError, RemoteError, TaskDied, TaskTimeoutError
+from tfmagic.errors import CaptureError, LaunchError, RemoteError, TaskDied, TaskTimeoutError, TfmagicError
 
 
 def test_a_cell_runs_on_every_task_with_its_role(notebook):
@@ -259,7 +261,7 @@ def test_a_syntax_error_starts_nothing(notebook, cell):
 
 @pytest.mark.parametrize(
     "line",
-    ["--workers 0", "--workers 2 --on ps", "--cluster ghost", "--backend ray", "--chief --chief", "--zzz"],
+    ["--workers 0", "--workers 2 --on ps", "--cluster ghost", "--backend dask", "--chief --chief", "--zzz"],
 )
 def test_a_bad_line_starts_nothing(notebook, line):
     with pytest.raises(UsageError):
@@ -301,9 +303,11 @@ def test_several_clusters_and_the_line_magic(notebook):
     notebook.run("%tfcluster start --workers 1")
     notebook.run("%tfcluster start --workers 2 --cluster second")
     notebook.run("v = 7")
-    notebook.run("%tfcluster push v --cluster second")
+    told = notebook.run("%tfcluster push v --cluster second")
+    assert re.search(r"cluster second: pushed v to worker-0, worker-1, (\d+) B each, \d+ B in all", told)
     notebook.run("%%tfcluster --cluster second\nv += 1")
-    notebook.run("%tfcluster pull v --cluster second")
+    told = notebook.run("%tfcluster pull v --cluster second")
+    assert re.search(r"cluster second: pulled v from worker-0, worker-1, \d+ B each, \d+ B in all", told)
     assert notebook.ns["v"] == {"worker-0": 8, "worker-1": 8}
     status = notebook.run("%tfcluster status --json --cluster second")
     assert status.count('"state": "ready"') == 2
@@ -315,6 +319,23 @@ def test_several_clusters_and_the_line_magic(notebook):
     assert "two" in notebook.run("%tfcluster logs")
     with pytest.raises(UsageError, match="there is no cluster 'third'"):
         notebook.run("%tfcluster stop --cluster third")
+
+
+def test_local_runs_the_cell_in_the_notebook_as_well(notebook):
+    notebook.run("n = 2")
+    out = notebook.run("%%tfcluster --workers 1 --local --out r\nimport os\npid = os.getpid()\nn + 1")
+    assert "[worker-0]:    3\n" in out and out.rstrip().endswith("3")
+    assert notebook.ns["pid"] == os.getpid() and notebook.ns["r"]["worker-0"] == 3
+    with pytest.raises(ZeroDivisionError):
+        notebook.run("%%tfcluster --local\ntouched = 1\n1 / 0")
+    assert "touched" not in notebook.ns, "a cell that failed on its tasks does not run here"
+    with pytest.raises(TfmagicError, match="for code that runs on a task") as caught:
+        notebook.run(
+            "%%tfcluster --local\nimport asyncio, tfmagic\nawait asyncio.sleep(0)\n"
+            "seen = 1\ntfmagic.current_task().name"
+        )
+    lines = [frame.lineno for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert 5 in lines and notebook.ns["seen"] == 1
 
 
 def test_fresh_processes_end_with_their_cell(notebook):

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from conftest import alive, program, wait_until
+from snippets import assert_shown, snippets
 
 import tfmagic
 
@@ -280,7 +281,7 @@ def test_a_suite_with_everything(suite):
     flooded = section(out, "test_that_prints_much_and_loses_a_task")
     assert flooded.count("\nrow ") == 200 and "\nrow 49999\n" in flooded
     assert re.search(r"\(about 476 KiB before these lines are left out\)\nrow 49900\n", flooded)
-    assert "(worker-1 was ended by SIGKILL (killed))" in flooded
+    assert "(worker-1 was killed by you (SIGKILL))" in flooded
 
     assert "written in the set-up" in section(out, "test_with_a_broken_set_up")
     shared = section(out, "TestShared.test_that_fails")
@@ -537,13 +538,32 @@ def test_a_time_limit_that_is_no_number_is_refused(suite):
     result.stderr.fnmatch_lines(["*tfcluster_timeout is a number of seconds, 0 or more, not 'soon'"])
 
 
-def test_every_example_of_the_guide_runs(suite):
-    text = (ROOT / "docs" / "testing.md").read_text()
-    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    settings = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == text.count("```python") and len(settings) == 1
-    (suite.path / "pyproject.toml").write_text(settings[0])
+REPORTED = """
+import tfmagic
+
+
+def test_that_fails(tfcluster):
+    def fail():
+        if tfmagic.current_task().index == 1:
+            print("loss: nan")
+            raise ValueError("no number")
+
+    tfcluster.run(fail)
+"""
+
+
+def test_every_example_of_the_guides_runs(suite):
+    examples = [s.code for s in snippets("docs/testing.md", "python")]
+    of_runner = [s.code for s in snippets("docs/multi_process_runner.md", "python")]
+    (install,) = [code for code in of_runner if "install()" in code]
+    (settings,) = snippets("docs/testing.md", "toml")
+    (report,) = snippets("docs/testing.md", "text")
+    (suite.path / "pyproject.toml").write_text(settings.code)
+    suite.makeconftest(install)
+    others = "\n".join(code for code in of_runner if code is not install)
+    suite.makepyfile(test_reported=REPORTED, test_with_the_runner=others)
     suite.makepyfile(**{f"test_example_{n}": example for n, example in enumerate(examples)})
     result = suite.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers", "-W", "error")
-    outcomes = result.parseoutcomes()
-    assert outcomes.keys() == {"passed"} and outcomes["passed"] == len(re.findall(r"def test_", text)) + 4
+    tests = "".join(examples).count("def test_") + 4 + others.count("def test_")  # 4 more by parameters
+    assert result.parseoutcomes() == {"passed": tests, "failed": 1}
+    assert_shown(report, result.stdout.str())

@@ -71,13 +71,23 @@ def test_a_restarted_task_meets_the_others_in_a_new_strategy(workers):
     assert results["worker-1"][1] == [2] and results["worker-0"][1] == [1, 2]
 
 
-def test_the_next_cell_warns_that_an_old_strategy_is_gone(workers, capfd):
-    workers.run(all_reduce, 1, view="quiet")
+def test_a_cell_with_a_strategy_from_before_a_revival_explains_its_failure(workers, capfd):
+    def make():
+        import tensorflow as tf
+
+        global step
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        step = tf.function(lambda: strategy.reduce("sum", strategy.run(lambda: tf.ones([])), axis=None))
+        step()
+
+    workers.run(make, view="quiet")
     workers.kill("worker-1")
     workers.revive()
     workers.run(lambda: None)
-    said = capfd.readouterr().out
-    assert "worker-0" in said and "the tasks have new addresses" in said
+    assert capfd.readouterr().out == ""
+    with pytest.raises(Exception, match=".") as caught:
+        workers.run(lambda: step(), on="worker-0,worker-2", view="quiet")
+    assert any("(the tasks have new addresses)" in note for note in caught.value.__notes__), caught.value
 
 
 def test_many_revivals_in_one_process_are_warned_of(workers, capfd, monkeypatch):
@@ -124,10 +134,16 @@ def test_revive_does_not_wait_for_a_cell_that_runs(workers):
 
 def test_a_death_between_cells_is_known_at_once_and_the_next_cell_reports_it(workers):
     pid = workers.status()[1]["pid"]
+    workers.run(print, "an earlier cell", view="quiet")
+    workers.run(print, "the last cell", view="quiet")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: workers.status()[1]["state"] == "dead")
-    with pytest.raises(TaskDied, match=r"worker-1 was ended by SIGKILL.*(?s:.*)tfcluster.revive"):
+    with pytest.raises(TaskDied, match=r"worker-1 was ended by SIGKILL.*(?s:.*)tfcluster.revive") as caught:
         workers.run(lambda: None, view="quiet")
+    assert "Its last line of output:\n    the last cell\n" in str(caught.value)
+    with pytest.raises(TaskDied, match=r"worker-1 still has no process.*as reported before") as caught:
+        workers.run(lambda: None, view="quiet")
+    assert "output" not in str(caught.value) and "revive" in str(caught.value)
     workers.revive()
     assert len(workers.run(lambda: 1, view="quiet")) == 3
 

@@ -107,6 +107,7 @@ if __name__ == "__main__":
 INSTALL = "from tfmagic import multi_process_runner as ours; ours.install(); ours.install()"
 
 
+@pytest.mark.soak  # the same file under pytest is a test of its own
 def test_a_test_file_of_tensorflow_as_a_script(tmp_path):
     script = tmp_path / "made_test.py"
     script.write_text(TENSORFLOW_TEST.format(head=INSTALL))
@@ -183,26 +184,6 @@ def test_the_error_of_a_test_script_without_a_main_guard_names_the_guard(tmp_pat
     assert code == 1 and 'Put what starts them under  if __name__ == "__main__":' in output.replace(
         "put", "Put"
     ), output[-3000:]
-
-
-def test_the_end_of_a_script_ends_what_waits_for_an_event(tmp_path):
-    """TensorFlow's own tests leave a cluster of servers behind."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent("""\
-        from tfmagic import multi_process_runner as mpr
-        began, never = mpr.manager().Event(), mpr.manager().Event()
-        def fn(began, never):
-            began.set()
-            never.wait()
-        runner = mpr.MultiProcessRunner(fn, mpr.create_cluster_spec(num_workers=2), args=(began, never))
-        runner.start()
-        began.wait()
-        print("the end", flush=True)
-    """)
-    )
-    code, output, _ = python(script)
-    assert code == 0 and output.startswith("the end\n")
 
 
 class PeerLost(RuntimeError):

@@ -146,10 +146,12 @@ TRAINING = """
 
     def main():
         parser = argparse.ArgumentParser()
+        parser.add_argument("--workers", type=int)
         parser.add_argument("--epochs", type=int)
         parser.add_argument("rest", nargs="*")
         args = parser.parse_args()
-        assert args.rest == ["--workers", "9"] and sys.argv[0] == os.environ["TYPED"], sys.argv
+        assert args.workers == 7 and args.rest == ["--workers", "9"], sys.argv
+        assert sys.argv[0] == os.environ["TYPED"], sys.argv
         assert type(pickle.loads(pickle.dumps(Config()))) is Config and Config.__module__ == "__main__"
         assert os.path.samefile(__file__, sys.argv[0]) and sys.path[0] == os.path.dirname(__file__)
         assert neighbour.HERE == 1
@@ -179,12 +181,15 @@ def test_a_script_trains_as_python_would_run_it_and_its_logs_can_be_kept(tool, s
     path = script(TRAINING)
     script("HERE = 1", "neighbour.py")
     words = ("run", "--env", f"TYPED={path}", "--log-dir", tmp_path / "kept", path)
-    run = tool(*words, "--epochs", 3, "--", "--workers", 9)
+    run = tool(*words, "--workers", 7, "--epochs", 3, "--", "--workers", 9)
     assert run.wait() == 0, run.out + run.err
     (first,) = [line for line in run.lines("worker-0") if line.startswith("trained")]
     (second,) = [line for line in run.lines("worker-1") if line.startswith("trained")]
     assert first == second and first.startswith("trained on 2")
-    assert run.err == ""
+    note = (
+        f"--workers is an option of {path} itself; to set the size of the cluster, write it before the script"
+    )
+    assert run.err == f"tfmagic: {note}\n"
     assert first in (tmp_path / "kept" / "worker-0.log").read_text()
     logs = tool("logs", "script", "worker-1", "--grep", "^trained")
     assert logs.wait() == 0 and logs.out == f"[worker-1]:    {second}\n"

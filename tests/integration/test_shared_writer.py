@@ -317,7 +317,7 @@ def test_tasks_that_end_at_the_moment_of_their_cell_lose_nothing(path):
     with tfmagic.Cluster(workers=2, name="moment") as cluster:
         future = cluster.submit(work, path)
         session = wait_until(lambda: sessions._sessions.get(path))
-        wait_until(lambda: session.ended == {"worker-0", "worker-1"}, 60)
+        wait_until(lambda: session.owner.ended == {"worker-0", "worker-1"}, 60)
         cluster.kill("worker-0")
         cluster.kill("worker-1")
         wait_until(lambda: {row["state"] for row in cluster.status()} == {"dead"})

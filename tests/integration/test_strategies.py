@@ -51,11 +51,12 @@ def test_mirrored_strategy_again_and_after_a_restart(notebook, workers):
     assert notebook.ns["r"].of("worker") == [expected] * workers
 
 
-def test_many_strategies_one_after_the_other_do_not_lose_each_other(notebook):
+@pytest.mark.parametrize("cells", [4, pytest.param(40, marks=pytest.mark.soak)])
+def test_many_strategies_one_after_the_other_do_not_lose_each_other(notebook, cells):
     """Without the meeting around a further strategy one of ten such cells failed or hung."""
     burn = "import threading\nthreading.Thread(target=lambda: [i * i for i in range(3_000_000)]).start()\n"
     notebook.run("%tfcluster start --workers 3")
-    for _ in range(12):
+    for _ in range(cells):
         notebook.run("%%tfcluster --timeout 60 --view quiet --out r\n" + burn + ALL_REDUCE)
         assert notebook.ns["r"].of("worker") == [[31.0, 31.0]] * 3
 

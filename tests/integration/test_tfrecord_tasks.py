@@ -4,8 +4,6 @@ import gzip
 import itertools
 import os
 import random
-import re
-from pathlib import Path
 
 import pytest
 
@@ -89,6 +87,38 @@ def test_fewer_shards_than_tasks_are_divided_by_record_with_a_warning(cluster_of
     assert sorted(itertools.chain(*(found for found, _ in read_by))) == list(range(N))
     for _, said in read_by:
         assert len(said) == 1 and "1 shards for 2 tasks" in said[0] and "AutoShardPolicy.DATA" in said[0]
+
+
+def test_unequal_shards_get_a_warning_beforehand_and_end_jointly_as_the_documentation_has_it(
+    cluster_of_module, tmp_path
+):
+    def write(base, count):
+        with tfmagic.tfrecord.ShardWriter(base) as writer:
+            for _ in range(count * (1 + tfmagic.current_task().index)):
+                writer.write(b"record")
+
+    def read(base):
+        import warnings
+
+        import tensorflow as tf
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            data = tfmagic.tfrecord.read_shards(base).batch(2)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+        @tf.function
+        def step(batch):
+            return strategy.reduce("sum", strategy.run(tf.size, (batch,)), axis=None)
+
+        counts = [int(step(batch)) for batch in strategy.experimental_distribute_dataset(data)]
+        said = [str(w.message) for w in caught if w.category is tfmagic.tfrecord.UnequalShards]
+        return said, counts
+
+    cluster_of_module.run(write, str(tmp_path / "a.tfrecord"), 3, view="quiet")
+    for said, counts in cluster_of_module.run(read, str(tmp_path / "a.tfrecord"), timeout=100).values():
+        assert len(said) == 1 and "get 3 to 6 records each" in said[0] and ".take(3)" in said[0]
+        assert counts == [2, 2, 2, 1, 1, 1], "two records a step, one on each task; they end together"
 
 
 def test_a_coordinators_workers_are_not_given_the_part_of_the_chief(capfd, tmp_path):
@@ -369,36 +399,6 @@ def test_tensorflow_reads_what_split_has_written(cluster_of_module, folder, tmp_
     split(tmp_path / "one", tmp_path / "s.tfrecord", count=3, compression="gzip")
     read = cluster_of_module.run(numbers, str(tmp_path / "s-*"), view="quiet", timeout=100)
     assert sorted(itertools.chain(*read.values())) == list(range(N))
-
-
-def test_the_code_of_the_page_runs(cluster_of_module, tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "tfrecord.md").read_text()
-    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(snippets) == 3
-
-    def run(snippets, folder):
-        import os
-
-        import tensorflow as tf
-
-        os.chdir(folder)
-        names = {
-            "tfmagic": tfmagic,
-            "my_part": lambda: [tf.train.Example()] * 40,
-            "parse": lambda record: tf.io.parse_single_example(record, {"n": tf.io.VarLenFeature(tf.int64)}),
-        }
-        for snippet in snippets:
-            exec(snippet, names)
-            tfmagic.barrier()
-        return sum(1 for _ in names["records"]), names["found"].ok
-
-    os.mkdir(tmp_path / "data")
-    (tmp_path / "bad.tfrecord").write_bytes(framing.frame(b"x") + b"cut")
-    first, last = snippets[:2], snippets[2:]
-    assert set(cluster_of_module.run(run, [*first, "found = tfmagic.tfrecord.verify('data/')"], str(tmp_path),
-                                     view="quiet", timeout=100).values()) == {(40, True)}  # fmt: skip
-    cluster_of_module.run(run, [*first[1:], *last], str(tmp_path), on="worker-0", view="quiet", timeout=100)
-    assert verify(tmp_path / "good.tfrecord").records == 1
 
 
 # ---- shards of two runs ---------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def test_a_base_that_is_no_path_is_a_type_error(bad):
 
 def test_a_folder_has_one_writer_at_a_time_also_after_kill_9(tmp_path):
     code = (
-        "import sys, time; from tfmagic.logdir import owners; owners.hold(sys.argv[1]); print('held', flush=True); "
+        "import sys, time; from tfmagic.logdir import owners; owners.hold(sys.argv[1], owners); print('held', flush=True); "
         "time.sleep(100)"
     )
     other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -486,7 +486,7 @@ def test_the_owner_file_goes_with_its_owner(tmp_path):
 
 def test_a_cell_that_ran_twice_lets_go_of_the_folder_with_one_close(tmp_path):
     """The object of the first run is garbage, and can no longer be closed."""
-    take = "import sys; from tfmagic.logdir import owners; owners.hold(sys.argv[1])"
+    take = "import sys; from tfmagic.logdir import owners; owners.hold(sys.argv[1], owners)"
     command = [sys.executable, "-c", take, str(tmp_path)]
 
     def checkpoints():

@@ -1,6 +1,7 @@
 """Remote folders, on a real server that speaks S3, on the loopback."""
 
 import copy
+import dataclasses
 import logging
 import os
 import pickle
@@ -243,7 +244,8 @@ def test_a_log_folder_of_the_chief_is_uploaded_when_it_is_closed(bucket):
 
 @pytest.mark.parametrize("kind", ["s3", "gs", "local"])
 def test_the_last_base_of_any_kind_is_the_one_that_tensorboard_shows(request, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(task_context, "scratch_dir", lambda: str(tmp_path / "worker-1-1.scratch"))
+    services = dataclasses.replace(task_context.services(), scratch=str(tmp_path / "worker-1-1.scratch"))
+    monkeypatch.setattr(task_context, "services", lambda: services)
     url = {"s3": "", "gs": "gs://bucket/tb", "local": str(tmp_path / "tb")}[kind] or request.getfixturevalue(
         "bucket"
     )

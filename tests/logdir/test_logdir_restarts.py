@@ -50,11 +50,11 @@ def test_the_owner_file_of_another_user_counts_while_he_lives(tmp_path, monkeypa
     try:
         if is_alive:
             with pytest.raises(logdir.LogdirError, match=r"is being written by theirs \(pid 7 on here\)"):
-                owners.hold(str(tmp_path))
+                owners.hold(str(tmp_path), owners)
         else:
-            owners.hold(str(tmp_path))
+            owners.hold(str(tmp_path), owners)
             assert f'"pid": {os.getpid()}' in path.read_text()
-            owners.release(str(tmp_path))
+            owners.release(str(tmp_path), owners)
             assert not path.exists()
     finally:
         os.close(fd)

@@ -22,7 +22,7 @@ from corpus import ALL, SEED, Cell, Program
 from differences import EXAMPLES
 from docstring_examples import MODULES, PREAMBLES
 
-SAMPLE = 4  # programs of a package
+SAMPLE = 2  # programs of a package
 _SEEDS = re.compile(r"seed\(")  # a seed belongs to a process: the notebook's is not the task's
 
 

@@ -102,9 +102,9 @@ def test_each_is_what_it_was_in_another_process(namespace, monkeypatch):
 def test_what_comes_back_is_the_class_that_is_here(namespace):
     cls = type("Local", (), {"seen": [1]})
     cls.__module__ = "__main__"
-    stream, _, functions = pickling.dumps([cls, cls()], {})
-    again, instance = pickling.loads(pickling.Packed(data=stream), {})
-    assert again is cls and type(instance) is cls and functions == []
+    pickled = pickling.dumps([cls, cls()], {})
+    again, instance = pickling.loads(pickling.Packed(data=pickled.stream), {})
+    assert again is cls and type(instance) is cls and pickled.functions == []
 
 
 def test_functions_of_the_notebook_are_found_wherever_they_are(namespace):

@@ -397,9 +397,7 @@ def test_what_a_copy_is_asks_no_code_of_the_value():
     with pytest.raises(Plain) as caught:
         fail()
     frame = caught.value.__traceback__.tb_next.tb_frame
-    assert isinstance(
-        frame_variables.copy_frames([frame])[id(frame)].own["trap"], frame_variables.RemoteLocal
-    )
+    assert isinstance(frame_variables.copy_frames([frame])[id(frame)][0]["trap"], frame_variables.RemoteLocal)
 
 
 def test_an_error_of_ours_is_itself_again():

@@ -21,6 +21,7 @@ from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder
 from tfmagic.server import _configured_state_dir, metrics
 from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
+from tfmagic.system.process_identity import identify
 
 DOCS = Path(__file__).parents[2] / "docs"
 TASK = {
@@ -60,11 +61,13 @@ def status(**changes):
     }
 
 
-def write_run(base, name, content=None, *, cluster="default", pid=None, started=None, cells=()):
+def write_run(base, name, content=None, *, cluster="default", pid=None, start=None, cells=()):
     folder = base / "runs" / name
     folder.mkdir(parents=True)
-    started = time.time() if started is None else started
-    meta = {"pid": pid or os.getpid(), "started": started, "cluster": cluster, "shape": "2 workers"}
+    process = identify(pid or os.getpid()).as_json()
+    meta = {**process, "started": time.time(), "cluster": cluster, "shape": "2 workers"}
+    if start is not None:
+        meta["start"] = start
     (folder / "run.json").write_text(json.dumps(meta))
     if isinstance(content, bytes):
         (folder / "status.json").write_bytes(content)
@@ -183,7 +186,7 @@ def test_a_killed_kernel_is_down_at_once_and_forgotten_later(tmp_path):
 
 def test_another_process_with_the_kernels_number_is_not_the_kernel(tmp_path):
     long_ago = time.time() - 10**7
-    write_run(tmp_path, "r1", status(written=long_ago), started=long_ago)
+    write_run(tmp_path, "r1", status(written=long_ago), start=1)
     page = scrape(tmp_path)
     assert page("tfmagic_cluster_up") is None and page("tfmagic_task_threads") is None
 

@@ -9,6 +9,7 @@ from histories import (
     History,
     abort,
     answer,
+    at_line,
     cancel,
     commands_of,
     end,
@@ -19,7 +20,7 @@ from histories import (
     started,
 )
 
-from tfmagic.protocol.commands import AbortCollectives, BreakBarrier, InterruptCell, RunCell
+from tfmagic.protocol.commands import AbortCollectives, BreakBarrier, CancelOps, InterruptCell, RunCell
 from tfmagic.protocol.events import (
     CellReturned,
     InterruptPressed,
@@ -29,7 +30,7 @@ from tfmagic.protocol.events import (
     TaskReady,
     TaskStarted,
 )
-from tfmagic.supervisor import lifecycle
+from tfmagic.supervisor import lifecycle, stalls
 from tfmagic.supervisor.barriers import describe_waits
 from tfmagic.supervisor.state import (
     SIGKILL,
@@ -196,14 +197,69 @@ def test_a_death_aborts_the_collectives_of_the_others_at_once_and_once():
     assert h.tick(1.1) == []
 
 
-def test_the_first_interrupt_climbs_and_the_second_skips_the_rungs():
-    h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
-    h.run(A, B, now=0)
+def pressed(policy=Policy(3, 0.5, 0.5, 0.8), **how):  # noqa: B008 - it is frozen
+    """A history in which one press has reached A, but not B."""
+    h = started(A, B, policy=policy)
+    h.run(A, B, now=0, **how)
     assert h.happen(InterruptPressed(), now=1) == [interrupt(A, 1), interrupt(B, 1)]
     h.happen(raised(A, "KeyboardInterrupt", interrupted=True))
-    assert h.happen(InterruptPressed(), now=1.1) == [Signal(B, SIGUSR1, 1)]
-    assert h.wake_at == pytest.approx(1.3)
-    assert h.tick(1.31) == [Signal(B, SIGKILL)]
+    return h
+
+
+def test_a_second_interrupt_skips_the_waits():
+    h = pressed()
+    assert [type(a.command) for a in h.happen(InterruptPressed(), now=1.1)] == [CancelOps, AbortCollectives]
+    assert h.wake_at == pytest.approx(1.7)
+    assert h.tick(1.71) == [Signal(B, SIGUSR1, 1)]
+    assert h.tick(1.91) == [Signal(B, SIGKILL)]
+
+
+def test_one_interrupt_kills_nothing_and_explains_what_a_second_one_does():
+    h = pressed()
+    assert stalls.explain_interrupt(h.state.cells[1]) == ""
+    assert [type(a.command) for a in h.tick(2.0)] == [CancelOps, AbortCollectives]
+    assert h.wake_at is None and h.tick(10_000) == []
+    assert stalls.explain_interrupt(h.state.cells[1]).startswith("worker-1 did not stop yet: in native code")
+    assert h.happen(InterruptPressed(), now=10_001) == [Signal(B, SIGUSR1, 1)]
+    assert stalls.explain_interrupt(h.state.cells[1]) == ""
+    assert h.tick(10_001.1) == []
+    assert h.tick(10_001.21) == [Signal(B, SIGKILL)]
+
+
+@pytest.mark.parametrize("why", ["it insists", "its time is over", "it had failed"])
+def test_one_interrupt_of_a_cell_that_has_to_end_kills_what_is_left(why):
+    h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
+    h.run(A, B, now=0, timeout_s=2.5 if why == "its time is over" else None)
+    if why == "it had failed":
+        h.happen(raised(A), now=0.5)
+    h.happen(InterruptPressed(insists=why == "it insists"), now=1)
+    for now in (2.0, 2.61, 2.81):
+        h.tick(now)
+    assert h.actions[-1] == Signal(B, SIGKILL)
+
+
+def test_a_task_that_makes_progress_on_its_way_out_gets_more_time_but_not_for_ever():
+    h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
+    h.run(A, B, now=10)
+    h.happen(raised(A), now=11)
+    h.tick(14)
+    h.happen(at_line(B, 3), now=15.3)  # the last gentle rungs are taken
+    assert h.tick(16.2) == []
+    assert h.wake_at == pytest.approx(16.3)
+    for half_seconds in range(33, 41):
+        assert h.happen(at_line(B, half_seconds), now=half_seconds / 2) == []
+    assert h.wake_at == pytest.approx(20.6)
+    assert h.happen(at_line(B, 41), now=20.61) == [Signal(B, SIGUSR1, 1)]
+    assert h.tick(20.82) == [Signal(B, SIGKILL)]
+
+
+def test_a_first_strategy_of_a_cell_that_is_interrupted_starts_on_no_task():
+    h = started(A, B)
+    h.run(A, B, now=0)
+    h.happen(reached(A, "first strategy 1", (A, B)))
+    why = "the cell is being interrupted"
+    assert answer(A, "first strategy 1", why) in h.happen(InterruptPressed((B,)), now=1)
+    assert h.happen(reached(B, "first strategy 1", (A, B)), now=1.01) == [answer(B, "first strategy 1", why)]
 
 
 def test_one_task_can_be_interrupted_and_the_others_get_their_grace():
@@ -631,4 +687,4 @@ def test_where_a_task_waits_can_be_told():
     h = started(A, B)
     h.run(A, B)
     h.happen(reached(A, "barrier 1", (A, B)))
-    assert {t: at.note for t, at in describe_waits(h.state).items()} == {A: "for worker-1 at barrier 1"}
+    assert describe_waits(h.state) == {A: ("barrier 1", "for worker-1 at barrier 1")}

@@ -5,9 +5,11 @@ from histories import A, B, C, History, at_line, observed, raised, reached, retu
 
 from tfmagic.protocol.events import (
     Displayed,
+    HostSilent,
     InputAnswered,
     InputWanted,
     ProcessSample,
+    TaskLost,
     TaskReady,
     TasksObserved,
     Wait,
@@ -21,9 +23,9 @@ POLICY = Policy(stall_s=10)
 class WatchedCell:
     """Tasks that run a cell from second 100 on, looked at twice a second."""
 
-    def __init__(self, *tasks, cells=None):
+    def __init__(self, *tasks, cells=None, source=""):
         self.history = started(*tasks, policy=POLICY)
-        self.history.run(*(cells or tasks), now=100.0)
+        self.history.run(*(cells or tasks), now=100.0, source=source)
         self.tasks = tasks
         self.cpu = dict.fromkeys(tasks, 5.0)
         self.logs = dict.fromkeys(tasks, 0)
@@ -56,6 +58,21 @@ class WatchedCell:
 
     def sentence(self):
         return stalls.explain(self.history.state, self.cell, POLICY, self.history.now)
+
+
+def test_a_time_limit_keeps_who_waited_for_whom_before_it_stops_the_tasks():
+    """However short it was: a wait need not be a stall yet."""
+    h = started(A, B, policy=POLICY)
+    h.run(A, B, now=100.0, timeout_s=2)
+    h.happen(at_line(A, 14, "all_reduce", Wait.COLLECTIVE), at_line(B, 9), now=100.5)
+    h.happen(observed({A: 5.0, B: 5.0}, {A: 0, B: 0}, ()), now=101.0)
+    assert stalls.explain(h.state, h.state.cells[1], POLICY, h.now) == ""
+    assert h.tick(102.0) and h.state.cells[1].timed_out
+    said = "worker-0 waits in all_reduce (cell line 14); worker-1 runs (line 9)"
+    assert h.state.cells[1].waits == said
+    h.happen(at_line(A, 15), at_line(B, 15), now=102.1)
+    h.tick(103.0)
+    assert h.state.cells[1].waits == said, "not what the interrupt has made of it"
 
 
 def test_a_task_without_any_sign_for_ten_seconds_is_stalled():
@@ -199,6 +216,21 @@ def test_a_task_that_has_ended_will_not_come():
     assert watched.words() == {"worker-0": "stalled"}
     assert watched.sentence() == "worker-0 waits in all_reduce (cell line 5); worker-1 has ended the cell"
     assert "no task can come" in watched.note(A)
+
+
+@pytest.mark.parametrize(
+    ("source", "wait", "is_named"),
+    [
+        ("for x in read_shards(path): step(x)", Wait.COLLECTIVE, True),
+        ("for x in range(3): step(x)", Wait.COLLECTIVE, False),
+        ("for x in read_shards(path): step(x)", Wait.PEERS, False),
+    ],
+)
+def test_data_that_ended_first_is_named_where_the_others_meet_in_a_collective(source, wait, is_named):
+    watched = WatchedCell(A, B, source=source)
+    watched.happen(at_line(A, 5, "all_reduce", wait), returned(B))
+    watched.pass_time(11)
+    assert ("perhaps its data ended first" in watched.sentence()) is is_named
 
 
 def test_one_waits_at_a_barrier_and_the_other_in_a_collective():
@@ -346,3 +378,40 @@ def test_a_failed_task_is_named():
     watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), raised(B, at=100.0))
     watched.history.state = watched.history.state
     assert watched.words() == {"worker-0": "waiting"}
+
+
+# ---- tasks on other machines --------------------------------------------------------------------
+
+
+def on_hosts(watched, **hosts):
+    for task in watched.tasks:
+        watched.happen(TaskReady(task, 1, 7, hosts[task.name.replace("-", "_")]))
+
+
+def test_the_sentence_names_the_hosts_where_there_are_several():
+    watched = WatchedCell(A, B, C)
+    on_hosts(watched, worker_0="10.0.0.1", worker_1="10.0.0.2", worker_2="10.0.0.2")
+    watched.happen(
+        at_line(A, 14, "all_reduce", Wait.COLLECTIVE), at_line(C, 14, "all_reduce", Wait.COLLECTIVE)
+    )
+    watched.happen(at_line(B, 9, "time.sleep"))
+    watched.pass_time(11)
+    assert watched.sentence() == (
+        "worker-0 on 10.0.0.1 and worker-2 on 10.0.0.2 wait in all_reduce (cell line 14); "
+        "worker-1 on 10.0.0.2 is in time.sleep (line 9)"
+    )
+
+
+def test_a_host_that_does_not_answer_is_named_until_it_does():
+    watched = WatchedCell(A, B)
+    on_hosts(watched, worker_0="10.0.0.1", worker_1="10.0.0.2")
+    watched.happen(at_line(A, 14, "all_reduce", Wait.COLLECTIVE), at_line(B, 14))
+    watched.pass_time(2, computing=[B])
+    assert watched.sentence() == ""
+    watched.happen(HostSilent((B,), "10.0.0.2"))
+    assert watched.words() == {"worker-0": "waiting", "worker-1": "stalled"}
+    assert "worker-1 on 10.0.0.2 is out of reach: 10.0.0.2 does not answer" in watched.sentence()
+    watched.happen(HostSilent((B,), "10.0.0.2", silent=False))
+    assert watched.words()["worker-1"] == "running" and watched.sentence() == ""
+    watched.happen(HostSilent((B,), "10.0.0.2"), TaskLost(B, 1, "its host is lost"))
+    assert watched.history.state.tasks[B].silent_host == ""

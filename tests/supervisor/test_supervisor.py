@@ -11,9 +11,8 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested
 from tfmagic.runs import folder
-from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import Policy
-from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.supervisor.supervisor import RunningCell, Supervisor
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 

@@ -60,8 +60,8 @@ class History:
         self.actions.clear()
         return self
 
-    def run(self, *tasks, cell=1, now=None, **how):
-        commands = {t: RunCell(cell=cell, tasks=tasks) for t in tasks}
+    def run(self, *tasks, cell=1, now=None, source="", **how):
+        commands = {t: RunCell(cell=cell, tasks=tasks, source=source) for t in tasks}
         return self.happen(CellRequested(cell, commands, **how), now=now)
 
     def phase(self, task):

@@ -33,13 +33,24 @@ class Kernel:
     def __init__(self, *options: str, cwd: str | None = None) -> None:
         self.manager = KernelManager(kernel_name="python3")
         self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40", *options], cwd=cwd)
+        self.connect()
+        self.prompts: list[str] = []
+
+    def connect(self) -> None:
+        """Open a new client: while it is open, no other of this manager's session gets replies."""
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
-        self.prompts: list[str] = []
 
     def start(self, code: str, stdin: bool = False) -> str:
-        return str(self.client.execute(code, allow_stdin=stdin))
+        """Run a cell as a page does that has input boxes, or as a program that runs notebooks."""
+        if not stdin:
+            return str(self.client.execute(code, allow_stdin=False))
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}}
+        content |= {"allow_stdin": True, "stop_on_error": True}
+        message = self.client.session.msg("execute_request", content, metadata={"cellId": "1"})
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
 
     def outputs(self, message_id: str, until: Any = None, timeout: float = 60) -> list[tuple[str, Any]]:
         """Return the outputs of a request, in order, up to the one that satisfies `until`."""
@@ -87,6 +98,20 @@ class Kernel:
             self.prompts.append(request["content"]["prompt"])
             self.client.input(answer)
         return self.outputs(message_id)
+
+    def hear(self, wanted: Any, timeout: float = 60) -> Any:
+        """Return the content of the first message to all pages that satisfies `wanted(kind, content)`."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            message = self.client.get_iopub_msg(timeout=deadline - time.monotonic())
+            if wanted(message["msg_type"], message["content"]):
+                return message["content"]
+        raise TimeoutError
+
+    def send_comm(self, kind: str, metadata: Any = None, **content: Any) -> None:
+        """Send a message of a comm, as a page does."""
+        message = self.client.session.msg(kind, {"data": {}, **content}, metadata=metadata)
+        self.client.shell_channel.send(message)
 
     def clear(self) -> bool:
         """Stop the clusters and delete the variables; check whether the kernel can serve another test."""

@@ -21,12 +21,14 @@ class Lessons:
         """Run all cells of a notebook, as nbclient and papermill do, and return it with its outputs."""
         notebook = nbformat.read(self.folder / name, as_version=4)
         self.kernel = self.kernel or Kernel(cwd=str(self.folder))
+        self.kernel.client.stop_channels()  # nbclient's has the same identity: the kernel answers one of them
         client = NotebookClient(notebook, km=self.kernel.manager, timeout=240)
         try:
             client.execute()
         finally:
             if client.kc is not None:  # it is ours to close, as the kernel is
                 client.kc.stop_channels()
+        self.kernel.connect()
         if not self.kernel.clear():
             self.close()
         return notebook

@@ -1,7 +1,8 @@
 """Order the test files and decide which of them share a process of pytest-xdist; `conftest` calls this.
 
 The tests of a file share kernels and launchers, and so do the files of a group. Long files come first: at the
-end of a run they would leave the other processes idle.
+end of a run they would leave the other processes idle. The simulation comes last, for the processes that are ready
+first.
 """
 
 from __future__ import annotations
@@ -13,37 +14,62 @@ from typing import Any
 LONG = (
     "tests/same/test_programs.py",
     "tests/browser/test_panel.py",
+    "tests/integration/test_ray_failures.py",
+    "tests/integration/test_on_ray.py",
+    "tests/integration/test_ray_security.py",
     "tests/integration/test_multi_process_runner.py",
-    "tests/notebooks/test_quickstart.py",
     "tests/integration/test_cleanup.py",
     "tests/integration/test_pytest_plugin.py",
+    "tests/notebooks/test_quickstart.py",
+    "tests/integration/test_docs.py",
+    "tests/integration/test_ray_docs.py",
+    "tests/integration/test_ray_hosts.py",
+    "tests/integration/test_tfrecord_tasks.py",
     "tests/integration/test_script_runs.py",
-    "tests/integration/test_magic.py",
+    "tests/frontends/test_doctor_machine.py",
+    "tests/integration/test_kernel.py",
+    "tests/integration/test_hangs.py",
     "tests/integration/test_hints.py",
     "tests/hdf5/test_hdf5_shared.py",
-    "tests/integration/test_hangs.py",
-    "tests/integration/test_processes.py",
-    "tests/integration/test_exposure.py",
-    "tests/integration/test_runner_install.py",
-    "tests/integration/test_every_interpreter.py",
-    "tests/integration/test_log_folders.py",
-    "tests/integration/test_server_extension.py",
-    "tests/integration/test_failing_tasks.py",
     "tests/integration/test_strategies.py",
-    "tests/integration/test_recovery.py",
-    "tests/integration/test_cluster.py",
     "tests/frontends/test_doctor.py",
+    "tests/integration/test_log_folders.py",
+    "tests/integration/test_magic.py",
+    "tests/integration/test_cluster.py",
+    "tests/same/test_same_scripts.py",
+    "tests/integration/test_failing_tasks.py",
+    "tests/integration/test_notebook_errors.py",
+    "tests/same/test_distribution.py",
+    "tests/integration/test_server_extension.py",
     "tests/chaos/test_chaos.py",
+    "tests/integration/test_new_context.py",
+    "tests/integration/test_every_interpreter.py",
+    "tests/integration/test_runner_install.py",
+    "tests/integration/test_as_ipython_does.py",
+    "tests/integration/test_recovery.py",
+    "tests/integration/test_processes.py",
+    "tests/integration/test_faults_on_tasks.py",
+    "tests/integration/test_shared_writer.py",
+    "tests/integration/test_captured_values.py",
+    "tests/integration/test_keras_saving.py",
+    "tests/integration/test_exposure.py",
+    "tests/integration/test_attach.py",
+    "tests/integration/test_transfers.py",
+    "tests/integration/test_real_disks.py",
 )
+# Its tests share nothing and only compute: one by one at the end they keep all processes busy.
+LAST = "tests/supervisor/test_simulation.py"
 _GROUPS = dict.fromkeys(
     [f"tests/same/test_{name}.py" for name in ("programs", "docstrings", "generated")], "a pair of kernels"
+) | dict.fromkeys(
+    [f"tests/integration/test_{name}.py" for name in ("docs", "script_runs")], "tfmagic commands"
 )
 
 
 def place(node_id: str) -> int:
     """Return the position of a test's file in the order of the suite."""
     file = node_id.partition("::")[0]
-    return LONG.index(file) if file in LONG else len(LONG)
+    return LONG.index(file) if file in LONG else len(LONG) + (file == LAST)
 
 
 def make_scheduler(config: Any, log: Any) -> Any:
@@ -55,6 +81,8 @@ def make_scheduler(config: Any, log: Any) -> Any:
     class GroupScheduling(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
+            if file == LAST:
+                return nodeid
             return "the lessons" if file.startswith("tests/notebooks/") else _GROUPS.get(file, file)
 
     return GroupScheduling(config, log)

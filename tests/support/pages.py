@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 from conftest import wait_until
 from jupyter_client.blocking import BlockingKernelClient
 from kernels import CLEAR
@@ -23,6 +24,7 @@ ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+POLL_MS = 50  # else a page that waits asks, and draws, 60 times a second
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
@@ -39,21 +41,21 @@ def chromium() -> str:
 class Server:
     """A Jupyter server on loopback with settings of its own and without a token.
 
-    The kernel of a notebook that was closed serves the next one: its launcher has TensorFlow imported.
+    It serves JupyterLab and Notebook 7. The kernel of a notebook that was closed serves the next one: its launcher
+    has TensorFlow imported.
 
     Args:
         folder: Folder of the notebooks.
-        app: ``lab`` or ``notebook``.
     """
 
-    def __init__(self, folder: Path, app: str = "lab", theme: str = "JupyterLab Light"):
-        self.folder, self.app = folder, app
+    def __init__(self, folder: Path, theme: str = "JupyterLab Light"):
+        self.folder = folder
         self._kept: dict[str, Any] | None = None  # the session whose kernel waits for the next notebook
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        state = folder / f".jupyter-{app}"
+        self._state = state = folder / ".jupyter"
         self._write_settings(state, theme)
         environ = dict(
             os.environ,
@@ -63,16 +65,16 @@ class Server:
             JUPYTER_RUNTIME_DIR=str(state / "runtime"),
             JUPYTER_DATA_DIR=str(state / "data"),
         )
-        exposed = {"lab": "LabApp", "notebook": "JupyterNotebookApp"}[app]
         self.log = state / "server.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", {"lab": "jupyterlab", "notebook": "notebook"}[app]),
+                    *(sys.executable, "-m", "jupyterlab"),
                     *("--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"),
                     *(f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"),
                     *(f"--ServerApp.root_dir={folder}", "--IdentityProvider.token="),
-                    *("--ServerApp.disable_check_xsrf=True", f"--{exposed}.expose_app_in_browser=True"),
+                    *("--ServerApp.disable_check_xsrf=True", "--LabApp.expose_app_in_browser=True"),
+                    "--JupyterNotebookApp.expose_app_in_browser=True",
                 ],
                 env=environ,
                 stdout=log,
@@ -122,7 +124,7 @@ class Server:
 
     def _clear(self, kernel: str) -> bool:
         """Reset a kernel. Return whether that worked."""
-        connection = self.folder / f".jupyter-{self.app}" / "runtime" / f"kernel-{kernel}.json"
+        connection = self._state / "runtime" / f"kernel-{kernel}.json"
         client = BlockingKernelClient(connection_file=str(connection))
         client.load_connection_file()
         client.start_channels(hb=False)
@@ -155,21 +157,66 @@ def write_notebook(path: Path, *cells: str) -> Path:
     return path
 
 
-class NotebookPage:
-    """An open notebook in a Playwright page."""
+class Pages:
+    """The pages of one browser context. A page whose notebook was closed opens the next one.
 
-    def __init__(self, page: Any, server: Server, path: str):
-        self.page, self.server, self.path = page, server, path
+    To load JupyterLab takes 5 s of CPU time, to open a notebook in it less than one.
+    """
+
+    def __init__(self, context: Any, server: Server):
+        self.context, self.server = context, server
+        self._kept: Any = None
+
+    def open(self, path: str, app: str = "lab") -> NotebookPage:
+        """Open a notebook: in JupyterLab in the kept page, in Notebook 7 (``notebook``) in a page of its own."""
+        if app == "lab" and self._kept is not None:
+            page, self._kept = self._kept, None
+            return NotebookPage(page, self.server, path, loaded=True)
+        return NotebookPage(self.context.new_page(), self.server, path, app)
+
+    def close(self, book: NotebookPage) -> None:
+        """Close a notebook and keep its kernel, and its page if nothing is left in it."""
+        if self._kept is None and book.app == "lab" and book.close_notebook():
+            for event, listener in book.listeners.items():
+                book.page.remove_listener(event, listener)
+            self._kept = book.page
+        else:
+            book.page.close()
+        book.give_back_kernel()
+
+
+class NotebookPage:
+    """An open notebook in a Playwright page.
+
+    Args:
+        app: ``lab`` or ``notebook``.
+        loaded: Whether the page shows JupyterLab without a notebook.
+    """
+
+    def __init__(self, page: Any, server: Server, path: str, app: str = "lab", loaded: bool = False):
+        self.page, self.server, self.path, self.app = page, server, path, app
         self.at = 1  # index of the cell under test
         self.flag: Path | None = None  # the file that ends this cell
         self.console: list[str] = []
         self.received_bytes = 0
         self.largest_message = 0
-        page.on("console", lambda message: self.console.append(f"{message.type}: {message.text}"))
-        page.on("websocket", self._listen)
+        self.listeners: dict[str, Any] = {"console": self._note, "websocket": self._listen}
+        for event, listener in self.listeners.items():
+            page.on(event, listener)
         server.lend_kernel(path)
         self._first_path = path
-        self.open()
+        if loaded:
+            self.open_in_page("idle")
+        else:
+            self.open()
+
+    def open_in_page(self, kernel: str) -> None:
+        """Open the notebook in a page that shows JupyterLab without a notebook; see `open`."""
+        self.command("docmanager:open", path=self.path)
+        self._wait_until_open(kernel)
+
+    def _note(self, message: Any) -> None:
+        self.console.append(f"{message.type}: {message.text}")
 
     def _listen(self, socket_: Any) -> None:
         def count(frame: Any) -> None:
@@ -185,11 +232,14 @@ class NotebookPage:
             kernel: "idle": wait until the kernel is idle, so that the page has requested its widgets before a
                 cell blocks it; "connected": until it is connected; "": do not wait.
         """
-        where = f"lab/tree/{self.path}?reset" if self.server.app == "lab" else f"notebooks/{self.path}"
+        where = f"lab/tree/{self.path}?reset" if self.app == "lab" else f"notebooks/{self.path}"
         self.page.goto(f"{self.server.url}/{where}", wait_until="domcontentloaded")
+        self._wait_until_open(kernel)
+
+    def _wait_until_open(self, kernel: str) -> None:
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
         self.page.wait_for_function(
-            "() => window.jupyterapp?.shell?.currentWidget?.content?.widgets", timeout=60_000
+            "() => window.jupyterapp?.shell?.currentWidget?.content?.widgets", timeout=60_000, polling=POLL_MS
         )
         if kernel:
             self.page.wait_for_function(
@@ -197,11 +247,15 @@ class NotebookPage:
                 " return k?.connectionStatus === 'connected' && (wanted === 'connected' || k.status === wanted) }",
                 arg=kernel,
                 timeout=60_000,
+                polling=POLL_MS,
             )
 
-    def command(self, name: str) -> None:
+    def command(self, name: str, **arguments: Any) -> None:
         """Execute a command of the application without waiting for its result."""
-        self.page.evaluate("name => { window.jupyterapp.commands.execute(name).catch(() => {}) }", name)
+        self.page.evaluate(
+            "([name, arguments_]) => { window.jupyterapp.commands.execute(name, arguments_).catch(() => {}) }",
+            [name, arguments],
+        )
 
     def select(self, index: int) -> None:
         self.page.evaluate(
@@ -225,6 +279,7 @@ class NotebookPage:
             ".inputArea.promptNode.innerText)",
             arg=index,
             timeout=timeout_s * 1000,
+            polling=POLL_MS,
         )
 
     def is_running(self, index: int) -> bool:
@@ -240,12 +295,32 @@ class NotebookPage:
 
     @property
     def shown(self) -> Any:
-        """The outputs of the cell under test."""
-        return self.output(self.at)
+        """The visible outputs of the cell under test: a draft of its saved form is hidden behind the panel."""
+        return self.output(self.at).locator(".jp-OutputArea-child:visible")
 
-    def close(self) -> None:
-        """Close the page, which would use CPU time in the next test, and keep its kernel."""
-        self.page.close()
+    @property
+    def kernel(self) -> Any:
+        """The kernel of the notebook, as the server describes it."""
+        sessions = self.server.request("/api/sessions")
+        return next(s["kernel"] for s in sessions if s["path"] == self.path)
+
+    @property
+    def kernel_pid(self) -> int:
+        """The process of the kernel."""
+        name = f"kernel-{self.kernel['id']}.json"
+        return min(p.pid for p in psutil.process_iter(["cmdline"]) if name in str(p.info["cmdline"]))
+
+    def close_notebook(self) -> bool:
+        """Close the notebook without saving it. Check whether the page can open another one."""
+        closed = self.page.evaluate(
+            "() => { const app = window.jupyterapp, book = app?.shell.currentWidget;"
+            " if (!book?.context || document.querySelector('.jp-Dialog')) return false;"
+            " book.context.model.dirty = false; book.close(); return true }"
+        )
+        return bool(closed)
+
+    def give_back_kernel(self) -> None:
+        """Keep the kernel of the notebook, which is closed, for the next one."""
         if self.server.process.poll() is None:
             for path in {self._first_path, self.path}:
                 self.server.take_kernel(path)

@@ -75,9 +75,9 @@ def texts_of(path):
 
 def test_no_hint_names_a_magic_outside_of_a_notebook(monkeypatch):
     monkeypatch.setattr(advice, "is_notebook", lambda: False)
-    for hint in hints.HINTS:
-        assert not re.search(r"%\w", advice.here(hint.advice)), hint.advice
-        assert not re.search(r"%\w", in_a_shell(hint.advice)), hint.advice
+    for _, hint in hints.HINTS:
+        assert not re.search(r"%\w", advice.here(hint)), hint
+        assert not re.search(r"%\w", in_a_shell(hint)), hint
 
 
 def test_no_message_of_what_scripts_use_is_left_untranslated(monkeypatch):

@@ -52,12 +52,12 @@ def cgroups(tmp_path, monkeypatch):
     """A folder as the control group of this process; return a function that sets its limit and use."""
     folder = tmp_path / "cgroup"
     folder.mkdir()
-    real = memory._read
+    real = memory.read_text
 
     def read(path):
         return "0::/\n" if str(path) == "/proc/self/cgroup" else real(path)
 
-    monkeypatch.setattr(memory, "_read", read)
+    monkeypatch.setattr(memory, "read_text", read)
 
     def settle(limit, used, cache=0):
         (folder / "memory.max").write_text(f"{limit}\n")

@@ -1,6 +1,7 @@
 """A task's part of a cell as items: the page that applies the patches of a feed shows the log."""
 
 import json
+import struct
 from collections import deque
 
 from hypothesis import given, settings
@@ -28,6 +29,13 @@ class Follower:
         with self.path.open("ab") as file:
             file.write(data)
 
+    def write_error(self, data, before=0):
+        """Write as the task's error stream does, whose spans stand in a file of their own."""
+        start = self.path.stat().st_size
+        self.write(data)
+        with self.path.with_suffix(".stderr").open("ab") as file:
+            file.write(struct.pack("<QQ", start, start + len(data)))
+
     def display(self, text, **content):
         bundle = {"data": {"text/plain": text}, "metadata": {}, **content}
         offset = self.path.stat().st_size
@@ -43,7 +51,7 @@ class Follower:
 
     def finish(self):
         self.look(self.path.stat().st_size)
-        self.feed.log.close()
+        self.feed.close()
         return self.shown()
 
     def shown(self):
@@ -173,6 +181,28 @@ def test_the_cursor_does_not_reach_over_a_gap_or_a_display(tmp_path):
     assert shown[:2] == ["before", "<figure>"] and "gap" in shown
 
 
+def test_what_the_error_stream_wrote_is_marked_also_in_mid_line_and_behind_a_flood(tmp_path):
+    follower = Follower(tmp_path, pace=Pace(look_bytes=1000, flood_bytes=500, flood_rows=9))
+    follower.write_error(b"of an earlier cell\n")
+    follower.feed.close()
+    follower.feed = TaskFeed(follower.path, follower.path.stat().st_size, pace=Pace(1000, 500, 9))
+    follower.write(b"out ")
+    follower.write_error(b"err \x1b[31mred\x1b[0m")
+    follower.write(b" out\n")
+    follower.look()
+    follower.look()
+    assert _rows(follower) == [[("", "out "), ("e", "err "), ("e f1", "red"), ("", " out")]]
+    follower.write(b"flood\n" * 500)
+    follower.write_error(b"last\n")
+    follower.write(b"of stdout\n")
+    follower.finish()
+    assert _rows(follower)[-2:] == [[("e", "last")], "of stdout"]
+
+
+def _rows(follower):
+    return [follower.page[n].row for n in sorted(follower.page) if isinstance(follower.page[n], RowItem)]
+
+
 def test_values_are_no_items(tmp_path):
     follower = Follower(tmp_path)
     follower.display("42", value=True)
@@ -221,11 +251,12 @@ def test_noise_is_marked_and_is_not_the_last_line(tmp_path):
 def test_of_a_long_log_that_is_over_the_beginning_and_the_end_are_read(tmp_path):
     path = tmp_path / "worker-0.log"
     path.write_bytes(b"".join(b"%069d\n" % n for n in range(100_000)))
-    items, _ = read_items(path, 0, path.stat().st_size, deque())
+    items, _ = read_items(path, 0, path.stat().st_size, deque(), counts_lines=True)
     rows = [plain_text(i.row) for i in items if isinstance(i, RowItem)]
     assert (rows[0], rows[-1]) == (f"{0:069d}", f"{99_999:069d}")
-    (gap,) = [i.size_bytes for i in items if isinstance(i, GapItem)]
-    assert gap + 70 * len(rows) == path.stat().st_size
+    (gap,) = [i for i in items if isinstance(i, GapItem)]
+    assert gap.size_bytes + 70 * len(rows) == path.stat().st_size
+    assert gap.lines + len(rows) == 100_000
 
 
 def test_a_very_long_line_is_cut_for_the_page(tmp_path):

@@ -5,18 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import wait_until
 from histories import observed, reached
 
+from tfmagic.backends.fake import FakeBackend
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell
 from tfmagic.protocol.events import (
+    Cause,
     CellRaised,
     CellRequested,
     CellReturned,
     Displayed,
+    SignalAsked,
     StopRequested,
     TaskExited,
     TaskReady,
@@ -25,13 +29,15 @@ from tfmagic.protocol.events import (
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.lifecycle import apply, decide, new_state
-from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import Policy
+from tfmagic.supervisor.supervisor import RunningCell
 from tfmagic.system.usage import Sampler
 from tfmagic.task.cell_position import find_frame
 from tfmagic.views.facts import describe_cell
 from tfmagic.views.panel_model import PanelModel
 from tfmagic.views.protocol import ViewContext
+from tfmagic.views.saved_cell import Look, SavedCell
+from tfmagic.views.static_form import render
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 
@@ -42,6 +48,7 @@ class Supervisor:
     def __init__(self, *tasks):
         self.state, self.asked = new_state(tasks), []
         self.usage, self.warning = {}, ""
+        self.backend = FakeBackend()
 
     def policy(self):
         return Policy()
@@ -183,6 +190,34 @@ def test_what_a_later_cell_writes_is_not_shown_by_one_that_others_still_run(show
     assert shown.model.greet()["rows"]["0"]["items"] == ["mine"]
 
 
+def test_what_the_user_has_ended_is_stopped_and_no_failure(shown):
+    assert shown.model.act({"kind": "kill", "task": 0})
+    shown.supervisor.happen(*shown.supervisor.asked, TaskExited(A, 1, -9))
+    facts = shown.look()
+    assert facts["tasks"]["0"]["state"] == "stopped" and facts["tasks"]["0"]["error"] is None
+    assert facts["tasks"]["0"]["note"] == "killed by you (SIGKILL)"
+    follow = "worker-0 was killed; the other tasks are interrupted after 3 s"
+    assert facts["head"]["message"] == follow
+    shown.supervisor.happen(StopRequested())
+    shown.supervisor.happen(TaskExited(B, 1, -9))
+    assert shown.look()["tasks"]["1"]["state"] == "stopped"
+    shown.cell.finish(None)
+    record = describe_cell(shown.context, None, 1.0)
+    assert record.verdict == "stopped" and not any(task.error for task in record.tasks)
+
+
+def test_a_signal_that_nobody_asked_for_is_a_death(shown):
+    shown.supervisor.happen(SignalAsked(A, signal.SIGTERM, Cause.USER), TaskExited(A, 1, -9))
+    assert shown.look()["tasks"]["0"]["state"] == "died"
+
+
+def test_an_interrupted_task_says_what_becomes_of_the_others(shown):
+    error = PackedError("KeyboardInterrupt", "", "", None, "")
+    shown.supervisor.happen(CellRaised(A, 1, 1, 0.5, 0, error, interrupted=True))
+    expected = "worker-0 was interrupted; the other tasks are interrupted after 3 s"
+    assert shown.look()["head"]["message"] == expected
+
+
 def test_buttons_reach_the_supervisor_and_foreign_requests_nothing(shown):
     for request in ({"kind": "interrupt"}, {"kind": "interrupt", "task": 1}, {"kind": "stop"}):
         assert shown.model.act(request)
@@ -201,18 +236,6 @@ def test_the_log_goes_out_in_parts_with_its_path(shown):
     text = "".join(part["text"] for part in parts)
     assert text.count("bar 2") == 10_000 and "bar 1" not in text and text.startswith("x" * 99)
     assert parts[0]["path"].endswith("worker-0.log") and parts[0]["request"] == 5
-
-
-def test_a_snapshot_from_disk_is_that_of_the_end(shown):
-    shown.write(A, "one\n")
-    for task in (A, B):
-        end = shown.run.log_path(task).stat().st_size
-        shown.supervisor.state = apply(shown.supervisor.state, CellReturned(task, 1, 1, 0.5, end), 0.0)
-    outcome = shown.supervisor.state.cells[1]
-    shown.cell.finish(outcome)
-    shot = PanelModel.replay(describe_cell(shown.context, outcome, 1.0), shown.run)
-    assert shot["reset"] and shot["head"]["over"] and shot["rows"]["0"]["items"] == ["one"]
-    json.dumps(shot)
 
 
 def test_a_busy_process_and_a_stopped_one_are_distinguished():
@@ -253,3 +276,35 @@ def test_the_line_of_a_cell_is_that_of_its_innermost_frame():
     assert names["place"] == 2
     assert find_frame(sys._getframe(), "<tfcluster-2>") is None
     assert find_frame(None, "") is None
+
+
+def test_a_draft_has_the_text_so_far_is_drawn_when_that_has_changed_and_not_too_often(shown):
+    published = []
+    saved = SavedCell(shown.context, lambda *what, **how: published.append((*what, how)), Look(), "bar", 0.0)
+    shown.write(A, "one\n")
+    assert saved.draft()
+    data, metadata, place = published.pop()
+    assert data["text/plain"].startswith("[worker-0]:    one\ntfmagic: this is the cell at ")
+    assert (
+        data["text/plain"].endswith(f"%tfcluster attach {shown.run} --cell 7")
+        and "tfm-draft" in data["text/html"]
+    )
+    assert metadata == {"tfmagic": {"run": str(shown.run), "cell": 1}}
+    assert place == {"display_id": "bar", "update": True}
+    shown.write(A, "two\n")
+    assert not saved.draft(), "a page draws it again each time"
+    wait_until(saved.draft)
+    assert "two" in published.pop()[0]["text/plain"] and not saved.message()["over"]
+    saved._draft_at = 0.0
+    assert not saved.draft() and not published, "nothing is new"
+    saved.finish(describe_cell(shown.context, None, 1.0))
+    assert saved.message() == {"kind": "form", "data": published.pop()[0], "over": True}
+
+
+def test_a_cell_that_waits_for_another_one_shows_none_of_its_output(shown):
+    request = CellRequested(2, {A: RunCell(cell=2, tasks=(A,))})
+    shown.supervisor.happen(request)
+    queued = replace(shown.context, run=RunningCell(request, {A: 0}))
+    shown.write(A, "of the first cell\n")
+    record = describe_cell(queued, None, 1.0)
+    assert record.tasks[0].note == "queued" and "first" not in render(record, shown.run).text

@@ -1,5 +1,6 @@
 """The static form of a cell: html without script or style sheet, and text, both of bounded size."""
 
+import base64
 import json
 import re
 import time
@@ -122,7 +123,26 @@ def test_html_and_text_together_stay_below_the_limit(tmp_path):
         Balanced(form.html)
         assert f"<&>{0:064d}" in form.text and f"<&>{199_999:064d}" in form.text
         assert "left out here; the whole: " in form.text and str(tmp_path) in form.html
+        assert re.search(r"worker-0</b>.*?200,000 lines</span>", form.html)
+        head = form.html.partition("<details")[0]
+        assert "left out here:  %tfcluster attach " in head and " --cell 7 --full" in head
+        assert form.text.splitlines()[-1].startswith("tfmagic: ")
+        left = sum(int(n.replace(",", "")) for n in re.findall(r"\[([\d,]+) lines, ", form.text))
+        assert left + form.text.count("\n[worker-") + 1 - 2 == 400_000
         assert "[ps-0]:        short" in form.text
+
+
+def test_one_long_line_that_is_left_out_is_one_line(tmp_path):
+    text = Kept(tmp_path, worker_0=b"before\n" + b"y" * 3_000_000 + b"\nafter\n").render().text
+    assert "    before\n[worker-0]:    [1 line, 2.9 MiB, left out here; the whole: " in text
+    assert "]\n[worker-0]:    after\ntfmagic: 1 line, 2.9 MiB, left out here:  " in text
+
+
+def test_attach_full_leaves_nothing_out_of_a_part_of_megabytes(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"".join(b"%069d\n" % n for n in range(40_000)))
+    assert "left out here" in kept.render().html
+    full = kept.render(limit_bytes=static_form.FULL_BYTES)
+    assert "left out here" not in full.html + full.text and full.html.count("\n") == 39_999
 
 
 def test_a_thousand_failing_tasks_stay_below_the_limit(tmp_path):
@@ -132,6 +152,30 @@ def test_a_thousand_failing_tasks_stay_below_the_limit(tmp_path):
     form = kept.render("failed")
     assert len(form.html.encode()) + len(form.text.encode()) < 200_000
     assert "more tasks had output" in form.html and "500 failed" in words(form.html)
+
+
+def test_of_many_tasks_those_that_failed_stand_first(tmp_path):
+    kept = Kept(tmp_path, **{f"worker_{n}": b"x\n" for n in range(64)})
+    kept.change(40, state="failed", error=ErrorRecord("ValueError", "bad"))
+    kept.change(20, state="died", error=ErrorRecord("TaskDied", "gone"))
+    form = kept.render("failed")
+    assert re.findall(r">(worker-\d+)</b>", form.html)[:4] == [
+        "worker-20",
+        "worker-40",
+        "worker-0",
+        "worker-1",
+    ]
+    assert form.text.startswith("[worker-20]:   x\n[worker-40]:   x\n[worker-0]:    x\n")
+
+
+def test_the_folder_of_the_logs_is_named_once(tmp_path):
+    assert Kept(tmp_path, worker_0=b"x\n", worker_1=b"x\n").render().html.count(f"logs: {tmp_path}") == 1
+    assert "logs: " not in Kept(tmp_path, worker_0=b"", worker_1=b"").render().html
+
+
+def test_the_lines_of_a_draft_that_were_not_counted_are_no_number(tmp_path):
+    form = Kept(tmp_path, worker_0=b"%069d\n" % 0 * 100_000).render("")
+    assert not re.search(r"\d lines", words(form.html)) and "left out here:  %tfcluster attach" in form.html
 
 
 def test_wide_characters_count_in_bytes(tmp_path):
@@ -213,8 +257,43 @@ def test_harmless_html_stands_in_place(fragment, shown):
     assert made == shown if shown else 'src="data:audio/wav;base64,eA=="' in made
 
 
-def test_a_drawing_is_an_image_that_runs_nothing():
-    made = embedding.as_html({"image/svg+xml": "<svg><script>1</script></svg>"}, {})
+@pytest.mark.parametrize("name", ["", " xmlns='http://www.w3.org/2000/svg'"])
+def test_a_drawing_is_an_image_that_runs_nothing_and_has_its_namespace(name):
+    made = embedding.as_html({"image/svg+xml": f"<svg{name}><script>1</script></svg>"}, {})
+    assert made.startswith('<img src="data:image/svg+xml;base64,')
+    drawing = base64.b64decode(made.split(",")[1].split('"')[0]).decode()
+    assert drawing.count("xmlns=") == 1
+
+
+def test_markdown_is_shown_as_html_with_its_formulas():
+    made = embedding.as_html(
+        {"text/markdown": "# a\n\n*b* $x_1*y*z$\n\n|c|\n|-|\n|d|", "text/plain": "-"}, {}
+    )
+    assert "<h1>a</h1>" in made and "<em>b</em> $x_1*y*z$" in made and "<td>d</td>" in made
+    assert 'class="tex2jax_process' in made
+    assert embedding.as_html({"text/markdown": "<script>1</script>"}, {}) is None
+
+
+def test_a_formula_is_left_to_the_front_end_and_a_dollar_in_output_is_none(tmp_path):
+    made = embedding.as_html({"text/latex": "$a<b$", "text/plain": "-"}, {})
+    assert made == '<div class="tex2jax_process mathjax_process">$a&lt;b$</div>'
+    form = Kept(tmp_path, worker_0=b"$5 and $6\n").render()
+    assert form.html.startswith('<div class="tex2jax_ignore')
+
+
+def test_json_is_a_tree():
+    made = embedding.as_html({"application/json": {"a": [1, {"<b>": None}]}, "text/plain": "-"}, {})
+    assert Balanced(made).tags.count("details") == 3
+    assert "1 key a : 2 items 0 : 1 1 : 1 key &lt;b&gt; : null" in " ".join(words(made).split())
+    deep = value = []
+    for _ in range(900):
+        value.append([])
+        value = value[0]
+    Balanced(embedding.as_html({"application/json": deep}, {}))
+
+
+def test_a_drawing_that_is_no_text_is_an_image_too():
+    made = embedding.as_html({"image/svg+xml": ["<svg>", "</svg>"]}, {})
     assert made.startswith('<img src="data:image/svg+xml;base64,')
 
 

@@ -11,11 +11,12 @@ order in which they were reported, `wait` returns when one is there, and a task 
 
 import contextlib
 import queue
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Command, RunCell, TaskBoot
 from tfmagic.protocol.events import CellReturned, Event, TaskExited, TaskReady, TaskStarted
+from tfmagic.system.usage import Usage
 
 _SIGKILL = 9
 Script = Callable[[TaskId, Command], Iterable[Event]]
@@ -36,6 +37,9 @@ class FakeBackend:
     Attributes:
         sent: The commands that were sent, with their task, in order.
     """
+
+    runs_here = True
+    has_ended = False
 
     def __init__(self, script: Script = return_at_once) -> None:
         self.script = script
@@ -74,6 +78,9 @@ class FakeBackend:
     def take_events(self) -> Sequence[Event]:
         taken, self._taken = self._taken, []
         return taken
+
+    def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:
+        return {}
 
     def own_pids(self) -> Mapping[str, int]:
         return {}

@@ -32,7 +32,7 @@ from tfmagic.protocol.launcher_messages import (
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs import orphans
-from tfmagic.system.helper_process import start_interpreter
+from tfmagic.system.helper_process import start_in_lasting_thread, start_interpreter
 from tfmagic.system.process_identity import identify
 
 IMPORT_TIME_PREFIXES = (
@@ -79,18 +79,22 @@ class LauncherProcess:
         self.mark = secrets.token_hex(16)
         environ = {**_environ_of(flavour), orphans.MARK: self.mark}
         self.import_time = import_time_variables(environ)
+        preload = ("tfmagic.multi_process_runner", *{"pytest"}.intersection(sys.modules))  # for users' tests
         code = (
             f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
             "from tfmagic.task import launcher; "
-            f"launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {_preload()!r})"
+            f"launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {preload!r})"
         )
-        self.process = start_interpreter(
-            code,
-            path=import_path(),
-            stdout=self._noise,
-            stderr=self._noise,
-            env=environ,
-            pass_fds=[theirs.fileno()],
+        self.process = start_in_lasting_thread(
+            lambda: start_interpreter(
+                code,
+                path=import_path(),
+                stdout=self._noise,
+                stderr=self._noise,
+                env=environ,
+                pass_fds=[theirs.fileno()],
+            ),
+            "tfmagic-keeper",
         )
         theirs.close()
         self.keeper = identify(self.process.pid)
@@ -192,11 +196,6 @@ def warm(flavour: Flavour) -> LauncherProcess:
                 return launcher
         _launchers.append(LauncherProcess(flavour))
         return _launchers[-1]
-
-
-def _preload() -> tuple[str, ...]:
-    """Return the modules that users' tests import, for the launcher to import first."""
-    return ("tfmagic.multi_process_runner", *(name for name in ("pytest",) if name in sys.modules))
 
 
 def is_warm(flavour: Flavour) -> bool:

@@ -8,13 +8,14 @@ The launcher, as the parent, reports each end (`TaskReaped`). If the launcher di
 """
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,13 +26,15 @@ from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Command, TaskBoot
 from tfmagic.protocol.events import Event, TaskEvent, TaskExited, TaskLost, TaskStarted
-from tfmagic.protocol.launcher_messages import ForkTask, TaskForked, TaskReaped
+from tfmagic.protocol.launcher_messages import ForkFailed, ForkTask, SessionFailed, TaskForked, TaskReaped
 from tfmagic.protocol.payload import Handle, HandleLost
 from tfmagic.runs import orphans
 from tfmagic.runs.folder import GAVE_UP, RunFolder, file_size
 from tfmagic.system.process_identity import Identity
+from tfmagic.system.usage import Usage
 
 _SILENT_S = 5.0  # from the end of a channel to that of its process, which frees memory or writes a core
+_NO_MEMORY_S = 0.05  # until the system is asked again
 _FOREIGN_WRITER = "the cell wrote to a file descriptor that is not its own"
 _FOREIGN_CLOSER = "the cell closed file descriptors that are not its own, as os.closerange() does"
 
@@ -54,6 +57,9 @@ class LocalBackend:
     Raises:
         LaunchError: The launcher has ended.
     """
+
+    runs_here = True
+    has_ended = False
 
     def __init__(self, flavour: launcher_client.Flavour, run: RunFolder):
         self._run = run
@@ -121,10 +127,14 @@ class LocalBackend:
         process = self._processes.get(task)
         if process is None or process.ended or process.channel.fileno() < 0:
             return
-        with contextlib.suppress(OSError):  # the task is gone: the launcher reports its end
+        try:
             if not process.channel.post(command):
                 both = selectors.EVENT_READ | selectors.EVENT_WRITE
                 self._selector.modify(process.channel, both, task)
+        except ConnectionError:
+            pass  # the task is gone: the launcher reports its end, and what it sent before is read
+        except OSError as error:
+            self._channel_failed(task, process, error)
 
     def signal(self, task: TaskId, number: int) -> None:
         process = self._processes.get(task)
@@ -137,14 +147,19 @@ class LocalBackend:
             signal.pidfd_send_signal(process.pidfd, number)
 
     def wait(self, timeout_s: float | None) -> None:
-        self._ready = self._selector.select(timeout_s)
+        try:
+            self._ready = self._selector.select(timeout_s)
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            time.sleep(_NO_MEMORY_S)
 
     def take_events(self) -> Sequence[Event]:
         events: list[Event] = []
         ready, self._ready = self._ready, []
         for key, mask in ready:
             if key.data == "wake":
-                with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(OSError):  # else it is ready once more
                     os.eventfd_read(self._wake)
             elif key.data == "session":
                 events += self._read_session()
@@ -155,13 +170,17 @@ class LocalBackend:
         self._end_silent()
         return events
 
+    def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:
+        return {}
+
     def own_pids(self) -> Mapping[str, int]:
         return self.launcher.own_pids() if self._session is not None else {}
 
     def wake(self) -> None:
         with self._wake_lock:
             if not self._closed:
-                os.eventfd_write(self._wake, 1)
+                with contextlib.suppress(OSError):  # the loop looks at its mailbox every second in any case
+                    os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
         with self._wake_lock:  # the number of the descriptor can be used again at once
@@ -203,17 +222,24 @@ class LocalBackend:
             return []
         events: list[Event] = []
         try:
-            if mask & selectors.EVENT_WRITE and process.channel.flush():
+            if mask & selectors.EVENT_WRITE and _has_sent_all(process.channel):
                 self._selector.modify(process.channel, selectors.EVENT_READ, task)
             if mask & selectors.EVENT_READ:
                 events = process.channel.receive_ready()
-        except (EOFError, OSError):
+        except (EOFError, ConnectionError):
             self._close_channel(process)
             self._silent[task] = time.monotonic()
+        except OSError as error:
+            self._channel_failed(task, process, error)
         except ProtocolError as error:
             self._close_channel(process)  # the task is killed: its messages are damaged
             self._end(task, process, f"{error}; {_FOREIGN_WRITER}")
         return events
+
+    def _channel_failed(self, task: TaskId, process: _Process, error: OSError) -> None:
+        """End a task that can no longer be reached."""
+        self._end(task, process, f"its control channel failed: {error}")
+        self._close_channel(process)
 
     def _end(self, task: TaskId, process: _Process, reason: str) -> None:
         process.reason = reason
@@ -233,14 +259,21 @@ class LocalBackend:
         assert self._session is not None
         try:
             messages = self._session.receive_ready()
-        except (EOFError, OSError, ProtocolError):
+        except (EOFError, ConnectionError):
             return self._session_ended()
+        except (OSError, ProtocolError) as error:
+            return self._session_ended(f"the channel to its launcher failed: {error}")
         events: list[Event] = []
         for message in messages:
             match message:
                 case TaskForked(task, attempt, pid, pidfd, fresh):
                     events.append(TaskStarted(task, attempt, pid, fresh))
                     events += self._forked(task, attempt, pid, pidfd)
+                case ForkFailed(task, attempt, reason):
+                    lost = TaskLost(task, attempt, f"no process could be started: {reason}")
+                    events += self._ended(task, attempt, lost)
+                case SessionFailed(reason):
+                    return events + self._session_ended(reason)
                 case TaskReaped(task, attempt, exit_code, peak_bytes):
                     log_end = file_size(self._run.log_path(task))
                     reason = self._reason_of(task, attempt, exit_code)
@@ -292,14 +325,14 @@ class LocalBackend:
         self._run.clear_scratch(f"{task.name}-{attempt}")
         return [*events, event]
 
-    def _session_ended(self) -> list[Event]:
+    def _session_ended(self, reason: str = "") -> list[Event]:
         """Report the tasks of a dead launcher as lost, and end processes that they have left behind."""
         if self._session is not None:
             self._selector.unregister(self._session)
             self._session.close()
             self._session = None
         events: list[Event] = []
-        reason = self.launcher.import_failure() or "its launcher process was killed"
+        reason = reason or self.launcher.import_failure() or "its launcher process was killed"
         for task, process in self._processes.items():
             if process.ended:
                 continue
@@ -308,30 +341,29 @@ class LocalBackend:
         return events
 
 
+def _has_sent_all(channel: Channel) -> bool:
+    """Send more; check whether nothing is left, or no process that would read it."""
+    try:
+        return channel.flush()
+    except ConnectionError:
+        return True
+
+
 class HeldPorts:
-    """One loopback address for each task, which no other process gets until `close`.
+    """One address of this machine for each task, which no other process gets until `close`.
 
     A socket that is bound and does not listen keeps its port: the system gives it to no other bind(0) and no
     outgoing connection. TensorFlow's server, which sets SO_REUSEADDR too, can listen on it, also after a
     restart (measured on Linux 6).
     """
 
-    def __init__(self, tasks: Iterable[TaskId]):
-        self._sockets: list[socket.socket] = []
+    def __init__(self, tasks: Iterable[TaskId], host: str = "127.0.0.1"):
         self.addresses: dict[TaskId, str] = {}
-        try:
+        with contextlib.ExitStack() as sockets:
             for task in tasks:
-                held = socket.socket()
-                self._sockets.append(held)
+                held = sockets.enter_context(socket.socket())
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                held.bind(("127.0.0.1", 0))
-                self.addresses[task] = f"127.0.0.1:{held.getsockname()[1]}"
-        except OSError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Release the ports."""
-        for held in self._sockets:
-            held.close()
-        self._sockets.clear()
+                # elsewhere TensorFlow listens on every network device, so the port must be free on each
+                held.bind((host if host == "127.0.0.1" else "", 0))
+                self.addresses[task] = f"{host}:{held.getsockname()[1]}"
+            self.close = sockets.pop_all().close  # releases the ports

@@ -5,16 +5,28 @@ from one thread at a time. To write a backend, begin with `tfmagic.backends.fake
 ``tests/contract/test_backend.py``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Command, TaskBoot
 from tfmagic.protocol.events import Event
+from tfmagic.system.usage import Usage
 
 
 class Backend(Protocol):
-    """The methods that the supervisor and the cluster call."""
+    """The methods that the supervisor and the cluster call.
+
+    Attributes:
+        runs_here: Whether the tasks are processes of this machine, which the system's ways can look at.
+        has_ended: Whether all processes have ended, and it can start no more; a new one can.
+    """
+
+    @property
+    def runs_here(self) -> bool: ...
+
+    @property
+    def has_ended(self) -> bool: ...
 
     def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
         """Return an address (``host:port``) for each task, held until the next call or `close`.
@@ -36,6 +48,9 @@ class Backend(Protocol):
 
     def take_events(self) -> Sequence[Event]:
         """Return what has happened since the last call, without waiting."""
+
+    def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:
+        """Return what tasks on other machines used lately; of those in `closely` with `wanted_s`."""
 
     def own_pids(self) -> Mapping[str, int]:
         """Return the processes on this machine that the backend itself needs: pid by role."""

@@ -6,8 +6,18 @@ Imports nothing heavy, so that `tfmagic --help` is quick.
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
+
+from tfmagic.system.advice import did_you_mean
+
+PLACEMENTS = ("pack", "spread", "strict-spread")
+_COMPARED = (
+    "workers", "ps", "chief", "evaluator", "gpus_per_task", "keras", "auto_restart", "address", "placement",
+    "cpus_per_task",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +28,11 @@ class ShapeOptions:
     ps: int | None = None
     chief: bool | None = None
     evaluator: bool | None = None
-    backend: str = "local"
+    backend: str | None = None
     address: str | None = None
+    placement: str | None = None
+    cpus_per_task: float | None = None
+    resources: tuple[tuple[str, float], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     gpus_per_task: int | None = None
     keras: int | None = None
@@ -35,10 +48,14 @@ class ShapeOptions:
     def disagreements(self, running: ShapeOptions) -> list[str]:
         """Return the options of the line that the running cluster does not fulfil."""
         found = []
-        for name in ("workers", "ps", "chief", "evaluator", "gpus_per_task", "keras", "auto_restart"):
+        for name in _COMPARED:
             asked, have = getattr(self, name), getattr(running, name)
             if asked is not None and asked != (have or type(asked)()):
                 found.append(f"--{name.replace('_', '-')} {asked}")
+        if self.backend not in (None, running.backend or "local"):
+            found.append(f"--backend {self.backend}")
+        if self.resources and self.resources != running.resources:
+            found.append("--resource")
         if self.env and self.env != running.env:
             found.append("--env")
         if self.isolate and not running.isolate:
@@ -57,6 +74,23 @@ def parse_count(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"it cannot be {value}; use 0 or more")
     return value
+
+
+def parse_number(text: str) -> float:
+    """Parse a number of 0 or more, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return value
+
+
+def parse_resource(text: str) -> tuple[str, float]:
+    """Parse ``NAME=NUMBER``, for argparse."""
+    name, value = parse_variable(text)
+    return name, parse_number(value)
 
 
 def parse_seconds(text: str) -> float:
@@ -87,8 +121,12 @@ def add_shape(parser: argparse.ArgumentParser, title: str, backends: bool = True
     add("--chief", action="append_const", const=True, help="a chief task (at most one)")
     add("--evaluator", action="append_const", const=True, help="an evaluator task (at most one)")
     if backends:
-        add("--backend", choices=("local", "ray"), default="local", help="where tasks run")
-        add("--address", metavar="ADDR", help="address of the backend's cluster")
+        add("--backend", choices=("local", "ray"), help="where tasks run: here, or on a Ray cluster")
+        add("--address", metavar="ADDR", help="Ray's head, as 10.0.0.1:6379 (default: auto)")
+        add("--placement", choices=PLACEMENTS, help="how Ray places the tasks (default: spread)")
+        add("--cpus-per-task", type=parse_number, metavar="N", help="CPUs that Ray reserves a task (1)")
+        resource = "a custom resource of Ray's for each task"
+        add("--resource", type=parse_resource, action="append", default=[], metavar="NAME=N", help=resource)
     environment = "environment of the tasks"
     add("--env", type=parse_variable, action="append", default=[], metavar="K=V", help=environment)
     add("--gpus-per-task", type=parse_count, metavar="N", help="GPUs of each computing task")
@@ -96,6 +134,15 @@ def add_shape(parser: argparse.ArgumentParser, title: str, backends: bool = True
     add("--no-keras-fix", dest="keras_fix", action="store_false", help="leave Keras 3's fit as it is")
     add("--auto-restart", type=parse_count, metavar="N", help="restart a dead task up to N times")
     add("--isolate", action="store_true", help="a network of the tasks' own")
+
+
+def refuse_unknown(words: Iterable[str], parser: argparse.ArgumentParser) -> None:
+    """Call the parser's `error` for a word that looks like an option and is none of its options."""
+    for word in words:
+        name = word.partition("=")[0]
+        if re.match("--?[a-zA-Z]", name) and name not in parser._option_string_actions:
+            question = did_you_mean(name, parser._option_string_actions)
+            parser.error(f"unrecognized arguments: {word}{question}")
 
 
 def shape_of(found: argparse.Namespace, parser: argparse.ArgumentParser) -> ShapeOptions:
@@ -107,4 +154,5 @@ def shape_of(found: argparse.Namespace, parser: argparse.ArgumentParser) -> Shap
         field.name: getattr(found, field.name, field.default) for field in fields(ShapeOptions)
     }
     flags = {"chief": bool(found.chief) or None, "evaluator": bool(found.evaluator) or None}
-    return ShapeOptions(**{**given, **flags, "env": tuple(found.env)})
+    resources = tuple(getattr(found, "resource", ()))
+    return ShapeOptions(**{**given, **flags, "env": tuple(found.env), "resources": resources})

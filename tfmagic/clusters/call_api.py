@@ -8,7 +8,6 @@ it. The second form checks the options of all other functions.
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
@@ -17,6 +16,7 @@ from tfmagic.clusters.job import Job, Options, ViewName
 from tfmagic.clusters.parallel_map import ParallelMap
 from tfmagic.clusters.results import TaskResults, require_values
 from tfmagic.clusters.running_cluster import Call, RunningCluster
+from tfmagic.clusters.task_times import CallFuture, TaskTimes, task_times
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 
@@ -27,11 +27,9 @@ _LOOK_S = 0.01
 class Calls:
     """The methods that call functions on the tasks."""
 
+    name: str
+    _latest: RunningCluster | None  # the present one, or the last one
     _lock: threading.RLock
-
-    @property
-    @abstractmethod
-    def running(self) -> bool: ...
 
     @abstractmethod
     def start(self) -> object: ...
@@ -39,8 +37,17 @@ class Calls:
     @abstractmethod
     def grouped_stacks(self, *tasks: str) -> str: ...
 
-    @abstractmethod
-    def _running_cluster(self) -> RunningCluster: ...
+    @property
+    def running(self) -> bool:
+        """True after `start` and before `stop`."""
+        return self._latest is not None and self._latest.running
+
+    def _running_cluster(self) -> RunningCluster:
+        if self._latest is None or not self._latest.running:
+            raise TfmagicError(
+                f"cluster {self.name!r} does not run; start it with %tfcluster start or Cluster.start()"
+            )
+        return self._latest
 
     @overload
     def run(  # type: ignore[overload-overlap]
@@ -94,7 +101,7 @@ class Calls:
     @overload
     def submit(  # type: ignore[overload-overlap]
         self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
-    ) -> Future[TaskResults[T]]: ...
+    ) -> CallFuture[TaskResults[T]]: ...
 
     @overload
     def submit(
@@ -106,7 +113,7 @@ class Calls:
         keep_going: bool = False,
         view: ViewName = "quiet",
         **kwargs: Any,
-    ) -> Future[TaskResults[T]]: ...
+    ) -> CallFuture[TaskResults[T]]: ...
 
     def submit(
         self,
@@ -117,12 +124,13 @@ class Calls:
         keep_going: bool = False,
         view: ViewName = "quiet",
         **kwargs: Any,
-    ) -> Future[TaskResults[Any]]:
+    ) -> CallFuture[TaskResults[Any]]:
         """Do as `run`, in the background: return a future of the results.
 
         What travels is packed now. Each task runs calls and cells in the order in which they were submitted;
         calls on different tasks run at the same time. ``future.cancel()`` takes back a call that has not
         begun. `Cluster.interrupt` ends a call that runs, and those that are queued. `Cluster.stop` fails all.
+        The future has `started`, `ended` and `seconds` by task, as results have, also while the call runs.
         """
         background = _BackgroundCall()
         try:
@@ -228,7 +236,7 @@ class Calls:
             self.start()
             tasks = tuple(self._running_cluster().targets(on))
         items = zip(*iterables, strict=False)
-        return ParallelMap[Any](begin, tasks, items, timeout, self.grouped_stacks).run()
+        return ParallelMap(begin, tasks, items, timeout, self.grouped_stacks).run()
 
     def _begin_call(
         self,
@@ -241,8 +249,7 @@ class Calls:
         __tracebackhide__ = True
         with self._lock:
             self.start()
-            running = self._running_cluster()
-            return running.begin(running.call_commands(call, options.on), options, detached, may_begin)
+            return self._running_cluster().begin_call(call, options, detached, may_begin)
 
     async def _lock_when_running(self) -> None:
         """Start the cluster if it does not run, and take its lock; the event loop goes on meanwhile."""
@@ -280,7 +287,7 @@ class _BackgroundCall:
     """
 
     def __init__(self) -> None:
-        self.future: Future[Any] = Future()
+        self.future: CallFuture[Any] = CallFuture(self.times)
         self._lock = threading.Lock()
         self._may_run: bool | None = None  # None before the decision
         self._job: Job | None = None
@@ -291,6 +298,12 @@ class _BackgroundCall:
         self._job = job
         self._is_decided.set()
         job.on_done(self.begin)
+
+    def times(self) -> TaskTimes:
+        """Return the times of the call so far."""
+        if (job := self._job) is None:
+            return task_times(None)
+        return task_times(job.outcome or job.supervisor.state.cells.get(job.number))
 
     def fail(self, error: BaseException) -> None:
         """Let the future raise `error`: no job could be started."""

@@ -15,9 +15,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from tfmagic.clusters import startup, waiting
+from tfmagic.clusters import hosts, parts, startup, waiting
 from tfmagic.clusters.call_api import Calls
 from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job, Options
@@ -27,7 +25,7 @@ from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import own_rows, status_rows
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.clusters.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
-from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
+from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.failures import root_cause, stacks
 from tfmagic.protocol.cluster_spec import (
     ClusterShape,
@@ -42,9 +40,9 @@ from tfmagic.protocol.cluster_spec import (
 from tfmagic.protocol.commands import RunCell
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import find_lines
-from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ClusterState
 from tfmagic.views.facts import cell_news
+from tfmagic.views.task_widgets import WidgetPage
 
 
 class Cluster(Calls):
@@ -56,7 +54,11 @@ class Cluster(Calls):
         workers, ps, chief, evaluator: The shape; see `ClusterShape`. Two workers by default.
         name: Names the cluster in messages and run folders.
         cluster_spec: Addresses (``host:port``) by task type instead of a shape; used unchanged.
-        backend: ``local``: processes of this machine.
+        backend: ``local``: processes of this machine; ``ray``: of the machines of a Ray cluster. By default
+            `TFCluster.backend`.
+        address: Of Ray's head, as ``10.0.0.1:6379``; by default `TFCluster.address`.
+        placement: ``pack`` the tasks on few machines, ``spread`` them, or ``strict-spread``: one each.
+        cpus_per_task, resources: What Ray reserves for each task: CPUs (1), and custom resources by name.
         env: Environment variables of the task processes.
         gpus_per_task: GPUs of each task that computes; by default those there are, divided.
         keras: 3, or 2 for tf_keras.
@@ -66,6 +68,9 @@ class Cluster(Calls):
         namespace: The ``__main__`` whose functions and variables travel by name.
         task_settings: Replaces `env` to `isolate`; for other packages of tfmagic.
         **settings: Any setting of `TFCluster`, such as ``failure_grace_s=5``.
+
+    Attributes:
+        widget_page: Where widgets of tasks are shown; the magics set it in a notebook.
 
     Raises:
         ClusterSpecError: The shape makes no sense.
@@ -81,7 +86,11 @@ class Cluster(Calls):
         *,
         name: str = "default",
         cluster_spec: Mapping[str, Sequence[str]] | None = None,
-        backend: str = "local",
+        backend: str | None = None,
+        address: str | None = None,
+        placement: str | None = None,
+        cpus_per_task: float | None = None,
+        resources: Mapping[str, float] | None = None,
         env: Mapping[str, str] | None = None,
         gpus_per_task: int | None = None,
         keras: int = 3,
@@ -104,15 +113,25 @@ class Cluster(Calls):
             ClusterShape(count, ps, chief, evaluator) if cluster_spec is None else GivenSpec(cluster_spec)
         )
         self.tasks = self.shape.tasks
-        if backend != "local":
-            raise BackendError(f"there is no backend {backend!r} in this version; use local")
         check_name(name)
+        asked = hosts.request_of(
+            backend or self.setting("backend"),
+            address,
+            placement,
+            cpus_per_task,
+            gpus_per_task,
+            resources,
+            default_address=self.setting("address"),
+        )
+        if asked is not None and (cluster_spec is not None or isolate):
+            raise ClusterSpecError("cluster_spec and isolate are for tasks of this machine, not for Ray's")
         self.name = name
         self.task_settings = task_settings or TaskSettings(
-            dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate
+            dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate, hosts=asked
         )
         self._namespace = namespace
-        self._latest: RunningCluster | None = None  # the present one, or the last one
+        self.widget_page: WidgetPage | None = None
+        self._latest = None
         self._faults: FaultLab | None = None
         self._tensorboard: TensorBoardProcess | None = None
         self._lock = threading.RLock()
@@ -129,11 +148,6 @@ class Cluster(Calls):
     def __repr__(self) -> str:
         state = "running" if self.running else "not running"
         return f"<Cluster {self.name!r}: {self.shape}, {state}>"
-
-    @property
-    def running(self) -> bool:
-        """True after `start` and before `stop`."""
-        return self._latest is not None and self._latest.running
 
     @property
     def busy(self) -> bool:
@@ -177,7 +191,16 @@ class Cluster(Calls):
             if self._faults is not None:
                 self._faults.close()
             shape, settings = self.shape, self.task_settings
-            opened = RunningCluster(self.name, shape, settings, self.setting, self._main, self._lock)
+            opened = RunningCluster(
+                self.name,
+                shape,
+                settings,
+                self.setting,
+                self._main,
+                self._lock,
+                self.widget_page,
+                progress=progress,
+            )
             self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name)
             try:
                 timeout_s, old = self.setting("start_timeout_s"), dict.fromkeys(self.tasks, 0)
@@ -209,9 +232,9 @@ class Cluster(Calls):
     def revive(self, *tasks: str) -> tuple[str, ...]:
         """Give dead tasks new processes, while the others keep their Python state; return their names.
 
-        Where a collective strategy had been made, all tasks get new addresses, and the living tasks leave
-        their old cluster: their variables stay, a new strategy works. Each such leave keeps some memory; a
-        warning comes near ten.
+        Where a collective strategy had been made, or a task comes back on another host, all tasks get new
+        addresses, and the living tasks leave their old cluster: their variables stay, a new strategy works.
+        Each such leave keeps some memory; a warning comes near ten.
 
         Args:
             *tasks: Selectors; by default every dead task. A living task that is named is killed first.
@@ -226,14 +249,20 @@ class Cluster(Calls):
             chosen = self._select(tasks) if tasks else running.dead_tasks()
             if chosen:
                 self._relaunch(chosen)
-            if must_rejoin(running.supervisor.state):
+                running = self._running_cluster()  # a new one if its backend had ended
+            if running.must_rejoin():
                 running.rejoin()
         return tuple(task.name for task in chosen)
 
     # -- cells and variables; functions are called in `call_api` --
 
     def begin_cell(
-        self, command: RunCell, reads: frozenset[str], options: Options, detached: bool = False
+        self,
+        command: RunCell,
+        reads: Iterable[str],
+        options: Options,
+        detached: bool = False,
+        values: Mapping[str, Any] | None = None,
     ) -> Job:
         """Start a cell. Unless it is `detached`, `tfmagic.clusters.waiting.finish` must be called next.
 
@@ -241,6 +270,7 @@ class Cluster(Calls):
             command: The source; its number and its variables are added here.
             reads: The names of variables that it might need from the notebook.
             detached: The cell needs no waiting thread, and Ctrl-C does not interrupt it.
+            values: Replaces the notebook's variables.
 
         Raises:
             CaptureError: Something cannot travel.
@@ -249,10 +279,7 @@ class Cluster(Calls):
         __tracebackhide__ = True
         with self._lock:
             self.start()
-            template = msgspec.structs.replace(command, pull=options.pull, want_value=options.want_value)
-            running = self._running_cluster()
-            commands = running.commands(template, options.on, reads, options.push)
-            return running.begin(commands, options, detached)
+            return self._running_cluster().begin_cell(command, options, reads, values, detached)
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: Selector = "all", **more: Any) -> None:
         """Bind variables on the tasks.
@@ -261,13 +288,13 @@ class Cluster(Calls):
             CaptureError: A value cannot travel; nothing was sent.
         """
         __tracebackhide__ = True
-        bound = {**(values or {}), **more}
-        with self._lock:
-            self.start()
-            running = self._running_cluster()
-            commands = running.commands(RunCell(cell=0), on, (), tuple(bound), bound)
-            job = running.begin(commands, Options(view="quiet"))
-        waiting.finish(job)
+        waiting.finish(self.begin_push({**(values or {}), **more}, on))
+
+    def begin_push(self, values: Mapping[str, Any], on: Selector) -> Job:
+        """Begin to bind variables on the tasks. `waiting.finish` must be called next. Raise as `push`."""
+        __tracebackhide__ = True
+        options = Options(on=on, push=tuple(values), view="quiet")
+        return self.begin_cell(RunCell(cell=0), (), options, values=values)
 
     def forget_variables(self) -> None:
         """Send functions and variables again when they are needed: the tasks have deleted them."""
@@ -281,11 +308,44 @@ class Cluster(Calls):
             CaptureError: A value cannot travel.
         """
         __tracebackhide__ = True
+        return waiting.finish(self.begin_pull(names, on)).pulled
+
+    def begin_pull(self, names: tuple[str, ...], on: Selector = None) -> Job:
+        """Begin to fetch variables. `waiting.finish` must be called next."""
+        __tracebackhide__ = True
         with self._lock:
-            running = self._running_cluster()
-            commands = running.commands(RunCell(cell=0, pull=names), on, (), ())
-            job = running.begin(commands, Options(view="quiet", pull=names))
-        return waiting.finish(job).pulled
+            options = Options(on=on, pull=names, view="quiet")
+            return self._running_cluster().begin_cell(RunCell(cell=0), options)
+
+    def scatter(self, name: str, values: Any, *, on: Selector = None) -> None:
+        """Bind a variable on each task to its part of a list, tuple, numpy array or pandas object.
+
+        The parts are consecutive, in the order of the tasks, and differ by one item at most. A task has an
+        empty part if there are more tasks than items.
+
+        Args:
+            on: Selector of tasks; by default those that run a cell.
+
+        Raises:
+            CaptureError: A part cannot travel; nothing was sent.
+            TypeError: `values` cannot be divided in order.
+        """
+        __tracebackhide__ = True
+        with self._lock:
+            self.start()
+            job = self._running_cluster().begin_scatter(name, values, on)
+        waiting.finish(job)
+
+    def gather(self, name: str, *, on: Selector = None) -> Any:
+        """Return the tasks' parts of a variable as one object, in the order of the tasks.
+
+        Raises:
+            NameError: A task does not have the variable.
+            CaptureError: A part cannot travel.
+            TypeError: The parts cannot be joined: a number, a dict, a list and an array.
+        """
+        __tracebackhide__ = True
+        return parts.join(name, self.pull(name, on=on)[name])
 
     # -- failures and faults --
 
@@ -313,8 +373,7 @@ class Cluster(Calls):
         if len(chosen) != 1:
             raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
         with self._lock:
-            running = self._running_cluster()
-            job = running.begin(running.commands(RunCell(cell=0, debug=True), task, (), ()), Options())
+            job = self._running_cluster().begin_cell(RunCell(cell=0, debug=True), Options(on=task))
         waiting.finish(job)
 
     @property
@@ -415,22 +474,19 @@ class Cluster(Calls):
 
     # -- inside --
 
-    def _running_cluster(self) -> RunningCluster:
-        if self._latest is None or not self._latest.running:
-            raise TfmagicError(
-                f"cluster {self.name!r} does not run; start it with %tfcluster start or Cluster.start()"
-            )
-        return self._latest
-
     def _select(self, tasks: Iterable[str]) -> tuple[TaskId, ...]:
         return select(tuple(tasks), self.tasks)
 
     def _relaunch(self, tasks: tuple[TaskId, ...], progress: Progress | None = None) -> None:
         __tracebackhide__ = True
         running = self._running_cluster()
-        attempts = running.attempts(tasks)
-        running.supervisor.relaunch(tasks)
-        startup.wait_until_ready(running.supervisor, attempts, self.setting("start_timeout_s"), progress)
+        if running.supervisor.backend.has_ended:
+            self.stop()
+            self.start(progress)
+            return
+        starts = {task: running.run.log_bytes(task) for task in tasks}
+        old, timeout_s = running.relaunch(tasks), self.setting("start_timeout_s")
+        startup.wait_until_ready(running.supervisor, old, timeout_s, progress, starts)
 
     def _main(self) -> dict[str, Any]:
         return sys.modules["__main__"].__dict__ if self._namespace is None else self._namespace

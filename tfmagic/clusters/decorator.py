@@ -1,8 +1,10 @@
 """The decorator ``@tfmagic.cluster(workers=2)``: each call of the function runs on a cluster of its own."""
 
+from __future__ import annotations
+
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
 from tfmagic.clusters.cluster import Cluster
@@ -16,9 +18,18 @@ P = ParamSpec("P")
 
 
 class ClusterDecorator:
-    """The decorator that `cluster` returns."""
+    """Decorate a function so that each call starts a cluster, runs the function on it, and stops it.
 
-    def __init__(self, shape: dict[str, Any], options: dict[str, Any]):
+    ``@tfmagic.cluster`` without arguments takes the default shape. The function keeps its signature: a
+    coroutine function stays one, and the object of a method travels along. On a task the function is not
+    decorated, so that it can call itself.
+
+    Args:
+        on, timeout, keep_going, view: As for `Cluster.run`; for each call.
+        **shape: The arguments of `Cluster`.
+    """
+
+    def __init__(self, shape: Mapping[str, Any], **options: Any):
         self._shape, self._options = shape, options
 
     @overload
@@ -29,7 +40,32 @@ class ClusterDecorator:
     @overload
     def __call__(self, fn: Callable[P, T], /) -> Callable[P, TaskResults[T]]: ...
 
-    def __call__(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        on: Selector = None,
+        timeout: float | None = None,
+        keep_going: bool = False,
+        view: ViewName = "text",
+        **shape: Any,
+    ) -> ClusterDecorator: ...
+
+    def __call__(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        on: Selector = None,
+        timeout: float | None = None,
+        keep_going: bool = False,
+        view: ViewName = "text",
+        **shape: Any,
+    ) -> Any:
+        if fn is None:
+            return ClusterDecorator(shape, on=on, timeout=timeout, keep_going=keep_going, view=view)
+
         @functools.wraps(fn)
         def run_on_cluster(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
@@ -43,56 +79,13 @@ class ClusterDecorator:
             __tracebackhide__ = True
             if is_task():
                 return await fn(*args, **kwargs)
-            cluster = Cluster(**self._shape)
+            started = Cluster(**self._shape)
             try:
-                return await cluster.arun(functools.partial(fn, *args, **kwargs), **self._options)
+                return await started.arun(functools.partial(fn, *args, **kwargs), **self._options)
             finally:
-                cluster.stop()
+                started.stop()
 
         return await_on_cluster if inspect.iscoroutinefunction(fn) else run_on_cluster
 
 
-@overload
-def cluster(  # type: ignore[overload-overlap]
-    fn: Callable[P, Coroutine[Any, Any, T]], /
-) -> Callable[P, Coroutine[Any, Any, TaskResults[T]]]: ...
-
-
-@overload
-def cluster(fn: Callable[P, T], /) -> Callable[P, TaskResults[T]]: ...
-
-
-@overload
-def cluster(
-    *,
-    on: Selector = None,
-    timeout: float | None = None,
-    keep_going: bool = False,
-    view: ViewName = "text",
-    **shape: Any,
-) -> ClusterDecorator: ...
-
-
-def cluster(
-    fn: Callable[..., Any] | None = None,
-    /,
-    *,
-    on: Selector = None,
-    timeout: float | None = None,
-    keep_going: bool = False,
-    view: ViewName = "text",
-    **shape: Any,
-) -> Any:
-    """Decorate a function so that each call starts a cluster, runs the function on it, and stops it.
-
-    ``@tfmagic.cluster`` without arguments takes the default shape. The function keeps its signature: a
-    coroutine function stays one, and the object of a method travels along. On a task the function is not
-    decorated, so that it can call itself.
-
-    Args:
-        on, timeout, keep_going, view: As for `Cluster.run`; for each call.
-        **shape: The arguments of `Cluster`.
-    """
-    options = {"on": on, "timeout": timeout, "keep_going": keep_going, "view": view}
-    decorate = ClusterDecorator(shape, options)
-    return decorate if fn is None else decorate(fn)
+cluster = ClusterDecorator({})

@@ -14,15 +14,17 @@ from dataclasses import dataclass
 
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId, select
-from tfmagic.protocol.events import FloodAsked, SignalAsked
+from tfmagic.protocol.events import Cause, FloodAsked, SignalAsked
 from tfmagic.supervisor.state import Phase
 from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system.memory import format_bytes
 
 KINDS = ("kill", "pause", "resume", "preempt", "slow", "flood", "interrupt")
 _LASTING = ("pause", "slow")
 DEFAULT_KINDS = ("kill", "pause", "slow", "flood", "interrupt")
 _PERIOD_S = 0.05  # a slowed task runs for a part of each period; TensorFlow's heartbeats are far longer
 _KILLED_S = 5.0
+_ELSEWHERE_S = 1.5  # on another machine it is not known beforehand whether a task handles the signal
 _MOST_FAULTS = 10_000
 _MOST_BYTES = 10**12
 
@@ -60,7 +62,7 @@ class Fault:
     def __str__(self) -> str:
         amount = {
             "slow": f", {self.amount:.1f} times slower",
-            "flood": f" with {self.amount / 1e6:.0f} MB",
+            "flood": f" with {format_bytes(self.amount)}",
         }.get(self.kind, "")
         span = "" if self.for_s is None else f" for {self.for_s:.1f} s"
         return f"{self.at_s:.1f} s: {self.kind} {self.task}{amount}{span}"
@@ -99,16 +101,9 @@ def draw_plan(
     return tuple(plan)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A plan under way."""
-
-    thread: threading.Thread
-    must_end: threading.Event
-    is_chaos: bool
-
-
-_SIGNALS = {"pause": signal.SIGSTOP, "resume": signal.SIGCONT, "preempt": signal.SIGTERM}
+_SIGNALS = {
+    "kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT, "preempt": signal.SIGTERM,
+}  # fmt: skip
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _DEADLY = (*_CRASHES, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -123,7 +118,8 @@ class FaultLab:
     def __init__(self, supervisor: Supervisor, name: str):
         self._supervisor, self._name = supervisor, name
         self._closed = threading.Event()
-        self._plans: list[_Plan] = []
+        self._plans: dict[threading.Thread, threading.Event] = {}  # under way, and what ends each
+        self._chaos: tuple[threading.Thread, ...] = ()  # those of them that `chaos` has begun
         self._slowed: dict[TaskId, float] = {}
         self._paused: set[TaskId] = set()  # with `pause`: the brake does not continue them
         self._brake: threading.Thread | None = None
@@ -179,7 +175,7 @@ class FaultLab:
 
     def later(self, after_s: float, kind: str, tasks: Sequence[str], amount: float = 0) -> tuple[TaskId, ...]:
         """Inject a `Fault` later, while cells run; return the tasks that it will hit."""
-        chosen = self._named(tasks)
+        chosen = select(tasks, self._supervisor.state.tasks)
         self.unleash([Fault(after_s, kind, task, amount) for task in chosen])
         return chosen
 
@@ -195,22 +191,22 @@ class FaultLab:
 
         A killed task stays dead unless the cluster restarts it. Former chaos ends.
         """
-        plan = draw_plan(seed, self._named((on,)), seconds, every_s, kinds)
-        self._end_plans([running for running in self._plans if running.is_chaos])
-        self.unleash(plan, is_chaos=True)
+        plan = draw_plan(seed, select(on, self._supervisor.state.tasks), seconds, every_s, kinds)
+        self._end_plans(self._chaos)
+        self._chaos = (self.unleash(plan, Cause.CHAOS),)
         return plan
 
-    def unleash(self, plan: Sequence[Fault], is_chaos: bool = False) -> None:
-        """Carry out a plan in the background, beside those under way."""
+    def unleash(self, plan: Sequence[Fault], cause: Cause = Cause.USER) -> threading.Thread:
+        """Carry out a plan in the background, beside those under way. Return its thread."""
         for fault in plan:
             fault.check()
         must_end, name = threading.Event(), f"tfmagic-chaos-{self._name}"
-        args = (tuple(plan), must_end)
+        args = (tuple(plan), must_end, cause)
         thread = threading.Thread(target=self._carry_out, args=args, name=name, daemon=True)
         with self._lock:
-            self._plans = [p for p in self._plans if p.thread.is_alive()]
-            self._plans.append(_Plan(thread, must_end, is_chaos))
+            self._plans = {t: event for t, event in self._plans.items() if t.is_alive()} | {thread: must_end}
         thread.start()
+        return thread
 
     def calm(self) -> None:
         """End all plans, and with them the pauses and slowness that they caused."""
@@ -228,7 +224,7 @@ class FaultLab:
     def at_work(self) -> bool:
         """True if a task is paused or slowed, or faults are still to come."""
         with self._lock:
-            return bool(self._paused or self._slowed or any(p.thread.is_alive() for p in self._plans))
+            return bool(self._paused or self._slowed or any(t.is_alive() for t in self._plans))
 
     # -- inside --
 
@@ -236,23 +232,20 @@ class FaultLab:
         """Ask all threads to end, without waiting for them."""
         self._closed.set()
         with self._lock:
-            for plan in self._plans:
-                plan.must_end.set()
+            for must_end in self._plans.values():
+                must_end.set()
 
-    def _end_plans(self, plans: Sequence[_Plan]) -> None:
-        for plan in plans:
-            plan.must_end.set()
-        for plan in plans:
-            plan.thread.join()
-
-    def _named(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
-        for task in tasks:
-            if not isinstance(task, str):
-                raise TypeError(f"a task is named by text, such as 'worker-1', not by {task!r}")
-        return select(",".join(tasks), tuple(self._supervisor.state.tasks))
+    def _end_plans(self, threads: Iterable[threading.Thread]) -> None:
+        with self._lock:
+            plans = {thread: self._plans[thread] for thread in threads if thread in self._plans}
+        for must_end in plans.values():
+            must_end.set()
+        for thread in plans:
+            thread.join()
 
     def _select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
-        chosen, state = self._named(tasks), self._supervisor.state
+        state = self._supervisor.state
+        chosen = select(tasks, state.tasks)
         gone = [task.name for task in chosen if state.tasks[task].phase in (Phase.DEAD, Phase.STOPPED)]
         if gone:
             raise TfmagicError(
@@ -265,13 +258,16 @@ class FaultLab:
         """Signal tasks, and wait until those that do not catch the signal have ended."""
         state = self._supervisor.state
         pids = {task: state.tasks[task].pid for task in tasks if state.tasks[task].pid}
-        attempts = {task: state.tasks[task].attempt for task, pid in pids.items() if _ends(pid, number)}
+        here = self._supervisor.backend.runs_here
+        limit_s = _KILLED_S if here or number == signal.SIGKILL else _ELSEWHERE_S
+        ended = [task for task, pid in pids.items() if (_ends(pid, number) if here else number in _DEADLY)]
+        attempts = {task: state.tasks[task].attempt for task in ended}
         if number in _DEADLY:
             self._asked.update({task: state.tasks[task].attempt for task in pids})
         self._send(tasks, number)
         self._supervisor.wait_for(
             lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in attempts.items()),
-            _KILLED_S,
+            limit_s,
         )
 
     def _slow(self, tasks: Iterable[TaskId], factor: float) -> None:
@@ -306,11 +302,11 @@ class FaultLab:
                 self._send([task], signal.SIGCONT)
             self._closed.wait(max(began + _PERIOD_S - time.monotonic(), 0))
 
-    def _send(self, tasks: Iterable[TaskId], number: int) -> None:
+    def _send(self, tasks: Iterable[TaskId], number: int, cause: Cause = Cause.USER) -> None:
         for task in tasks:
-            self._supervisor.ask(SignalAsked(task, number))
+            self._supervisor.ask(SignalAsked(task, number, cause))
 
-    def _carry_out(self, plan: tuple[Fault, ...], must_end: threading.Event) -> None:
+    def _carry_out(self, plan: tuple[Fault, ...], must_end: threading.Event, cause: Cause) -> None:
         started = time.monotonic()
         # a step without a fault ends a pause or slowness
         steps: list[tuple[float, Fault | None, TaskId]] = [(f.at_s, f, f.task) for f in plan]
@@ -319,28 +315,26 @@ class FaultLab:
         for at_s, fault, task in sorted(steps, key=lambda step: step[0]):
             if must_end.wait(max(started + at_s - time.monotonic(), 0)) or self._supervisor.ended:
                 break
-            self._do(fault, task)
+            self._do(fault, task, cause)
             (held.discard if fault is None else held.add)(task)
         else:
             return
         for task in held:  # undo what this plan has done
-            self._do(None, task)
+            self._do(None, task, cause)
 
-    def _do(self, fault: Fault | None, task: TaskId) -> None:
+    def _do(self, fault: Fault | None, task: TaskId, cause: Cause) -> None:
         match fault:
             case None:
                 self._slow([task], 1)
                 self._send([task], signal.SIGCONT)
-            case Fault(kind="kill", amount=number):
-                self._send([task], int(number) or signal.SIGKILL)
-            case Fault(kind="pause" | "resume" | "preempt"):
-                self._send([task], _SIGNALS[fault.kind])
             case Fault(kind="slow", amount=factor):
                 self._slow([task], factor)
             case Fault(kind="flood", amount=size_bytes):
                 self._supervisor.ask(FloodAsked(task, int(size_bytes)))
             case Fault(kind="interrupt"):
                 self._supervisor.interrupt((task,))
+            case Fault(kind=kind, amount=number):
+                self._send([task], int(number) or _SIGNALS[kind], cause)
 
 
 def _ends(pid: int, number: int) -> bool:

@@ -22,7 +22,7 @@ from tfmagic.protocol.cluster_spec import Selector, TaskId
 from tfmagic.protocol.commands import RunCell
 from tfmagic.protocol.events import CellRequested, CellReturned
 from tfmagic.protocol.payload import release
-from tfmagic.supervisor.running_cell import RunningCell
+from tfmagic.supervisor.supervisor import RunningCell
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.text import QuietView
 
@@ -61,6 +61,7 @@ class Job(RunningCell):
 
     Attributes:
         ctrl_c: Interrupts the job while a thread waits for it.
+        has_shown_end: Whether the view has shown the end.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Job(RunningCell):
         self.ctrl_c = CtrlC(self._press)
         self._is_sent, self._early_presses = False, 0  # Ctrl-C before it is sent is only counted
         self._view: View | None = None
-        self._is_shown = False
+        self.has_shown_end = False
         self._call_later: CallLater | None = None
 
     @property
@@ -116,12 +117,16 @@ class Job(RunningCell):
             self._view = self.cluster.make_view(self)
         except BaseException:
             self.ctrl_c.give_back()
-            self.interrupt()  # it might have been sent, and nothing would show it
+            self.give_up()  # it might have been sent, and nothing would show it
             raise
 
     def interrupt(self) -> None:
         """Interrupt the tasks that run it; a second time kills what is left."""
         self.supervisor.interrupt(cell=self.number)
+
+    def give_up(self) -> None:
+        """Interrupt the tasks that run it, and kill what is left: no user waits who could press again."""
+        self.supervisor.interrupt(cell=self.number, insists=True)
 
     def _press(self) -> None:
         if self._is_sent:
@@ -132,16 +137,18 @@ class Job(RunningCell):
     def update(self) -> None:
         """Let the view show what is new."""
         try:
+            self.cluster.widgets.flush()
             self.view.update()
         except Exception:  # a display that fails must not cost the cell its results
             self._give_up_view()
 
     def show_end(self) -> None:
         """Let the view show the end. Do nothing a second time."""
-        if self._is_shown:
+        if self.has_shown_end:
             return
-        self._is_shown = True
+        self.has_shown_end = True
         try:
+            self.cluster.widgets.flush(everything=True)
             self.view.finish(self.outcome)
         except Exception:  # as above
             self._give_up_view()
@@ -152,7 +159,7 @@ class Job(RunningCell):
 
     def add_note(self, text: str) -> None:
         """Show news after the end, if an event loop has updated the view. Callable from any thread."""
-        if self._call_later is not None and self._is_shown:
+        if self._call_later is not None and self.has_shown_end:
             self._call_later(functools.partial(self.view.add_note, text))
 
     def _give_up_view(self) -> None:
@@ -171,7 +178,9 @@ class Job(RunningCell):
         outcome = self.outcome
         if outcome is None:
             what = "cell ran" if self.command.call is None else "call ran or waited"
-            raise TfmagicError(f"the cluster was stopped while the {what}") from self.supervisor.crashed
+            crash = self.supervisor.crashed
+            why = f": {type(crash).__name__}: {crash}" if crash is not None else ""
+            raise TfmagicError(f"the cluster was stopped while the {what}{why}") from crash
         try:
             return self.cluster.settle(self, outcome)
         finally:  # if a task raised, the others' values are not read

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from signal import SIGKILL
 from typing import Any
@@ -117,7 +117,7 @@ class OneShotTasks:
             self._note_ends()
             for task in set(calls) & set(self.known):
                 self._change(task, terminated=True, dismissed=True)
-            old = self._relaunch(tuple(calls))
+            old = self.cluster.relaunch(tuple(calls))
         try:  # without the lock: the thread goes on meanwhile
             startup.wait_until_ready(self.cluster.supervisor, old, self._setting("start_timeout_s"))
             with self._lock:
@@ -260,7 +260,7 @@ class OneShotTasks:
         """Return the root failure with its own type, or None. See `root_cause.find_failures`."""
         starts = {task: job.starts[task] for task, job in self._jobs.items()}
         context = FailureContext(
-            _main(), self.cluster.run, self.cluster.watch, "", ipython_tracebacks.shown_name, starts
+            _main(), self.cluster.run, self.cluster.oom_kills, "", ipython_tracebacks.shown_name, starts
         )
         return root_cause.build_error(self.failures(), context, raised_first)
 
@@ -293,14 +293,11 @@ class OneShotTasks:
             self._show()
 
     def _is_check_due(self, state: ClusterState) -> bool:
-        if self._must_check.is_set():
-            return True
-        for task, known in list(self.known.items()):
-            if known.end is None and _has_ended(state, task, known):
-                return True
-            if not known.reported and self._jobs[task].outcome is not None:
-                return True
-        return False
+        return self._must_check.is_set() or any(
+            (known.end is None and _has_ended(state, task, known))
+            or (not known.reported and self._jobs[task].outcome is not None)
+            for task, known in list(self.known.items())
+        )
 
     def _apply_rules(self) -> tuple[float | None, bool]:
         """Do what the rules demand. Return when the next check is due, and whether all is over."""
@@ -310,7 +307,7 @@ class OneShotTasks:
             self.dismissed_for = decision.why
         self.signal(decision.dismiss, SIGKILL, dismiss=True)
         self.signal([t for t in decision.recall if not self.known[t].terminated], SIGKILL)
-        for task, old in self._relaunch(decision.restart).items():
+        for task, old in self.cluster.relaunch(decision.restart).items() if decision.restart else ():
             self._wait_for_attempt(task, old)
             self._send(task, self.known[task].restarts + 1)
         self._update_group(rules)
@@ -353,34 +350,23 @@ class OneShotTasks:
     def _show(self) -> None:
         """Write what is new in the logs; for processes that have ended, also an incomplete last line."""
         ended, self._to_flush = self._to_flush, set()
+        if (write := self._write) is None:
+            return
         try:
-            if self._write is not None:
-                self._write_new(self._write, ended)
+            for task in list(self.known):
+                reader = self._readers.get(task)
+                if reader is None:
+                    path = self.cluster.run.log_path(task)
+                    reader = self._readers[task] = LogReader(path, task, whole_bytes=_WHOLE_BYTES)
+                while text := reader.read_lines(_READ_BYTES):
+                    write(text)
+                if task in ended and (text := reader.take_partial()):
+                    write(text)
         except Exception:  # a failing `write` must not end the tasks
             self._write = None
             traceback.print_exc()
 
-    def _write_new(self, write: Callable[[str], object], ended: Collection[TaskId]) -> None:
-        for task in list(self.known):
-            reader = self._readers.get(task)
-            if reader is None:
-                reader = self._readers[task] = LogReader(
-                    self.cluster.run.log_path(task), task, whole_bytes=_WHOLE_BYTES
-                )
-            while text := reader.read_lines(_READ_BYTES):
-                write(text)
-            if task in ended and (text := reader.take_partial()):
-                write(text)
-
     # -- inside; under the lock --
-
-    def _relaunch(self, tasks: tuple[TaskId, ...]) -> dict[TaskId, int]:
-        """Request new processes. Return the attempts that the tasks had until now."""
-        state = self.cluster.supervisor.state
-        old = {task: state.tasks.get(task, TaskState()).attempt for task in tasks}
-        if tasks:
-            self.cluster.supervisor.relaunch(tasks)
-        return old
 
     def _wait_for_attempt(self, task: TaskId, old: int) -> None:
         def is_requested(state: ClusterState) -> bool:

@@ -11,7 +11,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from tfmagic.clusters import waiting
 from tfmagic.clusters.job import CtrlC, Job
@@ -20,10 +20,8 @@ from tfmagic.errors import TaskTimeoutError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.serialization import exceptions
 
-T = TypeVar("T")
 
-
-class ParallelMap(Generic[T]):
+class ParallelMap:
     """One call of `map`, in the thread that waits for it.
 
     Args:
@@ -47,12 +45,12 @@ class ParallelMap(Generic[T]):
         self._running: dict[Job, int] = {}
         self._interrupted: set[Job] = set()
         self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._results: dict[int, T] = {}
+        self._results: dict[int, Any] = {}
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._is_taking = self._is_pressed = False
 
-    def run(self) -> list[T]:
+    def run(self) -> list[Any]:
         """Return the results in the order of the items. An exception gets a note that names its item."""
         __tracebackhide__ = True
         with CtrlC(self._press):
@@ -61,7 +59,9 @@ class ParallelMap(Generic[T]):
                     self._settle(self._wait())
             except BaseException:
                 # a press meanwhile interrupts again, which kills what is left
-                self._interrupt([job for job in self._running if job not in self._interrupted])
+                for job in self._running:
+                    if job not in self._interrupted:
+                        job.give_up()
                 for job in self._running:
                     waiting.wait(job)
                 raise
@@ -123,14 +123,11 @@ class ParallelMap(Generic[T]):
 
     def _press(self) -> None:
         self._is_pressed = True
-        self._interrupt(list(self._running))
+        self._interrupted.update(self._running)
+        for job in list(self._running):
+            job.interrupt()
         if self._is_taking:
             raise KeyboardInterrupt
-
-    def _interrupt(self, jobs: list[Job]) -> None:
-        self._interrupted.update(jobs)
-        for job in jobs:
-            job.interrupt()
 
     def _timeout_error(self) -> TaskTimeoutError:
         where = ", ".join(f"item {index} on {job.tasks[0]}" for job, index in self._running.items())

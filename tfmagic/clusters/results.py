@@ -5,18 +5,18 @@ Only this module unpickles values in the notebook, in the thread that waited for
 
 import html
 import sys
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from tfmagic.clusters.task_times import TaskTimes, task_times
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId
 from tfmagic.protocol.events import CellReturned, FailedPull
 from tfmagic.protocol.payload import HandleLost, Packed
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import read_output
-from tfmagic.serialization import pickling
+from tfmagic.serialization import pickling, tensorflow_values
 from tfmagic.supervisor.state import CellState
 from tfmagic.system import advice
 from tfmagic.system.memory import format_bytes
@@ -42,20 +42,22 @@ class TaskResults(Mapping[str, T], Generic[T]):
 
     Attributes:
         seconds: The run time, by task name.
+        started, ended: When the task began and ended it, by task name.
         output: The text that the task wrote, by task name; read from its log at each access.
     """
 
     def __init__(
         self,
         values: Mapping[TaskId, T],
-        seconds: Mapping[TaskId, float],
-        spans: Mapping[TaskId, tuple[int, int]],
+        returned: Mapping[TaskId, CellReturned],
+        starts: Mapping[TaskId, int],
         run: RunFolder,
+        times: TaskTimes,
     ):
-        ordered = sorted(values)
-        self._values = {task.name: values[task] for task in ordered}
-        self.seconds = {task.name: seconds[task] for task in ordered}
-        self._spans = {task.name: (run.log_path(task), *spans[task]) for task in ordered}
+        self.started, self.ended = times.started, times.ended
+        self._values = {task.name: value for task, value in values.items()}
+        self.seconds = {task.name: returned[task].seconds for task in values}
+        self._spans = {t.name: (run.log_path(t), starts[t], returned[t].log_end) for t in values}
 
     @property
     def output(self) -> dict[str, str]:
@@ -96,15 +98,14 @@ class TaskResults(Mapping[str, T], Generic[T]):
 
 def table_bundle(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> dict[str, str]:
     """Return a table as text, and as html that every front end shows, also in an untrusted notebook."""
-    cells = "".join(
-        "<tr>" + "".join(f'<td style="text-align:left">{html.escape(str(c))}</td>' for c in row) + "</tr>"
-        for row in rows
-    )
-    head = "".join(f'<th style="text-align:left">{html.escape(c)}</th>' for c in header)
-    return {
-        "text/plain": tables.to_text(header, rows),
-        "text/html": f"<table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table>",
-    }
+
+    def to_html(tag: str, row: Sequence[str]) -> str:
+        cells = (f'<{tag} style="text-align:left">{html.escape(str(cell))}</{tag}>' for cell in row)
+        return f"<tr>{''.join(cells)}</tr>"
+
+    head, body = to_html("th", header), "".join(to_html("td", row) for row in rows)
+    page = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+    return {"text/plain": tables.to_text(header, rows), "text/html": page}
 
 
 def _short(value: Any, limit: int = 200) -> str:
@@ -139,20 +140,15 @@ def unpack_outcome(
         CaptureError: A variable that was pulled cannot travel.
     """
     __tracebackhide__ = True
+    returned = {t: end for t, end in sorted(outcome.outcomes.items()) if isinstance(end, CellReturned)}
     values: dict[TaskId, Any] = {}
-    seconds: dict[TaskId, float] = {}
-    spans: dict[TaskId, tuple[int, int]] = {}
     pulled: dict[str, dict[str, Any]] = {name: {} for name in pull}
-    for task in sorted(outcome.outcomes):
-        result = outcome.outcomes[task]
-        assert isinstance(result, CellReturned)
+    for task, result in returned.items():
         values[task] = value_of(task, result, main)
-        seconds[task] = result.seconds
-        spans[task] = (starts[task], result.log_end)
         for name, packed in result.pulled.items():
             pulled[name][task.name] = _load(task, packed, main)
     _raise_failed_pulls(outcome)
-    return CellResult(TaskResults(values, seconds, spans, run), pulled)
+    return CellResult(TaskResults(values, returned, starts, run, task_times(outcome)), pulled)
 
 
 def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[TaskId]) -> None:
@@ -167,11 +163,24 @@ def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[T
     for task, result in outcome.outcomes.items():
         lost = getattr(result, "lost_bytes", 0)
         if lost:
-            warnings.warn(
-                f"{task}: {format_bytes(lost)} of output could not be written, since the disk of "
+            print(  # by `warnings` an equal loss would be silent
+                f"tfmagic: {task}: {format_bytes(lost)} of output could not be written, since the disk of "
                 f"{run.folder} is full; free some space or set TFMAGIC_STATE_DIR",
-                stacklevel=2,
+                file=sys.stderr,
             )
+
+
+def report_restored_folder(run: RunFolder) -> None:
+    """Print once that the run folder was deleted and made anew."""
+    if run.restored:
+        run.restored = False
+        print(
+            advice.here(
+                f"tfmagic: {run.folder} was deleted meanwhile. It was made anew, with the logs of the tasks "
+                "that run; %tfcluster logs shows what this cell may lack. Earlier cells' panels are lost."
+            ),
+            file=sys.stderr,
+        )
 
 
 def require_values(results: Mapping[str, Any]) -> None:
@@ -194,7 +203,7 @@ def _load(task: TaskId, packed: Packed, main: Mapping[str, Any]) -> Any:
         return pickling.loads(packed, main, import_tensorflow=False)
     except HandleLost as error:
         return RemoteValue(task.name, f"it {error.strerror}", "The task still has its variables.")
-    except pickling.NeedsTensorFlow as error:
+    except tensorflow_values.NeedsTensorFlow as error:
         return RemoteValue(task.name, f"it needs {error}, and this process has not imported TensorFlow")
 
 

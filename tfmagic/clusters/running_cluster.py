@@ -1,6 +1,6 @@
 """A cluster between its start and its stop: its backend, supervisor, run folder and jobs.
 
-    commands ── packed for each task ──→ begin ──→ Job ──→ supervisor ──→ settle: results, or the root failure
+    begin_cell, begin_call ── commands for each task ──→ Job ──→ supervisor ──→ settle: results, or an error
 
 `Cluster` and `OneShotTasks` own one each, and call it under their lock: cells begin in the order in which
 they were packed. The thread that waits for a job calls `settle`, which takes the same lock.
@@ -18,37 +18,39 @@ import msgspec
 from tfmagic.backends import launcher_client
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.protocol import Backend
-from tfmagic.clusters import environment, results, waiting
+from tfmagic.clusters import hosts, parts, results, waiting
 from tfmagic.clusters.job import Job, Options
 from tfmagic.clusters.results import CellResult
 from tfmagic.clusters.settings import TFCluster, policy_source
+from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import StatusWriter
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.task_settings import TaskSettings, check_memory
 from tfmagic.clusters.task_variables import TaskVariables
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
-from tfmagic.failures.deaths import MemoryWatch, describe_end, died_error
+from tfmagic.failures.deaths import DeathReports, describe_end
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.errors import SharedWriterError
-from tfmagic.hdf5.shared_writer.task_files import TaskFiles
+from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Selector, Shape, Spec, TaskId, select
 from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.protocol.events import CellRequested, GroupChanged
+from tfmagic.protocol.events import CellRequested, GroupChanged, LaunchRequested
 from tfmagic.runs import folder, orphans
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ALIVE, CellState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import advice
+from tfmagic.system import advice, memory
 from tfmagic.system.usage import Usage
-from tfmagic.views.facts import find_news
+from tfmagic.views.facts import find_left, find_news
 from tfmagic.views.protocol import View, ViewContext
+from tfmagic.views.task_widgets import TaskWidgets, WidgetPage
 from tfmagic.views.text import QuietView, TextView
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 """A function, its positional arguments and its keyword arguments."""
 
-_REJOIN_S = 20.0  # a task between cells answers within milliseconds
+_REJOIN_S = 70.0  # mostly milliseconds, but TensorFlow can take up to 60 s to delete an iterator
 _MANY_RESETS = 8  # measured: a process survives about ten, of 97 threads and 41 MiB each
 
 
@@ -59,7 +61,9 @@ class RunningCluster:
         setting: Returns the value of a setting of `TFCluster` for this cluster.
         main: Returns the ``__main__`` whose functions and variables travel by name.
         lock: The owner's.
+        widget_page: Where widgets of tasks are shown.
         tasks: The tasks that are started; by default all of the shape.
+        progress: Called while the hosts of the tasks are not there yet.
 
     Attributes:
         last: The outcome of the last cell or call of the user, and the context of its failures.
@@ -77,7 +81,9 @@ class RunningCluster:
         setting: Callable[[str], Any],
         main: Callable[[], dict[str, Any]],
         lock: threading.RLock,
+        widget_page: WidgetPage | None = None,
         tasks: tuple[TaskId, ...] | None = None,
+        progress: Progress | None = None,
     ):
         __tracebackhide__ = True
         self._lock = lock
@@ -85,12 +91,12 @@ class RunningCluster:
         self.name, self.shape = name, shape
         self.tasks = shape.tasks if tasks is None else tasks
         self._task_settings, self._setting, self._main = task_settings, setting, main
-        self.watch = MemoryWatch.begin()
-        self._variables = TaskVariables(task_settings.script)
+        self.oom_kills = memory.count_oom_kills()
+        self.forget_names()
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
         self.last: tuple[CellState, FailureContext] | None = None
-        backend = LocalBackend(task_settings.flavour, run)
+        backend = _open_backend(name, shape, task_settings, run, setting, progress)
         try:
             self.spec = _spec_of(shape, backend)
         except OSError as error:
@@ -99,7 +105,9 @@ class RunningCluster:
         policy = policy_source(TFCluster.instance(), setting, task_settings.auto_restart)
         self._status_writer = StatusWriter(name, shape, run, lambda: self.spec.addresses)
         self._last_cell: Job | None = None  # of the user
+        self._log_starts: dict[TaskId, Mapping[TaskId, int]] = {}  # of the last cell of each task
         self._noted_ends: dict[TaskId, int] = {}  # attempts
+        self._deaths = DeathReports()
         self.supervisor = Supervisor(
             backend,
             self.tasks,
@@ -112,6 +120,9 @@ class RunningCluster:
         )
         self.shared_files = TaskFiles()
         self.supervisor.listen(self.shared_files.hear)
+        self.widgets = TaskWidgets(widget_page, self.supervisor.ask, lambda: self.is_busy)
+        self.supervisor.listen(self.widgets.hear)
+        self.supervisor.on_end(self.widgets.end)
         self.supervisor.on_end(self.shared_files.finish)
         self.supervisor.start()
 
@@ -138,8 +149,15 @@ class RunningCluster:
         for task in tasks:
             seen = state.tasks[task]
             if seen.phase is Phase.DEAD and seen.end is not None:
-                raise died_error(task, seen.end, self.run, self.watch)
+                since = self._log_starts.get(task, {}).get(task, 0)
+                raise self._deaths.error_of(seen.end, self.run, self.oom_kills, since)
         return self.attempts(tasks)
+
+    def relaunch(self, tasks: tuple[TaskId, ...]) -> dict[TaskId, int]:
+        """Request new processes. Return the attempts that the tasks had until now."""
+        seen = self.supervisor.state.tasks
+        self.supervisor.ask(LaunchRequested(tasks))
+        return {task: seen[task].attempt if task in seen else 0 for task in tasks}
 
     def dead_tasks(self) -> tuple[TaskId, ...]:
         """Return the tasks whose last process has ended."""
@@ -148,36 +166,40 @@ class RunningCluster:
 
     # -- cells --
 
-    def commands(
+    def begin_cell(
         self,
-        template: RunCell,
-        on: Selector,
-        reads: Iterable[str],
-        pushed: tuple[str, ...],
+        command: RunCell,
+        options: Options,
+        reads: Iterable[str] = (),
         values: Mapping[str, Any] | None = None,
-    ) -> dict[TaskId, RunCell]:
-        """Return `template` for each task, with the variables that it lacks.
-
-        Args:
-            reads: The names that the cell might need.
-            pushed: The names that are sent in any case.
-            values: Replaces the notebook's variables.
-        """
+        detached: bool = False,
+    ) -> Job:
+        """Start a cell on the tasks of `options`; see `Cluster.begin_cell`."""
         __tracebackhide__ = True
-        if template.source:
+        if command.source:
             self._rejoin_if_possible()
-        main, limit = self._main(), self._setting("max_capture_bytes")
+        self._note_ended()
+        template = msgspec.structs.replace(command, pull=options.pull, want_value=options.want_value)
+        attempts = self.targets(options.on)
+        commands = self._variables.cell_commands(template, reads, options.push, values, attempts)
+        return self.begin(commands, options, detached)
+
+    def begin_scatter(self, name: str, values: Any, on: Selector) -> Job:
+        """Start to bind `name` on each task to its part of `values`; raise as `Cluster.scatter`."""
+        __tracebackhide__ = True
         self._note_ended()
         attempts = self.targets(on)
-        namespace = main if values is None else values
-        return self._variables.cell_commands(template, reads, pushed, namespace, main, attempts, limit)
+        shares = dict(zip(sorted(attempts), parts.split(values, len(attempts)), strict=True))
+        commands = self._variables.part_commands(name, shares, attempts)
+        return self.begin(commands, Options(on=on, push=(name,), view="quiet"))
 
-    def call_commands(self, call: Call, on: Selector) -> dict[TaskId, RunCell]:
-        """Return commands that make the call."""
+    def begin_call(self, call: Call, options: Options, detached: bool, may_begin: Callable[[], bool]) -> Job:
+        """Start a call on the tasks of `options`."""
         __tracebackhide__ = True
         self._rejoin_if_possible()
         self._note_ended()
-        return self._pack_call(call, self.targets(on))
+        commands = self._variables.call_commands(call, self.targets(options.on))
+        return self.begin(commands, options, detached, may_begin)
 
     def begin_one_shot(self, call: Call, task: TaskId, group: int) -> Job:
         """Let the present process of the task make the call and exit.
@@ -187,7 +209,7 @@ class RunningCluster:
         """
         __tracebackhide__ = True
         self._note_ended()
-        (command,) = self._pack_call(call, self.attempts((task,))).values()
+        (command,) = self._variables.call_commands(call, self.attempts((task,))).values()
         command = msgspec.structs.replace(command, exits=True, group=group, tasks=self.shape.tasks)
         return self.begin({task: command}, Options(view="quiet", want_value=True), detached=True)
 
@@ -196,11 +218,6 @@ class RunningCluster:
         group = next(self._variables.numbers)
         self.supervisor.ask(GroupChanged(group, {}))
         return group
-
-    def _pack_call(self, call: Call, attempts: Mapping[TaskId, int]) -> dict[TaskId, RunCell]:
-        __tracebackhide__ = True
-        limit = self._setting("max_capture_bytes")
-        return self._variables.call_commands(call, self._main(), attempts, limit)
 
     def begin(
         self,
@@ -216,12 +233,16 @@ class RunningCluster:
         __tracebackhide__ = True
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
+        if command.tf_config:  # no task is killed since it rejoins slowly
+            timeout_s = None
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
         job = Job(self, request, options, may_begin)
         job.start(takes_ctrl_c=not detached)
         self._under_way[job.number] = job
         if command.source:
             self._last_cell = job
+        if command.source or command.call:
+            self._log_starts.update(dict.fromkeys(commands, job.starts))
         if detached:
             self._variables.expect(commands, self.attempts(commands))
         return job
@@ -233,7 +254,7 @@ class RunningCluster:
         """
         state = self.supervisor.state
         attempts = self.attempts(self.tasks)
-        if not must_rejoin(state) or state.cells or attempts == self._refused:
+        if not self.must_rejoin() or state.cells or attempts == self._refused:
             return
         try:
             self.rejoin()
@@ -241,13 +262,21 @@ class RunningCluster:
             self._refused = attempts
             print(f"tfmagic: {error}", file=sys.stderr)
 
+    def must_rejoin(self) -> bool:
+        """Check whether all tasks need new addresses: a peer has another process, or is on another host."""
+        state = self.supervisor.state
+        if must_rejoin(state) or self.supervisor.backend.runs_here or isinstance(self.shape, GivenSpec):
+            return must_rejoin(state)
+        known = {task: where.rpartition(":")[0] for task, where in self.spec.addresses.items()}
+        hosts = {task: state.tasks[task].host for task in known if state.tasks[task].phase in ALIVE}
+        return any(host not in ("", known[task]) for task, host in hosts.items())
+
     def rejoin(self) -> None:
         """Give all tasks new addresses: living processes forget their former peers, and keep the rest.
 
         Raises:
             RuntimeError: A task holds an object that would not survive; the message names it.
-            TfmagicError: A cell runs, a task is paused, or no ports are left.
-            TaskTimeoutError: A task did not answer, and was given a new process.
+            TfmagicError: A cell runs, a task is paused, no ports are left, or a task has not answered yet.
         """
         __tracebackhide__ = True
         state = self.supervisor.state
@@ -278,8 +307,19 @@ class RunningCluster:
         commands = {
             task: RunCell(cell=number, want_value=True, tf_config=self.spec.tf_config(task)) for task in alive
         }
-        options = Options(view="quiet", want_value=True, timeout_s=_REJOIN_S)
-        resets = waiting.finish(self.begin(commands, options)).results
+        job = self.begin(commands, Options(view="quiet", want_value=True))
+        try:
+            has_ended = waiting.wait(job, _REJOIN_S)
+        finally:
+            job.ctrl_c.give_back()
+        if not has_ended:
+            known = self.supervisor.state.cells.get(number)
+            late = " ".join(task.name for task in alive if known is not None and task in known.waiting_for)
+            raise TfmagicError(
+                f"{late} did not take new addresses within {_REJOIN_S:g} s; it goes on, and later cells wait "
+                f"for it. Where it is:  %tfcluster stacks {late} ; a new process:  %tfcluster restart {late}"
+            )
+        resets = job.settle().results
         often = [name for name, count in resets.items() if (count or 0) >= _MANY_RESETS]
         if often:
             most = max(resets[name] for name in often)
@@ -301,7 +341,7 @@ class RunningCluster:
             outcome = None if job is None else job.outcome
             if job is None or outcome is None or state.cells or outcome.outcomes.get(task) == seen.end:
                 continue  # a cell reports it
-            how = f"{task} {describe_end(seen.end, self.watch)}"
+            how = f"{task} {describe_end(seen.end, self.oom_kills)}"
             when = time.strftime("%H:%M:%S")
             job.add_note(advice.here(f"after this cell, at {when}, {how}; %tfcluster revive brings it back"))
 
@@ -312,7 +352,7 @@ class RunningCluster:
 
     def forget_names(self) -> None:
         """Forget which names the tasks have, since they have deleted them."""
-        self._variables = TaskVariables(self._task_settings.script)
+        self._variables = TaskVariables(self._main, self._setting, self._task_settings.script)
 
     def _note_ended(self) -> None:
         """Record the names that the cells which have ended meanwhile assigned in the tasks."""
@@ -328,10 +368,12 @@ class RunningCluster:
         with self._lock:
             self._note_ended()
         results.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
+        results.report_restored_folder(self.run)
         lost_files = self.shared_files.settle(job.number)
         context = self._failure_context(job, stacks.read_grouped(self.run, job.dumps))
         if job.command.source or job.command.call:
             self.last = (outcome, context)
+        self._deaths.note(outcome.outcomes)
         error = root_cause.build_error(outcome, context)
         if error is not None:
             self._note_new_process(error)
@@ -348,14 +390,12 @@ class RunningCluster:
 
     def _failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:
         return FailureContext(
-            self._main(), self.run, self.watch, stacks_text, ipython_tracebacks.shown_name, job.starts
+            self._main(), self.run, self.oom_kills, stacks_text, ipython_tracebacks.shown_name, job.starts
         )
 
     def make_view(self, job: Job) -> View:
         """Return the view of a job that was started."""
         command, view = job.command, job.options.view
-        if view == "quiet" and (command.source or command.call):
-            return QuietView(job.displays)
         context = ViewContext(
             cluster=self.name,
             shape=str(self.shape),
@@ -366,10 +406,13 @@ class RunningCluster:
             source=command.source,
             filename=command.filename,
             prompt=ipython_tracebacks.prompt_of(command.filename),
+            widgets=self.widgets,
         )
         if callable(view):
             return view(context)
         news = functools.partial(find_news, context)
+        if view == "quiet" and (command.source or command.call):
+            return QuietView(job.displays, functools.partial(find_left, context))
         if view == "quiet":  # a push or a pull, which must not hang in silence
             return QuietView(job.displays, news)
         return TextView(self.run, job.starts.items(), job.displays, has_begun=context.has_begun, news=news)
@@ -383,13 +426,28 @@ def _create_run_folder(
     name: str, shape: Shape, task_settings: TaskSettings, setting: Callable[[str], Any]
 ) -> RunFolder:
     """Check memory and GPUs, clean up after former runs, and return a new run folder."""
-    environment.check_memory(shape, setting("task_bytes"), launcher_client.is_warm(task_settings.flavour))
-    for task in shape.tasks:
-        task_settings.environ(task, shape)  # raises if there are too few GPUs
+    if task_settings.hosts is None:
+        check_memory(shape, setting("task_bytes"), launcher_client.is_warm(task_settings.flavour))
+        for task in shape.tasks:
+            task_settings.environ(task, shape)  # raises if there are too few GPUs
     base = folder.state_dir(setting("state_dir"))
+    folder.check_private(base)
     orphans.reap(base)
     folder.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
     return folder.create_run(base, name, {"shape": str(shape)})
+
+
+def _open_backend(
+    name: str,
+    shape: Shape,
+    settings: TaskSettings,
+    run: RunFolder,
+    setting: Callable[[str], Any],
+    progress: Progress | None,
+) -> Backend:
+    if settings.hosts is None:
+        return LocalBackend(settings.flavour, run)
+    return hosts.open_hosts(settings.hosts, name, shape, settings, run, setting, progress)
 
 
 def _spec_of(shape: Shape, backend: Backend) -> Spec:

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from traitlets import All, Bool, Float, Int, Unicode, observe
@@ -14,6 +15,10 @@ class TFCluster(SingletonConfigurable):
     """Settings of tfmagic."""
 
     workers = Int(2, help="Number of workers of a cluster whose shape is not given.")
+    backend = Unicode("local", help="Where tasks run: local, or ray.")
+    address = Unicode(
+        "auto", help="Address of Ray's head, as 10.0.0.1:6379; auto: this machine's Ray cluster."
+    )
     failure_grace_s = Float(
         3.0, help="Seconds between the failure of a task and the interrupt of the others."
     )
@@ -32,6 +37,14 @@ class TFCluster(SingletonConfigurable):
     )
     start_timeout_s = Float(
         120.0, help="Seconds until all tasks must be ready, including TensorFlow's import."
+    )
+    suspect_s = Float(10.0, help="Seconds without an answer after which a host is reported as silent.")
+    lease_s = Float(
+        30.0, help="Seconds without a sign of the notebook after which a host ends its tasks by itself."
+    )
+    max_module_bytes = Int(
+        32 << 20,
+        help="Limit, in bytes, of the notebook's own modules, which hosts of Ray get; 0: they get none.",
     )
     heartbeat_timeout_s = Float(3.0, help="Seconds without a heartbeat until TensorFlow gives up a peer.")
     max_capture_bytes = Int(64 << 20, help="Limit, in bytes, of the notebook variables sent with a cell.")
@@ -70,16 +83,8 @@ def policy_source(
 
     @functools.lru_cache(1)
     def build(changes: int) -> Policy:
-        return Policy(
-            failure_grace_s=setting("failure_grace_s"),
-            interrupt_grace_s=setting("interrupt_grace_s"),
-            cancel_grace_s=setting("cancel_grace_s"),
-            abort_grace_s=setting("abort_grace_s"),
-            auto_restart=auto_restart,
-            restart_delay_s=setting("restart_delay_s"),
-            start_timeout_s=setting("start_timeout_s"),
-            dependence_on_chief=setting("dependence_on_chief"),
-            stall_s=setting("stall_s") if setting("stall_s") > 0 else float("inf"),
-        )
+        values = {field.name: setting(field.name) for field in fields(Policy) if field.name != "auto_restart"}
+        stall_s = values["stall_s"] if values["stall_s"] > 0 else float("inf")
+        return Policy(**{**values, "auto_restart": auto_restart, "stall_s": stall_s})
 
     return lambda: build(config.changes)

@@ -21,8 +21,12 @@ def wait_until_ready(
     old: Mapping[TaskId, int],
     timeout_s: float,
     progress: Progress | None = None,
+    log_starts: Mapping[TaskId, int] | None = None,
 ) -> None:
     """Wait until each task of `old` is ready in a later attempt than the one given there.
+
+    Args:
+        log_starts: The length of each log before, in bytes.
 
     Raises:
         LaunchError: A process ended before it was ready, or the time has passed.
@@ -50,15 +54,9 @@ def wait_until_ready(
             )
     if progress is not None:
         progress(supervisor.state)
-    _raise_if_dead(supervisor, tuple(old))
-
-
-def _raise_if_dead(supervisor: Supervisor, tasks: tuple[TaskId, ...]) -> None:
-    __tracebackhide__ = True
-    for task in tasks:
-        seen = supervisor.state.tasks[task]
-        if seen.phase is not Phase.DEAD or seen.end is None:
-            continue
-        lines = tail_lines(supervisor.run.log_path(task), _TAIL_LINES)
-        how = describe_end(seen.end)
-        raise LaunchError("\n".join([f"{task} {how} while it was started.", *(f"    {x}" for x in lines)]))
+    for task in old:
+        end, start = supervisor.state.tasks[task].end, (log_starts or {}).get(task, 0)
+        if supervisor.state.tasks[task].phase is Phase.DEAD and end is not None:
+            tail = tail_lines(supervisor.run.log_path(task), _TAIL_LINES, since=start)
+            lines = [f"    {line}" for line in tail]
+            raise LaunchError("\n".join([f"{task} {describe_end(end)} while it was started.", *lines]))

@@ -81,7 +81,9 @@ def status_rows(
     rows = []
     for task, seen in state.tasks.items():
         usage = supervisor.usage.get(task, Usage()) if seen.pid else Usage()
-        usage, uptime_s = _measure(seen.pid, usage, is_live) if seen.pid else (usage, None)
+        uptime_s = usage.uptime_s
+        if seen.pid and supervisor.backend.runs_here:
+            usage, uptime_s = _measure(seen.pid, usage, is_live)
         doing, line, note = activities.get(task, (seen.phase.value, None, ""))
         factor = supervisor.slowdowns.get(task, 1)
         if factor > 1:
@@ -115,12 +117,11 @@ def status_rows(
 
 def own_rows(supervisor: Supervisor) -> list[dict[str, Any]]:
     """Return process, pid, cpu_percent (lately) and memory_bytes (unique) of the kernel and its launcher."""
-    rows = []
-    for name, pid in supervisor.own_pids().items():
-        usage = supervisor.usage.get(name, Usage())
-        percent = _round(usage.cpu_percent)
-        rows.append({"process": name, "pid": pid, "cpu_percent": percent, "memory_bytes": usage.memory_bytes})
-    return rows
+    uses = [(name, pid, supervisor.usage.get(name, Usage())) for name, pid in supervisor.own_pids().items()]
+    return [
+        {"process": n, "pid": p, "cpu_percent": _round(u.cpu_percent), "memory_bytes": u.memory_bytes}
+        for n, p, u in uses
+    ]
 
 
 def _round(percent: float | None) -> float | None:
@@ -152,7 +153,6 @@ def _find_activities(
         if not cell.sent:
             continue
         for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
-            progress = cell.progress.get(task)
-            line = None if progress is None or progress.place is None else progress.place.line
-            found[task] = (activity.doing.value, line, activity.note)
+            place = cell.place(task)
+            found[task] = (activity.doing.value, None if place is None else place.line, activity.note)
     return found

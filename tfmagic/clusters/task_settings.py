@@ -1,20 +1,26 @@
-"""How the task processes of a cluster are made: everything that the user can choose beside its shape."""
+"""How the task processes of a cluster are made: settings, environment, and the memory that they need."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from tfmagic.backends.launcher_client import Flavour
-from tfmagic.clusters import environment
-from tfmagic.errors import ClusterSpecError
+from tfmagic.backends.remote.messages import HostRequest
+from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import GivenSpec, Shape, Spec, TaskId
 from tfmagic.protocol.commands import MainScript, TaskBoot
 from tfmagic.runs.folder import RunFolder
-from tfmagic.system import advice
+from tfmagic.system import advice, memory
+from tfmagic.system.memory import format_bytes
 
+_INLINE = "module://matplotlib_inline.backend_inline"
+_OF_TENSORFLOW = ("TF_", "KERAS_", "XLA_", "GRPC_", "ABSL_")
+_LAUNCHER_BYTES = 700 << 20  # measured: TensorFlow 2.21 imported, and nothing else
 Purpose = Literal["cells", "script", "plain"]
 
 
@@ -27,6 +33,7 @@ class TaskSettings:
             servers itself; a ``plain`` task has an unchanged TensorFlow, and all GPUs.
         task_env: Further environment of single tasks.
         script: The caller's script, if tasks import it.
+        hosts: What is asked of the engine whose hosts run the tasks; None for processes of this machine.
 
     Raises:
         ClusterSpecError: There is no such version of Keras, or `env` is no environment.
@@ -41,10 +48,13 @@ class TaskSettings:
     purpose: Purpose = "cells"
     task_env: Mapping[TaskId, Mapping[str, str]] = field(default_factory=dict)
     script: MainScript | None = None
+    hosts: HostRequest | None = None
 
     def __post_init__(self) -> None:
         if self.keras not in (2, 3):
             raise ClusterSpecError(f"keras is 2 or 3, not {self.keras!r}")
+        if self.isolate and self.hosts is not None:
+            raise ClusterSpecError("isolate gives tasks a network within this machine; leave it out on Ray")
         for name, value in self.env.items():
             if not (isinstance(name, str) and isinstance(value, str)):
                 raise ClusterSpecError(f"env is {{text: text}}, not {name!r}: {value!r}")
@@ -58,15 +68,35 @@ class TaskSettings:
         """The kind of launcher from which the tasks are forked."""
         return Flavour(self.keras == 2, self.isolate)
 
-    def environ(self, task: TaskId, shape: Shape) -> dict[str, str]:
-        """Return the task's environment. Raise `ClusterSpecError` if there are too few GPUs."""
-        env = {**self.env, **self.task_env.get(task, {})}
-        if self.purpose == "plain":
-            return environment.plain_environ(os.environ, env)
-        environ = environment.task_environ(task, shape, os.environ, env, self.gpus_per_task, self.keras == 2)
+    def environ(self, task: TaskId, shape: Shape, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Return the task's environment: our presets, then `base`, then the task's own; later ones win.
+
+        Raises:
+            ClusterSpecError: There are too few GPUs.
+        """
+        presets, forced, own = {}, {}, {**self.env, **self.task_env.get(task, {})}
+        if self.hosts is not None:  # an agent adds the environment of its host
+            return {**self.load_time_environ(base), "MPLBACKEND": _INLINE, **own}
         if self.purpose == "cells":
-            environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-        return environ
+            presets["MPLBACKEND"] = _INLINE
+        if self.purpose != "plain":
+            computing = sum(1 for t in shape.tasks if t.type != "ps")
+            if computing > 1:  # otherwise the ops of each task would use all cores
+                cores = len(os.sched_getaffinity(0))
+                presets["TF_NUM_INTRAOP_THREADS"] = str(max(cores // computing, 1))
+            gpus = visible_gpus(base)
+            if gpus or self.gpus_per_task:
+                presets["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+                forced["CUDA_VISIBLE_DEVICES"] = ",".join(assign_gpus(task, shape, gpus, self.gpus_per_task))
+            if self.keras == 2:
+                forced["TF_USE_LEGACY_KERAS"] = "1"
+        return {**presets, **base, **forced, **_without_proxy({**base, **own}), **own}
+
+    def load_time_environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Return the variables that other machines get as well: those of TensorFlow and its libraries."""
+        found = {name: value for name, value in base.items() if name.startswith(_OF_TENSORFLOW)}
+        found |= {name: value for name, value in self.env.items() if name.startswith(_OF_TENSORFLOW)}
+        return {**found, **({"TF_USE_LEGACY_KERAS": "1"} if self.keras == 2 else {})}
 
     def boot(
         self, task: TaskId, attempt: int, cluster: str, spec: Spec, run: RunFolder, heartbeat_s: float
@@ -82,17 +112,107 @@ class TaskSettings:
             shape_tasks=shape.tasks,
             tf_config=spec.tf_config(task),
             environ=self.environ(task, shape),
-            cwd=environment.existing_folder(),
+            cwd=existing_folder(),
             sys_path=tuple(module_origins.import_path()),
             stacks_path=str(run.stacks_path(task)),
             leader=shape.leader,
             heartbeat_ms=int(heartbeat_s * 1000),
             keras_fix=self.keras_fix and self.keras == 3 and self.purpose != "plain",
-            loopback_only=not isinstance(spec, GivenSpec) or spec.is_local,
+            loopback_only=spec.is_local,
             starts_servers=self.purpose == "cells",
             is_plain=self.purpose == "plain",
             authkey=bytes(processes.current_process().authkey) if processes is not None else b"",
             origins=module_origins.find_origins(),
             script=self.script,
             in_notebook=advice.is_notebook(),
+        )
+
+
+def proxy_variable(environ: Mapping[str, str]) -> str:
+    """Return the name of the variable from which gRPC takes a proxy, or "".
+
+    Tried with TensorFlow 2.21: the first of these variables that is set decides, also when it is empty. gRPC
+    ignores names in capitals, all_proxy, and proxies of another scheme than http.
+    """
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        if name in environ:
+            return name if environ[name].startswith("http://") else ""
+    return ""
+
+
+def _without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable that lets tasks connect directly; through a proxy they would wait for ever.
+
+    Tried likewise: no_grpc_proxy replaces no_proxy for gRPC, and nothing else reads it. An entry matches the
+    end of an address. ``*``, ``localhost`` and NO_PROXY have no effect.
+    """
+    if not proxy_variable(environ):
+        return {}
+    others = environ.get("no_grpc_proxy", environ.get("no_proxy", ""))
+    return {"no_grpc_proxy": ",".join(filter(None, ("127.0.0.1", others)))}
+
+
+def existing_folder() -> str:
+    """Return the working directory, or the home directory if it was deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.path.expanduser("~")
+
+
+def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        named = [g.strip() for g in environ["CUDA_VISIBLE_DEVICES"].split(",") if g.strip()]
+        return [] if "-1" in named else named
+    found = [p.name for p in Path("/dev").glob("nvidia[0-9]*")]
+    return sorted((re.sub(r"\D", "", name) for name in found), key=int)
+
+
+def computing_tasks(shape: Shape) -> list[TaskId]:
+    """Return the tasks that get GPUs: workers and chief; the coordinator of a ps computes nothing."""
+    has_ps = any(task.type == "ps" for task in shape.tasks)
+    return [t for t in shape.tasks if t.type == "worker" or (t.type == "chief" and not has_ps)]
+
+
+def assign_gpus(task: TaskId, shape: Shape, gpus: list[str], per_task: int | None) -> list[str]:
+    """Return the GPUs of one task. ps and evaluator get none; too few GPUs are shared, one for each task.
+
+    Raises:
+        ClusterSpecError: `per_task` needs more GPUs than there are.
+    """
+    computing = computing_tasks(shape)
+    if task not in computing:
+        return []
+    count = len(gpus) // len(computing) if per_task is None else per_task
+    if count * len(computing) > len(gpus):
+        raise ClusterSpecError(
+            f"{len(computing)} tasks with {count} GPUs each need {count * len(computing)}; this machine "
+            f"shows {len(gpus)}. Ask for fewer with --gpus-per-task, or for fewer tasks."
+        )
+    place = computing.index(task)
+    if count == 0 and per_task is None:
+        return [gpus[place % len(gpus)]] if gpus else []
+    return gpus[place * count : (place + 1) * count]
+
+
+def needed_bytes(shape: Shape, task_bytes: int, launcher_running: bool) -> int:
+    """Return the memory, in bytes, of a cluster before it computes anything."""
+    return (0 if launcher_running else _LAUNCHER_BYTES) + len(shape.tasks) * task_bytes
+
+
+def check_memory(shape: Shape, task_bytes: int, launcher_running: bool) -> None:
+    """Raise an error if this machine has too little memory for a cluster.
+
+    Raises:
+        LaunchError: The message has the needed and free memory, and how many tasks would fit.
+    """
+    free = memory.free_bytes()
+    needed = needed_bytes(shape, task_bytes, launcher_running)
+    if needed > free:
+        base = needed - len(shape.tasks) * task_bytes
+        fits = max((free - base) // max(task_bytes, 1), 0)
+        raise LaunchError(
+            f"a cluster of {shape} needs about {format_bytes(needed)} of memory before it computes "
+            f"anything, and {format_bytes(free)} are free; nothing was started. Up to {fits} tasks fit."
         )

@@ -1,7 +1,8 @@
 """Track which of the notebook's variables each task has, and build commands that carry the missing ones."""
 
+import copy
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,14 +20,21 @@ _cell_numbers = itertools.count(1)
 class TaskVariables:
     """Remembers what was sent to each attempt of each task.
 
-    Its methods take the notebook's ``__main__`` as `main`, the selected tasks and their present attempts as
-    `attempts`, and the limit of captured variables in bytes.
+    Its methods take the selected tasks and their present attempts as `attempts`.
 
     Args:
+        main: Returns the notebook's ``__main__``.
+        setting: Returns the value of a setting.
         script: The script that tasks import before their first call; they have its names.
     """
 
-    def __init__(self, script: MainScript | None = None) -> None:
+    def __init__(
+        self,
+        main: Callable[[], dict[str, Any]],
+        setting: Callable[[str], Any],
+        script: MainScript | None = None,
+    ):
+        self._main, self._setting = main, setting
         self._of_script = frozenset[str]() if script is None else main_script.names_of(script)
         self._names: dict[TaskId, tuple[int, TaskNames]] = {}
         self._known: dict[str, Variable] = {}
@@ -44,12 +52,13 @@ class TaskVariables:
         template: RunCell,
         reads: Iterable[str],
         pushed: tuple[str, ...],
-        namespace: Mapping[str, Any],
-        main: dict[str, Any],
+        values: Mapping[str, Any] | None,
         attempts: Mapping[TaskId, int],
-        limit_bytes: int,
     ) -> dict[TaskId, RunCell]:
         """Return `template` for each task, numbered, with the missing ones of `reads`, and with `pushed`.
+
+        Args:
+            values: Replaces the notebook's variables.
 
         Raises:
             CaptureError: Something cannot travel.
@@ -58,27 +67,45 @@ class TaskVariables:
         number, tasks = next(_cell_numbers), tuple(attempts)
         if not reads and not pushed:
             return dict.fromkeys(attempts, msgspec.structs.replace(template, cell=number, tasks=tasks))
-        lookup = namespace if namespace is main else {**main, **namespace}
+        main, limit_bytes = self._main(), self._setting("max_capture_bytes")
+        lookup, known = (main, self._known) if values is None else ({**main, **values}, None)
         has = self.names_of(attempts)
-        known = self._known if namespace is main else None
         captured = capture.capture(reads, pushed, lookup, main, has, limit_bytes, known=known)
         return _with_names(template, number, captured)
 
-    def call_commands(
-        self, call: Any, main: dict[str, Any], attempts: Mapping[TaskId, int], limit_bytes: int
+    def part_commands(
+        self, name: str, parts: Mapping[TaskId, Any], attempts: Mapping[TaskId, int]
     ) -> dict[TaskId, RunCell]:
+        """Return one cell that binds `name` on each task to its own part.
+
+        Raises:
+            CaptureError: A part cannot travel. Then no task counts as having the variable.
+        """
+        __tracebackhide__ = True
+        before = {task: copy.deepcopy(names) for task, names in self.names_of(attempts).items()}
+        number, commands = next(_cell_numbers), dict[TaskId, RunCell]()
+        try:
+            for task, part in parts.items():
+                one = self.cell_commands(RunCell(0), (), (name,), {name: part}, {task: attempts[task]})
+                commands[task] = msgspec.structs.replace(one[task], cell=number, tasks=tuple(parts))
+        except BaseException:
+            self._names |= {task: (attempts[task], names) for task, names in before.items()}
+            raise
+        return commands
+
+    def call_commands(self, call: Any, attempts: Mapping[TaskId, int]) -> dict[TaskId, RunCell]:
         """Return commands that call (function, args, kwargs) on each task.
 
         Raises:
             CaptureError: Something cannot travel.
         """
         __tracebackhide__ = True
-        found = capture.pack_call(call, main)
+        found = capture.pack_call(call, self._main())
         has = self.names_of(attempts).values()
         files = {file for file in found.files if any(file not in names.sources for names in has)}
         sources = capture.sources_of(files)
         template = RunCell(0, call=found.packed, want_value=True, sources=sources)
-        commands = self.cell_commands(template, found.needs, (), main, main, attempts, limit_bytes)
+        commands = self.cell_commands(template, found.needs, (), None, attempts)
         for names in has:
             names.sources |= files
         return commands

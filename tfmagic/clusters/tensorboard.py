@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.runs.folder import SCRATCH, RunFolder
+from tfmagic.system import files
 from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
 POINTER = "tensorboard.logdir"  # the file in which `tfmagic.logdir.tensorboard_dir` notes its folder
@@ -66,7 +67,12 @@ class TensorBoardProcess:
 
     def answers(self) -> bool:
         """Check whether it answers within 5 s: a stopped or stuck TensorBoard still has its port."""
-        return self.running and _answers(self.url)
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with direct.open(f"{self.url}data/environment", timeout=_ANSWER_S):
+                return self.running
+        except (OSError, http.client.HTTPException):
+            return False
 
     def shows(self, logdir: str, port: int | None, host: str) -> bool:
         """Return whether it shows this folder at this address; None stands for any port."""
@@ -108,15 +114,17 @@ def start_tensorboard(logdir: str, port: int | None, host: str, run: RunFolder) 
     log = run.folder / "tensorboard.log"
     options = ["--logdir", logdir, "--host", host, "--port", str(port or 0), "--reload_interval", "2"]
     env = {**os.environ, "TMPDIR": str(scratch)}  # so that `%tensorboard` never finds a stale info file
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+    with open(files.open_regular(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as out:
         process = start_killed_with_us(_PROGRAM, *options, output=out.fileno(), env=env)
     try:
-        found = _wait_for_port(process, scratch, log)
-        started = TensorBoardProcess(logdir, host, found, process, run)
         deadline = time.monotonic() + _START_S
-        while not _answers(started.url):
+        started = TensorBoardProcess(logdir, host, 0, process, run)
+        while not started.answers():
             _check_life(process, log, deadline)
             time.sleep(_LOOK_S)
+            with contextlib.suppress(OSError, ValueError, KeyError):  # not there yet, or half written
+                info = scratch / ".tensorboard-info" / f"pid-{process.pid}.info"
+                started.port = int(json.loads(info.read_text())["port"])
     except BaseException:
         kill_session(process)
         raise
@@ -135,7 +143,7 @@ def find_logdir(logdir: str | None, run: RunFolder) -> str:
     """
     if logdir is None:
         try:
-            logdir = (run.folder / POINTER).read_text()
+            logdir = files.read_text(run.folder / POINTER)
         except OSError:
             raise TfmagicError(
                 "no cell of this cluster has asked for tfmagic.logdir.tensorboard_dir(base) yet; say which "
@@ -163,29 +171,10 @@ def _check_port(host: str, port: int) -> None:
             ) from error
 
 
-def _wait_for_port(process: subprocess.Popen[bytes], scratch: Path, log: Path) -> int:
-    deadline = time.monotonic() + _START_S
-    while True:
-        with contextlib.suppress(OSError, ValueError, KeyError):  # not there yet, or half written
-            path = scratch / ".tensorboard-info" / f"pid-{process.pid}.info"
-            return int(json.loads(path.read_text())["port"])
-        _check_life(process, log, deadline)
-        time.sleep(_LOOK_S)
-
-
-def _answers(url: str) -> bool:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with direct.open(f"{url}data/environment", timeout=_ANSWER_S):
-            return True
-    except (OSError, http.client.HTTPException):
-        return False
-
-
 def _check_life(process: subprocess.Popen[bytes], log: Path, deadline: float) -> None:
     """Raise `LaunchError` if TensorBoard has ended, or the time is up."""
     if (code := process.poll()) is None and time.monotonic() < deadline:
         return
-    lines = log.read_text("utf-8", "replace").splitlines()[-5:]
+    lines = files.read_text(log).splitlines()[-5:]
     what = f"did not answer within {_START_S:.0f} s" if code is None else f"ended with exit code {code}"
     raise LaunchError("\n".join([f"TensorBoard {what}:", *lines]))

@@ -89,31 +89,19 @@ async def finish_awaited(job: Job) -> CellResult:
     __tracebackhide__ = True
     import asyncio
 
-    try:
-        await wait_async(job)
-    except asyncio.CancelledError:
-        await _interrupt_async(job)
-        raise
-    except BaseException:  # the loop has ended, so nothing can wait
-        job.interrupt()
-        raise
-    return _settle_async(job)
-
-
-async def _interrupt_async(job: Job) -> None:
-    import asyncio
-
-    job.interrupt()
-    while not job.done.is_set():
+    cancellation: asyncio.CancelledError | None = None
+    while not job.has_shown_end:
         try:
             await wait_async(job)
-        except asyncio.CancelledError:
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError):  # the loop has ended, so nothing can wait
+                job.give_up()
+                raise
             job.interrupt()
-
-
-async def follow(job: Job) -> None:
-    """Show a detached job until it ends; other waiters answer its `input()`."""
-    await wait_async(job, answers=False)
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation
+    return _settle_async(job)
 
 
 def watch(job: Job) -> None:
@@ -122,7 +110,7 @@ def watch(job: Job) -> None:
     try:
         wait(job)
     except BaseException:  # raised by the front end's display, for example: no cell runs on unseen
-        job.interrupt()
+        job.give_up()
         job.done.wait()
         raise
 
@@ -155,7 +143,7 @@ async def wait_async(
                 return False
     except BaseException:  # as in `watch`; or the coroutine was cancelled
         if interrupts:
-            job.interrupt()
+            job.give_up()
             job.done.wait()
             job.show_end()
         raise
@@ -169,13 +157,11 @@ def _call_soon(loop: Any, function: Callable[[], object], context: Any = None) -
 
 
 def _answer_inputs(job: Job) -> None:
-    if job.inputs:
-        job.update()  # a second time: an update shows what the one before it has read
-        _answer(job.inputs.popleft(), job)
-
-
-def _answer(question: InputWanted, job: Job) -> None:
-    """Ask the user, and send the answer to the task."""
+    """Ask the user what the job asks, and send the answer to the task."""
+    if not job.inputs:
+        return
+    job.update()  # a second time: an update shows what the one before it has read
+    question = job.inputs.popleft()
     is_main = threading.current_thread() is threading.main_thread()
     # Ctrl-C must end the reading, even where an event loop has its own handler
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if is_main else None
@@ -201,7 +187,7 @@ def _ask_user(question: InputWanted, is_over: Callable[[], bool]) -> AnswerInput
         return _refuse(question, "a call in the background (Cluster.submit) has no keyboard")
     read = getpass.getpass if question.hidden else builtins.input
     try:
-        text = _Reading(is_over).run(lambda: read(f"[{question.task}] {question.prompt}"))
+        text = _read_unless(is_over, lambda: read(f"[{question.task}] {question.prompt}"))
     except EOFError:
         return _refuse(question, "standard input has ended")
     except KeyboardInterrupt:
@@ -219,39 +205,29 @@ def _refuse(question: InputWanted, why: str) -> AnswerInput:
     return AnswerInput(question.number, error=message)
 
 
-class _Reading:
-    """A read of the keyboard that ends when the answer is no longer needed."""
+def _read_unless(is_over: Callable[[], bool], read: Callable[[], str]) -> str | None:
+    """Return what `read` returns; None if `is_over` became true before, which interrupts `read`."""
+    lock, answered, withdrawn = threading.Lock(), threading.Event(), threading.Event()
 
-    def __init__(self, is_over: Callable[[], bool]):
-        self._is_over = is_over
-        self._lock = threading.Lock()
-        self._answered = threading.Event()
-        self._withdrawn = False
-
-    def run(self, read: Callable[[], str]) -> str | None:
-        """Return what `read` returns; None if `is_over` became true before."""
-        watcher = threading.Thread(target=self._watch, name="tfmagic-question", daemon=True)
-        try:
-            watcher.start()
-            text = read()
-            with self._lock:
-                self._answered.set()
-        except KeyboardInterrupt:
-            self._answered.set()
-            if not self._withdrawn:
-                raise
-            return None
-        except BaseException:
-            self._answered.set()
-            raise
-        finally:
-            watcher.join()
-        return text
-
-    def _watch(self) -> None:
-        while not self._answered.wait(_LOOK_S):
-            with self._lock:
-                if not self._answered.is_set() and self._is_over():
-                    self._withdrawn = True
+    def watch() -> None:
+        while not answered.wait(_LOOK_S):
+            with lock:
+                if not answered.is_set() and is_over():
+                    withdrawn.set()
                     _thread.interrupt_main()
                     return
+
+    watcher = threading.Thread(target=watch, name="tfmagic-question", daemon=True)
+    try:
+        watcher.start()
+        text = read()
+        with lock:
+            answered.set()
+        return text
+    except KeyboardInterrupt:
+        if not withdrawn.is_set():
+            raise
+        return None
+    finally:
+        answered.set()
+        watcher.join()

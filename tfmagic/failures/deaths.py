@@ -1,19 +1,18 @@
 """Describes the end of a task process: how it ended, the likely cause, the place, and its last output."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import signal
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from tfmagic.errors import TaskDied
 from tfmagic.failures import ipython_tracebacks, stacks
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import TaskExited, TaskLost
+from tfmagic.protocol.events import Cause, TaskExited, TaskLost
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
+from tfmagic.supervisor.state import Outcome
 from tfmagic.system import memory
 from tfmagic.system.memory import format_bytes
 
@@ -37,40 +36,32 @@ _CAUSES = {
     signal.SIGSYS: "a system call that this machine or container forbids",
     signal.SIGTRAP: "a trap in native code, usually a failed check",
 }
+_ENDS = {
+    Cause.USER: "was killed by you ({})",
+    Cause.CHAOS: "was killed by the chaos that you started ({})",
+    Cause.STOP: "was ended by the stop of its cluster",
+    Cause.RESTART: "was ended for a new process, as you asked",
+    Cause.UNREACHABLE: "was killed by tfmagic, since nothing else reached it",
+    Cause.CHIEF: "was ended with its chief",
+}
 _SHELL_SIGNAL = 128  # a shell reports the end by signal n with this exit code plus n
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryWatch:
-    """The number of processes that the OOM killer had ended when the cluster was started."""
+def describe_end(end: TaskExited | TaskLost, oom_kills: int | None = None) -> str:
+    """Describe how a process ended: ``was ended by SIGSEGV (a segmentation fault: ...)``.
 
-    oom_kills: int
-
-    @classmethod
-    def begin(cls) -> MemoryWatch:
-        return cls(memory.count_oom_kills())
-
-    def explain(self, end: TaskExited) -> str:
-        """Return whether a SIGKILL was probably due to lack of memory, with figures."""
-        limit = memory.limit_bytes()
-        peak = f"its peak was {format_bytes(end.peak_bytes)} of the {format_bytes(limit)} there are"
-        if memory.count_oom_kills() > self.oom_kills:
-            return f"out of memory: the kernel's OOM killer was at work here, {peak}"
-        if end.peak_bytes > _NEARLY_ALL * limit:
-            return f"probably out of memory: {peak}"
-        return f"killed from outside; {peak}"
-
-
-def describe_end(end: TaskExited | TaskLost, watch: MemoryWatch | None = None) -> str:
-    """Describe how a process ended: ``was ended by SIGSEGV (a segmentation fault: ...)``."""
+    `oom_kills` is the count of the OOM killer when the cluster was started: with it, SIGKILL is explained.
+    """
     if isinstance(end, TaskLost):
         return f"was lost: {end.reason}"
     if end.reason:
         return f"was ended by tfmagic: {end.reason}"
+    if end.cause is not Cause.NONE:
+        return _ENDS[end.cause].format(_name_signal(-end.exit_code)[0])
     if end.exit_code < 0:
         name, cause = _name_signal(-end.exit_code)
-        if end.exit_code == -signal.SIGKILL and watch is not None:
-            cause = watch.explain(end)
+        if end.exit_code == -signal.SIGKILL and oom_kills is not None:
+            cause = _explain_kill(end, oom_kills)
         return f"was ended by {name}" + (f" ({cause})" if cause else "")
     if end.exit_code == 0:
         return "exited with code 0: something in the cell ended the process, such as os._exit(0)"
@@ -80,18 +71,30 @@ def describe_end(end: TaskExited | TaskLost, watch: MemoryWatch | None = None) -
     return f"exited with code {end.exit_code}"
 
 
+def _explain_kill(end: TaskExited, oom_kills: int) -> str:
+    """Return whether a SIGKILL was probably due to lack of memory, with figures."""
+    limit = memory.limit_bytes()
+    peak = f"its peak was {format_bytes(end.peak_bytes)} of the {format_bytes(limit)} there are"
+    if memory.count_oom_kills() > oom_kills:
+        return f"out of memory: the kernel's OOM killer was at work here, {peak}"
+    if end.peak_bytes > _NEARLY_ALL * limit:
+        return f"probably out of memory: {peak}"
+    return f"killed from outside; {peak}"
+
+
 def died_error(
-    task: TaskId, end: TaskExited | TaskLost, run: RunFolder, watch: MemoryWatch | None, since: int = 0
+    task: TaskId, end: TaskExited | TaskLost, run: RunFolder, oom_kills: int | None, since: int = 0
 ) -> TaskDied:
     """Return `TaskDied` with the way it ended, the place, its last lines, and the next step.
 
     Args:
+        oom_kills: As for `describe_end`.
         since: The offset in the task's log at which the cell began.
     """
     stack = stacks.fatal_stack(run, task, end.attempt)
-    lines = [f"{task} {describe_end(end, watch)}."]
-    if place := _place_in_cell(stack):
-        lines.append(f"It was {place}")
+    lines = [f"{task} {describe_end(end, oom_kills)}."]
+    if found := _CELL_FRAME.search(stack):
+        lines.append(f"It was {place_in_cell(found[1], int(found[2]))}")
     if stack:
         lines += ["Its Python stack, the innermost call first:", ipython_tracebacks.name_cells(stack)]
     until = getattr(end, "log_end", None)
@@ -100,11 +103,38 @@ def died_error(
     if tail:
         how_many = "line" if len(tail) == 1 else f"{len(tail)} lines"
         lines += [f"Its last {how_many} of output:", *(f"    {line}" for line in tail)]
-    lines.append(
+    return _died(task, end, lines)
+
+
+def _died(task: TaskId, end: TaskExited | TaskLost, lines: list[str]) -> TaskDied:
+    how = (
         f"Go on with:  %tfcluster revive   (or %tfcluster restart {task}) which brings it back and keeps the "
         "other tasks' variables; make strategies anew. New processes for all:  %tfcluster restart"
     )
-    return TaskDied("\n".join(lines), task.name, getattr(end, "exit_code", None))
+    return TaskDied("\n".join([*lines, how]), task.name, getattr(end, "exit_code", None))
+
+
+class DeathReports:
+    """Remembers the deaths that an exception has reported: each is reported in full once."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[TaskId, int] = {}
+
+    def note(self, outcomes: Mapping[TaskId, Outcome]) -> None:
+        """Note what the exception of a cell has reported."""
+        ends = [outcome for outcome in outcomes.values() if isinstance(outcome, TaskExited | TaskLost)]
+        self._attempts.update({end.task: end.attempt for end in ends})
+
+    def error_of(
+        self, end: TaskExited | TaskLost, run: RunFolder, oom_kills: int | None, since: int
+    ) -> TaskDied:
+        """Return the error of a cell that a dead task could not run; `since` is that of `died_error`."""
+        task = end.task
+        if self._attempts.get(task) == end.attempt:
+            what = f"{task} still has no process: it {describe_end(end, oom_kills)}, as reported before."
+            return _died(task, end, [f"{what} Nothing was run."])
+        self._attempts[task] = end.attempt
+        return died_error(task, end, run, oom_kills, since)
 
 
 def place_in_cell(file: str, line: int) -> str:
@@ -113,11 +143,6 @@ def place_in_cell(file: str, line: int) -> str:
         return ""
     source = linecache.getline(file, line).strip()
     return f"at line {line} of the cell" + (f":  {source}" if source else "")
-
-
-def _place_in_cell(stack: str) -> str:
-    found = _CELL_FRAME.search(stack)
-    return place_in_cell(found[1], int(found[2])) if found else ""
 
 
 def _name_signal(number: int) -> tuple[str, str]:

@@ -6,55 +6,46 @@ in tests/integration/test_hints.py that provokes the trap for real.
 """
 
 import re
-from typing import NamedTuple
 
 from tfmagic.protocol.payload import PackedError
 
-
-class Hint(NamedTuple):
-    """One trap."""
-
-    pattern: str
-    advice: str
-
-
-HINTS = (
-    Hint(
+HINTS = (  # (pattern, advice)
+    (
         r"Attempt to convert a value \(PerReplica:|"
         r"Invalid reduction dimension 0 for input with 0 dimensions\. .*\(div_no_nan",
         "Keras 3 by itself cannot train under a multi-worker strategy (keras#20585): leave --no-keras-fix "
         "out, or use --keras 2. In a loop of your own, give what a distributed dataset yields to "
         "strategy.run.",
     ),
-    Hint(
+    (
         r"using a PerReplica object while not inside a replica context|'PerReplica' object has no attribute|"
         r"unsupported operand type\(s\) for .*'PerReplica'|not 'PerReplica'|"
         r"passed as a keyword argument: PerReplica:",
         "What a distributed dataset yields holds a part for each replica: give it to strategy.run, or take "
         "the parts with strategy.experimental_local_results(value).",
     ),
-    Hint(
+    (
         r"pass this dataset to ClusterCoordinator\.create_per_worker_dataset",
         "Keras 3 cannot fit under ParameterServerStrategy: use --keras 2 with steps_per_epoch, or write the "
         "loop with ClusterCoordinator.schedule and take the data from its create_per_worker_dataset.",
     ),
-    Hint(
+    (
         r"Collective ops must be configured at program startup",
         "Make look-up tables and queues after the strategy, or delete them before it: they belong to a "
         "TensorFlow context that a first strategy replaces.",
     ),
-    Hint(
+    (
         r"^(UnknownError|RuntimeError): Could not start gRPC server",
         "Another server has this port. A task has one tf.distribute.Server at most: its strategy or, with "
         "--ps, tfmagic has started it already, and ParameterServerStrategy is created on the chief alone. "
         "Servers of tf.data take port=0.",
     ),
-    Hint(
+    (
         r"^OSError: \[Errno \d+\] Address already in use",
         "The tasks share one machine and its ports: let the system choose with port 0, or add "
         "tfmagic.current_task().index to the number.",
     ),
-    Hint(
+    (
         r"different incarnation|stopped sending heartbeats|"
         r"at different places: .*(first strategy \d+.* at further|further strategy \d+.* at first) strategy|"
         r"Collective ops is aborted by: .*failed to connect to all addresses",
@@ -62,108 +53,103 @@ HINTS = (
         "process. %tfcluster revive gives all of them new addresses and keeps their variables: then make the "
         "strategy anew. %tfcluster restart gives new processes to all",
     ),
-    Hint(
+    (
         r"^BrokenBarrierError: (first|further) strategy \d+: .*(has ended the cell|does not run this cell)|"
         r"^BrokenBarrierError: .*wait for each other at different places: .* at (first|further) strategy \d+",
         "A multi-worker strategy starts when every worker creates it: run the cell on all of them, without "
         "an if around the strategy and with the same barriers before it. In a cluster with --ps, create "
         "ParameterServerStrategy instead.",
     ),
-    Hint(
+    (
         r"^ValueError: There is no id for task_type 'ps'",
         "MultiWorkerMirroredStrategy has no parameter servers: start a cluster without --ps, or create "
         "ParameterServerStrategy on the chief.",
     ),
-    Hint(
+    (
         r"Shape mismatch in the collective instance|Collective instance \d+ expected type \d+ and data_type",
         "The tasks brought tensors of unlike shape or dtype to one collective. Let every task run the same "
         "steps on batches of one size, as with batch(n, drop_remainder=True), or reduce them to one shape "
         "first; then create the strategy again.",
     ),
-    Hint(
-        r"Collective ops is aborted by",
-        "The collectives of this strategy cannot be used again. Create the strategy again on every task, or "
-        "give them new processes with %tfcluster restart; that is what TensorFlow calls a restart.",
-    ),
-    Hint(
+    (
         r"^(AbortedError|UnavailableError): .*(Unable to find a context_id|failed to connect to all "
         r"addresses).*remote target /job:ps/",
         "The process of a parameter server is gone, and the variables on it with it. After %tfcluster "
         "restart create the strategy and its variables again, and restore a checkpoint.",
     ),
-    Hint(
+    (
         r"^OutOfRangeError: .*End of sequence.*remote target /job:worker/|"
         r"^CancelledError: .*RemoteExecuteNode::RunAsync \[Op:__inference_train_function|"
         r"DatasetCreator`, `steps_per_epoch`, .* must be provided",
         "Under ParameterServerStrategy it is not known beforehand which worker takes how many batches: let "
         "the dataset repeat(), and give the number of steps (steps_per_epoch in fit).",
     ),
-    Hint(
+    (
         r"Found an unshardable source dataset|Could not apply FILE based sharding",
         "The dataset cannot be divided by files. Set options.experimental_distribute.auto_shard_policy = "
         "tf.data.experimental.AutoShardPolicy.DATA, or write at least one file for each worker.",
     ),
-    Hint(
+    (
         r"Please use `tf\.keras\.losses\.Reduction\.SUM` or `tf\.keras\.losses\.Reduction\.NONE`",
         "Under a strategy a loss is not averaged by itself. Give it reduction=SUM or NONE and divide by the "
         "global batch size: tf.nn.compute_average_loss(losses, global_batch_size=...).",
     ),
-    Hint(
+    (
         r"(Mixing different|Mismatching) tf\.distribute\.Strategy objects|"
         r"was not created in the distribution strategy scope of|"
         r"was created inside a different distribution strategy scope than",
         "Create model, optimizer and metrics inside one `with strategy.scope():`, and all of them again "
         "after a new strategy.",
     ),
-    Hint(
+    (
         r"Method requires being in cross-replica context|"
         r"method requires cross-replica context, use get_replica_context",
         "strategy.run, reduce, gather and scope belong outside the function that strategy.run calls; inside "
         "it use tf.distribute.get_replica_context().all_reduce.",
     ),
-    Hint(
+    (
         r"'NoneType' object has no attribute '(merge_call|all_reduce|all_gather)'|"
         r"cannot be called in cross-replica context\. Use `tf\.distribute\.Strategy\.run`",
         "There is no replica here: steps of an optimizer, all_reduce and all_gather belong inside the "
         "function that strategy.run calls.",
     ),
-    Hint(
+    (
         r"`merge_call` called while defining a new graph or a tf\.function",
         "Replicas cannot meet inside an `if`, a loop or a tf.function of their own. Make the tf.function "
         "that calls strategy.run the only one, and decide outside strategy.run whether the optimizer steps.",
     ),
-    Hint(
+    (
         r"Unable to (synchronously )?(open|create) file \(unable to lock file",
         "HDF5 lets one process write a file, and no other one open it meanwhile. Write one file for each "
         "task (tfmagic.hdf5.TaskFile), one for all (tfmagic.hdf5.SharedWriter), or let only the chief write.",
     ),
-    Hint(
+    (
         r"^DataLossError: .*(truncated|corrupted) record at \d+",
         "This TFRecord file was read before its writer closed it, or two tasks wrote it. Give each task a "
         "file of its own, close the writer, and meet at tfmagic.barrier() before reading.",
     ),
-    Hint(
+    (
         r"^DataLossError: .*inflate\(\) failed",
         "A compressed TFRecord file was cut short, changed, or read before its writer closed it; or it is "
         "not compressed as compression_type says. python -m tfmagic tfrecord verify FOLDER finds it, and "
         "tfmagic.tfrecord.read_shards sees by itself how a file is compressed.",
     ),
-    Hint(
+    (
         r"^ValueError: There must be at least one ps\.",
         "ParameterServerStrategy needs parameter servers and a coordinator: %tfcluster restart --workers 2 "
         "--ps 1",
     ),
-    Hint(
+    (
         r"(Visible|Virtual|Logical|Physical) devices cannot be modified after being initialized|"
         r"(Intra|Inter) op parallelism cannot be modified after initialization",
         "This setting of tf.config is for a process that has not used TensorFlow yet: after %tfcluster "
         "restart put it into the first cell, before the strategy.",
     ),
-    Hint(
+    (
         r"^ResourceExhaustedError: .*OOM when allocating tensor|^_ArrayMemoryError: Unable to allocate ",
         "All tasks of this machine share its memory. Take a smaller batch for each task, or fewer tasks.",
     ),
-    Hint(
+    (
         r"^TBNotInstalledError: ",
         "tf.summary needs the package tensorboard:  %pip install tensorboard , then %tfcluster restart.",
     ),
@@ -178,4 +164,4 @@ def find_hint(error: PackedError) -> str:
     if error.explained:
         return ""
     links = [f"{name}: {message}" for name, message in error.chain]
-    return next((h.advice for h in HINTS if any(re.search(h.pattern, x, re.DOTALL) for x in links)), "")
+    return next((advice for trap, advice in HINTS if any(re.search(trap, x, re.DOTALL) for x in links)), "")

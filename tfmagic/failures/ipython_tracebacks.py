@@ -16,7 +16,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from tfmagic.serialization import exceptions
+from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.system.own_code import OUR_FOLDER
 
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
@@ -113,10 +113,7 @@ def without_bridge(frames: TracebackType | None) -> TracebackType | None:
         frames = frames.tb_next
     # IPython leaves out the frames of its magics, too
     kept = [entry for entry in kept if _IPYTHON not in entry.tb_frame.f_code.co_filename] or kept
-    first = None
-    for entry in reversed(kept):
-        first = TracebackType(first, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return first
+    return tracebacks.linked(kept)
 
 
 def _is_bridge(entry: TracebackType) -> bool:
@@ -147,9 +144,7 @@ def install(shell: Any) -> None:
     def show(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         error = sys.exception() if exc_tuple is None else exc_tuple[1]
         shown = None if error is None else exceptions.own(error).get("_render_traceback_")
-        is_usage = issubclass(
-            type(error), UsageError
-        )  # raised by a magic in the cell: IPython shows one line
+        is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
         if isinstance(shown, TracebackRenderer) and not shell.call_pdb and not is_usage:
             shell._get_exc_info(exc_tuple)  # for %tb and %debug
             shell._showtraceback(type(error), error, shown())

@@ -15,7 +15,7 @@ import msgspec
 
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, ipython_tracebacks
-from tfmagic.failures.deaths import MemoryWatch, describe_end, died_error, place_in_cell
+from tfmagic.failures.deaths import describe_end, died_error, place_in_cell
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.runs.folder import RunFolder
@@ -43,7 +43,7 @@ class FailureContext:
 
     main: Mapping[str, Any]  #: The notebook's namespace.
     run: RunFolder
-    watch: MemoryWatch | None = None
+    oom_kills: int | None = None  #: As for `describe_end`.
     stacks: str = ""  #: The stacks of tasks that could not be reached or ran out of time.
     rename: tracebacks.Rename = lambda name: name
     starts: Mapping[TaskId, int] = field(default_factory=dict)  #: Offsets in the logs where the cell began.
@@ -113,7 +113,7 @@ def full_texts(cell: CellState, context: FailureContext) -> dict[str, str]:
 
 
 def _died(task: TaskId, end: TaskExited | TaskLost, context: FailureContext) -> TaskDied:
-    return died_error(task, end, context.run, context.watch, context.starts.get(task, 0))
+    return died_error(task, end, context.run, context.oom_kills, context.starts.get(task, 0))
 
 
 def _is_consequence(cell: CellState, task: TaskId, outcome: Outcome) -> bool:
@@ -158,6 +158,8 @@ def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: st
     stopped = [t for t, outcome in failed.items() if _is_consequence(cell, t, outcome)]
     late = _names(stopped) or "no task, since all of them ended at the last moment"
     lines = [f"the cell was not done within {cell.request.timeout_s:g} s; it was stopped on {late}."]
+    if cell.waits:
+        lines.append(f"Before that, {cell.waits}.")
     if stacks:
         lines += ["Where they were:", stacks]
     if cell.replaced:

@@ -15,6 +15,7 @@ from tfmagic.protocol.events import SignalAsked, Wait
 from tfmagic.runs.folder import RunFolder, attempt_mark, file_size
 from tfmagic.supervisor.state import SIGUSR1, ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import files
 from tfmagic.system.own_code import OUR_FOLDER
 
 _WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
@@ -43,7 +44,7 @@ def read_stacks(run: RunFolder, offsets: Mapping[TaskId, int]) -> dict[str, str]
         time.sleep(_LOOK_S)
     texts = {}
     for task, start in offsets.items():
-        with contextlib.suppress(FileNotFoundError), open(run.stacks_path(task), "rb") as file:
+        with contextlib.suppress(OSError), open(files.open_regular(run.stacks_path(task)), "rb") as file:
             file.seek(start)
             texts[task.name] = file.read().decode("utf-8", "replace").strip()
     return {name: text for name, text in texts.items() if text}
@@ -66,8 +67,8 @@ def take_stacks(supervisor: Supervisor, run: RunFolder, tasks: Iterable[TaskId])
 def fatal_stack(run: RunFolder, task: TaskId, attempt: int) -> str:
     """Return the stack of the thread in which the task crashed, the innermost call first, or ""."""
     try:
-        text = run.stacks_path(task).read_text("utf-8", "replace")
-    except FileNotFoundError:
+        text = files.read_text(run.stacks_path(task))
+    except OSError:
         return ""
     _, found, text = text.rpartition(attempt_mark(attempt))
     _, fatal, text = text.partition("Fatal Python error:")
@@ -133,6 +134,6 @@ def _user_frames(block: str) -> str:
     lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
     ours = f'"{OUR_FOLDER}'
     end = len(lines)
-    while end and (ours in lines[end - 1] or '"<string>"' in lines[end - 1]):
+    while end and any(frame in lines[end - 1] for frame in (ours, '"<string>"', '"<frozen runpy>"')):
         end -= 1
     return "\n".join(line for line in lines[:end] if ours not in line)

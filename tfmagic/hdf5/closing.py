@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from tfmagic.hdf5 import guarding
 from tfmagic.hdf5.errors import FULL, PartError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED
 
@@ -83,36 +84,31 @@ _lost: list[Any] = []  # identifiers that HDF5 could not close: their end is a s
 
 def close_after(error: BaseException, file: Any) -> None:
     """Close a file after an error; where the disk is full, give it up."""
+    import h5py
+
     if not is_full(error):
         with contextlib.suppress(Exception):
             reserve_end(file)
-            _close(file)
+            h5py.File.close(file)  # a subclass of ours does more
     if file.id.valid:
         give_up(file)
 
 
 def give_up(file: Any) -> None:
     """Close a file without writing another byte to it."""
+    import h5py
+
     with contextlib.suppress(Exception):  # the file is lost, and HDF5 can report that in any way
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         os.dup2(null, file.id.get_vfd_handle(), inheritable=False)
         os.close(null)
     with contextlib.suppress(Exception):
-        _close(file)
+        h5py.File.close(file)
     if file.id.valid:
-        from h5py import h5f
-
         # half closed: HDF5 cannot cut /dev/null to its length. Even the identifier's repr, in a debugger that
         # shows the frames of the error, would be a segmentation fault
         _lost.append(file.id)
-        file._id = h5f.FileID(0)
-
-
-def _close(file: Any) -> None:
-    """Close as h5py does; a subclass of ours does more."""
-    import h5py
-
-    h5py.File.close(file)
+        file._id = h5py.h5f.FileID(0)
 
 
 def is_full(error: BaseException) -> bool:
@@ -129,8 +125,6 @@ def written_beside(path: str) -> Iterator[Any]:
     """
     import h5py
 
-    from tfmagic.hdf5 import claims, guarding
-
     beside = path + UNFINISHED
     file = h5py.File.__new__(h5py.File)
     try:
@@ -141,7 +135,7 @@ def written_beside(path: str) -> Iterator[Any]:
         raise PartError(f"{path} cannot be written: {reason_of(error)}") from error
     try:
         yield file
-        with claims.opening(beside):
+        with guarding.opening(beside):
             reserve_end(file)
             file.close()
             os.replace(beside, path)

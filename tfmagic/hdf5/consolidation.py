@@ -9,7 +9,6 @@ Rows go through one buffer of a fixed size. The file gets the base's name when i
 """
 
 import contextlib
-import json
 import math
 import operator
 import os
@@ -20,12 +19,12 @@ from typing import Any, Literal
 
 import h5py
 
-from tfmagic.hdf5 import claims, guarding, recovery
+from tfmagic.hdf5 import guarding, recovery
 from tfmagic.hdf5.closing import SpaceReserve, written_beside
 from tfmagic.hdf5.copying import copy_rows, make_dataset, map_rows, set_attribute
 from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
-from tfmagic.hdf5.partnames import CLUSTER, TASK, Part, find_parts
+from tfmagic.hdf5.partnames import TASK, Part, find_parts
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 
 PARTS, HOW, ROWS, TASKS = "tfmagic_parts", "tfmagic_how", "tfmagic_rows", "tfmagic_tasks"
@@ -111,8 +110,8 @@ def consolidate(
     _check_target(path, overwrite)
     recovered = tuple(recovery.recover(path)) if recover else ()
     parts = _finished_parts(path)
-    layouts, clusters = _read_all(parts)
-    missing = _check_complete(path, parts, clusters, expected, allow_missing)
+    layouts = [_read(part) for part in parts]
+    missing = _check_complete(path, layouts, expected, allow_missing)
     merged = merge(layouts)
     with written_beside(path) as file:
         _write(file, merged, how)
@@ -132,33 +131,24 @@ def consolidate(
 
 
 def _check_complete(
-    path: str,
-    parts: list[Part],
-    clusters: dict[TaskId, dict[str, int]],
-    expected: int | Iterable[str] | None,
-    allow_missing: bool,
+    path: str, layouts: list[Layout], expected: int | Iterable[str] | None, allow_missing: bool
 ) -> list[str]:
     """Return the tasks whose parts are missing. Raise PartError where none may be, or one is too many.
 
-    `clusters` has how many tasks of each type the writer of a part knew. After a run with three workers and
-    one with two, the part of worker-2 is left, and knows of three.
+    After a run with three workers and one with two, the part of worker-2 is left, and knows of three.
     """
-    tasks = [part.task for part in parts]
+    tasks = [layout.part.task for layout in layouts]
     if isinstance(expected, int | None):
         counts = [(task.type, task.index + 1) for task in tasks]
-        counts += [(kind, count) for known in clusters.values() for kind, count in known.items()]
+        counts += [known for layout in layouts for known in layout.cluster.items()]
         kinds = {task.type for task in tasks}
         wanted = {TaskId(kind, index) for kind, count in counts if kind in kinds for index in range(count)}
     else:
         wanted = {parse_task(name) for name in expected}
     missing = [task.name for task in sorted(wanted - set(tasks))]
     if expected is None:
-        surplus = [
-            task
-            for task in tasks
-            if clusters.get(task)
-            and any(task.index >= known.get(task.type, math.inf) for known in clusters.values())
-        ]
+        knowing = [layout.part.task for layout in layouts if layout.cluster]
+        surplus = [t for t in knowing if any(t.index >= o.cluster.get(t.type, math.inf) for o in layouts)]
     elif isinstance(expected, int):
         surplus = tasks[expected:]
         more = expected - len(tasks) - len(missing)
@@ -209,8 +199,8 @@ def _finished_parts(path: str) -> list[Part]:
         if part.finished:
             continue
         name, task = os.path.basename(part.path), part.task.name
-        if not claims.is_free(part.path, alone=False):
-            who = ", ".join(map(str, claims.find_holders(part.path))) or task
+        if not guarding.is_free(part.path, alone=False):
+            who = ", ".join(map(str, guarding.find_holders(part.path))) or task
             raise FileInUseError(
                 f"{name} is still being written by {who}: close it there, then tfmagic.barrier() on all "
                 "tasks before one of them consolidates"
@@ -233,21 +223,11 @@ def _finished_parts(path: str) -> list[Part]:
     return parts
 
 
-def _read_all(parts: list[Part]) -> tuple[list[Layout], dict[TaskId, dict[str, int]]]:
-    """Return the layouts of the parts and, by task, how many tasks of each type its cluster had."""
-    layouts = []
-    clusters: dict[TaskId, dict[str, int]] = {}
-    for part in parts:
-        with open_part(part) as file:
-            if (owner := str(file.attrs.get(TASK, part.task.name))) != part.task.name:
-                raise PartError(
-                    f"{part.path} is by its name the part of {part.task.name}, but {owner} wrote it"
-                )
-            with contextlib.suppress(ValueError, TypeError, AttributeError):  # of a foreign file
-                counts = json.loads(file.attrs.get(CLUSTER, "{}")).items()
-                clusters[part.task] = {kind: int(count) for kind, count in counts}
-            layouts.append(read_layout(file, part))
-    return layouts, clusters
+def _read(part: Part) -> Layout:
+    with open_part(part) as file:
+        if (owner := str(file.attrs.get(TASK, part.task.name))) != part.task.name:
+            raise PartError(f"{part.path} is by its name the part of {part.task.name}, but {owner} wrote it")
+        return read_layout(file, part)
 
 
 @contextlib.contextmanager

@@ -1,25 +1,17 @@
 """The errors of this package: each is a `TfmagicError`, and the builtin that code for h5py expects."""
 
-import errno
 import os
-from typing import Any
+from errno import EAGAIN, EDQUOT, EFBIG, ENOSPC
 
 from tfmagic.errors import TfmagicError
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, a quota or a file that takes no more
+FULL = (ENOSPC, EDQUOT, EFBIG)  # of a disk, a quota or a file that takes no more
 
 
 class FileInUseError(TfmagicError, BlockingIOError):
     """Another process has this HDF5 file open, so that it cannot be opened now. Nothing was changed."""
 
-    def __init__(self, message: str):
-        super().__init__(errno.EAGAIN, message)
-
-    def __str__(self) -> str:
-        return str(self.args[1])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[1],)
+    errno = EAGAIN
 
 
 class PartError(TfmagicError, OSError):

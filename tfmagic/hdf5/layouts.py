@@ -5,6 +5,8 @@
 The rules stand in `consolidate`. Parts that contradict each other are a MismatchError that names both.
 """
 
+import contextlib
+import json
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -40,6 +42,7 @@ class Layout:
     """The objects of one part, by path."""
 
     part: Part
+    cluster: dict[str, int] = field(default_factory=dict)  # how many tasks of each type its writer knew
     objects: dict[str, Object] = field(default_factory=dict)
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
@@ -49,6 +52,9 @@ def read_layout(file: Any, part: Part) -> Layout:
     """Read an open part. Raise PartError where it is damaged, or has objects that cannot be carried over."""
     layout = Layout(part)
     try:
+        with contextlib.suppress(ValueError, TypeError, AttributeError):  # of a foreign file
+            counts = json.loads(file.attrs.get(CLUSTER, "{}")).items()
+            layout.cluster = {kind: int(count) for kind, count in counts}
         _read_attributes(file, "/", layout)
         _walk(file, "/", layout, {h5py.h5o.get_info(file.id).addr})
     except PartError:
@@ -158,7 +164,7 @@ def merge(layouts: list[Layout]) -> Merged:
             case None:
                 merged.groups.append(path)
             case DatasetLayout():
-                merged.stacks.append(_stack(path, members))
+                merged.stacks.append(_stack(path, tuple(members)))
             case link:
                 merged.links[path] = link
     return merged
@@ -169,15 +175,15 @@ def _check_alike(path: str, first: Layout, other: Layout) -> None:
     one, two, here, there = first.objects[path], other.objects[path], first.part.path, other.part.path
     if _kind(one) != _kind(two):
         raise MismatchError(f"{path} is {_kind(one)} in {here}, but {_kind(two)} in {there}")
-    if isinstance(one, tuple) and isinstance(two, tuple) and one != two:
-        raise MismatchError(f"{path} is a link to {one[1]} in {here}, but to {two[1]} in {there}")
-    if isinstance(one, DatasetLayout) and isinstance(two, DatasetLayout):
-        if one.encoded != two.encoded:
+    match one, two:
+        case (_, to), (_, other_to) if one != two:
+            raise MismatchError(f"{path} is a link to {to} in {here}, but to {other_to} in {there}")
+        case DatasetLayout(), DatasetLayout() if one.encoded != two.encoded:
             raise MismatchError(
                 f"dataset {path} holds {one.dtype} in {here}, but {two.dtype} in {there}; write both as one "
                 "type"
             )
-        if _row_shape(one.shape) != _row_shape(two.shape):
+        case DatasetLayout(), DatasetLayout() if _row_shape(one.shape) != _row_shape(two.shape):
             raise MismatchError(
                 f"dataset {path} has the shape {one.shape} in {here}, but {two.shape} in {there}; all but "
                 "the first number must be the same"
@@ -188,13 +194,12 @@ def _kind(item: Object) -> str:
     return "a group" if item is None else "a dataset" if isinstance(item, DatasetLayout) else "a link"
 
 
-def _stack(path: str, layouts: list[Layout]) -> Stack:
-    members = tuple(layouts)
-    found = [item for layout in layouts if isinstance(item := layout.objects[path], DatasetLayout)]
+def _stack(path: str, members: tuple[Layout, ...]) -> Stack:
+    found: list[Any] = [layout.objects[path] for layout in members]
     shape, dtype = found[0].shape, found[0].dtype
     if shape is None:
         return Stack(path, members, (0,) * len(members), None, dtype)
-    rows = tuple(item.shape[0] if item.shape else 1 for item in found)
+    rows = tuple(item.shape[0] if shape else 1 for item in found)
     scalars = () if shape else tuple(item.scalar for item in found)
     return Stack(path, members, rows, (sum(rows), *shape[1:]), dtype, scalars)
 

@@ -8,6 +8,7 @@ Parts stand in the order of their tasks: chief, worker, ps, evaluator, and worke
 of the file names as text is another one, so call `find_parts`.
 """
 
+import contextlib
 import os
 from dataclasses import dataclass
 
@@ -54,14 +55,10 @@ def find_parts(base: str | os.PathLike[str]) -> list[Part]:
     found = []
     for entry in entries:
         whole = entry.removesuffix(UNFINISHED)
-        if not whole.startswith(f"{stem}.") or not whole.endswith(suffix):
-            continue
-        try:
+        with contextlib.suppress(ClusterSpecError):
             task = parse_task(whole[len(stem) + 1 : len(whole) - len(suffix)])
-        except ClusterSpecError:
-            continue
-        if part_path(name, task) == whole:  # worker-01 is no task
-            found.append(Part(task, os.path.join(folder, entry), whole == entry))
+            if part_path(name, task) == whole:  # worker-01 is no task
+                found.append(Part(task, os.path.join(folder, entry), whole == entry))
     return sorted(found, key=lambda part: (part.task.sort_key, not part.finished))
 
 

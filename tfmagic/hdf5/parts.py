@@ -10,20 +10,24 @@ SIGKILL (see `tfmagic.hdf5.closing.keep_flushed`), except a kill during a flush.
 nothing is forced to the disk.
 """
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
 import h5py
+import numpy as np
 
-from tfmagic.hdf5 import claims, closing, guarding
-from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
+from tfmagic.hdf5 import closing, guarding
+from tfmagic.hdf5.errors import FileInUseError, MismatchError, PartError, reason_of
 from tfmagic.hdf5.partnames import CLUSTER, TASK, UNFINISHED, part_path, resolve_task
-from tfmagic.hdf5.rows import append_rows
+from tfmagic.hdf5.rows import check_growth, check_rows
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.task_context import TaskContext
 
+_CHUNK_BYTES = 1 << 18  # a fourth of what HDF5 caches of a dataset; large enough to be read at disk speed
 _MODES = ("w", "x", "w-", "a", "r+", "r")
 
 
@@ -69,7 +73,9 @@ class TaskFile(h5py.File):
         self.task, counts = resolve_task(task)
         self.path = os.path.abspath(part_path(base, self.task))
         self._beside = "" if mode == "r" else self.path + UNFINISHED
-        self._appended: dict[str, Any] = {}  # the open datasets of `append`
+        # the datasets of `append`, open as long as the file: HDF5 writes what it holds of a dataset when that
+        # is closed, and ignores a full disk at the end of an h5py object (measured: rows lost, no error)
+        self._appended: dict[str, Any] = {}
         if not os.path.isdir(folder := os.path.dirname(self.path)):
             raise PartError(f"{self._title} cannot be opened: there is no folder {folder}: make it first")
         try:
@@ -92,8 +98,14 @@ class TaskFile(h5py.File):
 
     def _open(self, mode: str, options: dict[str, Any]) -> None:
         # stricter than the guard: this very process must not open its part twice either
-        with claims.opening(self._beside):
-            self._check_alone()
+        with guarding.opening(self._beside):
+            if not guarding.is_free(self._beside):
+                who = ", ".join(map(str, guarding.find_holders(self._beside))) or "another process"
+                raise FileInUseError(
+                    f"{self._title} is already open for writing by {who}: close it there first, or give one "
+                    "of both another base or task=. Nothing was changed.\n"
+                    f"The file: {self._beside}"
+                )
             moved = mode in ("a", "r+") and self._take_back()
             if mode in ("x", "w-") and os.path.exists(self.path):
                 raise PartError(f"{self._title} is there already; mode='w' replaces it")
@@ -107,16 +119,6 @@ class TaskFile(h5py.File):
                 raise
             guarding.claim(self)
 
-    def _check_alone(self) -> None:
-        if claims.is_free(self._beside):
-            return
-        holders = [str(holder) for holder in claims.find_holders(self._beside)]
-        raise FileInUseError(
-            f"{self._title} is already open for writing by {', '.join(holders) or 'another process'}: close "
-            "it there first, or give one of both another base or task=. Nothing was changed.\n"
-            f"The file: {self._beside}"
-        )
-
     def _take_back(self) -> bool:
         """Give a finished part its unfinished name, since it will change. Return whether there was one."""
         left, whole = os.path.exists(self._beside), os.path.exists(self.path)
@@ -125,7 +127,7 @@ class TaskFile(h5py.File):
                 f"{self._title} is there twice: finished, and as {self._beside}, which a killed task left. "
                 "Delete or rename one of them; mode='w' starts anew"
             )
-        if whole and not claims.is_free(self.path):
+        if whole and not guarding.is_free(self.path):
             raise FileInUseError(guarding.describe_use(self.path, "r+"))
         if whole:
             os.rename(self.path, self._beside)
@@ -149,12 +151,27 @@ class TaskFile(h5py.File):
             MismatchError: Rows of another dtype or shape, or a dataset that cannot grow.
             PartError: The disk is full; `flush` and `close` will raise it too.
         """
-        try:
-            return append_rows(self, dataset, array, self._appended)
-        except OSError as error:
-            if closing.is_full(error):
-                raise self._full(error) from error
-            raise
+        rows = _as_rows(array)
+        with self._naming_full():
+            if dataset not in self:
+                row_bytes = max(1, rows.dtype.itemsize * int(rows[:1].size or 1))
+                chunks = (max(1, _CHUNK_BYTES // row_bytes), *(max(1, n) for n in rows.shape[1:]))
+                limits = (None, *(n or None for n in rows.shape[1:]))  # a chunk is never empty
+                self.create_dataset(dataset, (0, *rows.shape[1:]), rows.dtype, maxshape=limits, chunks=chunks)
+            held, name = self._appended.get(dataset), dataset.encode(errors="surrogateescape")
+            if held is None or h5py.h5o.open(self.id, name) != held.id:  # it was deleted or moved meanwhile
+                held = self._appended[dataset] = self[dataset]
+            check_growth(held, dataset)
+            check_rows(dataset, held.dtype, rows.dtype, held.shape[1:], rows.shape[1:])
+            before = int(held.shape[0])
+            held.resize(before + len(rows), axis=0)
+            try:
+                held[before:] = rows
+            except BaseException:
+                with contextlib.suppress(Exception):  # the disk can be full
+                    held.resize(before, axis=0)
+                raise
+            return before + len(rows)
 
     def flush(self) -> None:
         """Hand all data to the operating system, where it survives the death of this task.
@@ -166,10 +183,8 @@ class TaskFile(h5py.File):
             super().flush()
             return
         closing.keep_flushed(self)
-        try:
+        with self._naming_full():
             closing.reserve_end(self)
-        except OSError as error:
-            raise self._full(error) from error
         super().flush()
 
     def close(self) -> None:
@@ -183,22 +198,30 @@ class TaskFile(h5py.File):
         if not self._beside:
             super().close()
             return
-        try:
-            closing.reserve_end(self)
-        except OSError as error:
-            closing.give_up(self)
-            raise self._full(error) from error
-        with claims.opening(self._beside):
+        with self._naming_full():
+            try:
+                closing.reserve_end(self)
+            except OSError:
+                closing.give_up(self)
+                raise
+        with guarding.opening(self._beside):
             super().close()
             os.replace(self._beside, self.path)
 
-    def _full(self, error: OSError) -> PartError:
-        full = PartError(
-            f"{self._title} could not be written to the end: {reason_of(error)}. What was there at the "
-            f"last flush() is in {self._beside}; tfmagic.hdf5.recover brings it back"
-        )
-        full.errno = error.errno
-        return full
+    @contextlib.contextmanager
+    def _naming_full(self) -> Iterator[None]:
+        """Raise PartError for a full disk."""
+        try:
+            yield
+        except OSError as error:
+            if not closing.is_full(error):
+                raise
+            full = PartError(
+                f"{self._title} could not be written to the end: {reason_of(error)}. What was there at the "
+                f"last flush() is in {self._beside}; tfmagic.hdf5.recover brings it back"
+            )
+            full.errno = error.errno
+            raise full from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
@@ -212,3 +235,26 @@ class TaskFile(h5py.File):
             f"{self._title} is unfinished: {self._beside}; tfmagic.hdf5.recover takes it as it is, mode='a' "
             "goes on with it, mode='w' starts anew"
         )
+
+
+def _as_rows(array: Any) -> Any:
+    """Return rows as HDF5 takes them: a scalar is one row, text becomes variable-length UTF-8."""
+    rows = np.asarray(array)
+    if rows.ndim == 0:
+        rows = rows.reshape(1)
+    if rows.dtype.kind == "O" and h5py.check_string_dtype(rows.dtype) is None:
+        if not all(isinstance(item, str | bytes) for item in rows.flat):
+            raise MismatchError(
+                "append takes rows of one shape and one type; these are Python objects, such as lists of "
+                "different length"
+            )
+        return rows.astype(h5py.string_dtype())
+    if rows.dtype.kind == "U":
+        return rows.astype(h5py.string_dtype())
+    is_time = rows.dtype.kind in "mM" and not h5py.check_opaque_dtype(rows.dtype)
+    if is_time or (rows.dtype.kind in "Vf" and rows.dtype.type.__module__ != "numpy"):
+        raise MismatchError(  # h5py would keep bfloat16 as bytes without a meaning
+            f"HDF5 has nothing for the dtype {rows.dtype}: convert it first, as with "
+            f"astype({'int64' if is_time else 'float32'!r})"
+        )
+    return rows

@@ -17,7 +17,7 @@ from typing import Any
 
 import h5py
 
-from tfmagic.hdf5 import claims
+from tfmagic.hdf5 import guarding
 from tfmagic.hdf5.copying import rows_at_once
 from tfmagic.hdf5.errors import PartError, reason_of
 from tfmagic.hdf5.layouts import DatasetLayout, read_layout
@@ -46,8 +46,8 @@ def recover(base: str | os.PathLike[str]) -> list[str]:
     for part in parts:
         if part.finished or part.task in finished:
             continue
-        with claims.opening(part.path):
-            if not claims.is_free(part.path):
+        with guarding.opening(part.path):
+            if not guarding.is_free(part.path):
                 continue
             _check_readable(part)
             os.rename(part.path, part.path.removesuffix(UNFINISHED))

@@ -74,9 +74,6 @@ class Remote:
         options = {**_OPTIONS.get(self._scheme, {}), **(storage_options or {})}
         self._fs, self._path = self._ask("be opened", lambda: fsspec.core.url_to_fs(self.url, **options))
 
-    def __repr__(self) -> str:
-        return f"<Remote {self.url}>"
-
     def prove(self) -> None:
         """Write and remove a small file, so that a problem shows before any training starts."""
         name = f".tfmagic-probe-{uuid.uuid4().hex}"
@@ -274,10 +271,8 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
                     stat = os.stat(path)
                     found[relative] = (stat.st_size, stat.st_mtime_ns)
 
-        def order(file: tuple[str, object]) -> tuple[bool, bool, str]:
-            return os.path.basename(file[0]) == "checkpoint", file[0].endswith(".index"), file[0]
-
-        return sorted(found.items(), key=order)
+        ranks = {name: (os.path.basename(name) == "checkpoint", name.endswith(".index")) for name in found}
+        return sorted(found.items(), key=lambda file: (ranks[file[0]], file[0]))
 
 
 mirror = Mirror  # ``with mirror("logs", "s3://bucket/run", every_s=10):``

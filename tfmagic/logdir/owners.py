@@ -18,7 +18,7 @@ import json
 import os
 import socket
 import uuid
-from dataclasses import dataclass
+import weakref
 from typing import TYPE_CHECKING
 
 from tfmagic.logdir.errors import LogdirError
@@ -32,52 +32,43 @@ NAME = ".tfmagic-writer"
 MIRROR_NAME = ".tfmagic-logdir-writer"  # for `task_logdir`; the same run can save checkpoints there, too
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
-
-@dataclass(slots=True)
-class _Lock:
-    fd: int
-    count: int = 1
+_Holders = weakref.WeakValueDictionary[int, object]  # by id; one that is garbage holds nothing
+# locked files, by pid and folder: a fork inherits the table, but owns no lock
+_locks: dict[tuple[int, str], tuple[int, _Holders]] = {}
 
 
-_locks: dict[tuple[int, str], _Lock] = {}  # by pid and folder: a fork inherits the table, but owns no lock
+def hold(folder: str, holder: object) -> bool:
+    """Let an object of this process write to the folder. Raise `LogdirError` if another process does.
 
-
-def hold(folder: str) -> None:
-    """Become the writer of this folder, also several times. Raise `LogdirError` if another process is it."""
+    Several objects can hold it. If an object is garbage before `release`, the lock stays until the next one.
+    Return False if this object holds it already.
+    """
     key = os.getpid(), os.path.realpath(folder)
-    if key in _locks:
-        _locks[key].count += 1
-        return
     path = os.path.join(key[1], NAME)
     try:
-        _locks[key] = _Lock(_open_locked(path, folder))
+        if key not in _locks:
+            _locks[key] = _open_locked(path, folder), weakref.WeakValueDictionary()
     except LogdirError:
         raise
     except OSError as error:
         raise LogdirError(
             f"{folder} cannot be written: {path}: {error.strerror}. Delete that file, or name another folder"
         ) from error
+    holders = _locks[key][1]
+    is_new = id(holder) not in holders
+    holders[id(holder)] = holder
+    return is_new
 
 
-def release(folder: str) -> None:
-    """Undo one `hold`."""
+def release(folder: str, holder: object) -> None:
+    """Undo the `hold` of this object, if there is one."""
     key = os.getpid(), os.path.realpath(folder)
-    lock = _locks.get(key)
-    if lock is None:
-        return
-    lock.count -= 1
-    if lock.count <= 0:
+    fd, holders = _locks.get(key, (-1, weakref.WeakValueDictionary()))
+    if holders.pop(id(holder), None) is not None and not holders:
         del _locks[key]
         with contextlib.suppress(OSError):  # under the lock, so that it is our own file
             os.unlink(os.path.join(key[1], NAME))
-        os.close(lock.fd)
-
-
-def abandon(folder: str) -> None:
-    """Forget a `hold` whose caller is garbage and never released. The lock stays until the next `release`."""
-    lock = _locks.get((os.getpid(), os.path.realpath(folder)))
-    if lock is not None:
-        lock.count = max(lock.count - 1, 0)
+        os.close(fd)
 
 
 def _open_locked(path: str, folder: str) -> int:

@@ -17,9 +17,7 @@ import hashlib
 import os
 import re
 import shutil
-import sys
 import tempfile
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +36,6 @@ class TaskLogdir(str):
     """A path, as a string. `close`, or the end of `with`, cleans up."""
 
     _temporary: bool = False
-    _owned: weakref.finalize[..., TaskLogdir] | None = None
     _mirror: Mirror | None = None
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
@@ -55,8 +52,7 @@ class TaskLogdir(str):
         if self._mirror is not None:
             self._mirror.close()
             self._mirror = None  # only now: if the upload fails, the next call tries again
-        if self._owned is not None and self._owned.detach():
-            owners.release(self)
+        owners.release(self, self)
         if self._temporary:
             shutil.rmtree(self, ignore_errors=True)
 
@@ -98,8 +94,7 @@ def task_logdir(
         return TaskLogdir(base)
     path = TaskLogdir(prepare(base))
     if task is not None and task.is_chief:
-        owners.hold(path)
-        path._owned = weakref.finalize(path, owners.abandon, str(path))
+        owners.hold(path, path)
     return path
 
 
@@ -153,7 +148,7 @@ _program: str | None = None  # the scratch folder of a program that is no task
 def scratch(name: str) -> str:
     """Make a folder for this process. The cluster, or the end of the program, deletes it."""
     global _program
-    parent = task_context.scratch_dir()
+    parent = task_context.services().scratch
     try:
         if parent is None:
             if _program is None or not os.path.isdir(_program):
@@ -199,13 +194,8 @@ def _mirrored(url: str, storage_options: Mapping[str, Any] | None, *, is_sole: b
 
 def _note_base(base: str) -> None:
     """Record the base for `%tfcluster tensorboard`. If that fails, the user can still type the folder."""
-    own = task_context.scratch_dir()
+    own = task_context.services().scratch
     if own is None:
         return
     with contextlib.suppress(OSError):
         files.replace_text(os.path.join(os.path.dirname(own), POINTER), base, 0o600)
-
-
-def say(message: str) -> None:
-    """Print a line in this task's output."""
-    print(f"tfmagic: {message}", file=sys.stderr, flush=True)

@@ -13,12 +13,12 @@ import json
 import operator
 import os
 import shutil
+import sys
 import threading
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfmagic.logdir import checks, owners, places, stores
+from tfmagic.logdir import checks, places, stores
 from tfmagic.logdir.errors import CheckpointError, LogdirError
 from tfmagic.logdir.mirrors import Remote, is_remote, refuse_private
 from tfmagic.protocol import task_context
@@ -64,13 +64,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         self._checkpoint = checks.as_checkpoint(model_or_checkpoint)
         self._max_to_keep, self._task = operator.index(max_to_keep), task or places.this_task()
         self._keeps = self._task is None or self._task.is_chief
-        self._owned: weakref.finalize[..., Checkpoints] | None = None
         self._damages: dict[tuple[tuple[str, int], ...], str] = {}  # by files, sizes; "" if complete
         self._warned: set[int] = set()
-        self._store: stores.Store = self._open(base, storage_options)
+        self._store = self._open(base, storage_options)
         self._last = max(self.steps, default=0)
         if self._task is not None and self._task.is_chief:
-            self._hold()
+            self._store.hold()
 
     def _open(self, base: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> stores.Store:
         text = os.fspath(base)
@@ -79,13 +78,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             remote = Remote(text, storage_options)
             if self._keeps:
                 remote.prove()
-            return stores.RemoteStore(remote, places.scratch(places.name_for(text, "checkpoints")))
+            return stores.Store(places.scratch(places.name_for(text, "checkpoints")), remote)
         if self._keeps:
-            return stores.LocalStore(places.prepare(base))
+            return stores.Store(places.prepare(base))
         path = places.local(base)
         if os.path.exists(path) and not os.path.isdir(path):
             raise LogdirError(f"the log folder {path} is a file; name another folder")
-        return stores.LocalStore(path)
+        return stores.Store(path)
 
     def __repr__(self) -> str:
         return f"<Checkpoints in {self._store}: {', '.join(map(str, self.steps)) or 'none yet'}>"
@@ -95,11 +94,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def close(self) -> None:
         """Let another run write to the folder. The end of the process does that too."""
-        if self._owned is not None and self._owned.detach():
-            owners.release(self._store.folder)
-        self._owned = None
-        if isinstance(self._store, stores.RemoteStore):
-            self._store.let_go()
+        self._store.let_go()
 
     # -- listing --
 
@@ -132,7 +127,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         """
         number = self._last + 1 if step is None else checks.as_step(step)
         if self._keeps:
-            self._hold()
+            self._store.hold()
             self._refuse_older(number)
             self._save_kept(number)
         else:
@@ -154,7 +149,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             # the file that `tf.train.latest_checkpoint` and evaluators read, as TensorFlow writes it
             lines = [f'model_checkpoint_path: "{stores.PREFIX}-{number}"']
             lines += [f'all_model_checkpoint_paths: "{stores.PREFIX}-{step}"' for step in kept]
-            stores.LocalStore(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
+            stores.Store(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
             files = stores.checkpoint_files(os.listdir(self._store.folder))[number]
             self._store.publish([*files, _STATE])
         self._warned.discard(number)
@@ -192,7 +187,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         try:
             files = stores.checkpoint_files(os.listdir(folder)).get(number, [])
             is_silent = isinstance(why.__cause__, TimeoutError)  # do not wait for that server again
-            store = stores.LocalStore(folder) if is_silent or folder != self._store.folder else self._store
+            store = stores.Store(folder) if is_silent or folder != self._store.folder else self._store
             store.remove(reversed(files))
         except OSError:
             return False
@@ -217,23 +212,6 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 "there is nothing to save: the object has no variables yet. Build the model first: call it "
                 "on data, or give it an Input"
             )
-
-    def _hold(self) -> None:
-        if isinstance(self._store, stores.RemoteStore):
-            self._store.hold()
-        elif self._owned is None:
-            owners.hold(self._store.folder)
-            self._owned = weakref.finalize(self, owners.abandon, self._store.folder)
-            self._clear_up()
-
-    def _clear_up(self) -> None:
-        """Delete what a killed save left: temporary folders, and data without an index."""
-        files = stores.checkpoint_files(self._store.names())
-        cut = [n for names in files.values() if not names[-1].endswith(".index") for n in names]
-        self._store.remove(cut)
-        for entry in os.listdir(self._store.folder):
-            if entry.startswith(f"{stores.PREFIX}-") and entry.endswith("_temp"):
-                shutil.rmtree(os.path.join(self._store.folder, entry), ignore_errors=True)
 
     # -- restoring --
 
@@ -350,7 +328,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                     break  # it is being written or deleted: try again
                 if step not in self._warned:
                     self._warned.add(step)
-                    places.say(f"checkpoint {step} in {self._store} is passed over: it {damage}")
+                    line = f"tfmagic: checkpoint {step} in {self._store} is passed over: it {damage}"
+                    print(line, file=sys.stderr, flush=True)
             else:
                 return None
         raise self._too_slow()
@@ -370,8 +349,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return self._damages[key]
 
     def _prefix(self, step: int) -> str:
-        if not isinstance(self._store, stores.LocalStore):
-            self._store.fetch(stores.checkpoint_files(self._store.names()).get(step, ()))
+        self._store.fetch(stores.checkpoint_files(self._store.names()).get(step, ()))
         return os.path.join(self._store.folder, f"{stores.PREFIX}-{step}")
 
 

@@ -7,8 +7,10 @@ Only `tfmagic.logdir.saving` uses it. It imports no TensorFlow.
 """
 
 import contextlib
+import glob
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterable
 
@@ -22,73 +24,27 @@ NO_INDEX = "has no index: it is being saved, or that was cut short"
 _FILE = re.compile(rf"{PREFIX}-(\d+)\.(?:index|data-(\d{{5}})-of-(\d{{5}}))")
 
 
-class LocalStore:
-    """A folder. TensorFlow reads and writes in `folder` itself."""
+class Store:
+    """The files of one base. TensorFlow reads and writes in `folder`; for a URL, that is of this process."""
 
-    def __init__(self, folder: str):
-        self.folder = folder
-
-    def __str__(self) -> str:
-        return self.folder
-
-    def names(self) -> dict[str, int]:
-        """Return the files and their sizes in bytes."""
-        found = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    if entry.is_file():
-                        found[entry.name] = entry.stat().st_size
-        return found
-
-    def publish(self, names: Iterable[str]) -> None:
-        """Keep these files of `folder`, in this order."""
-
-    def fetch(self, names: Iterable[str]) -> None:
-        """Bring these files into `folder`."""
-
-    def forget(self) -> None:
-        """Fetch all files anew, since another process can have replaced them."""
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove these files, if they are there."""
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.folder, name))
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a small file in one piece."""
-        path = os.path.join(self.folder, name)
-        try:
-            files.replace_text(path, content.decode())
-        except OSError as error:
-            raise LogdirError(f"{path} cannot be written: {error.strerror}") from error
-
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a small file, None if there is no such file."""
-        try:
-            with open(os.path.join(self.folder, name), "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
-
-
-class RemoteStore:
-    """A URL. `folder` belongs to this process; for the other methods see `LocalStore`."""
-
-    def __init__(self, remote: Remote, folder: str):
-        self.folder = folder
-        self.names, self.read, self.write = remote.names, remote.read, remote.write
-        self._remote = remote
-        self._have: set[str] = set()
+    def __init__(self, folder: str, remote: Remote | None = None):
+        self.folder, self._remote = folder, remote
+        self._have: set[str] = set()  # files in `folder` that are as those behind the URL
         self._claim: owners.RemoteClaim | None = None
 
     def __str__(self) -> str:
-        return self._remote.url
+        return self._remote.url if self._remote else self.folder
 
     def hold(self) -> None:
-        """Become the writer; later, raise `LogdirError` if another run has begun to write there since."""
-        if self._claim is None:
+        """Become the writer.
+
+        Raises:
+            LogdirError: Another process writes there; later, another run has begun to write to the URL since.
+        """
+        if self._remote is None:
+            if owners.hold(self.folder, self):
+                self._clear_up()
+        elif self._claim is None:
             self._claim = owners.RemoteClaim(self._remote, owners.NAME, uuid.uuid4().hex)
         elif rival := self._claim.rival():
             raise LogdirError(
@@ -99,14 +55,39 @@ class RemoteStore:
 
     def let_go(self) -> None:
         """Undo `hold`: a later `hold` begins anew. Asks no server, since it can be gone by now."""
+        owners.release(self.folder, self)
         self._claim = None
 
+    def _clear_up(self) -> None:
+        """Delete what a killed save left: temporary folders, and data without an index."""
+        found = checkpoint_files(self.names()).values()
+        self.remove(name for names in found if not names[-1].endswith(".index") for name in names)
+        for path in glob.glob(os.path.join(glob.escape(self.folder), f"{PREFIX}-*_temp")):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def names(self) -> dict[str, int]:
+        """Return the files and their sizes in bytes."""
+        if self._remote:
+            return self._remote.names()
+        found = {}
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_file():
+                        found[entry.name] = entry.stat().st_size
+        return found
+
     def publish(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._remote.put(os.path.join(self.folder, name), name)
-            self._have.add(name)
+        """Keep these files of `folder`, in this order."""
+        if self._remote:
+            for name in names:
+                self._remote.put(os.path.join(self.folder, name), name)
+                self._have.add(name)
 
     def fetch(self, names: Iterable[str]) -> None:
+        """Bring these files into `folder`."""
+        if self._remote is None:
+            return
         sizes = self.names()
         for name in names:
             path = os.path.join(self.folder, name)
@@ -116,17 +97,38 @@ class RemoteStore:
                 self._have.add(name)
 
     def forget(self) -> None:
+        """Fetch all files anew, since another process can have replaced them."""
         self._have.clear()
 
     def remove(self, names: Iterable[str]) -> None:
+        """Remove these files, if they are there."""
         names = list(names)
-        LocalStore(self.folder).remove(names)
-        self._have.difference_update(names)
         for name in names:
-            self._remote.remove(name)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder, name))
+        if self._remote:
+            self._have.difference_update(names)
+            for name in names:
+                self._remote.remove(name)
 
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file in one piece."""
+        if self._remote:
+            self._remote.write(name, content)
+            return
+        path = os.path.join(self.folder, name)
+        try:
+            files.replace_text(path, content.decode())
+        except OSError as error:
+            raise LogdirError(f"{path} cannot be written: {error.strerror}") from error
 
-Store = LocalStore | RemoteStore
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a small file, None if there is no such file."""
+        if self._remote:
+            return self._remote.read(name)
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(self.folder, name), "rb") as file:
+            return file.read()
+        return None
 
 
 def checkpoint_files(names: Iterable[str]) -> dict[int, list[str]]:

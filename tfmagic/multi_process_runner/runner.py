@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.clusters.results import require_values
+from tfmagic.clusters.running_cluster import Call
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import find_failures
@@ -96,18 +98,19 @@ class MultiProcessRunner:
         if not callable(fn):
             raise ValueError("fn is not a callable")
         self._fn, self._args, self._kwargs = fn, tuple(args or ()), dict(kwargs or {})
-        self._cluster_spec, self._rpc_layer = cluster_spec, rpc_layer or "grpc"
+        self._spec = GivenSpec(cluster_spec, rpc_layer or "grpc")
         self._max_run_time, self._grpc_fail_fast = max_run_time, grpc_fail_fast
         self._stream_output, self._return_output = stream_output, return_output
-        self._dependence_on_chief, self._auto_restart = dependence_on_chief, auto_restart
+        self._rules = Rules(
+            auto_restart=float("inf") if auto_restart else 0,
+            waits_for_peers=is_installed() if wait_for_peers is None else wait_for_peers,
+        )
         self._daemon = daemon
-        self._wait_for_peers = is_installed() if wait_for_peers is None else wait_for_peers
+        self._dependence_on_chief = dependence_on_chief  # tests of TensorFlow's set it
         self._task_env = {} if share_gpu else divide_gpus(cluster_spec)
         self._lines: list[str] = []
         self._one_shot: OneShotTasks | None = None
         self._lock = threading.Lock()  # for threads that start processes during `start_in_process_as`
-        self._joined_at: float | None = None
-        self._until: float | None = None
 
     def set_args(self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
         """Set the arguments of the processes that are started from now on."""
@@ -124,7 +127,7 @@ class MultiProcessRunner:
             tfmagic.CaptureError: `fn` or an argument cannot be pickled.
         """
         __tracebackhide__ = True
-        self._start_all(GivenSpec(self._cluster_spec).tasks)
+        self._start_all(self._spec.tasks)
 
     def start_in_process_as(self, as_task_type: str, as_task_id: int) -> None:
         """Start the other processes, and call `fn` for this task in the present one, where pdb works.
@@ -133,8 +136,8 @@ class MultiProcessRunner:
         """
         __tracebackhide__ = True
         me = TaskId(as_task_type, as_task_id)
-        self._start_all(tuple(t for t in GivenSpec(self._cluster_spec).tasks if t != me))
-        tf_config = GivenSpec(self._cluster_spec, self._rpc_layer).tf_config(me)
+        self._start_all(tuple(t for t in self._spec.tasks if t != me))
+        tf_config = self._spec.tf_config(me)
         before = os.environ.get("TF_CONFIG")
         os.environ["TF_CONFIG"] = tf_config
         try:
@@ -164,25 +167,18 @@ class MultiProcessRunner:
         __tracebackhide__ = True
         self._refuse_joined()
         task = TaskId(task_type, task_id)
-        given = "" if cluster_spec is None else GivenSpec(cluster_spec, self._rpc_layer).tf_config(task)
-        call = (self._fn, self._args, self._kwargs) if fn is None else (fn, args or (), kwargs or {})
-        self._begin((task,), *call, tf_config=given)
+        given = "" if cluster_spec is None else GivenSpec(cluster_spec, self._spec.rpc_layer).tf_config(task)
+        call = (self._fn, self._args, self._kwargs) if fn is None else (fn, tuple(args or ()), kwargs or {})
+        self._begin((task,), call, tf_config=given)
 
     def _start_all(self, tasks: tuple[TaskId, ...]) -> None:
         __tracebackhide__ = True
         if self._one_shot is not None:
             raise ValueError("MultiProcessRunner already started.")
         self._refuse_joined()
-        self._begin(tasks, self._fn, self._args, self._kwargs)
+        self._begin(tasks, (self._fn, self._args, self._kwargs))
 
-    def _begin(
-        self,
-        tasks: tuple[TaskId, ...],
-        fn: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        tf_config: str = "",
-    ) -> None:
+    def _begin(self, tasks: tuple[TaskId, ...], call: Call, tf_config: str = "") -> None:
         __tracebackhide__ = True
         refuse_while_loading()
         with self._lock:
@@ -190,9 +186,10 @@ class MultiProcessRunner:
                 self._one_shot = self._new_one_shot_tasks()
                 if not self._daemon:
                     atexit.register(self._wait_at_exit)
-            if self._max_run_time is not None and self._until is None:
-                self._until = time.monotonic() + self._max_run_time
+            if self._max_run_time is not None and self._rules.until is None:
+                self._rules = replace(self._rules, until=time.monotonic() + self._max_run_time)
         caller = call_installed if is_installed() else call_plain
+        fn, args, kwargs = call
         call = (caller, (present_setup(tf_config), fn, *args), kwargs)
         try:
             self._one_shot.begin(dict.fromkeys(tasks, call))
@@ -211,17 +208,11 @@ class MultiProcessRunner:
             script=find_script(is_installed()),
         )
         write = self._take_lines if self._stream_output or self._return_output else None
-        shape = GivenSpec(self._cluster_spec, self._rpc_layer)
-        return OneShotTasks(shape, settings, self._rules, write=write, name="runner")
 
-    def _rules(self) -> Rules:
-        return Rules(
-            auto_restart=float("inf") if self._auto_restart else 0,
-            dependence_on_chief=self._dependence_on_chief,
-            waits_for_peers=self._wait_for_peers,
-            watched_since=self._joined_at,
-            until=self._until,
-        )
+        def rules() -> Rules:
+            return replace(self._rules, dependence_on_chief=self._dependence_on_chief)
+
+        return OneShotTasks(self._spec, settings, rules, write=write, name="runner")
 
     def _take_lines(self, text: str) -> None:
         """Print and keep lines of one task. Called on the thread that follows the logs."""
@@ -231,7 +222,7 @@ class MultiProcessRunner:
             print(text, end="", flush=True)
 
     def _refuse_joined(self) -> None:
-        if self._joined_at is not None:
+        if self._rules.watched_since is not None:
             raise ValueError("cannot start new processes afterMultiProcessRunner.join() is called")
 
     # -- queries --
@@ -279,10 +270,10 @@ class MultiProcessRunner:
         __tracebackhide__ = True
         if timeout and not isinstance(timeout, int):
             raise ValueError("`timeout` must be an integer or `None`.")
-        if self._joined_at is not None:
+        if self._rules.watched_since is not None:
             raise ValueError("MultiProcessRunner can't be joined twice.")
         one_shot = self._started()
-        self._joined_at = time.monotonic()
+        self._rules = replace(self._rules, watched_since=time.monotonic())
         places = ""
         try:
             one_shot.check_now()
@@ -331,7 +322,7 @@ class MultiProcessRunner:
 
     def _end_late(self, one_shot: OneShotTasks) -> str:
         """End the processes that are late, with their stacks in the output; return their names and places."""
-        self._auto_restart = False
+        self._rules = replace(self._rules, auto_restart=0)
         late = tuple(task for task, known in sorted(one_shot.known.items()) if known.end is None)
         places = one_shot.stacks(late)
         self.terminate_all(signal.SIGTERM)
@@ -346,17 +337,17 @@ class MultiProcessRunner:
         __tracebackhide__ = True
         if one_shot.crashed is not None:
             raise one_shot.crashed
-        failed = find_failures(one_shot.failures(), raised_first=self._wait_for_peers)
+        failed = find_failures(one_shot.failures(), raised_first=self._rules.waits_for_peers)
         if not failed:
             return
         root, outcome = next(iter(failed.items()))
-        error = one_shot.build_error(raised_first=self._wait_for_peers)
+        error = one_shot.build_error(raised_first=self._rules.waits_for_peers)
         assert error is not None
         if isinstance(outcome, TaskExited | TaskLost):
             last = "\n    ".join(tail_lines(one_shot.cluster.run.log_path(root), _TAIL_LINES))
             found: BaseException = UnexpectedSubprocessExitError(
                 f"Subprocess {root} exited with exit code {one_shot.known[root].exit_code}. See logs for "
-                f"details.\n{root} {describe_end(outcome, one_shot.cluster.watch)}"
+                f"details.\n{root} {describe_end(outcome, one_shot.cluster.oom_kills)}"
                 + (f"; it last wrote:\n    {last}" if last else ""),
                 self._result(one_shot),
             )
@@ -403,13 +394,7 @@ def run(
     """
     __tracebackhide__ = True
     runner = MultiProcessRunner(
-        fn,
-        cluster_spec,
-        rpc_layer,
-        max_run_time=max_run_time,
-        return_output=return_output,
-        args=args,
-        kwargs=kwargs,
+        fn, cluster_spec, rpc_layer, max_run_time, return_output=return_output, args=args, kwargs=kwargs
     )
     runner.start()
     return runner.join(timeout)

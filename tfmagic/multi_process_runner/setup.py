@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tfmagic.clusters import environment
+from tfmagic.clusters.task_settings import visible_gpus
 from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
 from tfmagic.task.tensorflow.test_setup import Setup, call_plain, prepare_plain
 
@@ -70,7 +70,7 @@ def divide_gpus(cluster_spec: ClusterSpecDict) -> dict[TaskId, dict[str, str]]:
     if module is not None:
         count = len(module.context().list_physical_devices("GPU"))
     else:
-        count = len(environment.visible_gpus(os.environ))
+        count = len(visible_gpus(os.environ))
     computing = [task for task in GivenSpec(cluster_spec).tasks if task.type in ("chief", "worker")]
     shares = {task: range(place, count, len(computing)) for place, task in enumerate(computing)}
     return {t: {"CUDA_VISIBLE_DEVICES": ",".join(map(str, share))} for t, share in shares.items() if share}

@@ -12,10 +12,11 @@ the supervisor uses `post` and `flush`, which never block.
 """
 
 import array
-import contextlib
+import errno
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import msgspec
 
 from tfmagic.errors import ProtocolError
-from tfmagic.protocol.payload import Handle, OwnedHandle, lost_handle
+from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
 
 _HEADER = struct.Struct("!4sIB?")  # magic, bytes of the body, number of descriptors, escaped texts
 _MAGIC = b"tfm1"
@@ -32,6 +33,9 @@ _MAX_HANDLES = 250  # the kernel's SCM_MAX_FD is 253
 _READ_BYTES = 1 << 16
 _CONTROL_BYTES = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
 _DONTWAIT, _CLOEXEC = int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)  # enums cost more than the call
+_NO_MEMORY = {errno.ENOMEM, errno.ENOBUFS}  # for the system's own buffers, just now
+_LATER = {errno.EAGAIN, *_NO_MEMORY}
+_AGAIN_S = 0.01
 # a subclass is sent as a plain value
 _PLAIN: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (str, str.__str__),
@@ -83,20 +87,16 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-class _MessageDecoder:
-    """Decodes bodies to messages of the given types."""
+class Decoder:
+    """Reads the bodies of frames: only messages of these types, a class or a union of classes."""
 
     def __init__(self, types: Any):
         self._types = types
         self._decoder = msgspec.msgpack.Decoder(types, dec_hook=self._restore)
-        self._handles: Sequence[Handle] = ()  # of the message that is being decoded
+        self._handles: Sequence[Handle] = ()  # those of the message that is being decoded
 
-    def decode(self, body: bytes, handles: Sequence[Handle], escaped: bool) -> Any:
-        """Return the message.
-
-        Raises:
-            ProtocolError: The body is damaged, or is no message of these types.
-        """
+    def decode(self, body: bytes, escaped: bool, handles: Sequence[Handle]) -> Any:
+        """Return the message. Raises `ProtocolError` where the bytes are not ours."""
         self._handles = handles
         try:
             if not escaped:
@@ -108,6 +108,15 @@ class _MessageDecoder:
             raise ProtocolError(f"a message could not be read: {error}") from error
         finally:
             self._handles = ()
+
+    def decode_frame(self, frame: bytes, handles: Sequence[Handle]) -> Any:
+        """Return the message of a frame that came whole, as `encode` made it. Raises as `decode`."""
+        if len(frame) < _HEADER.size:
+            raise ProtocolError("a frame is cut short")
+        magic, length, count, escaped = _HEADER.unpack_from(frame)
+        if magic != _MAGIC or _HEADER.size + length != len(frame) or count != len(handles):
+            raise ProtocolError("a frame is not one that tfmagic wrote")
+        return self.decode(frame[_HEADER.size :], escaped, handles)
 
     def _restore(self, kind: type, value: object) -> Handle:
         if kind is Handle and isinstance(value, int) and 0 <= value < len(self._handles):
@@ -125,7 +134,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket, types: Any):
         self.sock = sock
-        self._decoder = _MessageDecoder(types)
+        self._decoder = Decoder(types)
         self._inbox = bytearray()
         self._handles: deque[list[OwnedHandle]] = deque()  # of one message each, as they arrive
         self._outbox: deque[tuple[memoryview, list[Handle]]] = deque()
@@ -145,10 +154,17 @@ class Channel:
     def send(self, message: object) -> None:
         """Send, waiting as long as the socket is full. Raises OSError when the peer is gone."""
         frame, handles = encode(message)
+        rest = memoryview(frame)
         with self._lock:
-            sent = self._send_some(memoryview(frame), handles)
-            if sent < len(frame):
-                self.sock.sendall(memoryview(frame)[sent:])
+            while rest:
+                try:
+                    sent = self._send_some(rest, handles)
+                except OSError as error:
+                    if error.errno not in _NO_MEMORY:
+                        raise
+                    time.sleep(_AGAIN_S)
+                    continue
+                rest, handles = rest[sent:], []
 
     def post(self, message: object) -> bool:
         """Queue `message`, send what can go without waiting, and return whether all of it has gone.
@@ -165,8 +181,10 @@ class Channel:
             frame, handles = self._outbox[0]
             try:
                 sent = self._send_some(frame, handles, _DONTWAIT)
-            except BlockingIOError:
-                return False
+            except OSError as error:
+                if error.errno in _LATER:
+                    return False
+                raise
             if sent < len(frame):
                 self._outbox[0] = (frame[sent:], [])
                 continue
@@ -200,8 +218,11 @@ class Channel:
 
     def receive_ready(self) -> list[Any]:
         """Return the messages that can be read without waiting. Raises as `receive`."""
-        with contextlib.suppress(BlockingIOError):
+        try:
             self._fill(_DONTWAIT)
+        except OSError as error:
+            if error.errno not in _LATER:
+                raise
         return self._take_all()
 
     def _take_all(self) -> list[Any]:
@@ -235,7 +256,7 @@ class Channel:
             return None
         body = bytes(self._inbox[_HEADER.size : end])
         del self._inbox[:end]
-        return self._decoder.decode(body, self._take_handles(count) if count else (), escaped)
+        return self._decoder.decode(body, escaped, self._take_handles(count) if count else ())
 
     def _take_handles(self, count: int) -> list[OwnedHandle]:
         """Return the handles of the next message that has some.
@@ -245,7 +266,7 @@ class Channel:
         if not self._handles:
             raise ProtocolError("a message came without the descriptors that it names")
         handles = self._handles.popleft()
-        return handles + [lost_handle() for _ in range(count - len(handles))]
+        return handles + [OwnedHandle(LOST) for _ in range(count - len(handles))]
 
 
 def channel_pair(types: Any) -> tuple[Channel, socket.socket]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tfmagic.errors import ClusterSpecError
+from tfmagic.system.advice import did_you_mean
 
 TASK_TYPES = ("chief", "worker", "ps", "evaluator")
 """The task types of TF_CONFIG, in the order in which results and displays list them."""
@@ -139,12 +140,9 @@ class ClusterShape:
         return tuple(t for t in self.tasks if t.type in ("chief", "worker"))
 
     def __str__(self) -> str:
-        def times(count: int, word: str) -> str:
-            return f"{count} {word}" + ("s" if count > 1 and word != "ps" else "")
-
-        parts = [(int(self.chief), "chief"), (self.workers, "worker"), (self.ps, "ps")]
-        parts.append((int(self.evaluator), "evaluator"))
-        return ", ".join(times(n, word) for n, word in parts if n)
+        workers = "workers" if self.workers > 1 else "worker"
+        counts = {"chief": self.chief, workers: self.workers, "ps": self.ps, "evaluator": self.evaluator}
+        return ", ".join(f"{int(count)} {word}" for word, count in counts.items() if count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +151,11 @@ class ClusterSpec:
 
     shape: ClusterShape
     addresses: Mapping[TaskId, str]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether every address is on the loopback device."""
+        return all(address.startswith(_LOOPBACK) for address in self.addresses.values())
 
     def tf_config(self, task: TaskId) -> str:
         """Return TF_CONFIG of `task`, as JSON.
@@ -184,22 +187,6 @@ class GivenSpec:
     def tasks(self) -> tuple[TaskId, ...]:
         """Every task that the spec names."""
         return tuple(sorted(TaskId(t, i) for t, found in self.cluster.items() for i in range(len(found))))
-
-    @property
-    def workers(self) -> int:
-        return len(self.cluster.get("worker", ()))
-
-    @property
-    def ps(self) -> int:
-        return len(self.cluster.get("ps", ()))
-
-    @property
-    def chief(self) -> bool:
-        return bool(self.cluster.get("chief"))
-
-    @property
-    def evaluator(self) -> bool:
-        return bool(self.cluster.get("evaluator"))
 
     @property
     def leader(self) -> TaskId:
@@ -278,7 +265,8 @@ def _select_part(part: str, present: tuple[TaskId, ...]) -> list[TaskId]:
     else:
         found = []
     if not found:
-        raise ClusterSpecError(f"there is no task {part!r} in this cluster; {_known(present)}")
+        question = did_you_mean(part, ["all", *(name for t in present for name in (t.name, t.type))])
+        raise ClusterSpecError(f"there is no task {part!r} in this cluster{question}; {_known(present)}")
     return found
 
 

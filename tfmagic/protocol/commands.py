@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.payload import Message, Packed, Record
 
 
@@ -49,6 +50,8 @@ class TaskBoot(Message, frozen=True):
         authkey: Lets it reach the managers of the user's `multiprocessing`.
         script: Imported before the first call.
         in_notebook: Whether messages advise magics.
+        is_relayed: Whether an agent passes messages on, and no file descriptor but those of values: the
+            kernel can be on another machine.
     """
 
     task: TaskId
@@ -70,6 +73,7 @@ class TaskBoot(Message, frozen=True):
     origins: tuple[Origin, ...] = ()
     script: MainScript | None = None
     in_notebook: bool = True
+    is_relayed: bool = False
 
 
 class RunCell(Message, frozen=True):
@@ -145,6 +149,12 @@ class AnswerInput(Message, frozen=True):
     error: str = ""
 
 
+class HandleComm(Message, frozen=True):
+    """Let a widget of the task handle this message of the page, between two cells."""
+
+    message: CommMessage
+
+
 class ReleaseBarrier(Message, frozen=True):
     """Open a barrier that all have reached; the task came as number `place`, from 0 on."""
 
@@ -165,6 +175,10 @@ class CloseLog(Message, frozen=True):
     limit_bytes: int
 
 
+class MoveLog(Message, frozen=True):
+    """Write to new files in the run folder, which was deleted and made anew, with what the old ones had."""
+
+
 class WriteFlood(Message, frozen=True):
     """Write so many bytes to the error stream below Python, as runaway native code does."""
 
@@ -179,8 +193,10 @@ Command = (
     | CancelOps
     | AbortCollectives
     | AnswerInput
+    | HandleComm
     | ReleaseBarrier
     | BreakBarrier
     | CloseLog
+    | MoveLog
     | WriteFlood
 )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, RunCell
+from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.payload import Handle, Message, Packed, PackedError, Record
 
 FIRST_STRATEGY = "first strategy"  # where tasks meet that have made no collective strategy before
@@ -26,6 +27,18 @@ class Wait(enum.Enum):
     DATASET = "its data set"
     PEERS = "its peers to start"
     STEP = "its data set or a collective"  # a tf.function can have both
+
+
+class Cause(enum.Enum):
+    """Why tfmagic has ended a process, or sent it a signal."""
+
+    NONE = ""
+    USER = "a signal of the user's"
+    CHAOS = "chaos"
+    STOP = "the stop of the cluster"
+    RESTART = "a new process was asked for"
+    UNREACHABLE = "nothing else reached it"
+    CHIEF = "the end of the chief"
 
 
 class _OfTask(Message, frozen=True):
@@ -54,11 +67,18 @@ class TaskReady(_OfTask, frozen=True):
 class Displayed(_OfCell, frozen=True):
     """Something rich was displayed when the log was `offset` bytes long.
 
-    `bundle` is JSON of {"data", "metadata", "transient", "update", "clear"}.
+    `bundle` is JSON of {"data", "metadata", "transient", "update", "clear"}; `is_update` is its "update".
     """
 
     offset: int
     bundle: bytes
+    is_update: bool = False
+
+
+class CommsSent(_OfTask, frozen=True):
+    """Widgets of the task sent these messages to the page, in this order."""
+
+    messages: tuple[CommMessage, ...]
 
 
 class LineReached(_OfCell, frozen=True):
@@ -148,6 +168,7 @@ class CellRaised(_OfCell, frozen=True):
         interrupted: Whether the exception was a KeyboardInterrupt.
         bound: False if the variables of the cell could not be unpickled.
         raised_at: When, on the monotonic clock of the kernel's machine, in seconds: it orders failures.
+        stopped: Whether the strategies that the task has made cannot go on since this cell.
     """
 
     seconds: float
@@ -158,11 +179,13 @@ class CellRaised(_OfCell, frozen=True):
     lost_bytes: int = 0
     bound: bool = True
     raised_at: float = 0.0
+    stopped: bool = False
 
 
 TaskEvent = (
     TaskReady
     | Displayed
+    | CommsSent
     | LineReached
     | BarrierReached
     | InputWanted
@@ -189,18 +212,28 @@ class TaskExited(_OfTask, frozen=True):
         exit_code: Negative for the number of a signal.
         log_end: The length of its log then, in bytes; None if unknown. What follows is of a new process.
         reason: Why tfmagic itself has ended it, in the backend or in the task; else "".
+        cause: The request that has ended it; the supervisor knows it.
     """
 
     exit_code: int
     peak_bytes: int = 0
     log_end: int | None = None
     reason: str = ""
+    cause: Cause = Cause.NONE
 
 
 class TaskLost(_OfTask, frozen=True):
     """The task ended in an unknown way (its launcher is gone); the last event of this attempt."""
 
     reason: str
+
+
+class HostSilent(Message, frozen=True):
+    """The host of these tasks does not answer; or, without `silent`, it answers again."""
+
+    tasks: tuple[TaskId, ...]
+    host: str
+    silent: bool = True
 
 
 class ProcessSample(Message, frozen=True):
@@ -254,10 +287,15 @@ class GroupChanged(Message, frozen=True):
 
 
 class InterruptPressed(Message, frozen=True):
-    """The user pressed Ctrl-C, for these tasks or this cell if given; a second press ends what is left."""
+    """The user pressed Ctrl-C, for these tasks or this cell if given.
+
+    One press kills no task, a second one kills what is left. With `insists` the first one does: no user
+    waits who could press again.
+    """
 
     tasks: tuple[TaskId, ...] = ()
     cell: int = 0  # every one
+    insists: bool = False
 
 
 class InputAnswered(Message, frozen=True):
@@ -267,11 +305,18 @@ class InputAnswered(Message, frozen=True):
     answer: AnswerInput
 
 
+class CommAnswered(_OfTask, frozen=True):
+    """The page sent a message to a widget of this process."""
+
+    message: CommMessage
+
+
 class SignalAsked(Message, frozen=True):
-    """The user, or the fault lab, wants to signal the task's present process."""
+    """The task's present process is to be signalled, by the user or the fault lab if there is a `cause`."""
 
     task: TaskId
     number: int
+    cause: Cause = Cause.NONE
 
 
 class FloodAsked(Message, frozen=True):
@@ -290,12 +335,14 @@ Event = (
     | TaskStarted
     | TaskExited
     | TaskLost
+    | HostSilent
     | TasksObserved
     | LaunchRequested
     | CellRequested
     | GroupChanged
     | InterruptPressed
     | InputAnswered
+    | CommAnswered
     | SignalAsked
     | FloodAsked
     | StopRequested

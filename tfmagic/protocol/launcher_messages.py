@@ -58,5 +58,19 @@ class TaskReaped(Message, frozen=True):
     peak_bytes: int
 
 
+class ForkFailed(Message, frozen=True):
+    """No process could be started for the task, and why."""
+
+    task: TaskId
+    attempt: int
+    reason: str
+
+
+class SessionFailed(Message, frozen=True):
+    """The launcher ends the tasks of this cluster, after an error of its own."""
+
+    reason: str
+
+
 LauncherReport = LauncherReady | LauncherFailed  # what the launcher sends on its root channel
-SessionEvent = TaskForked | TaskReaped  # and on the channel of a cluster
+SessionEvent = TaskForked | TaskReaped | ForkFailed | SessionFailed  # and on the channel of a cluster

@@ -13,8 +13,10 @@ the module is loaded without rewriting.
 """
 
 import builtins
+import contextlib
 import importlib.util
 import os
+import re
 import sys
 import types
 import warnings
@@ -25,7 +27,11 @@ from typing import Any
 
 from tfmagic.protocol.commands import Origin
 
+UNPACKED = "modules-"
+"""Begins the name of a folder of sources that an agent has unpacked in its run folder."""
+
 _REWRITE = "_pytest.assertion.rewrite"
+_UNPACKED_PATH = re.compile(rf".*/runs/[^/]+/{UNPACKED}[0-9a-f]{{16}}(?=/)")
 
 
 def import_path() -> list[str]:
@@ -35,6 +41,11 @@ def import_path() -> list[str]:
     not start with them.
     """
     return [str(entry) for entry in sys.path if isinstance(entry, str)]
+
+
+def original_path(file: str) -> str:
+    """Return the file on the notebook's machine of which a host has an unpacked copy; others unchanged."""
+    return _UNPACKED_PATH.sub("", file)
 
 
 def find_origins() -> tuple[Origin, ...]:
@@ -117,7 +128,8 @@ class _RewritingLoader(SourceFileLoader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         # nested functions come by value, and were rewritten whether or not this module can be
-        vars(module).update({"@py_builtins": builtins, "@pytest_ar": importlib.import_module(_REWRITE)})
+        with contextlib.suppress(ImportError):  # a host without pytest
+            vars(module).update({"@py_builtins": builtins, "@pytest_ar": importlib.import_module(_REWRITE)})
         super().exec_module(module)
 
 

@@ -35,7 +35,7 @@ class Handle:
         return os.dup(self.fd)
 
 
-_LOST, _TAKEN = -1, -2  # instead of a descriptor
+LOST, _TAKEN = -1, -2  # instead of a descriptor: the system has dropped it, or it was taken
 
 
 class OwnedHandle(Handle):
@@ -50,7 +50,7 @@ class OwnedHandle(Handle):
             HandleLost: It did not arrive.
             ValueError: It was taken or closed before.
         """
-        if self.fd == _LOST:
+        if self.fd == LOST:
             raise HandleLost
         if self.fd == _TAKEN:
             raise ValueError("this value was read or dropped before")
@@ -64,11 +64,6 @@ class OwnedHandle(Handle):
             self.fd = _TAKEN
 
     __del__ = close
-
-
-def lost_handle() -> OwnedHandle:
-    """Return what stands for a descriptor that the system dropped."""
-    return OwnedHandle(_LOST)
 
 
 class HandleLost(OSError):
@@ -92,6 +87,10 @@ class Packed(Record, frozen=True):
     data: bytes = b""
     handle: Handle | None = None
     sizes: tuple[int, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.sizes) if self.handle is not None else len(self.data)
 
 
 def release(packs: Iterable[Packed | None]) -> None:

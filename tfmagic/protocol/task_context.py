@@ -67,8 +67,12 @@ class TaskServices:
     run_mark: Callable[[], str] = lambda: ""
 
 
+def _refuse(timeout: float | None) -> int:
+    raise TfmagicError("barrier() is for code that runs on a task of a cluster")
+
+
 _current: TaskContext | None = None
-_services: TaskServices | None = None
+_services = TaskServices(_refuse)
 
 
 def install(task: TaskContext, services: TaskServices) -> None:
@@ -87,6 +91,11 @@ def acting_as(task: TaskContext, barrier: Barrier) -> Iterator[None]:
         yield
     finally:
         _current, _services = before
+
+
+def services() -> TaskServices:
+    """Return what this process can use as a task; elsewhere only a barrier that raises."""
+    return _services
 
 
 def is_task() -> bool:
@@ -148,29 +157,9 @@ def meet(timeout: float | None = None) -> int:
         raise TypeError(f"a barrier's timeout is a number of seconds or None, not {timeout!r}")
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"a barrier's timeout is 0 seconds or more, not {timeout}")
-    if _services is None:
-        raise TfmagicError("barrier() is for code that runs on a task of a cluster")
     return _services.barrier(timeout)
 
 
 def meet_trainers() -> None:
     """Wait until the chief and every worker that runs this cell have come here; raise as `barrier`."""
-    if _services is None or _services.trainers_barrier is None:
-        barrier()
-    else:
-        _services.trainers_barrier(None)
-
-
-def scratch_dir() -> str | None:
-    """Return a folder, to be made, that the cluster deletes when this process has ended. None elsewhere."""
-    return None if _services is None else _services.scratch
-
-
-def run_mark() -> str:
-    """Return the mark of what the tasks run together now; see `TaskServices`. "" elsewhere."""
-    return "" if _services is None else _services.run_mark()
-
-
-def wants_writers() -> Callable[[str, str, int, int], None] | None:
-    """Return what connects this task with the writer of a shared file; see `TaskServices`. None elsewhere."""
-    return None if _services is None else _services.want_writer
+    (_services.trainers_barrier or meet)(None)

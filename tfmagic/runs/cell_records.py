@@ -9,14 +9,19 @@ extension read them.
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+import os
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
-from tfmagic.runs.folder import RunFolder, append_text, file_size
+from tfmagic.runs.folder import RunFolder, append_text, file_size, kernel_lives
+from tfmagic.system import files
 
+LOST = "ended with its kernel"  #: The verdict of a cell whose kernel died or was restarted while it ran.
 _SOURCE_CHARACTERS = 100_000
 
 
@@ -41,6 +46,7 @@ class TaskRecord:
     start: int = 0  #: The offset in its log at which its part begins.
     end: int | None = None  #: The offset at which its part ends; None while it runs.
     error: ErrorRecord | None = None
+    host: str = ""  #: The address of its machine, if that is another one than the notebook's.
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class CellRecord:
     source: str = ""
     started: float = 0.0  #: In seconds since the epoch.
     elapsed_s: float = 0.0
-    verdict: str = ""  #: done, failed, interrupted, timed out or stopped; "" while it runs.
+    verdict: str = ""  #: done, failed, interrupted, timed out, stopped or `LOST`; "" while it runs.
     open: tuple[str, ...] = ()  #: The tasks whose panels are open.
     notes: tuple[str, ...] = ()  #: What happened to its tasks between its end and the next cell.
 
@@ -72,13 +78,30 @@ def append_record(run: RunFolder, record: CellRecord) -> None:
 
 
 def read_records(run: RunFolder) -> list[CellRecord]:
-    """Return the last record of each cell of a run, the last cell last."""
+    """Return the last record of each cell of a run, the last cell last.
+
+    A cell that has no record of its end runs, or has ended with its kernel.
+    """
     found: dict[int, CellRecord] = {}
     for line in _lines(run.folder / "cells.jsonl"):
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # a crash cut the line short
-            record = _decode(json.loads(line))
+        with contextlib.suppress(ValueError, msgspec.ValidationError):  # a crash cut the line short
+            record = msgspec.convert(json.loads(line), CellRecord)
             found[record.cell] = record
-    return list(found.values())
+    return [record if record.verdict else _bring_up_to_date(record, run) for record in found.values()]
+
+
+def _bring_up_to_date(record: CellRecord, run: RunFolder) -> CellRecord:
+    if kernel_lives(run):
+        return replace(record, elapsed_s=max(time.time() - record.started, record.elapsed_s))
+    ended = max(file.stat().st_mtime for file in os.scandir(run.folder) if file.is_file())
+    note = "the kernel ended while the cell ran, and the tasks with it"
+    return replace(
+        record,
+        tasks=tuple(replace(task, state="stopped", note="ended with its kernel") for task in record.tasks),
+        elapsed_s=max(ended - record.started, record.elapsed_s),
+        verdict=LOST,
+        notes=(*record.notes, note),
+    )
 
 
 def append_display(run: RunFolder, shown: Displayed, max_bytes: int) -> None:
@@ -106,17 +129,8 @@ def displays_path(run: RunFolder, task: TaskId) -> Path:
     return run.folder / f"{task.name}.displays"
 
 
-def _decode(content: dict[str, Any]) -> CellRecord:
-    tasks = []
-    for part in content.pop("tasks"):
-        error = part.pop("error", None)
-        tasks.append(TaskRecord(**part, error=None if error is None else ErrorRecord(**error)))
-    content |= {name: tuple(content.get(name, ())) for name in ("open", "notes")}
-    return CellRecord(tasks=tuple(tasks), **content)
-
-
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text("utf-8", "replace").splitlines()
-    except FileNotFoundError:
+        return files.read_text(path).splitlines()
+    except OSError:
         return []

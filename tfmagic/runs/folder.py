@@ -2,7 +2,8 @@
 
     <state dir>/runs/<run>/run.json          who started it, when, its cluster and its shape
     <state dir>/runs/<run>/processes.jsonl   its processes: see `tfmagic.runs.orphans`
-    <state dir>/runs/<run>/<task>.log        everything that the task wrote, in order
+    <state dir>/runs/<run>/<task>.log        everything that the task wrote, in order (`RunFolder.put_logs`)
+    <state dir>/runs/<run>/<task>.stderr     which parts of the log its Python error stream has written
     <state dir>/runs/<run>/<task>.stacks     the Python stacks that it was asked for
     <state dir>/runs/<run>/<task>.displays   its rich displays, and
     <state dir>/runs/<run>/cells.jsonl       the cells: see `tfmagic.runs.cell_records`
@@ -13,9 +14,12 @@ kernel is alive stays.
 """
 
 import contextlib
+import functools
 import json
 import os
 import shutil
+import stat
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,18 +31,21 @@ from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.system import files
 from tfmagic.system.process_identity import from_json, identify
+from tfmagic.system.safe_path import user_name, why_replaceable
 
 SCRATCH = ".scratch"
+STDERR = ".stderr"
 GAVE_UP = 1  # the exit code of a task that ended itself
 _END_REASON = "--- the task ends itself: "
 
 
 def file_size(path: str | os.PathLike[str]) -> int:
-    """Return the length of a file in bytes, 0 if there is none yet."""
+    """Return the length of a regular file in bytes, 0 if there is none yet."""
     try:
-        return os.stat(path).st_size
+        found = os.lstat(path)
     except FileNotFoundError:
         return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def append_text(path: str | Path, text: str) -> None:
@@ -54,10 +61,16 @@ def state_dir(configured: str = "") -> Path:
 
 
 class RunFolder:
-    """The folder of one cluster, from its start to its end."""
+    """The folder of one cluster, from its start to its end.
+
+    Attributes:
+        restored: Whether it was deleted and made anew, and this was not reported yet.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.restored = False
+        self._notes: dict[str, str] = {}  # written by this process: the content of each file
 
     def __str__(self) -> str:
         return self.folder.name
@@ -68,17 +81,32 @@ class RunFolder:
         return str(_read_meta(self.folder).get("cluster", ""))
 
     @property
+    def notebook(self) -> str:
+        """The notebook that started it, else the folder in which it was started; "" where none is known."""
+        return str(_read_meta(self.folder).get("notebook", ""))
+
+    @property
     def tasks(self) -> tuple[TaskId, ...]:
-        """The tasks that have a log."""
-        names = (path.stem for path in self.folder.glob("*-*.log"))
+        """The tasks that have a log, or the file of stacks that each process begins."""
+        names = {path.stem for end in ("log", "stacks") for path in self.folder.glob(f"*-*.{end}")}
         return tuple(sorted(parse_task(name) for name in names if is_task_name(name)))
 
+    @functools.cached_property
+    def _logs(self) -> str:
+        return str(_read_meta(self.folder).get("logs") or self.folder)
+
+    def put_logs(self, folder: Path) -> None:
+        """Let the tasks of this run, before they start, write their logs into another folder."""
+        meta = json.dumps({**_read_meta(self.folder), "logs": str(folder)})
+        files.replace_text(self.folder / "run.json", meta, 0o600)
+        self._notes["run.json"], self._logs = meta, str(folder)
+
     def log_path(self, task: TaskId) -> Path:
-        return self.folder / f"{task.name}.log"
+        return Path(f"{self._logs}/{task.name}.log")
 
     def log_bytes(self, task: TaskId) -> int:
         """Return the length of the task's log."""
-        return file_size(f"{self.folder}/{task.name}.log")
+        return file_size(f"{self._logs}/{task.name}.log")
 
     def stacks_path(self, task: TaskId) -> Path:
         return self.folder / f"{task.name}.stacks"
@@ -86,7 +114,7 @@ class RunFolder:
     def end_reason(self, task: TaskId, attempt: int) -> str:
         """Return what `write_end_reason` wrote in this attempt of the task, or ""."""
         try:
-            text = self.stacks_path(task).read_text("utf-8", "replace")
+            text = files.read_text(self.stacks_path(task))
         except OSError:
             return ""
         _, found, reason = text.rpartition(attempt_mark(attempt))[2].rpartition(_END_REASON)
@@ -99,7 +127,24 @@ class RunFolder:
 
     def open_log(self, task: TaskId) -> int:
         """Return a descriptor that appends to the task's log."""
+        self.restore()
         return files.open_to_append(self.log_path(task))
+
+    def note(self, name: str, text: str) -> None:
+        """Append to a file which `restore` writes anew. Raise OSError if it fails."""
+        self._notes[name] = self._notes.get(name, "") + text
+        files.append(self.folder / name, text)
+
+    def restore(self) -> None:
+        """Make the folder anew if it was deleted."""
+        if self.folder.exists():
+            return
+        self.restored = True
+        with contextlib.suppress(LaunchError):  # the state folder has become another user's
+            _make_private(self.folder.parent.parent)
+            self.folder.mkdir(mode=0o700)
+        for name, text in self._notes.items():
+            append_text(self.folder / name, text)
 
 
 def is_task_name(name: str) -> bool:
@@ -120,23 +165,33 @@ def attempt_mark(attempt: int) -> str:
     return f"--- attempt {attempt} ---"
 
 
-def create_run(base: Path, cluster: str, facts: Mapping[str, object]) -> RunFolder:
-    """Create an empty run folder with its run.json.
+def create_run(base: Path, cluster: str, facts: Mapping[str, object], name: str = "") -> RunFolder:
+    """Create an empty run folder with its run.json, called by the time and the cluster if not by `name`.
 
     Raises:
         LaunchError: The folder cannot be created or written.
     """
     with _writing(base):
-        folder = _make_unique(
-            _make_private(base), f"{time.strftime('%Y%m%d-%H%M%S')}-{cluster}-{os.getpid()}"
-        )
+        name = name or f"{time.strftime('%Y%m%d-%H%M%S')}-{cluster}-{os.getpid()}"
+        folder = _make_unique(_make_private(base), name)
         kernel = identify(os.getpid())
         assert kernel is not None
-        meta = {**kernel.as_json(), "started": time.time(), "cluster": cluster, **facts}
-        path = folder / "run.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(meta))
-    return RunFolder(folder)
+        meta = {
+            **kernel.as_json(),
+            "started": time.time(),
+            "cluster": cluster,
+            "notebook": _notebook(),
+            **facts,
+        }
+        run = RunFolder(folder)
+        run.note("run.json", json.dumps(meta))
+    return run
+
+
+def _notebook() -> str:
+    """Return the path of the notebook, as Jupyter's server or VS Code gives it, else the present folder."""
+    of_code = vars(sys.modules["__main__"]).get("__vsc_ipynb_file__")
+    return str(os.environ.get("JPY_SESSION_NAME") or of_code or os.path.join(os.getcwd(), ""))
 
 
 def check_writable(base: Path) -> None:
@@ -147,8 +202,7 @@ def check_writable(base: Path) -> None:
     """
     with _writing(base):
         probe = _make_private(base) / f".probe-{os.getpid()}"
-        probe.touch(mode=0o600)
-        probe.write_bytes(b"x")
+        files.append(probe, "x")
         probe.unlink()
 
 
@@ -166,13 +220,42 @@ def _writing(base: Path) -> Iterator[None]:
 def _make_private(base: Path) -> Path:
     """Return the folder of all runs, with access for this user alone; create it and the state folder."""
     runs = base / "runs"
+    check_private(base)
     if not base.exists():
-        base.parent.mkdir(parents=True, exist_ok=True)
-        base.mkdir(mode=0o700, exist_ok=True)
+        for part in (*reversed(base.parents), base):  # whatever the umask is: others could replace it
+            part.mkdir(mode=0o700, exist_ok=True)
     runs.mkdir(exist_ok=True, mode=0o700)
-    if runs.stat().st_mode & 0o077:  # it was not created here
-        runs.chmod(0o700)
+    check_private(base)  # another user can have been faster
+    fd = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_mode & 0o077:  # it was not created here
+            os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
     return runs
+
+
+def check_private(base: Path) -> None:
+    """Refuse a state folder in which another user could replace the files of a run.
+
+    Raises:
+        LaunchError: With the reason.
+    """
+    runs = base / "runs"
+    with _writing(base):
+        reason = why_replaceable(base)
+        if not reason and os.path.lexists(runs):
+            found = os.lstat(runs)
+            if not stat.S_ISDIR(found.st_mode):
+                reason = f"{runs} is not a folder"
+            elif found.st_uid != os.geteuid():
+                reason = f"{runs} belongs to {user_name(found.st_uid)}"
+    if reason:
+        raise LaunchError(
+            f"the state folder {base} is not used: {reason}, so another user could put other files in the "
+            "place of the logs. Correct the owner and the mode, or set TFMAGIC_STATE_DIR to a folder of your "
+            f"own, such as /tmp/tfmagic-{os.geteuid()}"
+        )
 
 
 def _make_unique(runs: Path, name: str) -> Path:
@@ -194,7 +277,7 @@ def find_runs(base: Path) -> list[RunFolder]:
 def _read_meta(folder: Path) -> dict[str, Any]:
     """Return the content of run.json; {} where it is missing, half written, or not an object."""
     try:
-        meta = json.loads((folder / "run.json").read_text())
+        meta = json.loads(files.read_text(folder / "run.json"))
     except (OSError, ValueError):
         return {}
     return meta if isinstance(meta, dict) else {}

@@ -6,19 +6,25 @@ for the text view and the command line. Lines without control characters are pre
 through a `Screen`, so that no control character reaches a reader and a progress bar is one line.
 """
 
+import contextlib
 import os
 import re
+import struct
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.runs.folder import file_size
+from tfmagic.runs.folder import STDERR, file_size
 from tfmagic.runs.terminal.lines import LIMIT_COLUMNS
 from tfmagic.runs.terminal.screen import WINDOW_ROWS, Row, Screen, has_controls, plain_text, rows_of
+from tfmagic.system import files
 
 PREFIX_COLUMNS = 14  # as TensorFlow's multi_process_runner pads "[worker-0]:"
 _PIECE_BYTES = 1 << 18
+_SPAN = struct.Struct("<QQ")
+_OUT_OF_ORDER = 64
 _LONG_LINE_BYTES = 4096  # the average line of a log is shorter
 
 
@@ -70,10 +76,72 @@ class LogFollower:
             return b""
         if self._fd is None:
             try:
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
+                self._fd = files.open_regular(self.path)
+            except OSError as error:
+                if error.errno in files.SHORTAGES:  # it is there, and a view must not pass over it
+                    raise
                 return b""
-        return os.pread(self._fd, size, offset)
+        data = os.pread(self._fd, size, offset)
+        if not data and not files.is_still_at(self._fd, self.path):  # deleted; a copy can take its place
+            self.close()
+        return data
+
+    def skip(self, end: int) -> int:
+        """Move on to the offset `end`; return the number of line ends before it."""
+        lines = 0
+        while chunk := self.read(_PIECE_BYTES, end):
+            lines += chunk.count(b"\n")
+        return lines
+
+
+class ErrorSpans:
+    """Knows which parts of a task's log its Python error stream has written.
+
+    The task appends the two offsets of each write to a file: see `tfmagic.task.streams`.
+    """
+
+    def __init__(self, log_path: Path):
+        self._file = LogFollower(log_path.with_suffix(STDERR))
+        self._spans: list[tuple[int, int]] = []
+        self._end = -1  # the offset in the log up to which spans were asked for
+
+    def close(self) -> None:
+        self._file.close()
+
+    def split(self, start: int, data: bytes) -> Iterator[tuple[bool, bytes]]:
+        """Yield the parts of the log's bytes from `start` on, each with whether it is of the error stream."""
+        end, done = start + len(data), start
+        for first, last in self._between(start, end):
+            if first > done:
+                yield False, data[done - start : first - start]
+            if last > done:
+                yield True, data[max(first, done) - start : last - start]
+                done = min(last, end)
+        if done < end:
+            yield False, data[done - start :]
+
+    def _between(self, start: int, end: int) -> list[tuple[int, int]]:
+        if start != self._end:
+            self._seek(start)
+        self._end = end
+        while not self._spans or self._spans[-1][0] < end:
+            chunk = self._file.read(1 << 16)
+            self._file.offset -= len(chunk) % _SPAN.size
+            if len(chunk) < _SPAN.size:
+                break
+            self._spans += _SPAN.iter_unpack(chunk[: len(chunk) // _SPAN.size * _SPAN.size])
+        self._spans = [span for span in self._spans if span[1] > start]
+        return sorted(span for span in self._spans if span[0] < end)
+
+    def _seek(self, start: int) -> None:
+        """Go to the spans at `start`; threads and child processes can have changed the order a little."""
+        count = file_size(self._file.path) // _SPAN.size
+        place = bisect_left(range(count), start, key=self._start_of)
+        self._spans, self._file.offset = [], max(place - _OUT_OF_ORDER, 0) * _SPAN.size
+
+    def _start_of(self, number: int) -> int:
+        found: int = _SPAN.unpack(self._file.peek(number * _SPAN.size, _SPAN.size))[0]
+        return found
 
 
 class RowStream:
@@ -252,12 +320,10 @@ def read_output(path: Path, start: int, end: int) -> str:
 
 def read_rows(path: Path) -> Iterator[Row]:
     """Yield all rows of a log, in constant memory; none if there is no file."""
-    log, stream = LogFollower(path), RowStream()
-    try:
+    stream = RowStream()
+    with contextlib.closing(LogFollower(path)) as log:
         while chunk := log.read(_PIECE_BYTES):
             yield from stream.feed(chunk)
-    finally:
-        log.close()
     yield from stream.finish()
 
 
@@ -289,8 +355,5 @@ def find_lines(path: Path, tail: int | None = None, pattern: re.Pattern[str] | N
 
 
 def _read_span(path: Path, start: int, end: int) -> bytes:
-    log = LogFollower(path, start)
-    try:
+    with contextlib.closing(LogFollower(path, start)) as log:
         return log.read(max(end - start, 0))
-    finally:
-        log.close()

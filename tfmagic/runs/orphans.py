@@ -18,15 +18,9 @@ from pathlib import Path
 
 import psutil
 
-from tfmagic.runs.folder import RunFolder, append_text, kernel_lives
-from tfmagic.system.process_identity import (
-    Identity,
-    Stat,
-    from_json,
-    kill_all,
-    read_stat,
-    this_boot,
-)
+from tfmagic.runs.folder import RunFolder, kernel_lives
+from tfmagic.system import files
+from tfmagic.system.process_identity import Identity, Stat, from_json, kill_all, read_stat, this_boot
 
 MARK = "TFMAGIC_LAUNCHER"  # the environment variable
 _END_S = 2.0
@@ -44,14 +38,15 @@ class Leftover:
 
 def note_process(run: RunFolder, role: str, process: Identity, mark: str) -> None:
     """Note a process of a run."""
-    append_text(run.folder / _FILE, json.dumps({"role": role, **process.as_json(), "mark": mark}) + "\n")
+    with contextlib.suppress(OSError):  # a full disk
+        run.note(_FILE, json.dumps({"role": role, **process.as_json(), "mark": mark}) + "\n")
 
 
 def lineage(pid: int) -> tuple[Identity, ...]:
     """Return a process, its parent and its grandparent; fewer where one of them has ended."""
     found: list[Identity] = []
     while len(found) < 3 and (stat := read_stat(pid)) is not None:
-        found.append(_identity(stat))
+        found.append(stat.identity)
         pid = stat.parent
     return tuple(found)
 
@@ -86,7 +81,7 @@ def end_marked(mark: str) -> None:
 
     def look() -> list[Identity] | None:
         found = [s for s in _our_processes() if s.pid != os.getpid() and _has_mark(s.pid, {mark})]
-        return [_identity(stat) for stat in found] or None
+        return [stat.identity for stat in found] or None
 
     kill_all(look, _END_S)
 
@@ -96,7 +91,7 @@ def _abandoned(base: Path) -> list[RunFolder]:
     found = []
     with contextlib.suppress(OSError):
         for path in sorted((base / "runs").glob(f"*/{_FILE}")):
-            if path.stat().st_uid == os.getuid() and not kernel_lives(RunFolder(path.parent)):
+            if path.lstat().st_uid == os.getuid() and not kernel_lives(RunFolder(path.parent)):
                 found.append(RunFolder(path.parent))
     return found
 
@@ -117,13 +112,13 @@ def _living(run: RunFolder) -> list[Leftover]:
     while more := {s.pid for s in stats.values() if s.parent in found} - found:
         found |= more
     found -= {0, 1, os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    return [Leftover(str(run), roles.get(pid, ""), _identity(stats[pid])) for pid in sorted(found)]
+    return [Leftover(str(run), roles.get(pid, ""), stats[pid].identity) for pid in sorted(found)]
 
 
 def _read_notes(run: RunFolder) -> Iterator[tuple[str, Identity, str]]:
     """Yield the role, identity and mark of each noted process."""
     with contextlib.suppress(OSError):
-        for line in (run.folder / _FILE).read_text("utf-8", "replace").splitlines():
+        for line in files.read_text(run.folder / _FILE).splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):  # a crash cut the line short
                 content = json.loads(line)
                 yield str(content["role"]), from_json(content), str(content.get("mark", ""))
@@ -147,7 +142,3 @@ def _has_mark(pid: int, marks: set[str]) -> bool:
     except OSError:
         return False
     return any(f"{MARK}={mark}".encode() in environ for mark in marks)
-
-
-def _identity(stat: Stat) -> Identity:
-    return Identity(stat.pid, stat.start, this_boot())

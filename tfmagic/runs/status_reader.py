@@ -9,23 +9,19 @@ import contextlib
 import heapq
 import json
 import os
-import stat
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from tfmagic.runs.folder import RunFolder, is_task_name
+from tfmagic.runs.folder import RunFolder, is_task_name, kernel_lives
+from tfmagic.system import files
 
 STATES = ("planned", "starting", "ready", "running", "ending", "dead", "stopped")
 CELL_STATES = ("running", "queued", "ended")
 MAX_TEXT = 200  # characters of a name or a note
 _MAX_BYTES = 1 << 20  # a status of 1,000 tasks has 400 kB; a longer file is cut, and then no JSON
 _MAX_TASKS = 2000
-_FRESH_S = 60.0  # the kernel writes at least every 10 s
 TASK_NUMBERS = (
     *("pid", "uptime_s", "cpu_percent", "cpu_s", "memory_bytes", "shared_bytes"),
     *("threads", "open_files", "restarts", "stalls", "log_bytes", "line"),
@@ -99,7 +95,7 @@ def read_snapshot(folder: Path) -> Snapshot | None:
     pid, started = _number(meta.get("pid")) or 0, _number(meta.get("started")) or 0.0
     written = _number(status.get("written")) or 0.0
     open_ended = bool(status) and status.get("ended") is not True
-    lives = open_ended and is_kernel_alive(int(pid), float(started), float(written))
+    lives = open_ended and pid > 0 and kernel_lives(RunFolder(folder))
     return Snapshot(
         run=folder.name,
         cluster=clean_text(meta.get("cluster")) or clean_text(status.get("cluster")),
@@ -121,21 +117,6 @@ def read_snapshot(folder: Path) -> Snapshot | None:
     )
 
 
-def is_kernel_alive(pid: int, started: float, written: float) -> bool:
-    """Check whether the kernel of a run lives, and its pid does not belong to another process now.
-
-    A process that is younger than the run is another one. Clocks can be set, so a run that was written a
-    moment ago counts as alive.
-    """
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return abs(time.time() - written) < _FRESH_S or process.create_time() < started + _FRESH_S
-    except (psutil.Error, ValueError, OverflowError):
-        return False
-
-
 def clean_text(value: object) -> str:
     """Return text that can be encoded and is not too long; "" for anything but text."""
     if not isinstance(value, str):
@@ -143,25 +124,10 @@ def clean_text(value: object) -> str:
     return value[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 
-def read_regular(path: Path, max_bytes: int, offset: int = 0) -> bytes:
-    """Return bytes of a regular file, without waiting for a pipe or following a link.
-
-    Raises:
-        OSError: The file cannot be opened, or is not a regular file.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(f"{path} is not a file")
-        return os.pread(fd, max_bytes, offset)
-    finally:
-        os.close(fd)
-
-
 def _read_object(path: Path) -> dict[str, Any] | None:
     """Return a JSON object; {} for any other content, None if there is no file."""
     try:
-        content = json.loads(read_regular(path, _MAX_BYTES))
+        content = json.loads(files.read_bytes(path, _MAX_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):
@@ -170,9 +136,7 @@ def _read_object(path: Path) -> dict[str, Any] | None:
 
 
 def _read_tasks(content: object) -> tuple[TaskStatus, ...]:
-    found: dict[
-        str, TaskStatus
-    ] = {}  # each once: Prometheus refuses a page with a sample that is there twice
+    found: dict[str, TaskStatus] = {}  # each once: Prometheus refuses a page with a sample twice
     for part in content[:_MAX_TASKS] if isinstance(content, list) else ():
         name = part.get("task") if isinstance(part, dict) else None
         if isinstance(name, str) and is_task_name(name):

@@ -12,7 +12,6 @@ notebook's main thread, before anything is sent.
 from __future__ import annotations
 
 import abc
-import functools
 import hashlib
 import linecache
 import os
@@ -21,11 +20,11 @@ import sys
 import types
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import Packed
-from tfmagic.serialization import pickling, refusals
+from tfmagic.serialization import pickling, process_bound
 from tfmagic.serialization.classes import virtual_subclasses
 from tfmagic.serialization.free_names import global_names
 from tfmagic.system.memory import format_bytes
@@ -35,8 +34,7 @@ _SHELL_PATTERN = re.compile(
     r"_i*|_i?\d+|_(dh|oh|ih|exit_code)"
     r"|__(annotations|builtins?|cached|doc|file|IPYTHON|loader|name|package|session|spec)__"  # of any module
 )
-_IMMUTABLE = int | float | complex | str | bytes | bool | None
-_IMMUTABLES = frozenset(get_args(_IMMUTABLE))
+_IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
 _SMALL_BYTES = 1 << 16
 
 
@@ -71,8 +69,6 @@ class _Identity:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Identity) and other.value is self.value
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +151,10 @@ def _examine(
     while queue:
         name = queue.pop()
         is_pushed = name in pushed
-        if name in found or name not in namespace or (_is_shell_name(name) and not is_pushed):
+        if name in found or name not in namespace:
             continue
-        if not is_pushed and all(h.has_own(name) for h in has):
+        is_shells = name in _SHELL_NAMES or _SHELL_PATTERN.fullmatch(name)
+        if not is_pushed and (is_shells or all(h.has_own(name) for h in has)):
             continue
         value, before = namespace[name], known.get(name)
         is_same = before is not None and before.value is value and before.version == _version_of(value)
@@ -170,17 +167,6 @@ def _examine(
                 known[name] = found[name]
         queue += found[name].needs
     return found
-
-
-def _is_shell_name(name: str) -> bool:
-    return name in _SHELL_NAMES or bool(_SHELL_PATTERN.fullmatch(name))
-
-
-def _is_constant(value: Any) -> bool:
-    """Check whether it is a module, or small and immutable."""
-    return isinstance(value, types.ModuleType) or (
-        type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES
-    )
 
 
 def _version_of(definition: Any) -> object:
@@ -200,7 +186,7 @@ def _version_of(definition: Any) -> object:
 def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None) -> Variable:
     if isinstance(value, types.ModuleType):
         return Variable(name, value, ("module", value.__name__), 0)
-    if _is_constant(value):
+    if type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES:
         return Variable(name, value, (type(value), value), sys.getsizeof(value))
     needs: set[str] = set()
 
@@ -216,34 +202,31 @@ def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: in
         return Variable(name, value, None, max(_estimate_bytes(value), limit_bytes or 0), problem="size")
     except Exception as error:  # the user's own __reduce__ can raise anything
         return Variable(name, value, None, 0, problem=_describe(error))
-    needs |= _names_read(pickled.functions)
-    files = _files_of(pickled.functions)
-    made = functools.partial(Variable, name, value)
-    if limit_bytes is None:  # pushed: it is sent in any case
-        return made(None, pickled.size_bytes, frozenset(needs), files=files)
-    if pickling.is_definition(value):
-        return made(_version_of(value), pickled.size_bytes, frozenset(needs), files=files)
-    digest = hashlib.sha256(pickled.stream)
-    for buffer in pickled.buffers:
-        digest.update(buffer)
-    content = (_Identity(type(value)), digest.digest())
-    return made(content, pickled.size_bytes, frozenset(needs), files=files)
+    version: object = None
+    if limit_bytes is None:
+        pass  # pushed: it is sent in any case
+    elif pickling.is_definition(value):
+        version = _version_of(value)
+    else:
+        digest = hashlib.sha256(pickled.stream)
+        for buffer in pickled.buffers:
+            digest.update(buffer)
+        version = (_Identity(type(value)), digest.digest())
+    names, files = _used_by(pickled.functions)
+    return Variable(name, value, version, pickled.size_bytes, names.union(needs), files=files)
 
 
 def _describe(error: Exception) -> str:
     reason = " ".join(str(error).split())[:300]
-    if isinstance(error, refusals.StaysHere):
+    if isinstance(error, process_bound.StaysHere):
         return reason
     return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 
 
-def _names_read(functions: Iterable[types.FunctionType]) -> set[str]:
-    """Return the names that functions of the notebook read there."""
-    return {name for function in functions for name in global_names(function.__code__)}
-
-
-def _files_of(functions: Iterable[types.FunctionType]) -> frozenset[str]:
-    return frozenset(function.__code__.co_filename for function in functions)
+def _used_by(functions: Iterable[types.FunctionType]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that functions of the notebook read there, and the files of their code."""
+    codes = [function.__code__ for function in functions]
+    return frozenset[str]().union(*map(global_names, codes)), frozenset(code.co_filename for code in codes)
 
 
 def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
@@ -257,10 +240,12 @@ def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes:
     if not broken and not large:
         return
     lines = ["these notebook variables cannot travel to the tasks; nothing was run:"]
-    lines += [f"  {v.name} ({_type_name(v.value)}): {v.problem}" for v in broken]
+    lines += [f"  {v.name} ({type(v.value).__qualname__}): {v.problem}" for v in broken]
     if large:
         sign = "more than " if any(v.problem == "size" for v in large) else ""
-        lines += [f"  {v.name} ({_type_name(v.value)}): {format_bytes(v.size_bytes)}" for v in large[:20]]
+        lines += [
+            f"  {v.name} ({type(v.value).__qualname__}): {format_bytes(v.size_bytes)}" for v in large[:20]
+        ]
         lines.append(
             f"  in all {sign}{format_bytes(total)}, above max_capture_bytes ({format_bytes(limit_bytes)})"
         )
@@ -282,17 +267,18 @@ def _pack_for_tasks(
     tasks: Mapping[Any, TaskNames],
 ) -> dict[Any, Captured]:
     """Make one pickle for each different set of missing names, so that their shared objects stay shared."""
-    missing = {}
-    for task, has in tasks.items():
-        missing[task] = frozenset(name for name, v in variables.items() if name in pushed or has.lacks(v))
+    missing = {
+        task: frozenset(name for name, v in variables.items() if name in pushed or has.lacks(v))
+        for task, has in tasks.items()
+    }
     packs = {names: _pack(names, variables, main) for names in set(missing.values())}
-    for task, names in missing.items():
-        tasks[task].sent.update({name: variables[name].version for name in names})
-        tasks[task].pushed.update(pushed)
     captured = {}
     for task, names in missing.items():
-        files = {file for name in names for file in variables[name].files} - tasks[task].sources
-        tasks[task].sources |= files
+        has = tasks[task]
+        has.sent.update({name: variables[name].version for name in names})
+        has.pushed.update(pushed)
+        files = {file for name in names for file in variables[name].files} - has.sources
+        has.sources |= files
         captured[task] = Captured(packs[names], sources_of(files))
     return captured
 
@@ -314,21 +300,19 @@ def _pack(
 ) -> tuple[Packed, ...]:
     """Pack definitions first, then data: unpickling an instance can run its class' code, which then finds the
     modules, functions and constants that it uses."""
-    definitions = {name for name in names if _is_definition(variables[name].value)}
+    values = {name: variables[name].value for name in sorted(names)}
+    is_first = (types.ModuleType, *_IMMUTABLES)
+    definitions = {n for n, v in values.items() if isinstance(v, is_first) or pickling.is_definition(v)}
     packs = []
     for part in (definitions, names - definitions):
 
         def linkable(name: str, part: Iterable[str] = part) -> bool:  # the task has these by then
             return name in variables and name not in part
 
-        values = {name: variables[name].value for name in sorted(part)}
-        if values:
-            packs.append(pickling.pack(pickling.dump_names(values, main, linkable)))
+        if part:
+            found = {name: value for name, value in values.items() if name in part}
+            packs.append(pickling.pack(pickling.dump_names(found, main, linkable)))
     return tuple(packs)
-
-
-def _is_definition(value: Any) -> bool:
-    return isinstance(value, types.ModuleType | _IMMUTABLE) or pickling.is_definition(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,26 +345,16 @@ def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
         function, args, kwargs = call
         parts = {"the function": function, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
         for label, part in parts.items():
-            problem = _problem_of(part, main)
-            if problem:
+            try:
+                pickling.dumps(part, main, lambda name: True)
+            except Exception as problem:  # as above
                 raise CaptureError(
-                    f"{label} ({_type_name(part)}) cannot travel to the tasks: {problem}; nothing was "
-                    "run. Create it inside the function, so that each task makes its own."
+                    f"{label} ({type(part).__qualname__}) cannot travel to the tasks: {_describe(problem)}; "
+                    "nothing was run. Create it inside the function, so that each task makes its own."
                 ) from error
         raise CaptureError(f"the call cannot travel to the tasks: {error}; nothing was run") from error
-    return PackedCall(packed, frozenset(needs | _names_read(pickled.functions)), _files_of(pickled.functions))
-
-
-def _problem_of(value: Any, main: Mapping[str, Any]) -> str:
-    try:
-        pickling.dumps(value, main, lambda name: True)
-    except Exception as error:  # the user's own __reduce__ can raise anything
-        return _describe(error)
-    return ""
-
-
-def _type_name(value: Any) -> str:
-    return type(value).__qualname__
+    names, files = _used_by(pickled.functions)
+    return PackedCall(packed, names.union(needs), files)
 
 
 def _estimate_bytes(value: Any) -> int:

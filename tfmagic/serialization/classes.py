@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tfmagic.serialization import test_case_pickling
+from tfmagic.serialization import process_bound
 
 Reduced = tuple[Any, ...]
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # flags of CPython's types: made in Python; frozen
@@ -53,9 +53,9 @@ def reduce_class(cls: Any) -> Reduced:
     made = (_id_of(cls), type(cls), cls.__name__, cls.__bases__, first)
     if issubclass(cls, enum.Enum):
         return _reduce_enum(cls, made, space)
-    counted, others = _split_members(cls, space)
-    rest = (Counting(False), others, Counting(True)) if others else ()
-    return _make_class, made, (counted, virtual_subclasses(cls), {}, *rest), None, None, fill_class
+    tests = {name: space.pop(name) for name in list(space) if process_bound.is_test(cls, name)}
+    rest = (Counting(False), tests, Counting(True)) if tests else ()
+    return _make_class, made, (space, virtual_subclasses(cls), {}, *rest), None, None, fill_class
 
 
 def _reduce_enum(cls: Any, made: Reduced, space: dict[str, Any]) -> Reduced:
@@ -68,13 +68,6 @@ def _reduce_enum(cls: Any, made: Reduced, space: dict[str, Any]) -> Reduced:
     }
     boundary = getattr(cls, "_boundary_", None)
     return _make_enum, (*made, raws, boundary), (space, virtual_subclasses(cls), own), None, None, fill_class
-
-
-def _split_members(cls: type, space: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the members into those that a task can call, and the others: the tests of a test case."""
-    travel = set(map(id, test_case_pickling.members_that_travel(cls)))
-    counted = {name: value for name, value in space.items() if id(value) in travel}
-    return counted, {name: value for name, value in space.items() if name not in counted}
 
 
 def _is_made_by_python(cls: type, name: str, value: object) -> bool:

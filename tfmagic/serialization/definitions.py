@@ -14,6 +14,7 @@ function of a module in that module. A function of any other namespace takes alo
 import functools
 import importlib
 import marshal
+import pkgutil
 import sys
 import types
 import weakref
@@ -29,7 +30,7 @@ _FUNCTION_ATTRIBUTES = (
     "__module__", "__qualname__", "__doc__", "__defaults__", "__kwdefaults__", "__annotations__",
     "__type_params__",  # from Python 3.12 on
 )  # fmt: skip
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
+LRU_CACHE = type(functools.lru_cache(lambda: None))
 _SINGLE_DISPATCH = frozenset({"registry", "dispatch", "register", "_clear_cache"})
 
 
@@ -40,23 +41,15 @@ def is_importable(obj: Any) -> bool:
 
 def is_found(obj: Any, module: str | None, path: str) -> bool:
     """Check whether a loaded module, which can be imported, has `obj` under a dotted name."""
-    return module not in (None, "__main__") and _under(sys.modules.get(str(module)), path) is obj
-
-
-def find(module: str, path: str) -> Any:
-    """Import a module and return what it has under a dotted name, or None."""
-    return _under(importlib.import_module(module), path)
-
-
-def _under(found: Any, path: str) -> Any:
+    found: Any = sys.modules.get(str(module)) if module != "__main__" else None
     for name in path.split("."):
         found = getattr(found, name, None)
-    return found
+    return found is obj
 
 
-def is_definition(value: object) -> bool:
-    """Check whether a ``def``, a ``class`` or a decorator has made it, so that it is not changed in place."""
-    return isinstance(value, type | types.FunctionType | _LRU_CACHE) or type(value) in TYPE_VARIABLES
+def find(module: str, path: str) -> Reduced:
+    """Return how `pickle` imports a module and finds what it has under a dotted name."""
+    return pkgutil.resolve_name, (f"{module}:{path}",)
 
 
 class ByValue:
@@ -117,16 +110,11 @@ class ByValue:
         return _make_function, (code, home, function.__name__, cells), state, None, None, _fill_function
 
     def _reduce_cell(self, cell: types.CellType) -> Reduced:
-        if id(cell) in self._cells:
-            return (_make_cell, ())
-        return _make_cell, (), _contents(cell), None, None, _fill_cell
+        contents = None if id(cell) in self._cells else _contents(cell)
+        return _make_cell, (), contents, None, None, _fill_cell
 
 
-class _Main:
-    """Stands for the ``__main__`` namespace of the process that unpickles."""
-
-
-MAIN = _Main()
+MAIN = object()  #: Stands for the ``__main__`` namespace of the process that unpickles.
 
 
 def _is_of_module(names: dict[str, Any]) -> bool:
@@ -191,7 +179,7 @@ def _make_single_dispatch(default: Any, others: list[tuple[type, Any]]) -> Any:
 
 def _reduce_lru_cache(cache: Any) -> Reduced:
     if is_importable(cache):
-        return find, (cache.__module__, cache.__qualname__)
+        return find(cache.__module__, cache.__qualname__)
     made = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters"}
     own = {name: value for name, value in vars(cache).items() if name not in made}
     return _make_lru_cache, (cache.__wrapped__, cache.cache_parameters()), own or None
@@ -199,16 +187,6 @@ def _reduce_lru_cache(cache: Any) -> Reduced:
 
 def _make_lru_cache(function: Any, parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
-
-
-def _reduce_cached_property(found: Any) -> Reduced:
-    return _make_cached_property, (found.func, found.attrname)
-
-
-def _make_cached_property(function: Any, name: str | None) -> Any:
-    made = functools.cached_property(function)
-    made.attrname = name
-    return made
 
 
 def _reduce_method(method: Any) -> Reduced:
@@ -239,8 +217,8 @@ def _make_exception(cls: Any, args: tuple[Any, ...]) -> BaseException:
 
 _Reducer = Callable[[Any], Reduced | None]
 _REDUCERS: dict[type, _Reducer] = {
-    _LRU_CACHE: _reduce_lru_cache,
-    functools.cached_property: _reduce_cached_property,
+    LRU_CACHE: _reduce_lru_cache,
+    functools.cached_property: lambda p: (functools.cached_property, (p.func,), {"attrname": p.attrname}),
     property: lambda p: (property, (p.fget, p.fset, p.fdel, p.__doc__)),
     classmethod: lambda m: (classmethod, (m.__func__,)),
     staticmethod: lambda m: (staticmethod, (m.__func__,)),

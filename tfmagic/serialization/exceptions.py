@@ -31,7 +31,6 @@ _LEFT_BEHIND = (  # notes travel separately; the attributes of AutoGraph hold gr
 )
 _READ_BY_ALL = ("__traceback__", "__cause__", "__context__", "__suppress_context__", "__notes__")
 
-Linkable = Callable[[str], bool]
 Trip = Callable[[Any], tuple[Any, bytes]]
 """Pickles a value as for the notebook and unpickles it; returns the copy and the pickle."""
 
@@ -58,8 +57,7 @@ def put(error: BaseException, name: str, value: Any) -> None:
 def add_note(error: BaseException, note: str) -> None:
     """Add a note, also if the class forbids attributes."""
     with contextlib.suppress(Exception):  # a class that makes even this raise
-        notes = notes_of(error)
-        put(error, "__notes__", [*notes, note])
+        put(error, "__notes__", [*notes_of(error), note])
 
 
 def notes_of(error: BaseException) -> list[Any]:
@@ -126,7 +124,7 @@ def _forms(error: BaseException, trip: Trip) -> Iterator[tuple[Any, list[str]]]:
     cls, args, attributes = parts
     values: dict[Any, Any] = {**dict(enumerate(args)), **attributes}
     kept, stayed = _those_that_travel(values, trip)
-    kept |= {place: frame_variables.stand_in(value) for place, value in stayed.items()}
+    kept |= {place: frame_variables.copy_value(value) for place, value in stayed.items()}
     made = (cls, tuple(kept[i] for i in range(len(args))), {name: kept[name] for name in attributes})
     yield made, _note_of_stayed(stayed)
 
@@ -143,13 +141,14 @@ def _survive(form: Any, error: BaseException, message: str, trip: Trip) -> bytes
     return stream
 
 
-def round_trip(value: Any, main: Mapping[str, Any], linkable: Linkable) -> tuple[Any, bytes]:
+def round_trip(value: Any, main: Mapping[str, Any], linkable: pickling.Linkable) -> tuple[Any, bytes]:
     """Pickle and unpickle a value: a `Trip`, with the task's names and those that the notebook has."""
-    stream, buffers, _ = pickling.dumps(
+    pickled = pickling.dumps(
         value, main, linkable, for_notebook=True, limit_bytes=_MAX_OBJECT_BYTES, refuse=_STAYS
     )
-    if buffers:  # an exception that carries big arrays travels without them
+    if pickled.buffers:  # an exception that carries big arrays travels without them
         raise ValueError("it carries large arrays")
+    stream = pickled.stream
     return pickling.loads(Packed(data=stream), main), stream
 
 

@@ -5,10 +5,10 @@ text that the value had on its task. So the notebook runs no code of a value. Of
 or takes long, only the text is lost.
 """
 
+import functools
 import reprlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -50,55 +50,48 @@ class RemoteLocal:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FrameCopy:
-    """The variables of a frame: its own, and those of its module that the user's frames name."""
+def copy_frames(frames: Iterable[FrameType]) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
+    """Return copies of the variables of each frame, by the frame's id: its own, and those of its module.
 
-    own: dict[str, Any] = field(default_factory=dict)
-    of_module: dict[str, Any] = field(default_factory=dict)
-
-
-def copy_frames(frames: Iterable[FrameType]) -> dict[int, FrameCopy]:
-    """Return copies of the variables of each frame, by the frame's id. The user's frames come first.
-
-    Never raises, and takes at most a second for any values.
+    Of a module, those are copied that the user's frames name. The user's frames come first. Never raises, and
+    takes at most a second for any values.
     """
     ordered = sorted(frames, key=_is_library)
-    copies: dict[int, FrameCopy] = {}
+    copies: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
     modules: dict[int, dict[str, Any]] = {}
     found: list[tuple[dict[str, Any], str, Any]] = []
     named = {name for frame in ordered if not _is_library(frame) for name in frame.f_code.co_names}
     for frame in ordered:
-        is_module = frame.f_locals is frame.f_globals
-        copy = copies[id(frame)] = FrameCopy()
-        if not is_module:
-            found += _shown(copy.own, frame.f_locals)
-        if _is_library(frame):
-            continue
+        own: dict[str, Any] = {}
+        of_module: dict[str, Any] = {}
         names = frame.f_globals
-        if id(names) not in modules:
-            modules[id(names)] = {}
-            found += _shown(modules[id(names)], {n: names[n] for n in sorted(named) if n in names})
-        shared = modules[id(names)]
-        copies[id(frame)] = FrameCopy(shared) if is_module else FrameCopy(copy.own, shared)
+        is_module = frame.f_locals is names
+        if not is_module:
+            found += _shown(own, frame.f_locals)
+        if not _is_library(frame):
+            if id(names) not in modules:
+                modules[id(names)] = {}
+                found += _shown(modules[id(names)], {n: names[n] for n in sorted(named) if n in names})
+            of_module = modules[id(names)]
+        copies[id(frame)] = (of_module, {}) if is_module else (own, of_module)
     found = found[:_MAX_NAMES]
-    results = time_limits.call_each([_copier(value) for _, _, value in found], _EACH_S, _TOTAL_S)
-    for (into, name, value), result in zip(found, results, strict=True):
-        into[name] = result.value if result.error is None else _without_text(value, result.error)
+    results = _copy_each([value for _, _, value in found], _TOTAL_S)
+    for (into, name, _), result in zip(found, results, strict=True):
+        into[name] = result
     return copies
 
 
-def text_of(value: Any) -> str:
-    """Return the repr of any value, in bounded time and length."""
-    (result,) = time_limits.call_each([_copier(value)], _EACH_S, _EACH_S)
-    return repr(result.value if result.error is None else _without_text(value, result.error))
+def copy_value(value: Any) -> Any:
+    """Return a copy of any value, or what stands for it, in bounded time and length."""
+    return _copy_each([value], _EACH_S)[0]
 
 
-def stand_in(value: Any) -> RemoteLocal:
-    """Return what stands for a value that stays on its task."""
-    kind = type(value).__qualname__
-    (result,) = time_limits.call_each([lambda: _Text().repr(value)], _EACH_S, _EACH_S)
-    return RemoteLocal(kind, result.value) if result.error is None else _without_text(value, result.error)
+def _copy_each(values: list[Any], total_s: float) -> list[Any]:
+    results = time_limits.call_each([functools.partial(_copy, value) for value in values], _EACH_S, total_s)
+    return [
+        result.value if result.error is None else _without_text(value, result.error)
+        for value, result in zip(values, results, strict=True)
+    ]
 
 
 def _is_library(frame: FrameType) -> bool:
@@ -110,10 +103,6 @@ def _shown(into: dict[str, Any], variables: Mapping[str, Any]) -> list[tuple[dic
     """Return the variables without dunders and modules, each with the place for its copy."""
     items = list(variables.items())
     return [(into, name, v) for name, v in items if not name.startswith("__") and type(v) is not type(sys)]
-
-
-def _copier(value: Any) -> Callable[[], Any]:
-    return lambda: value if _is_plain(value) else _copy(value)
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
@@ -128,7 +117,9 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of a small array, or the text of anything else."""
+    """Return small plain data as it is, a copy of a small array, or the text of anything else."""
+    if _is_plain(value):
+        return value
     is_array = type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
     if is_array and value.nbytes <= _MAX_ARRAY_BYTES and not value.dtype.hasobject:
         return value.copy()

@@ -154,11 +154,7 @@ class _TopLevel:
             yield from [node.value, node.target]
 
     def _in_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Children:
-        arguments = node.args
-        defaults = [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        annotations = [a.annotation for a in every if a.annotation] + ([node.returns] if node.returns else [])
-        yield from [*node.decorator_list, *defaults, *annotations]
+        yield from [*node.decorator_list, node.args, *([node.returns] if node.returns else [])]
         self.assigned.add(node.name)
 
     _in_AsyncFunctionDef = _in_FunctionDef
@@ -168,7 +164,7 @@ class _TopLevel:
         self.assigned.add(node.name)
 
     def _in_Lambda(self, node: ast.Lambda) -> Children:
-        yield from [*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
+        yield node.args
 
     def _in_comprehension_of(self, node: ast.AST) -> Children:
         outside = set(self.assigned)
@@ -191,15 +187,11 @@ class _TopLevel:
         yield node.test
         yield from self._branches([node.body, node.orelse])
 
-    def _in_For(self, node: ast.For | ast.AsyncFor) -> Children:
-        yield from [node.iter, node.target]
+    def _in_For(self, node: ast.For | ast.AsyncFor | ast.While) -> Children:
+        yield from [node.test] if isinstance(node, ast.While) else [node.iter, node.target]
         yield from self._branches([[*node.body, *node.orelse], []])
 
-    _in_AsyncFor = _in_For
-
-    def _in_While(self, node: ast.While) -> Children:
-        yield node.test
-        yield from self._branches([[*node.body, *node.orelse], []])
+    _in_AsyncFor = _in_While = _in_For
 
     def _in_Try(self, node: ast.Try) -> Children:
         for handler in node.handlers:

@@ -24,53 +24,57 @@ import mmap
 import os
 import pickle
 import sys
-import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
-from typing import Any, NamedTuple
+from typing import Any
 
 import dill
 
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import OwnedHandle, Packed
-from tfmagic.serialization import (
-    classes,
-    definitions,
-    main_script,
-    refusals,
-    tensorflow_values,
-    test_case_pickling,
-)
+from tfmagic.serialization import classes, definitions, main_script, process_bound, tensorflow_values
 from tfmagic.serialization.definitions import ByValue
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
 _MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
-HEAVY_ROOTS = tensorflow_values.ROOTS
+Linkable = Callable[[str], bool]
 
 
 class TooLarge(Exception):
     """The pickle grew over its limit."""
 
 
-class NeedsTensorFlow(Exception):
-    """Unpickling would import TensorFlow into a process that has not imported it."""
+class Pickled:
+    """A pickle, with what `Pickler` and `_QuickPickler` both need to write it.
 
+    Args:
+        main: The ``__main__`` namespace that is linked instead of copied.
+        linkable: Whether the other side has the class or function bound to this name in `main`.
+        limit_bytes: Of stream and buffers together; above it `TooLarge` is raised, before anything is copied.
 
-class _Sink(io.RawIOBase):
-    """Collects a pickle stream, and stops it at a limit before anything is copied."""
+    Attributes:
+        buffers: The bytes of large arrays, out of band: views, not copies.
+        size_bytes: Of stream and buffers.
+    """
 
-    def __init__(self, limit_bytes: int | None):
-        self.chunks: list[bytes] = []
+    def __init__(self, main: Mapping[str, Any], linkable: Linkable, limit_bytes: int | None):
+        self.main, self.linkable, self.limit_bytes = main, linkable, limit_bytes
+        self.buffers: list[memoryview] = []
         self.size_bytes = 0
-        self.limit_bytes = limit_bytes
+        self._chunks: list[bytes] = []
+        self._by_value = ByValue(main)
 
-    def add(self, size_bytes: int) -> None:
-        self.check(size_bytes)
-        self.size_bytes += size_bytes
+    @property
+    def stream(self) -> bytes:
+        return b"".join(self._chunks)
+
+    @property
+    def functions(self) -> list[types.FunctionType]:
+        """The functions of `main` that are in it."""
+        return self._by_value.functions
 
     def check(self, size_bytes: int) -> None:
         """Raise `TooLarge` if this many bytes more are over the limit."""
@@ -78,17 +82,42 @@ class _Sink(io.RawIOBase):
             raise TooLarge
 
     def write(self, data: Any) -> int:
-        self.add(len(data))
-        self.chunks.append(data)
+        """Take a part of the stream from the pickler."""
+        self.check(len(data))
+        self.size_bytes += len(data)
+        self._chunks.append(data)
         return len(data)
+
+    def keep(self, buffer: pickle.PickleBuffer) -> bool:
+        """Return whether this array's bytes go into the stream; keep large ones beside it."""
+        raw = buffer.raw()
+        if raw.nbytes < _IN_BAND_BYTES:
+            return True
+        self.check(raw.nbytes)
+        self.size_bytes += raw.nbytes
+        self.buffers.append(raw)
+        return False
+
+    def reduce(self, obj: Any) -> tuple[Any, ...] | None:
+        """Return a link to `obj`, or how both picklers make it from its parts; None if they do it alone."""
+        if obj is self.main or obj is definitions.MAIN:
+            return _linked, ("namespace",)
+        if isinstance(obj, _Beginning):
+            return _linked, ("begin", obj.name, obj.type_name)
+        if is_definition(obj) and obj.__module__ == "__main__":
+            name = getattr(obj, "__qualname__", obj.__name__)
+            if self.main.get(name) is obj and self.linkable(name):
+                return _linked, ("main", name)
+        if isinstance(obj, type | types.FunctionType) and definitions.is_importable(obj):
+            return None
+        return self._by_value.reduce(obj) or tensorflow_values.reduce(obj)
 
 
 class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
     """dill, with the notebook's namespace linked by name.
 
     Args:
-        main: The ``__main__`` namespace that is linked instead of copied.
-        linkable: Whether the other side has the class or function bound to this name in `main`.
+        pickled: What it writes.
         for_notebook: Turn tensors and variables into numpy arrays.
         refuse: Classes whose instances must not travel.
         tried: Ids of objects whose attributes are being tried one by one; they are left out.
@@ -96,24 +125,13 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
 
     def __init__(
         self,
-        sink: _Sink,
-        main: Mapping[str, Any],
-        linkable: Callable[[str], bool],
-        for_notebook: bool = False,
-        refuse: tuple[type, ...] = (),
+        pickled: Pickled,
+        for_notebook: bool,
+        refuse: tuple[type, ...],
         tried: frozenset[int] = frozenset(),
     ):
-        self.buffers: list[memoryview] = []
-        self.by_value = ByValue(main)
-        self._sink, self._namespace, self._linkable = sink, main, linkable
-        self._for_notebook, self._refuse, self._tried = for_notebook, refuse, tried
-        keep = functools.partial(_keep, sink=sink, buffers=self.buffers)
-        super().__init__(sink, protocol=5, byref=False, recurse=False, buffer_callback=keep)
-
-    def persistent_id(self, obj: Any) -> Any:
-        if self._tried and id(obj) in self._tried:
-            return ("tried",)
-        return _link(obj, self._namespace, self._linkable)
+        self._pickled, self._for_notebook, self._refuse, self._tried = pickled, for_notebook, refuse, tried
+        super().__init__(pickled, protocol=5, byref=False, recurse=False, buffer_callback=pickled.keep)
 
     def memoize(self, obj: Any) -> None:
         """Remember `obj` once: empty arrays share one bytes object, which Python's own `memoize` refuses."""
@@ -121,6 +139,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
             super().memoize(obj)
 
     def reducer_override(self, obj: Any) -> Any:
+        if self._tried and id(obj) in self._tried:
+            return _linked, ("tried",)
         if self._refuse and isinstance(obj, self._refuse):
             raise TypeError(f"cannot pickle {type(obj).__qualname__!r} object")
         if isinstance(obj, BaseException) and _takes_frames_along(type(obj)):
@@ -128,28 +148,26 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return (importlib.import_module, (obj.__name__,))
         if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
-            self._sink.check(obj.nbytes)  # before a strided one is copied
+            self._pickled.check(obj.nbytes)  # before a strided one is copied
             return obj.__reduce_ex__(5)  # out of band; dill would copy it
         if self._for_notebook and tensorflow_values.is_tensor(obj):
             return (definitions.same, (obj.numpy(),))
         if main_script.is_flags(obj):
             return main_script.reduce_flags(obj)
-        if (reduced := _reduce(obj, self.by_value)) is not None:
+        if (reduced := self._pickled.reduce(obj)) is not None:
             return reduced
-        if stream := refusals.stream_name(obj):
+        if stream := process_bound.stream_name(obj):
             return getattr, (sys, stream)
-        refusals.refuse_what_stays(obj, self._for_notebook)
-        if test_case_pickling.is_test_case(obj):
-            return test_case_pickling.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))
+        process_bound.refuse_what_stays(obj, self._for_notebook)
+        if process_bound.is_test_case(obj):
+            return process_bound.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))
         return NotImplemented
 
     def _problem_of_part(self, whole: object, part: object) -> str:
         """Return why an attribute of `whole` cannot be pickled; "" if it can."""
-        tried = self._tried | {id(whole)}
-        sink = _Sink(self._sink.limit_bytes)
-        trial = Pickler(sink, self._namespace, self._linkable, self._for_notebook, self._refuse, tried)
+        trial = Pickled(self._pickled.main, self._pickled.linkable, self._pickled.limit_bytes)
         try:
-            trial.dump(part)
+            Pickler(trial, self._for_notebook, self._refuse, self._tried | {id(whole)}).dump(part)
         except TooLarge:
             return ""  # the whole value is refused for its size
         except Exception as error:  # the user's own __reduce__ can raise anything
@@ -164,23 +182,18 @@ class _NeedsDill(Exception):
 class _QuickPickler(pickle.Pickler):
     """Writes what `Pickler` would, in C. Plain data never calls a method of this class."""
 
-    def __init__(self, sink: _Sink, main: Mapping[str, Any], linkable: Callable[[str], bool]):
-        self.buffers: list[memoryview] = []
-        self.by_value = ByValue(main)
-        self._sink, self._namespace, self._linkable = sink, main, linkable
-        keep = functools.partial(_keep, sink=sink, buffers=self.buffers)  # a bound method would be a cycle
-        super().__init__(sink, protocol=5, buffer_callback=keep)
+    def __init__(self, pickled: Pickled):
+        self._pickled = pickled
+        super().__init__(pickled, protocol=5, buffer_callback=pickled.keep)
 
     def reducer_override(self, obj: Any) -> Any:
-        if link := _link(obj, self._namespace, self._linkable):
-            return _linked, link
-        if (reduced := _reduce(obj, self.by_value)) is not None:
+        if (reduced := self._pickled.reduce(obj)) is not None:
             return reduced
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
             is_plain = definitions.is_importable(obj)
         elif (numpy := sys.modules.get("numpy")) is not None and type(obj).__module__.startswith("numpy"):
             is_plain = type(obj) is numpy.ndarray or isinstance(obj, numpy.generic | numpy.dtype)
-            self._sink.check(getattr(obj, "nbytes", 0))  # before a strided array is copied
+            self._pickled.check(getattr(obj, "nbytes", 0))  # before a strided array is copied
         else:
             is_plain = type(obj) is functools.partial
         if not is_plain:
@@ -188,41 +201,13 @@ class _QuickPickler(pickle.Pickler):
         return NotImplemented
 
 
-def _reduce(obj: Any, by_value: ByValue) -> tuple[Any, ...] | None:
-    """Return how both picklers make `obj` anew from its parts; None if they do it by themselves."""
-    if obj is definitions.MAIN:
-        return _linked, ("namespace",)
-    if isinstance(obj, _Beginning):
-        return _linked, ("begin", obj.name, obj.type_name)
-    if isinstance(obj, type | types.FunctionType) and definitions.is_importable(obj):
-        return None
-    return by_value.reduce(obj) or tensorflow_values.reduce(obj)
-
-
-def _keep(buffer: pickle.PickleBuffer, sink: _Sink, buffers: list[memoryview]) -> bool:
-    """Return whether this array's bytes go into the stream; keep large ones beside it."""
-    raw = buffer.raw()
-    if raw.nbytes < _IN_BAND_BYTES:
-        return True
-    sink.add(raw.nbytes)
-    buffers.append(raw)
-    return False
-
-
-def _link(obj: Any, namespace: Mapping[str, Any], linkable: Callable[[str], bool]) -> Any:
-    """Return a link to `obj` if the other side has it, else None."""
-    if obj is namespace:
-        return ("namespace",)
-    if is_definition(obj) and obj.__module__ == "__main__":
-        name = getattr(obj, "__qualname__", obj.__name__)
-        if namespace.get(name) is obj and linkable(name):
-            return ("main", name)
-    return None
-
-
 def is_definition(value: object) -> bool:
     """Check whether a ``def``, a ``class`` or a decorator has made it, so that it is not changed in place."""
-    return definitions.is_definition(value) or tensorflow_values.is_traceable(value)
+    return (
+        isinstance(value, type | types.FunctionType | definitions.LRU_CACHE)
+        or type(value) in classes.TYPE_VARIABLES
+        or tensorflow_values.is_traceable(value)
+    )
 
 
 def _linked(*link: str) -> Any:
@@ -251,9 +236,6 @@ class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
         self._namespace, self._updates_classes = main, updates_classes
         self.at: tuple[str, str] | None = None  # name and type of the variable that is being read
 
-    def persistent_load(self, pid: Any) -> Any:
-        return self._follow(*pid)
-
     def _follow(self, kind: str, name: str = "", type_name: str = "") -> Any:
         if kind == "namespace":
             return self._namespace
@@ -275,43 +257,26 @@ class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
         return super().find_class(module, name)
 
 
-class Pickled(NamedTuple):
-    """A pickle."""
-
-    stream: bytes
-    buffers: list[memoryview]  # out of band: views, not copies
-    functions: list[types.FunctionType]  # of `main`, that are in it
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
-
-
 def dumps(
     value: Any,
     main: Mapping[str, Any],
-    linkable: Callable[[str], bool] = lambda name: False,
+    linkable: Linkable = lambda name: False,
     for_notebook: bool = False,
     limit_bytes: int | None = None,
     refuse: tuple[type, ...] = (),
 ) -> Pickled:
     """Pickle `value`. Raises what that raises, or `TooLarge` when all parts are over `limit_bytes`."""
-    pickler: Any
     if not refuse:
-        sink = _Sink(limit_bytes)
-        pickler = _QuickPickler(sink, main, linkable)
+        pickled = Pickled(main, linkable, limit_bytes)
         with contextlib.suppress(_NeedsDill):
-            pickler.dump(value)
-            return Pickled(b"".join(sink.chunks), pickler.buffers, pickler.by_value.functions)
-    sink = _Sink(limit_bytes)
-    pickler = Pickler(sink, main, linkable, for_notebook, refuse)
-    pickler.dump(value)
-    return Pickled(b"".join(sink.chunks), pickler.buffers, pickler.by_value.functions)
+            _QuickPickler(pickled).dump(value)
+            return pickled
+    pickled = Pickled(main, linkable, limit_bytes)
+    Pickler(pickled, for_notebook, refuse).dump(value)
+    return pickled
 
 
-def dump_names(
-    values: Mapping[str, Any], main: Mapping[str, Any], linkable: Callable[[str], bool]
-) -> Pickled:
+def dump_names(values: Mapping[str, Any], main: Mapping[str, Any], linkable: Linkable) -> Pickled:
     """Pickle variables by name, for `load_names`. Raises as `dumps`."""
     marked = [(_Beginning(name, type(value).__qualname__), name, value) for name, value in values.items()]
     return dumps(marked, main, linkable)
@@ -319,9 +284,8 @@ def dump_names(
 
 def pack(pickled: Pickled) -> Packed:
     """Put a pickle into a message or a memory file. Raises OSError when there is no memory for it."""
-    stream, buffers, _ = pickled
-    sizes = (len(stream), *(b.nbytes for b in buffers))
-    if sum(sizes) < _IN_BAND_BYTES:
+    stream, buffers = pickled.stream, pickled.buffers
+    if pickled.size_bytes < _IN_BAND_BYTES:
         return Packed(data=stream)
     fd = os.memfd_create("tfmagic", os.MFD_CLOEXEC)
     offset = 0
@@ -329,7 +293,7 @@ def pack(pickled: Pickled) -> Packed:
         _write_at(fd, part, offset)
         offset += -(-part.nbytes // _ALIGN) * _ALIGN
     os.ftruncate(fd, max(offset, 1))
-    return Packed(handle=OwnedHandle(fd), sizes=sizes)
+    return Packed(handle=OwnedHandle(fd), sizes=(len(stream), *(b.nbytes for b in buffers)))
 
 
 def _write_at(fd: int, part: memoryview, offset: int) -> None:
@@ -356,7 +320,9 @@ def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = Tru
     """
     stream, buffers = _parts(packed)
     unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main)
-    with contextlib.nullcontext() if import_tensorflow else _without_tensorflow():
+    if import_tensorflow:
+        return unpickler.load()
+    with tensorflow_values.WithoutTensorFlow():
         return unpickler.load()
 
 
@@ -382,36 +348,14 @@ def load_names(packed: Packed, main: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts(packed: Packed) -> tuple[Any, list[memoryview]]:
-    return (packed.data, []) if packed.handle is None else _read(packed.handle.take(), packed.sizes)
-
-
-class _Refusing(MetaPathFinder):
-    """Refuses to import TensorFlow in one thread, for any module."""
-
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        if name in HEAVY_ROOTS and threading.get_ident() == self._thread:
-            raise NeedsTensorFlow(name)
-
-
-@contextlib.contextmanager
-def _without_tensorflow() -> Iterator[None]:
-    finder = _Refusing()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-def _read(fd: int, sizes: tuple[int, ...]) -> tuple[memoryview, list[memoryview]]:
-    """Return the parts of a memory file, and close its descriptor.
+    """Return the stream and the buffers of a pickle, and close its memory file.
 
     Before Python 3.13 a mapping keeps a descriptor of its own. So values of less than a MiB, of which a
     notebook can hold many, are copied.
     """
+    if packed.handle is None:
+        return packed.data, []
+    fd, sizes = packed.handle.take(), packed.sizes
     length = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
     try:
         if length < _MAPPED_BYTES:
@@ -430,11 +374,10 @@ def _read(fd: int, sizes: tuple[int, ...]) -> tuple[memoryview, list[memoryview]
 
 def frames_below(frames: types.TracebackType | None) -> types.TracebackType | None:
     """Return the frames of the user's classes that pickling has called, without the hundreds of its own."""
-    ours = {module.__file__ for module in (classes, definitions, tensorflow_values)}
-    own = ours | {__file__, pickle.__file__, dill._dill.__file__}
+    own = (os.path.dirname(__file__), pickle.__file__, dill._dill.__file__)
     below = frames
     while frames is not None:
-        if frames.tb_frame.f_code.co_filename in own:
+        if frames.tb_frame.f_code.co_filename.startswith(own):
             below = frames.tb_next
         frames = frames.tb_next
     return below

@@ -8,10 +8,12 @@ import it because of this module.
 import importlib
 import io
 import sys
+import threading
+from importlib.abc import MetaPathFinder
 from typing import Any
 
 from tfmagic.serialization import definitions
-from tfmagic.serialization.refusals import StaysHere
+from tfmagic.serialization.process_bound import StaysHere
 
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 _FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
@@ -20,6 +22,25 @@ _FIELDS = "tensorflow.python.framework.extension_type_field"
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 
 Reduced = tuple[Any, ...]
+
+
+class NeedsTensorFlow(Exception):
+    """Unpickling would import TensorFlow into a process that has not imported it."""
+
+
+class WithoutTensorFlow(MetaPathFinder):
+    """A context in which any module that would import TensorFlow in this thread gets `NeedsTensorFlow`."""
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *error: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name in ROOTS and threading.get_ident() == self._thread:
+            raise NeedsTensorFlow(name)
 
 
 def is_of_tensorflow(obj: object) -> bool:
@@ -60,7 +81,7 @@ def reduce(obj: Any) -> Reduced | None:
         return _reduce_traceable(obj)
     fields = sys.modules.get(_FIELDS)
     if fields is not None and obj is fields.ExtensionTypeField.NO_DEFAULT:  # TensorFlow compares by identity
-        return definitions.find, (_FIELDS, "ExtensionTypeField.NO_DEFAULT")
+        return definitions.find(_FIELDS, "ExtensionTypeField.NO_DEFAULT")
     if _is_a(obj, _DATASETS, "DatasetV2"):
         return _reduce_dataset(obj)
     if _is_a(obj, "tensorflow.python.ops.lookup_ops", "LookupInterface"):
@@ -87,7 +108,7 @@ def _reduce_traceable(function: Any) -> Reduced:
     python_function = function.python_function
     module, path = python_function.__module__, getattr(python_function, "__qualname__", "")
     if definitions.is_found(function, module, path):
-        return definitions.find, (module, path)
+        return definitions.find(module, path)
     options = {
         "name": function._name,
         "input_signature": function.input_signature,

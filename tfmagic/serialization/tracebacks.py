@@ -16,17 +16,16 @@ import contextlib
 import functools
 import importlib
 import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 from tfmagic.errors import remote_error
+from tfmagic.protocol.module_origins import original_path
 from tfmagic.protocol.payload import Packed, PackedError
-from tfmagic.serialization import exceptions, frame_variables, pickling
-from tfmagic.serialization.exceptions import MAX_SHOWN, Linkable, Trip, clip, of_python, put
-from tfmagic.serialization.frame_variables import FrameCopy
+from tfmagic.serialization import exceptions, frame_variables, pickling, tensorflow_values
+from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, of_python, put
 from tfmagic.system import time_limits
 from tfmagic.system.own_code import OUR_FOLDER
 
@@ -39,12 +38,14 @@ _TEXT_S = 0.5  # for a str()
 
 Rename = Callable[[str], str]
 Keep = Callable[[str], str]
+Copies = Mapping[int, tuple[dict[str, Any], dict[str, Any]]]  # as `copy_frames` makes them
+PlainFrame = tuple[str, str, int, dict[str, Any], dict[str, Any]]
 
 
 def pack_error(
     error: BaseException,
     main: Mapping[str, Any],
-    linkable: Linkable,
+    linkable: pickling.Linkable,
     where: str,
     cell_file: str = "",
     keep: Keep | None = None,
@@ -71,7 +72,7 @@ def pack_error(
 def _pack(
     error: BaseException,
     main: Mapping[str, Any],
-    linkable: Linkable,
+    linkable: pickling.Linkable,
     where: str,
     cell_file: str,
     keep: Keep | None,
@@ -83,7 +84,9 @@ def _pack(
         return PackedError("KeyboardInterrupt", message, text, None, where, (), line)
     chain = list(_chain(error))
     messages = [_message(item) for item in chain]
-    variables = frame_variables.copy_frames(f for item in chain for f in _frames_of(item))
+    variables = frame_variables.copy_frames(
+        e.tb_frame for item in chain for e in reversed(_users_entries(item))
+    )
     trip = functools.partial(exceptions.round_trip, main=main, linkable=linkable)
     parts: dict[int, dict[str, Any]] = {}
     for item, message in zip(reversed(chain), reversed(messages), strict=True):
@@ -143,12 +146,6 @@ def _members_of(error: BaseException) -> tuple[BaseException, ...]:
     return tuple(BaseExceptionGroup.exceptions.__get__(error)) if is_group else ()
 
 
-def _message_of_group(error: BaseException) -> str | None:
-    """Return the message of a group of Python's own class; None for other exceptions."""
-    is_plain = type(error) in (ExceptionGroup, BaseExceptionGroup)
-    return error.message if is_plain and isinstance(error, BaseExceptionGroup) else None
-
-
 def _note_of_length(error: BaseException, length: int, keep: Keep | None) -> str:
     """Return a note that the message is shown in part, with the path of the whole text."""
     place = ""
@@ -163,11 +160,12 @@ def _part(
     error: BaseException,
     message: str,
     parts: Mapping[int, dict[str, Any]],
-    variables: Mapping[int, FrameCopy],
+    variables: Copies,
     trip: Trip,
 ) -> dict[str, Any]:
     """Return one exception as plain data, with the pickled object in it."""
-    frames = _shortened(without_our_frames(of_python(error, "__traceback__")))
+    entries = _users_entries(error)
+    is_pythons_group = type(error) in (ExceptionGroup, BaseExceptionGroup)
     suppress = of_python(error, "__suppress_context__")
     data, stayed = exceptions.pack_object(error, message, trip)
     attributes, lost = exceptions.pack_attributes(error, trip) if data is None else (None, [])
@@ -176,29 +174,27 @@ def _part(
         "attributes": attributes,
         "type_name": type(error).__qualname__,
         "message": clip(message, MAX_SHOWN),
-        "text": _format(error, frames, message),
+        "text": _format(error, linked(entries), message),
         "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
-        "frames": _plain_frames(frames, variables),
+        "frames": _plain_frames(entries, variables),
         "notes": _notes(error) + stayed + lost,
         "cause": parts.get(id(of_python(error, "__cause__"))),
         "context": None if suppress else parts.get(id(of_python(error, "__context__"))),
         "suppress": suppress,
         "members": [parts.get(id(member)) for member in _members_of(error)],
-        "group": _message_of_group(error),
+        "group": getattr(error, "message", None) if is_pythons_group else None,
     }
 
 
-def _plain_frames(
-    frames: TracebackType | None, variables: Mapping[int, FrameCopy]
-) -> list[tuple[str, str, int, dict[str, Any], Mapping[str, Any]]]:
+def _plain_frames(entries: list[TracebackType], variables: Copies) -> list[PlainFrame]:
     """Return file, function, line, globals and locals of each frame. Flat, since a deep pickle fails."""
-    plain: list[tuple[str, str, int, dict[str, Any], Mapping[str, Any]]] = []
-    for entry in _entries(frames):
+    plain: list[PlainFrame] = []
+    for entry in entries:
         frame, code = entry.tb_frame, entry.tb_frame.f_code
-        copy = variables.get(id(frame), FrameCopy())
-        known = dict(copy.of_module)
+        own, of_module = variables.get(id(frame), ({}, {}))
+        known = dict(of_module)
         known.update((n, frame.f_globals[n]) for n in ("__file__", "__name__") if n in frame.f_globals)
-        plain.append((code.co_filename, code.co_name, entry.tb_lineno, known, copy.own))
+        plain.append((code.co_filename, code.co_name, entry.tb_lineno, known, own))
     return plain
 
 
@@ -212,7 +208,7 @@ def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _leads_to_user(code: CodeType) -> bool:
-    return code.co_filename.startswith(OUR_FOLDER) or (
+    return code.co_filename.startswith((OUR_FOLDER, "<frozen runpy")) or (
         code.co_name == "run_until_complete" and code.co_filename.endswith(_LOOP)
     )
 
@@ -222,15 +218,7 @@ def _without_our_handler(frames: TracebackType | None) -> TracebackType | None:
     entries = _entries(frames)
     while entries and entries[-1].tb_frame.f_code.co_filename.startswith(OUR_FOLDER):
         entries.pop()
-    return _linked(entries)
-
-
-def _shortened(frames: TracebackType | None) -> TracebackType | None:
-    """Return at most `_MAX_FRAMES` frames: of a deep recursion the first and the last."""
-    entries = _entries(frames)
-    if len(entries) > _MAX_FRAMES:
-        entries = entries[: _MAX_FRAMES // 2] + entries[-_MAX_FRAMES // 2 :]
-    return _linked(entries)
+    return linked(entries)
 
 
 def _entries(frames: TracebackType | None) -> list[TracebackType]:
@@ -241,17 +229,19 @@ def _entries(frames: TracebackType | None) -> list[TracebackType]:
     return entries
 
 
-def _linked(entries: list[TracebackType]) -> TracebackType | None:
+def linked(entries: list[TracebackType]) -> TracebackType | None:
+    """Return a traceback of these entries alone."""
     made = None
     for entry in reversed(entries):
         made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return made
 
 
-def _frames_of(error: BaseException) -> list[FrameType]:
-    """Return the frames of the user's code, the innermost first."""
-    frames = _shortened(without_our_frames(of_python(error, "__traceback__")))
-    return [entry.tb_frame for entry in reversed(_entries(frames))]
+def _users_entries(error: BaseException) -> list[TracebackType]:
+    """Return the entries of the user's code in the traceback; of a deep recursion the first and the last."""
+    entries = _entries(without_our_frames(of_python(error, "__traceback__")))
+    half = _MAX_FRAMES // 2
+    return entries if len(entries) <= _MAX_FRAMES else entries[:half] + entries[-half:]
 
 
 def _line_in(error: BaseException, file: str) -> int:
@@ -343,11 +333,9 @@ def _stand_in(part: dict[str, Any], main: Mapping[str, Any]) -> BaseException:
 
 
 def _find_class(module: str, name: str, main: Mapping[str, Any]) -> type[BaseException] | None:
-    heavy = module.partition(".")[0] in pickling.HEAVY_ROOTS
-    if heavy and module not in sys.modules:
-        return None
     try:
-        found = main.get(name) if module == "__main__" else getattr(importlib.import_module(module), name)
+        with tensorflow_values.WithoutTensorFlow():
+            found = main.get(name) if module == "__main__" else getattr(importlib.import_module(module), name)
     except Exception:  # an import can raise anything
         return None
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
@@ -365,16 +353,15 @@ def _make_stub() -> CodeType:
 _STUB = _make_stub()
 
 
-def _as_traceback(
-    frames: list[tuple[str, str, int, dict[str, Any], dict[str, Any]]], rename: Rename
-) -> TracebackType | None:
+def _as_traceback(frames: list[PlainFrame], rename: Rename) -> TracebackType | None:
     """Return a traceback that Python can raise and show, made of `_plain_frames`.
 
     Each frame is made by running a stub that has the name, file, line and variables of the real one.
     """
     made = None
     for file, name, line, variables_of_module, variables in reversed(frames):
-        code = _STUB.replace(co_firstlineno=line, co_filename=rename(file), co_name=name, co_qualname=name)
+        shown = rename(original_path(file))
+        code = _STUB.replace(co_firstlineno=line, co_filename=shown, co_name=name, co_qualname=name)
         try:
             exec(code, dict(variables_of_module), dict(variables))
         except NameError as error:

@@ -144,15 +144,8 @@ def _describe(folder: Path, snapshot: Snapshot) -> dict[str, object]:
         {"task": t.task, "state": "dead" if snapshot.died else t.state, **t.texts, **t.numbers}
         for t in snapshot.tasks
     ]
-    return {
-        "run": snapshot.run,
-        "cluster": snapshot.cluster,
-        "shape": snapshot.shape,
-        "started": snapshot.started,
-        "live": snapshot.live,
-        "tasks": tasks,
-        "cells": cells,
-    }
+    facts = {name: getattr(snapshot, name) for name in ("run", "cluster", "shape", "started", "live")}
+    return {**facts, "tasks": tasks, "cells": cells}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tfmagic.runs.status_reader import (
-    CELL_STATES,
-    Snapshot,
-    clean_text,
-    newest_runs,
-    read_regular,
-    read_snapshot,
-)
+from tfmagic.runs.status_reader import CELL_STATES, Snapshot, clean_text, newest_runs, read_snapshot
+from tfmagic.system import files
 
 MAX_RUNS = 50
 DIED_S = 900.0  # how long a cluster whose kernel died is reported as down, so that an alert sees it
@@ -119,7 +113,7 @@ class CellsFile:
 
     def _read(self, max_bytes: int) -> bytes:
         with suppress(OSError):
-            return read_regular(self.path, max_bytes, self.offset)
+            return files.read_bytes(self.path, max_bytes, self.offset)
         return b""
 
 

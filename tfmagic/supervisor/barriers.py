@@ -1,14 +1,20 @@
 """The rules of barriers, which open, or break if a task will never come. Pure functions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import BreakBarrier, ReleaseBarrier
-from tfmagic.protocol.events import BarrierReached, CellRaised, CellReturned, TaskExited, TaskLost
-from tfmagic.supervisor.state import Action, ClusterState, Send, WaitingAt
+from tfmagic.protocol.events import (
+    FIRST_STRATEGY,
+    BarrierReached,
+    CellRaised,
+    CellReturned,
+    TaskExited,
+    TaskLost,
+)
+from tfmagic.supervisor.state import Action, ClusterState, Send, WaitingAt, replace
 
 _NAMED = 3  # missing tasks that a note names
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
@@ -22,6 +28,8 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
     for (number, name), waiting in state.barriers.items():
         missing = _missing(waiting)
         gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(state, number, m)))
+        if name.startswith(FIRST_STRATEGY) and _is_interrupted(state, number):  # all of them start, or none
+            gone = gone or "the cell is being interrupted"
         late = _why_late(waiting, missing, now)
         if gone or late:
             actions += [Send(task, BreakBarrier(name, gone or late)) for task in waiting]
@@ -40,22 +48,14 @@ def next_deadline(state: ClusterState) -> float | None:
     return min((end for end in ends if end is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """The barrier at which a task waits, and a note with the tasks that are missing."""
-
-    barrier: str
-    note: str
-
-
-def describe_waits(state: ClusterState) -> dict[TaskId, Meeting]:
-    """Return where each task waits that is at a barrier."""
-    found: dict[TaskId, Meeting] = {}
+def describe_waits(state: ClusterState) -> dict[TaskId, tuple[str, str]]:
+    """Return the barrier of each task that waits at one, and a note with the tasks that are missing."""
+    found: dict[TaskId, tuple[str, str]] = {}
     for (_, name), waiting in state.barriers.items():
         missing = _missing(waiting)
         whom = ", ".join(t.name for t in missing[:_NAMED]) or "the others"
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        found |= dict.fromkeys(waiting, Meeting(name, f"for {whom}{more} at {name}"))
+        found |= dict.fromkeys(waiting, (name, f"for {whom}{more} at {name}"))
     return found
 
 
@@ -113,6 +113,11 @@ def _break_deadlocks(
         actions += [Send(task, BreakBarrier(name, reason)) for task, name in at.items()]
         barriers = {key: waiting for key, waiting in barriers.items() if key[0] != number}
     return barriers
+
+
+def _is_interrupted(state: ClusterState, number: int) -> bool:
+    cell = state.cells.get(number)
+    return cell is not None and cell.ladder is not None
 
 
 def _why_gone(state: ClusterState, number: int, task: TaskId) -> str:

@@ -9,43 +9,35 @@ The event that follows from an action changes the state.
 Several cells can run at a time. A task serves them in the order of request, and a cell is sent when all of
 its tasks are free for it. It ends when each of them has an outcome. As soon as one has failed, the others are
 released from the collectives in which they wait for it. Tasks that still have no outcome after a grace
-period, after the time limit, or after Ctrl-C climb the ladder: KeyboardInterrupt, a cancellation of what runs
-inside TensorFlow, an abort of its collectives, a look at the stacks, SIGKILL and a new process. Each rung
-reaches what the one before it cannot, and costs the task more of its state.
+period, after the time limit, or after Ctrl-C climb the ladder: see `tfmagic.supervisor.ladder`.
 """
 
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec import structs
 
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import AbortCollectives, CancelOps, InterruptCell
-from tfmagic.supervisor import barriers, restarts, stalls
+from tfmagic.protocol.commands import AbortCollectives
+from tfmagic.supervisor import barriers, ladder, restarts, stalls
 from tfmagic.supervisor.state import (
     ALIVE,
     COMING,
-    SIGCONT,
-    SIGKILL,
-    SIGUSR1,
     Action,
     CellState,
     ClusterState,
     Decision,
     FinishCell,
-    Ladder,
     Outcome,
     Phase,
     Policy,
     Send,
-    Signal,
     TaskState,
     are_needed,
+    replace,
     with_cell,
     with_task,
 )
-
-_DUMP_S = 0.2  # from asking a task for its stacks to moving it; a busy machine takes some milliseconds
-_LAST_RUNG = 5
 
 
 def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
@@ -65,8 +57,8 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             return with_cell(state, CellState(event, now, queued=are_needed(state, event.commands)))
         case events.GroupChanged(group, gone):
             return replace(state, groups={**state.groups, group: gone})
-        case events.InterruptPressed(tasks, number):
-            return _apply_press(state, tasks, number)
+        case events.InterruptPressed():
+            return _apply_press(state, event)
         case events.StopRequested():
             stop_at = state.stop_at if state.stopping else now + restarts.GOODBYE_S
             return replace(state, stopping=True, stop_at=stop_at)
@@ -87,28 +79,42 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             return _apply_outcome(state, event, now)
         case events.TaskExited(task) | events.TaskLost(task):
             return _apply_end(state, event, now)
+        case events.HostSilent(tasks, host, silent):
+            for task in tasks:
+                if task in state.tasks:
+                    state = with_task(state, task, silent_host=host if silent else "")
+            return state
         case events.TasksObserved():
             return stalls.observe(state, event, now)
         case events.Displayed() | events.LineReached() | events.InputWanted() | events.InputAnswered():
             return stalls.note_task_event(state, event, now)
-        case events.SignalAsked() | events.FloodAsked() | events.WriterWanted():
+        case events.SignalAsked(task, number, cause):
+            return state if cause is events.Cause.NONE else restarts.note_signal(state, task, number, cause)
+        case events.FloodAsked() | events.WriterWanted():
+            return state
+        case events.CommsSent() | events.CommAnswered():
             return state
         case _:
             assert_never(event)
 
 
-def _apply_press(state: ClusterState, tasks: tuple[TaskId, ...], number: int) -> ClusterState:
+def _apply_press(state: ClusterState, press: events.InterruptPressed) -> ClusterState:
     for cell in state.cells.values():
-        if number in (0, cell.number):
-            state = _press_cell(state, cell, tasks)
+        if press.cell in (0, cell.number):
+            state = _press_cell(state, cell, press)
     return state
 
 
-def _press_cell(state: ClusterState, cell: CellState, tasks: tuple[TaskId, ...]) -> ClusterState:
+def _press_cell(state: ClusterState, cell: CellState, press: events.InterruptPressed) -> ClusterState:
     # a task that has ended its part can run another cell by now: a press that names it is for that cell
-    tasks = tuple(t for t in tasks if t in cell.waiting_for) if tasks else tuple(cell.request.commands)
+    tasks = press.tasks or tuple(cell.request.commands)
+    if press.tasks:
+        tasks = tuple(t for t in tasks if t in cell.waiting_for)
     if not tasks:
         return state
+    is_ending = cell.timed_out or (cell.failed_at is not None and not cell.request.keep_going)
+    if press.insists or (is_ending and not cell.presses):
+        cell = replace(cell, insists=True)
     again = set(tasks) & set(cell.pressed_tasks)
     pressed = tuple(dict.fromkeys((*cell.pressed_tasks, *tasks)))
     presses = cell.presses + 1 if again else max(cell.presses, 1)
@@ -161,7 +167,10 @@ def _apply_end(state: ClusterState, event: events.TaskExited | events.TaskLost, 
     if old.attempt != event.attempt:
         return state
     phase = Phase.STOPPED if state.stopping else Phase.PLANNED if old.replace else Phase.DEAD
-    state = with_task(state, task, phase=phase, pid=0, end=event, since=now, replace=False, kill_at=None)
+    if isinstance(event, events.TaskExited):
+        event = structs.replace(event, cause=old.signals.get(-event.exit_code, events.Cause.NONE))
+    cleared = {"pid": 0, "replace": False, "kill_at": None, "silent_host": ""}
+    state = with_task(state, task, phase=phase, end=event, since=now, **cleared)
     state = barriers.forget_task(state, task)
     for cell in state.cells.values():
         if cell.sent and task in cell.waiting_for:
@@ -185,7 +194,7 @@ def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
     if state.stopping:
         for task, seen in state.tasks.items():
             if seen.phase in ALIVE and seen.phase is not Phase.ENDING:
-                state = restarts.end_task(state, task, now, actions)
+                state = restarts.end_task(state, task, now, actions, events.Cause.STOP)
         return Decision(tuple(actions), state, state.stop_at)
     state, due = restarts.decide_processes(state, policy, now, actions)
     times = [due]
@@ -223,13 +232,30 @@ def _decide_cell(
     if cell.failed_at is None and cell.request.timeout_s is None and not cell.presses:  # mostly
         return with_cell(state, cell), None
     cell = _release_waiting(cell, actions)
-    cell = _start_ladder(cell, policy, now, actions)
-    return _climb_ladder(state, cell, policy, now, actions)
+    had_time = not cell.timed_out
+    cell = ladder.start(cell, policy, now, actions)
+    if cell.timed_out and had_time:
+        cell = replace(cell, waits=stalls.explain(state, cell, policy, now, after_s=0.0))
+    return ladder.climb(state, cell, policy, now, actions)
 
 
 def _finish_cell(state: ClusterState, cell: CellState, actions: list[Action]) -> ClusterState:
+    _stop_strategies(state, cell, actions)
     actions.append(FinishCell(cell))
     return replace(state, cells={n: other for n, other in state.cells.items() if n != cell.number})
+
+
+def _stop_strategies(state: ClusterState, cell: CellState, actions: list[Action]) -> None:
+    """Stop the collectives of tasks that would wait for another one's, which were stopped in this cell."""
+    raised = {t: o for t, o in cell.outcomes.items() if isinstance(o, events.CellRaised)}
+    stopped = [task for task, outcome in raised.items() if outcome.stopped]
+    if not stopped:
+        return
+    names = ", ".join(task.name for task in stopped)
+    message = f"the collectives of {names} were stopped in an earlier cell"
+    for task in cell.outcomes:
+        if task not in stopped and state.tasks[task].phase is Phase.READY:
+            actions.append(Send(task, AbortCollectives(message)))
 
 
 def _send_cell(
@@ -272,83 +298,3 @@ def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:
         actions += [Send(t, abort) for t in cell.waiting_for]
         return replace(cell, released=True)
     return cell
-
-
-def _start_ladder(cell: CellState, policy: Policy, now: float, actions: list[Action]) -> CellState:
-    """Put tasks on the ladder if there is a reason to."""
-    ladder = cell.ladder
-    if cell.presses and (ladder is None or not set(cell.pressed_tasks) <= set(ladder.tasks)):
-        tasks = cell.pressed_tasks if ladder is None else (*ladder.tasks, *cell.pressed_tasks)
-        return replace(cell, ladder=Ladder("interrupted", now, tasks))
-    if ladder is not None and set(ladder.tasks) & set(cell.waiting_for):
-        if cell.presses > 1 and ladder.rung < _LAST_RUNG - 1:
-            since = now - _rung_times(policy)[-2]
-            return replace(cell, ladder=replace(ladder, since=since, rung=_LAST_RUNG - 2))
-        return cell
-    timeout = cell.request.timeout_s
-    if timeout is not None and now >= cell.started + timeout and not cell.timed_out:
-        actions += [Signal(t, SIGUSR1, cell.number) for t in cell.waiting_for]
-        ladder = Ladder("the time limit has passed", now + _DUMP_S, cell.waiting_for)
-        return replace(cell, timed_out=True, ladder=ladder)
-    release_at = _release_at(cell, policy)
-    if release_at is not None and now >= release_at:
-        failed = [t.name for t, o in cell.outcomes.items() if not isinstance(o, events.CellReturned)]
-        return replace(cell, ladder=Ladder(f"{', '.join(failed)} failed", now, cell.waiting_for))
-    return cell
-
-
-def _release_at(cell: CellState, policy: Policy) -> float | None:
-    """Return when the grace period of the other tasks after a failure ends."""
-    if cell.failed_at is None or cell.request.keep_going:
-        return None
-    return cell.failed_at + policy.failure_grace_s
-
-
-def _rung_times(policy: Policy) -> tuple[float, ...]:
-    """Return the seconds on the ladder at which interrupt, cancel, abort, stacks and SIGKILL are due."""
-    cancel = policy.interrupt_grace_s
-    abort = cancel + policy.cancel_grace_s
-    kill = abort + policy.abort_grace_s
-    return (0.0, cancel, abort, max(kill - _DUMP_S, abort), kill)
-
-
-def _climb_ladder(
-    state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
-) -> tuple[ClusterState, float | None]:
-    """Take the rungs that are due, and return when the next one is."""
-    ladder, waiting = cell.ladder, cell.waiting_for
-    if ladder is None or not set(ladder.tasks) & set(waiting):
-        timeout = cell.request.timeout_s
-        limit = None if timeout is None or cell.timed_out else cell.started + timeout
-        times = [t for t in (limit, _release_at(cell, policy)) if t is not None]
-        return with_cell(state, cell), min(times, default=None)
-    due = _rung_times(policy)
-    while ladder.rung < _LAST_RUNG and now >= ladder.since + due[ladder.rung]:
-        for task in (t for t in waiting if t in ladder.tasks):
-            state, cell = _take_rung(state, cell, task, ladder, actions)
-        ladder = replace(ladder, rung=ladder.rung + 1)
-    state = with_cell(state, replace(cell, ladder=ladder))
-    return state, ladder.since + due[ladder.rung] if ladder.rung < _LAST_RUNG else None
-
-
-def _take_rung(
-    state: ClusterState, cell: CellState, task: TaskId, ladder: Ladder, actions: list[Action]
-) -> tuple[ClusterState, CellState]:
-    match ladder.rung:
-        case 0:
-            last = cell.progress.get(task)
-            if last is not None and last.stopped:  # else nothing but SIGKILL would reach it
-                actions.append(Signal(task, SIGCONT))
-            actions.append(Send(task, InterruptCell(cell.number)))
-        case 1:
-            actions.append(Send(task, CancelOps()))  # the channel keeps its order: before any later cell
-        case 2:
-            actions.append(Send(task, AbortCollectives(f"tfmagic released this task: {ladder.reason}")))
-        case 3:
-            if not cell.timed_out:  # else its stacks have been taken
-                actions.append(Signal(task, SIGUSR1, cell.number))
-        case _:
-            actions.append(Signal(task, SIGKILL))
-            cell = replace(cell, replaced=(*cell.replaced, task))
-            state = with_task(state, task, replace=True, phase=Phase.ENDING)
-    return state, cell

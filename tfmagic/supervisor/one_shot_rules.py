@@ -98,7 +98,11 @@ def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> Dec
     waits = [due for due, _ in _last_calls(tasks, rules)] if running else []
     if _chief_is_over(tasks, rules):
         return Decision(wake_at=min(waits, default=None))
-    again = {task: _restart_at(state) for task, state in tasks.items() if _may_restart(state, rules)}
+    again = {
+        task: state.ended_at + min(_FIRST_DELAY_S * 2**state.restarts, _LONGEST_DELAY_S)
+        for task, state in tasks.items()
+        if _may_restart(state, rules)
+    }
     if again and rules.together:
         if running:
             return Decision(recall=running, wake_at=min(waits, default=None))
@@ -136,7 +140,3 @@ def _chief_is_over(tasks: Mapping[TaskId, OneShotTask], rules: Rules) -> bool:
 
 def _may_restart(state: OneShotTask, rules: Rules) -> bool:
     return bool(state.exit_code) and not state.dismissed and state.restarts < rules.auto_restart
-
-
-def _restart_at(state: OneShotTask) -> float:
-    return state.ended_at + min(_FIRST_DELAY_S * 2**state.restarts, _LONGEST_DELAY_S)

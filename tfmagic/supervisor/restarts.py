@@ -5,11 +5,9 @@ policy allows, if it died by itself: after a delay that doubles each time, since
 is likely to do so again.
 """
 
-from dataclasses import replace
-
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import EndTask
-from tfmagic.protocol.events import FIRST_STRATEGY, BarrierReached
+from tfmagic.protocol.events import FIRST_STRATEGY, BarrierReached, Cause
 from tfmagic.supervisor.state import (
     ALIVE,
     SIGKILL,
@@ -21,6 +19,7 @@ from tfmagic.supervisor.state import (
     Send,
     Signal,
     TaskState,
+    replace,
     with_task,
 )
 
@@ -39,7 +38,7 @@ def decide_processes(
         if seen.phase in _SETTLED and not seen.replace:  # nearly all, nearly always
             continue
         if _may_restart(state, seen, policy):  # from here on cells wait for it
-            due = seen.since + restart_delay(seen, policy)
+            due = seen.since + min(policy.restart_delay_s * 2**seen.restarts, _LONGEST_DELAY_S)
             seen = replace(seen, phase=Phase.PLANNED, since=due, restarts=seen.restarts + 1)
             state = replace(state, tasks={**state.tasks, task: seen})
         if seen.phase is Phase.PLANNED and now < seen.since:
@@ -50,7 +49,7 @@ def decide_processes(
         elif seen.kill_at is not None and now < seen.kill_at:
             times.append(seen.kill_at)
         elif seen.kill_at is not None or _must_end(seen, policy, now):
-            state = end_task(state, task, now, actions)
+            state = end_task(state, task, now, actions, Cause.RESTART if seen.replace else Cause.NONE)
             times.append(state.tasks[task].kill_at)
         elif seen.phase is Phase.STARTING:
             times.append(_late_at(seen, policy))
@@ -59,18 +58,28 @@ def decide_processes(
     return state, min((t for t in times if t is not None), default=None)
 
 
-def end_task(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
+def end_task(
+    state: ClusterState, task: TaskId, now: float, actions: list[Action], cause: Cause
+) -> ClusterState:
     """End the process: one that runs nothing is asked to end as a program does, any other is killed."""
     if state.tasks[task].phase is Phase.READY:
         actions.append(Send(task, EndTask()))
         return with_task(state, task, phase=Phase.ENDING, kill_at=now + GOODBYE_S)
+    return kill_task(state, task, actions, cause)
+
+
+def kill_task(state: ClusterState, task: TaskId, actions: list[Action], cause: Cause) -> ClusterState:
+    """Kill the process."""
     actions.append(Signal(task, SIGKILL))
-    return with_task(state, task, phase=Phase.ENDING, kill_at=None)
+    return with_task(note_signal(state, task, SIGKILL, cause), task, phase=Phase.ENDING, kill_at=None)
 
 
-def restart_delay(seen: TaskState, policy: Policy) -> float:
-    """Return the seconds between the end of a process and the start of the next one."""
-    return min(policy.restart_delay_s * 2**seen.restarts, _LONGEST_DELAY_S)
+def note_signal(state: ClusterState, task: TaskId, number: int, cause: Cause) -> ClusterState:
+    """Note why the process was sent a signal; the first reason counts."""
+    seen = state.tasks[task]
+    if seen.phase not in ALIVE or seen.signals.get(number, Cause.NONE) is not Cause.NONE:
+        return state
+    return with_task(state, task, signals={**seen.signals, number: cause})
 
 
 def note_strategy(state: ClusterState, event: BarrierReached) -> ClusterState:
@@ -111,7 +120,9 @@ def _late_at(seen: TaskState, policy: Policy) -> float:
 def _launch(state: ClusterState, task: TaskId, now: float, actions: list[Action]) -> ClusterState:
     attempt = state.tasks[task].attempt + 1
     actions.append(Launch(task, attempt))
-    return with_task(state, task, phase=Phase.STARTING, since=now, attempt=attempt, host="", joined={})
+    seen = replace(state.tasks[task], phase=Phase.STARTING, since=now, attempt=attempt)
+    seen = replace(seen, host="", joined={}, signals={})
+    return replace(state, tasks={**state.tasks, task: seen})
 
 
 def _is_chief_dead(state: ClusterState) -> bool:
@@ -122,6 +133,5 @@ def _end_with_chief(state: ClusterState, actions: list[Action]) -> ClusterState:
     """End the others after a chief that died for good, as TensorFlow's own runner does."""
     for task, seen in state.tasks.items():
         if seen.phase in (Phase.STARTING, Phase.READY, Phase.RUNNING):
-            actions.append(Signal(task, SIGKILL))
-            state = replace(state, tasks={**state.tasks, task: replace(seen, phase=Phase.ENDING)})
+            state = kill_task(state, task, actions, Cause.CHIEF)
     return state

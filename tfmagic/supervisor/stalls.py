@@ -11,8 +11,9 @@ that stood still) does not count.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
@@ -27,13 +28,13 @@ from tfmagic.protocol.events import (
     Wait,
 )
 from tfmagic.supervisor import barriers
-from tfmagic.supervisor.barriers import Meeting
 from tfmagic.supervisor.state import (
     COMING,
     CellState,
     ClusterState,
     LastProgress,
     Policy,
+    replace,
     with_cell,
     with_task,
 )
@@ -45,6 +46,8 @@ _BURST_S = 0.03
 _WANTED_SHARE = 0.5  # of the time between two looks; one that only waits wakes up now and then
 _GAP_S = 3.0  # between two looks, which are 0.5 s apart: no look was taken meanwhile
 _NAMED = 3  # tasks that are named in one clause
+_READS_DATA = re.compile(r"read_shards|[Dd]ataset|\.fit\(")
+_FEWER_BATCHES = "perhaps its data ended first: give each task as many batches, with take or repeat"
 _PEER_WAITS = (Wait.COLLECTIVE, Wait.PEERS)
 
 
@@ -160,18 +163,17 @@ class Reason(enum.Enum):
     SILENT = ("gives", "give", "no sign of progress")
     INSIDE = ("is", "are", "in {what}")  # a call that is not known to wait
     STOPPED = ("is", "are", "stopped")
+    HOST = ("is", "are", "out of reach: {what} does not answer")
 
-    def clause(self, tasks: list[TaskId], what: str) -> str:
-        """Return "worker-0 waits in all_reduce"."""
+    def clause(self, tasks: list[TaskId], what: str, hosts: Mapping[TaskId, str]) -> str:
+        """Return "worker-0 waits in all_reduce", or "worker-0 on 10.0.0.2 waits in all_reduce"."""
         one, several, rest = self.value
         verb = one if len(tasks) == 1 else several
-        return f"{_names(tasks)} {verb} {rest.format(what=what)}".rstrip()
+        return f"{_names(tasks, hosts)} {verb} {rest.format(what=what)}".rstrip()
 
 
-_WAITS = (
-    Reason.BARRIER, Reason.STRATEGY, Reason.PEERS, Reason.CALL, Reason.DATASET, Reason.INPUT,
-)  # fmt: skip
 _FOR_OTHERS = (Reason.BARRIER, Reason.STRATEGY, Reason.PEERS, Reason.CALL)
+_WAITS = (*_FOR_OTHERS, Reason.DATASET, Reason.INPUT)
 _WAIT_REASONS = {
     Wait.COLLECTIVE: Reason.CALL,
     Wait.RPC: Reason.CALL,
@@ -220,11 +222,14 @@ def _activity(
     task: TaskId,
     policy: Policy,
     now: float,
-    meetings: Mapping[TaskId, Meeting],
+    meetings: Mapping[TaskId, tuple[str, str]],
 ) -> TaskActivity:
     last = cell.progress.get(task)
     if last is None or not cell.sent:
         return TaskActivity()
+    if host := state.tasks[task].silent_host:
+        note = f"its host {host} does not answer"
+        return TaskActivity(Doing.STALLED, Reason.HOST, host, note, max(now - last.at, 0.0))
     # up to the last look: what has happened since is not known
     still_s = max((now if state.observed_at is None else state.observed_at) - last.at, 0.0)
     inside, wait = ("", Wait.NONE) if last.place is None else (last.place.inside, last.place.wait)
@@ -232,9 +237,10 @@ def _activity(
         note = f"its process is stopped (SIGSTOP); %tfcluster resume {task} lets it go on"
         return TaskActivity(Doing.STALLED, Reason.STOPPED, "", note, still_s)
     if (meeting := meetings.get(task)) is not None:
-        if meeting.barrier.startswith(FIRST_STRATEGY):
-            return TaskActivity(Doing.WAITING, Reason.STRATEGY, "", meeting.note, still_s)
-        return TaskActivity(Doing.WAITING, Reason.BARRIER, meeting.barrier, meeting.note, still_s)
+        barrier, note = meeting
+        if barrier.startswith(FIRST_STRATEGY):
+            return TaskActivity(Doing.WAITING, Reason.STRATEGY, "", note, still_s)
+        return TaskActivity(Doing.WAITING, Reason.BARRIER, barrier, note, still_s)
     if last.asks:
         return TaskActivity(Doing.WAITING, Reason.INPUT, "", "for your input")
     if wait is not Wait.NONE:
@@ -249,7 +255,7 @@ def _activity(
     return TaskActivity(Doing.STALLED, Reason.INSIDE, inside, f"in {inside}", still_s)
 
 
-def _waits_for_peers(cell: CellState, task: TaskId, meetings: Mapping[TaskId, Meeting]) -> bool:
+def _waits_for_peers(cell: CellState, task: TaskId, meetings: Collection[TaskId]) -> bool:
     last = cell.progress.get(task)
     if last is None or last.stopped:
         return False
@@ -259,11 +265,18 @@ def _waits_for_peers(cell: CellState, task: TaskId, meetings: Mapping[TaskId, Me
 # ---- the sentence -------------------------------------------------------------------------------
 
 
-def explain(state: ClusterState, cell: CellState, policy: Policy, now: float) -> str:
+def explain(
+    state: ClusterState, cell: CellState, policy: Policy, now: float, after_s: float | None = None
+) -> str:
     """Return who waits for whom, in one sentence; "" as long as all goes well.
 
     "worker-0 and worker-2 wait in all_reduce (cell line 14); worker-1 is in time.sleep (line 9)"
+
+    Args:
+        after_s: How long a task must have waited for another; by default as long as for a stall.
     """
+    if after_s is None:
+        after_s = policy.stall_s
     if not cell.sent:
         coming = [t for t in cell.request.commands if state.tasks[t].phase in COMING]
         is_late = bool(coming) and not cell.queued and now - cell.started >= policy.stall_s
@@ -271,9 +284,10 @@ def explain(state: ClusterState, cell: CellState, policy: Policy, now: float) ->
     if not cell.progress:
         return ""
     activities = describe(state, cell, policy, now)
-    if not any(_is_worth_telling(activity, policy) for activity in activities.values()):
+    if not any(_is_worth_telling(activity, after_s) for activity in activities.values()):
         return ""
-    if all(_may_wait_for_data(cell, task) for task in cell.request.commands):
+    places = [cell.place(task) for task in cell.request.commands]
+    if all(place is not None and place.wait in (Wait.STEP, Wait.DATASET) for place in places):
         return ""
     order = sorted(activities, key=lambda task: (activities[task].doing is Doing.RUNNING, task))
     order.sort(key=lambda task: activities[task].reason not in _WAITS)
@@ -281,44 +295,76 @@ def explain(state: ClusterState, cell: CellState, policy: Policy, now: float) ->
     for task in order:
         activity = activities[task]
         clauses.setdefault((activity.reason, activity.what, _place(cell, task)), []).append(task)
-    parts = [reason.clause(tasks, what) + place for (reason, what, place), tasks in clauses.items()]
-    parts += _absent(cell)
+    hosts = _hosts_of(state)
+    parts = [reason.clause(tasks, what, hosts) + place for (reason, what, place), tasks in clauses.items()]
+    parts += _absent(cell, any(_meets_in_a_call(cell, task) for task in activities))
     return "; ".join([*parts[:1], *(part.replace("(cell line ", "(line ") for part in parts[1:])])
 
 
-def _is_worth_telling(activity: TaskActivity, policy: Policy) -> bool:
+def explain_interrupt(cell: CellState) -> str:
+    """Return which tasks one Ctrl-C did not reach, and what a second one does; "" if it reached all."""
+    left = [task for task in cell.waiting_for if cell.ladder is not None and task in cell.ladder.tasks]
+    if not left or not cell.is_users_turn:
+        return ""
+    places: dict[str, list[TaskId]] = {}
+    for task in left:
+        last = cell.progress.get(task)
+        inside = "" if last is None or last.place is None else last.place.inside
+        places.setdefault(f"in {inside}{_place(cell, task)}" if inside else "", []).append(task)
+    where = "; ".join(f"{_names(tasks)} {place}" for place, tasks in places.items() if place)
+    whose, them = ("its", "it") if len(left) == 1 else ("their", "them")
+    return (
+        f"{_names(left)} did not stop yet{where and f' ({where})'}: in native code, or at work on its end. "
+        f"Wait, or interrupt again (Ctrl-C, the stop button or %tfcluster interrupt), which kills {them} and "
+        f"loses {whose} variables"
+    )
+
+
+def _is_worth_telling(activity: TaskActivity, after_s: float) -> bool:
     """Check whether the user should hear of it: not of a slow data set, nor of a question to the user."""
     if activity.doing is Doing.WAITING:
-        return activity.reason in _FOR_OTHERS and activity.still_s >= policy.stall_s
+        return activity.reason in _FOR_OTHERS and activity.still_s >= after_s
     return activity.doing is Doing.STALLED
 
 
-def _may_wait_for_data(cell: CellState, task: TaskId) -> bool:
-    last = cell.progress.get(task)
-    return last is not None and last.place is not None and last.place.wait in (Wait.STEP, Wait.DATASET)
-
-
 def _place(cell: CellState, task: TaskId) -> str:
-    last = cell.progress.get(task)
-    if last is None or last.place is None:
+    place = cell.place(task)
+    if place is None:
         return ""
-    file, line = last.place.filename, last.place.line
-    here = file == cell.request.commands[task].filename
-    return f" (cell line {line})" if here else f" ({file.rpartition('/')[2]} line {line})"
+    if place.filename == cell.request.commands[task].filename:
+        return f" (cell line {place.line})"
+    return f" ({place.filename.rpartition('/')[2]} line {place.line})"
 
 
-def _absent(cell: CellState) -> Iterable[str]:
-    """Yield a clause for the tasks that have ended the cell, and one for those that failed."""
+def _meets_in_a_call(cell: CellState, task: TaskId) -> bool:
+    place = cell.place(task)
+    return place is not None and place.wait is Wait.COLLECTIVE
+
+
+def _absent(cell: CellState, others_meet: bool) -> Iterable[str]:
+    """Yield a clause for the tasks that have ended the cell, and one for those that failed.
+
+    Where the others meet in a collective and the cell reads data, the usual reason is that there were fewer
+    batches for a task; what an iterator has done is not known here.
+    """
     ended = [task for task, outcome in cell.outcomes.items() if isinstance(outcome, CellReturned)]
     failed = [task for task in cell.outcomes if task not in ended]
     if ended:
-        yield f"{_names(ended)} {'has' if len(ended) == 1 else 'have'} ended the cell"
+        reads_data = any(_READS_DATA.search(command.source) for command in cell.request.commands.values())
+        why = f" ({_FEWER_BATCHES})" if others_meet and reads_data else ""
+        yield f"{_names(ended)} {'has' if len(ended) == 1 else 'have'} ended the cell{why}"
     if failed:
         yield f"{_names(failed)} failed"
 
 
-def _names(tasks: Iterable[TaskId]) -> str:
-    names = [task.name for task in sorted(tasks)]
+def _hosts_of(state: ClusterState) -> Mapping[TaskId, str]:
+    """Return the host of each task; {} if all are on one."""
+    hosts = {task: seen.host for task, seen in state.tasks.items() if seen.host}
+    return hosts if len(set(hosts.values())) > 1 else {}
+
+
+def _names(tasks: Iterable[TaskId], hosts: Mapping[TaskId, str] | None = None) -> str:
+    names = [f"{task} on {hosts[task]}" if hosts and task in hosts else task.name for task in sorted(tasks)]
     if len(names) > _NAMED + 1:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

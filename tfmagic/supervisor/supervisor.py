@@ -20,18 +20,21 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import assert_never
 
+import msgspec
+
 from tfmagic.backends.protocol import Backend
 from tfmagic.protocol import commands
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
+    CellRequested,
     CellReturned,
+    CommAnswered,
     Displayed,
     Event,
     FloodAsked,
     InputAnswered,
     InputWanted,
     InterruptPressed,
-    LaunchRequested,
     ProcessSample,
     SignalAsked,
     StopRequested,
@@ -41,16 +44,21 @@ from tfmagic.protocol.events import (
     TasksObserved,
     TaskStarted,
 )
+from tfmagic.protocol.payload import release
 from tfmagic.runs import cell_records
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import lifecycle
-from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import (
+    ALIVE,
+    COMING,
+    SIGCONT,
     SIGUSR1,
     Action,
+    CellState,
     ClusterState,
     FinishCell,
     Launch,
+    Phase,
     Policy,
     Send,
     Signal,
@@ -67,12 +75,71 @@ Listener = Callable[[Event, ClusterState], object]
 """Called on the loop's thread with each event, and the state before it."""
 
 
+class RunningCell:
+    """A cell that was given to the supervisor, as it and the views see it.
+
+    `tfmagic.clusters.job.Job` is the same object for those who start the cell, show it and wait for it.
+    The supervisor's thread appends to `displays` and `inputs`; the thread that waits for the cell takes from
+    them.
+
+    Args:
+        request: The commands, one for each task.
+        starts: The length of each task's log before the cell, in bytes.
+        may_begin: Called for each task as its command is sent. If it returns False, the task gets the
+            variables of the command, on which later cells count, but runs nothing.
+
+    Attributes:
+        done: Set when the cell has ended.
+        outcome: How it ended; None before, and if the cluster was stopped meanwhile.
+        dumps: Where in its file the last stacks begin that a task was asked for, in bytes.
+    """
+
+    def __init__(
+        self,
+        request: CellRequested,
+        starts: Mapping[TaskId, int],
+        may_begin: Callable[[], bool] = lambda: True,
+    ):
+        self.request = request
+        self.starts = dict(starts)
+        self.dumps: dict[TaskId, int] = {}
+        self.requested_at = time.monotonic()
+        self.displays: deque[Displayed] = deque()
+        self.inputs: deque[InputWanted] = deque()
+        self.done = threading.Event()
+        self.outcome: CellState | None = None
+        self._may_begin = may_begin
+        self._callbacks: list[Callable[[], object]] = []
+
+    def on_done(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the cell has ended, on the supervisor's thread or at once; possibly twice."""
+        self._callbacks.append(callback)
+        if self.done.is_set():
+            callback()
+
+    def command_to_send(self, command: commands.RunCell) -> commands.RunCell:
+        """Return what is sent to a task instead of `command`. The supervisor calls it."""
+        if self._may_begin():
+            return command
+        return msgspec.structs.replace(command, source="", call=None, want_value=False)
+
+    def finish(self, outcome: CellState | None) -> None:
+        """Note that the cell has ended. The supervisor calls it."""
+        self.outcome = outcome
+        sent = self.request.commands.values()
+        release(packed for command in sent for packed in (*command.names, command.call))
+        self.done.set()
+        for callback in self._callbacks:
+            callback()
+
+
 class Supervisor:
     """Owns the state of one cluster and the thread that changes it.
 
     Args:
         boot: Makes the boot message of a task's attempt.
         observer: Called on the loop's thread after a look at the processes, and when one begins or ends.
+        clock: Returns the time in seconds; the backend's `wait` waits on the same clock.
 
     Attributes:
         state: The present state, or the last one.
@@ -96,7 +163,9 @@ class Supervisor:
         max_log_bytes: int,
         observer: Callable[[Supervisor], object] = lambda supervisor: None,
         name: str = "default",
+        clock: Callable[[], float] = time.monotonic,
     ):
+        self._clock = clock
         self.backend, self.policy, self.boot, self.run = backend, policy, boot, run
         self.state: ClusterState = lifecycle.new_state(tasks)
         self.changed = threading.Condition()
@@ -109,13 +178,13 @@ class Supervisor:
         self._listeners: list[Listener] = []
         self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
-        self.usage: Mapping[Hashable, Usage] = {}
+        self.usage: dict[Hashable, Usage] = {}
         self.warning = ""
         self.slowdowns: Mapping[TaskId, float] = {}
         self.cells_ended = 0
         self._observer, self._has_complained = observer, False
         self._sampler: Sampler[Hashable] = Sampler()
-        self._last_look, self._look_s = time.monotonic(), _LOOK_S
+        self._last_look, self._look_s = self._clock(), _LOOK_S
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
 
     def start(self) -> None:
@@ -138,13 +207,12 @@ class Supervisor:
         if self.ended:  # the loop has not seen it
             cell.finish(None)
 
-    def interrupt(self, tasks: tuple[TaskId, ...] = (), cell: int = 0) -> None:
-        """Interrupt every unfinished cell, or this one; with `tasks`, only on these."""
-        self.ask(InterruptPressed(tasks, cell))
+    def interrupt(self, tasks: tuple[TaskId, ...] = (), cell: int = 0, insists: bool = False) -> None:
+        """Interrupt every unfinished cell, or this one; with `tasks`, only on these.
 
-    def relaunch(self, tasks: tuple[TaskId, ...]) -> None:
-        """Start new processes for these tasks."""
-        self.ask(LaunchRequested(tasks))
+        Only a second interrupt, or one that `insists`, kills a task that nothing else reaches.
+        """
+        self.ask(InterruptPressed(tasks, cell, insists))
 
     def wait_for(self, ready: Callable[[ClusterState], bool], timeout_s: float) -> bool:
         """Wait until `ready(state)`; return False if the time has passed or the loop has ended before."""
@@ -181,12 +249,13 @@ class Supervisor:
     def _serve(self) -> None:
         try:
             wake_at = self._decide([])
-            while not lifecycle.is_over(self.state, time.monotonic()):
-                self.backend.wait(self._wait_s(wake_at))
+            while not lifecycle.is_over(self.state, self._clock()):
+                due = min(self._look_at(), float("inf") if wake_at is None else wake_at)
+                self.backend.wait(max(due - self._clock(), 0))
                 events = list(self.backend.take_events())
                 while self._mailbox:
                     events.append(self._mailbox.popleft())
-                if time.monotonic() >= self._look_at():
+                if self._clock() >= self._look_at():
                     events.append(self._look())
                 wake_at = self._decide(events)
                 if any(isinstance(event, _OBSERVED) for event in events):
@@ -213,10 +282,6 @@ class Supervisor:
                 self._has_complained = True
                 traceback.print_exc()
 
-    def _wait_s(self, wake_at: float | None) -> float:
-        due = self._look_at() if wake_at is None else min(self._look_at(), wake_at)
-        return max(due - time.monotonic(), 0)
-
     def _look_at(self) -> float:
         """Return when the next look is due; it does not delay short cells."""
         idle = self._last_look + _IDLE_LOOK_S
@@ -227,28 +292,50 @@ class Supervisor:
 
     def _look(self) -> TasksObserved:
         """Look at the processes and their logs from outside, as far as the system permits."""
-        self._last_look, began = time.monotonic(), time.thread_time()
+        self._last_look, began = self._clock(), time.thread_time()
         samples: dict[TaskId, ProcessSample] = {}
         with contextlib.suppress(OSError):  # the notebook may have opened all the files that it is allowed
+            self._restore_folder()
             samples = self._take_samples()
         self._look_s = max(_LOOK_S, (time.thread_time() - began) / _LOOK_SHARE)
         return TasksObserved(samples)
 
+    def _restore_folder(self) -> None:
+        """Make the run folder anew if it was deleted, with the logs of the tasks that live."""
+        self.run.restore()
+        if self.run.restored:
+            for task, seen in self.state.tasks.items():
+                if seen.phase in ALIVE and not self.run.log_path(task).exists():
+                    self.backend.send(task, commands.MoveLog())
+
     def _take_samples(self) -> dict[TaskId, ProcessSample]:
-        pids: dict[Hashable, int] = {task: seen.pid for task, seen in self.state.tasks.items()}
+        suspects = self._suspects()
+        pids: dict[Hashable, int] = {}
+        if self.backend.runs_here:
+            pids.update({task: seen.pid for task, seen in self.state.tasks.items()})
         pids.update(self.own_pids())
-        self.usage = self._sampler.sample(pids, self._suspects())
+        self.usage = self._sampler.sample(pids, suspects)
+        for task, used in self.backend.usage(suspects).items():
+            self.usage[task] = used
+        self._resume_own()
         seen = {task: self.usage.get(task, Usage()) for task in self.state.tasks}
         short = memory.shortage({task.name: use.memory_bytes for task, use in seen.items()})
         self.warning = short and (self.warning or short)  # shown once, not with each byte
         return {task: self._sample(task, use) for task, use in seen.items()}
+
+    def _resume_own(self) -> None:
+        """Let stopped processes of the backend (SIGSTOP) go on where tasks wait for them."""
+        if any(seen.phase in COMING for seen in self.state.tasks.values()):
+            for name, pid in self.own_pids().items():
+                if self.usage.get(name, Usage()).paused:
+                    os.kill(pid, SIGCONT)
 
     def _sample(self, task: TaskId, use: Usage) -> ProcessSample:
         factor = self.slowdowns.get(task, 1.0)
         cpu_s = None if use.cpu_s is None else use.cpu_s * factor
         return ProcessSample(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
 
-    def _suspects(self) -> set[Hashable]:
+    def _suspects(self) -> set[TaskId]:
         """Return the tasks that can soon count as stalled: they get a closer look."""
         limit = self.policy().stall_s / 2
         return {
@@ -264,7 +351,7 @@ class Supervisor:
 
     def _decide(self, events: list[Event]) -> float | None:
         """Fold events, act, and return when time alone calls for another decision."""
-        now = time.monotonic()
+        now = self._clock()
         state = self.state
         for event in events:
             self._pass_on(event, state)
@@ -280,7 +367,7 @@ class Supervisor:
     def _pass_on(self, event: Event, state: ClusterState) -> None:
         """Hand on what changes no state: displays and input, between the tasks and the waiting thread.
 
-        What a thread of a task displays after the end of its cell is dropped.
+        What a thread of a task displays after the end of its cell is dropped, except for updates.
         """
         for listener in self._listeners:
             listener(event, state)
@@ -290,10 +377,16 @@ class Supervisor:
             case Displayed() if event.cell in self._cells:
                 cell_records.append_display(self.run, event, self._max_log_bytes)
                 self._cells[event.cell].displays.append(event)
+            case Displayed(is_update=True):  # of a widget, for the saved form
+                cell_records.append_display(self.run, event, self._max_log_bytes)
             case InputWanted() if event.cell in self._cells:
                 self._cells[event.cell].inputs.append(event)
             case InputAnswered(task, answer):
                 self.backend.send(task, answer)
+            case CommAnswered(task, attempt, message):
+                seen = state.tasks[task]
+                if seen.attempt == attempt and seen.phase in (Phase.READY, Phase.RUNNING):
+                    self.backend.send(task, commands.HandleComm(message))
             case SignalAsked(task, number):
                 self.backend.signal(task, number)
             case FloodAsked(task, size_bytes):
@@ -319,6 +412,8 @@ class Supervisor:
             case Send(task, command):
                 self.backend.send(task, command)
             case FinishCell(outcome):
+                with contextlib.suppress(OSError):
+                    self._restore_folder()
                 self.cells_ended += 1
                 self._cells.pop(outcome.number).finish(outcome)
             case _:

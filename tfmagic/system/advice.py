@@ -10,7 +10,7 @@ Every message that leaves tfmagic passes `here`: the text of errors, notes, and 
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 _TASKS = r"((?: +[a-z]+-\d+)*)"
 _METHODS = "revive|restart|stop|start|interrupt|status|stacks|errors|logs|debug"
@@ -29,6 +29,7 @@ _PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     (r"%config TFCluster\.(\w+) = (\S+)", r"tfmagic.Cluster(\1=\2)"),
     (r"%config TFCluster\.(\w+)", r"tfmagic.Cluster(\1=...)"),
+    (r"%env (\w+)=(\S+)", r'os.environ["\1"] = "\2"'),
     (r"with --timeout\b", "with timeout="),
     (r"%pip install", "pip install"),
 )
@@ -43,6 +44,14 @@ def here(text: str) -> str:
     for pattern, words in _PATTERNS:
         text = re.sub(pattern, words, text)
     return text.replace("{cluster}", "tfcluster" if "PYTEST_CURRENT_TEST" in os.environ else "cluster")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: a question with the closest known one, or ""."""
+    import difflib  # 3 ms, for a message that is rare
+
+    closest = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {closest[0]}?" if closest else ""
 
 
 def _quoted(tasks: str) -> str:

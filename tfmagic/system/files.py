@@ -1,19 +1,53 @@
 """Files that several processes read and write at once: append a line, replace a whole file, lock one.
 
-Raises the system's `OSError`; each caller decides whether a full disk matters to it.
+Raises the system's `OSError`; each caller decides whether a full disk matters to it. No link is followed, and
+no pipe is waited for.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 
 Path = str | os.PathLike[str]
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+"""Errors that say nothing of the file or the caller: the system is short of something, or a device fails."""
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Return a descriptor of a regular file.
+
+    Raises:
+        OSError: A link (ELOOP), or a pipe, a folder or a device is in its place.
+    """
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    os.set_blocking(fd, True)  # a task's processes inherit the flag with their standard output
+    return fd
+
+
+def read_bytes(path: Path, max_bytes: int, offset: int = 0) -> bytes:
+    """Return bytes of a regular file; raises as `open_regular`."""
+    fd = open_regular(path)
+    try:
+        return os.pread(fd, max_bytes, offset)
+    finally:
+        os.close(fd)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a regular file, invalid bytes replaced; raises as `open_regular`."""
+    with open(open_regular(path), encoding="utf-8", errors="replace") as file:
+        return file.read()
 
 
 def open_to_append(path: Path) -> int:
     """Return a descriptor that appends to a file, which is created for this user alone."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def append(path: Path, text: str) -> None:
@@ -40,8 +74,8 @@ def replacing(path: Path, beside: str) -> Iterator[str]:
 def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
     """Write a whole file, so that no reader sees a part of the new text."""
     with replacing(path, f"{os.fspath(path)}.{os.getpid()}") as beside:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with open(os.open(beside, flags, mode), "w", encoding="utf-8") as file:
+        fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
 
 

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 _DIE_WITH_PARENT = """\
 import ctypes, os, signal, sys
@@ -63,26 +63,37 @@ def start_interpreter(
 def start_killed_with_us(
     code: str, *arguments: str, output: int, env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start an interpreter that gets SIGKILL when this process ends, also when it is stopped at that time.
+    """Start an interpreter that gets SIGKILL when this process ends, also when it is stopped at that time."""
+    us = str(os.getpid())
+    return start_in_lasting_thread(
+        lambda: start_interpreter(
+            _DIE_WITH_PARENT + code, us, *arguments, stdout=output, stderr=output, env=env
+        ),
+        "tfmagic-helper",
+    )
 
-    The kernel sends that signal when the *thread* ends that has started the interpreter. So a daemon thread
-    of its own, "tfmagic-helper", starts it and waits for it.
+
+def start_in_lasting_thread(
+    start: Callable[[], subprocess.Popen[bytes]], name: str
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter that asks for a signal when this process ends.
+
+    Linux sends that signal when the *thread* ends that has started the interpreter. So a daemon thread of
+    this name starts it and waits for it.
     """
     started: queue.SimpleQueue[subprocess.Popen[bytes] | Exception] = queue.SimpleQueue()
-    us = str(os.getpid())
 
     def keep() -> None:
         try:
-            process = start_interpreter(
-                _DIE_WITH_PARENT + code, us, *arguments, stdout=output, stderr=output, env=env
-            )
+            process = start()
         except Exception as error:
             started.put(error)
             return
         started.put(process)
-        process.wait()
+        with contextlib.suppress(ChildProcessError):  # it was reaped, which is left to others
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
-    threading.Thread(target=keep, name="tfmagic-helper", daemon=True).start()
+    threading.Thread(target=keep, name=name, daemon=True).start()
     process = started.get()
     if isinstance(process, Exception):
         raise process

@@ -55,9 +55,9 @@ def shortage(uses: Mapping[str, int | None], cgroups: Path = _CGROUPS) -> str:
 
 def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat")) -> int:
     """Return how many processes Linux has killed for lack of memory; only a growth of this count matters."""
-    texts = [_read(vmstat)]
+    texts = [read_text(vmstat)]
     for folder in cgroup_folders(cgroups):
-        texts += [_read(folder / "memory.events"), _read(folder / "memory.oom_control")]
+        texts += [read_text(folder / "memory.events"), read_text(folder / "memory.oom_control")]
     lines = (line.split() for text in texts for line in text.splitlines())
     return sum(int(words[1]) for words in lines if len(words) == 2 and words[0] == "oom_kill")
 
@@ -65,7 +65,7 @@ def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat"
 def cgroup_folders(cgroups: Path = _CGROUPS, controller: str = "memory") -> Iterator[Path]:
     """Yield the folders of this process' control groups and of the groups around them, the outermost last."""
     seen = set()
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
+    for line in read_text(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -78,19 +78,20 @@ def cgroup_folders(cgroups: Path = _CGROUPS, controller: str = "memory") -> Iter
 
 
 def _unused_files(folder: Path) -> int:
-    stat = dict(line.split() for line in _read(folder / "memory.stat").splitlines())
+    stat = dict(line.split() for line in read_text(folder / "memory.stat").splitlines())
     return int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
 
 
 def _numbers(folder: Path, *names: str) -> list[int]:
     """Return the numbers in those of the files that exist and hold one."""
-    return [int(text) for name in names if (text := _read(folder / name).strip()).isdigit()]
+    return [int(text) for name in names if (text := read_text(folder / name).strip()).isdigit()]
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return a file of the system; "" if it is missing, or not readable for this user."""
     try:
         return path.read_text()
-    except OSError:  # not there, or not ours to read
+    except OSError:
         return ""
 
 

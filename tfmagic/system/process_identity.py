@@ -5,6 +5,8 @@ Three facts identify a process of this machine for ever: its pid, the clock tick
 do: it is in seconds since 1970, and moves when the clock is set.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import signal
@@ -25,6 +27,11 @@ class Stat:
     group: int
     session: int
     start: int  # clock ticks since the boot
+
+    @property
+    def identity(self) -> Identity:
+        """The process that has this stat."""
+        return Identity(self.pid, self.start, this_boot())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ class Identity:
 def identify(pid: int) -> Identity | None:
     """Return the process that has this pid now; None where there is none."""
     stat = read_stat(pid)
-    return None if stat is None else Identity(pid, stat.start, this_boot())
+    return None if stat is None else stat.identity
 
 
 def from_json(content: Mapping[str, object]) -> Identity:

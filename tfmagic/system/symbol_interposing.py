@@ -99,13 +99,9 @@ def _slots(library: _Library, function: bytes, kinds: tuple[int, int]) -> list[i
         count = library.tables.get(size, 0) // 24 - skip
         if table in library.tables and count > 0:
             entries = _array(library.address(table) + 24 * skip, count, _RELOCATION)
-            entries = entries[entries["info"] >> 32 == number]
-            ours = [
-                o
-                for o, i in zip(entries["offset"].tolist(), entries["info"].tolist(), strict=True)
-                if i & 0xFFFFFFFF in kinds
-            ]
-            found += [library.base + offset for offset in ours]
+            info = entries["info"]
+            wanted = sum((info == number << 32 | kind) for kind in kinds) > 0
+            found += [library.base + offset for offset in entries["offset"][wanted].tolist()]
     return found
 
 

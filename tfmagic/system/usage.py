@@ -37,6 +37,7 @@ class Usage:
     open_files: int | None = None
     paused: bool = False  # stopped by SIGSTOP or a debugger
     wanted_s: float | None = None  # see `wanted_seconds` (schedstat of proc(5)); None unless requested
+    uptime_s: float | None = None  # only of processes on other machines
 
 
 class Sampler(Generic[K]):

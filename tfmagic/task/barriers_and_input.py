@@ -33,8 +33,7 @@ class Barriers:
     def begin_cell(self) -> None:
         """Count the barriers from one again, and drop answers to those of an earlier cell."""
         self._counts.clear()
-        while not self._answers.empty():  # no other thread takes from it
-            self._answers.get_nowait()
+        self._answers = queue.SimpleQueue()
 
     def wait(self, cell: RunCell, kind: str, members: tuple[TaskId, ...], timeout_s: float | None) -> int:
         """Wait for `members` in this cell; return this task's place in the order of their coming, from 0 on.

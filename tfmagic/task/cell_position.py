@@ -180,6 +180,21 @@ def called_in(frame: FrameType) -> str:
         return ""  # no call, or its source has changed, or a chain of hundreds of calls
 
 
+def is_in_collective() -> bool:
+    """Check whether a thread waits for an op in which other tasks take part."""
+    with contextlib.suppress(Exception), looking():  # as in `PlaceWatch.look`
+        return any(map(_waits_in_collective, sys._current_frames().values()))
+    return False
+
+
+def _waits_in_collective(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if _is_op(frame):
+            return _name_op(frame, "")[1] in (Wait.COLLECTIVE, Wait.STEP)
+        frame = frame.f_back
+    return False
+
+
 def _is_op(frame: FrameType) -> bool:
     """Check whether the frame waits for an op of TensorFlow, or for a tf.function."""
     file = frame.f_code.co_filename

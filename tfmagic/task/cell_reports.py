@@ -21,6 +21,7 @@ from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import exceptions, pickling, tracebacks
+from tfmagic.system import advice
 from tfmagic.task import exits, streams
 from tfmagic.task.shell import CellRunner
 from tfmagic.task.tensorflow import collectives, interrupts
@@ -29,14 +30,14 @@ _OF_HISTORY = re.compile(r"_i?\d+|_i{1,3}|_{1,3}")  # inputs and values of earli
 HOST = socket.gethostname()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """How the user's code of a cell ended."""
 
-    value: Any
-    error: BaseException | None
-    raised_at: float  # in seconds of the monotonic clock; 0.0 if it raised nothing
-    bound: bool  # whether all names that travel with the cell have arrived
+    value: Any = None
+    error: BaseException | None = None
+    raised_at: float = 0.0  # in seconds of the monotonic clock
+    bound: bool = False  # whether all names that travel with the cell have arrived
 
 
 class Reports:
@@ -64,25 +65,25 @@ class Reports:
                 failed[name] = FailedPull("there is no such variable on the task", is_missing=True)
                 continue
             item, reason = self._pack(self._runner.namespace[name])
-            if item is not None:
-                pulled[name] = item
-            else:
+            if item is None:
                 failed[name] = FailedPull(reason)
-        self._channel.send(
-            CellReturned(
-                self._boot.task,
-                self._boot.attempt,
-                cell.cell,
-                seconds,
-                streams.log_offset(),
-                packed,
-                problem,
-                pulled,
-                failed,
-                self._owned_names(),
-                streams.take_lost_bytes(),
-            )
-        )
+            else:
+                pulled[name] = item
+        end = self._end_of(cell, seconds)
+        event = CellReturned(**end, value=packed, value_error=problem, pulled=pulled, failed_pulls=failed)
+        self._channel.send(event)
+
+    def _end_of(self, cell: RunCell, seconds: float) -> dict[str, Any]:
+        """Return the fields that both events have."""
+        return {
+            "task": self._boot.task,
+            "attempt": self._boot.attempt,
+            "cell": cell.cell,
+            "seconds": seconds,
+            "log_end": streams.log_offset(),
+            "owned": self._owned_names(),
+            "lost_bytes": streams.take_lost_bytes(),
+        }
 
     def _pack(self, value: Any) -> tuple[Packed | None, str]:
         """Pack a value for the notebook; or return why it cannot travel."""
@@ -101,9 +102,11 @@ class Reports:
         assert error is not None
         where = f"{self._boot.task} (pid {os.getpid()}, {HOST})"
         interrupted = interrupts.is_interrupt(error)
-        if interrupted:
-            collectives.note_interrupt(error.__traceback__)
+        collectives.end_background()
         explained = type(error).__name__ == "DataLossError" and _explain_data_loss(error, seconds)
+        if reason := collectives.explain(error):
+            explained = True
+            exceptions.add_note(error, advice.here(f"hint: {reason}"))
         if issubclass(type(error), SystemExit):  # isinstance() would run code of the user's classes
             packed = exits.exit_error(error, where)
         else:
@@ -112,20 +115,18 @@ class Reports:
             packed = msgspec.structs.replace(packed, explained=explained)
         if cell.exits:
             _print_end(error, packed.text, only_text=interrupted or issubclass(type(error), SystemExit))
-        event = CellRaised(
-            self._boot.task,
-            self._boot.attempt,
-            cell.cell,
-            seconds,
-            streams.log_offset(),
-            packed,
-            interrupted,
-            self._owned_names(),
-            streams.take_lost_bytes(),
-            attempt.bound,
-            attempt.raised_at,
+        end, bound, raised_at = self._end_of(cell, seconds), attempt.bound, attempt.raised_at
+        is_stopped = collectives.were_stopped_in_cell()
+        self._channel.send(
+            CellRaised(
+                **end,
+                error=packed,
+                interrupted=interrupted,
+                bound=bound,
+                raised_at=raised_at,
+                stopped=is_stopped,
+            )
         )
-        self._channel.send(event)
 
     def _keep_text(self, text: str) -> str:
         """Write a text that is too long for the notebook to a file beside the log; return its path.

@@ -15,9 +15,10 @@ import sys
 import threading
 from collections.abc import Callable
 
-from tfmagic.protocol.commands import EndTask, RunCell
+from tfmagic.protocol.commands import EndTask, HandleComm, RunCell
 from tfmagic.system.processes import Alarm
 
+Work = RunCell | EndTask | HandleComm
 _ALONE_S = 0.01  # an interrupt that comes sooner waits until then
 
 
@@ -26,10 +27,11 @@ class Turns:
 
     def __init__(self) -> None:
         self.side_reads = False
-        self._cells: queue.SimpleQueue[RunCell | EndTask] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._alarm = Alarm()
         self._last_cell = 0
+        self._in_callback = False
 
     def is_busy(self, ended_cell: int) -> bool:
         """Check whether a later cell than this one has come."""
@@ -39,21 +41,35 @@ class Turns:
         """Hand over a cell that has come. The caller, the thread that reads, stops reading."""
         with self._lock:
             self.side_reads, self._last_cell = False, cell.cell
-            self._cells.put(cell)
+            self._work.put(cell)
         self._alarm.set(_ALONE_S)
 
-    def next_cell(self) -> RunCell | EndTask | None:
-        """Wait for the next cell and return it; None if the caller, the main thread, must read."""
+    def pass_on(self, message: HandleComm) -> None:
+        """Hand over a message for a widget. The thread that reads goes on reading."""
+        self._work.put(message)
+
+    def next_work(self) -> Work | None:
+        """Wait for the next cell or message and return it; None if the caller, the main thread, must read."""
         with self._lock:
-            if not self.side_reads and self._cells.empty():
+            if not self.side_reads and self._work.empty():
                 return None
-        return self._cells.get()
+        return self._work.get()
+
+    def begin_callback(self) -> None:
+        """Let the side thread read if a callback of a widget takes longer than a short cell."""
+        self._in_callback = True
+        self._alarm.set(_ALONE_S)
+
+    def end_callback(self) -> None:
+        """End what `begin_callback` began."""
+        with self._lock:
+            self._in_callback = False
 
     def wait_for_alarm(self, ended_cell: Callable[[], int]) -> None:
         """Wait for the alarm. Let the caller, the side thread, read if a cell still runs then."""
         self._alarm.wait()
         with self._lock:
-            self.side_reads = self.is_busy(ended_cell())
+            self.side_reads = self._in_callback or self.is_busy(ended_cell())
 
     def leave(self) -> None:
         """Let the side thread read until the process ends. Called by the main thread."""

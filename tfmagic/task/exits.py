@@ -83,8 +83,9 @@ def end_child(error: BaseException | None) -> NoReturn:
 def exit_error(error: BaseException, where: str) -> PackedError:
     """Pack a `sys.exit()`, which ends the cell, not the task, as text: SystemExit would end a script."""
     code = code_of(error)
+    given = "" if code is None else repr(frame_variables.copy_value(code))
     message = (
-        f"the cell called sys.exit({'' if code is None else frame_variables.text_of(code)}); the task "
+        f"the cell called sys.exit({given}); the task "
         "and its variables are kept. Use return or raise to leave a cell, and %tfcluster stop to end the "
         "tasks."
     )

@@ -25,6 +25,7 @@ def keep(kernel_pid: int) -> int:
     """Split off the launcher; return in it, with a pidfd of the keeper. The keeper never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt is for the kernel
     kernel = os.pidfd_open(kernel_pid)
+    processes.set_parent_death_signal(signal.SIGCONT)  # if we are stopped then; see also the launcher
     if os.getppid() != kernel_pid:
         os._exit(0)
     processes.become_subreaper()

@@ -9,10 +9,11 @@ ends, the kernel or the supervisor is gone, and this process ends at once. Start
 or in a fresh interpreter.
 """
 
-import faulthandler
-import gc
+import contextlib
+import errno
+import functools
+import json
 import linecache
-import multiprocessing
 import os
 import select
 import signal
@@ -20,30 +21,35 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tfmagic.errors import TfmagicError
 from tfmagic.hdf5 import guarding
-from tfmagic.protocol import commands, module_origins, task_context
+from tfmagic.hdf5.errors import SharedWriterError
+from tfmagic.protocol import commands, task_context
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import Displayed, TaskReady, WriterWanted
+from tfmagic.protocol.comms import CommMessage
+from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, TaskReady, WriterWanted
 from tfmagic.protocol.payload import Handle, Packed
-from tfmagic.runs.folder import GAVE_UP, SCRATCH, attempt_mark, write_end_reason
+from tfmagic.runs.folder import GAVE_UP, SCRATCH, write_end_reason
 from tfmagic.serialization import main_script, pickling
-from tfmagic.system import advice, files
-from tfmagic.task import debugger, exits, streams
+from tfmagic.system import files
+from tfmagic.task import debugger, exits, process_setup, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
 from tfmagic.task.cell_position import PlaceWatch
 from tfmagic.task.cell_reports import HOST, Attempt, Reports
-from tfmagic.task.channel_reader import Turns
+from tfmagic.task.channel_reader import Turns, Work
 from tfmagic.task.shell import CellRunner, encode_bundle
-from tfmagic.task.tensorflow import collectives, interrupts
+from tfmagic.task.tensorflow import collectives, interrupts, keras_scopes
 from tfmagic.task.tensorflow.interrupts import StuckWatch
+from tfmagic.task.widgets import Widgets
 
 _LINE_MS = 150  # between two looks at the line that runs
 _BROKEN_FROM_INSIDE = "most likely the cell has closed or replaced something that is not its own"
+_SHORTAGES = files.SHORTAGES | {errno.ENOSPC, errno.EAGAIN}
 _WATCH_MS = 20  # between two looks at a main thread whose peer has failed
 
 
@@ -55,7 +61,7 @@ def run_task(fd: int) -> NoReturn:
         received = channel.receive()
         assert isinstance(received, commands.TaskBoot)
         boot = received
-        _prepare_process(boot)
+        process_setup.prepare(boot)
         TaskProgram(boot, channel).serve()
     except (EOFError, ConnectionError):
         pass  # the kernel is gone
@@ -69,40 +75,14 @@ def run_task(fd: int) -> NoReturn:
 def _give_up(boot: commands.TaskBoot | None, error: BaseException) -> NoReturn:
     """End this process after an error of tfmagic's own code, and note the error."""
     if boot is not None:
-        what = f"{type(error).__qualname__}: {error}"
-        write_end_reason(
-            boot.stacks_path, f"its own part in the task failed with {what}; {_BROKEN_FROM_INSIDE}"
-        )
+        what = f"its own part in the task failed with {type(error).__qualname__}: {error}"
+        short = isinstance(error, OSError) and error.errno in _SHORTAGES
+        write_end_reason(boot.stacks_path, what if short else f"{what}; {_BROKEN_FROM_INSIDE}")
     try:
-        import traceback
-
         traceback.print_exc()
         streams.flush_all()
     finally:
         os._exit(GAVE_UP)
-
-
-def _prepare_process(boot: commands.TaskBoot) -> None:
-    """Set environment, folder, streams and signals, before any user code runs."""
-    os.environ.clear()
-    os.environ.update(boot.environ)
-    os.environ["TF_CONFIG"] = boot.tf_config
-    advice.translate_for(boot.in_notebook)
-    sys.path[:] = boot.sys_path
-    module_origins.install(boot.origins)
-    sys.argv = [""]
-    os.chdir(boot.cwd)
-    streams.attach_streams()
-    stacks = files.open_to_append(boot.stacks_path)
-    os.write(stacks, f"{attempt_mark(boot.attempt)}\n".encode())
-    faulthandler.enable(stacks)
-    faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    gc.enable()
-    multiprocessing.current_process().authkey = boot.authkey
-    if "numpy" in sys.modules:  # a fork shares the generator's state with its siblings
-        sys.modules["numpy"].random.seed()
 
 
 class TaskProgram:
@@ -115,18 +95,18 @@ class TaskProgram:
         self.keyboard = Keyboard(boot, channel)
         self.runner = CellRunner(self._send_display, self._ask)
         self.reports = Reports(boot, channel, self.runner)
+        self.widgets = Widgets(boot, channel, self._send_bundle)
         self.cell = commands.RunCell(0)
-        self.running = False
+        self.running = self.in_callback = False
         self.pid = os.getpid()
-        self.scratch = os.path.join(
-            os.path.dirname(boot.stacks_path), f"{boot.task.name}-{boot.attempt}{SCRATCH}"
-        )
-        self.interrupted_cell = self.interrupting = self.sending = (
-            0  # numbers of cells, from 1 on; 0 for none
-        )
+        run = os.path.dirname(boot.stacks_path)
+        self.scratch = os.path.join(run, f"{boot.task.name}-{boot.attempt}{SCRATCH}")
+        # numbers of cells, from 1 on; 0 for none
+        self.interrupted_cell = self.interrupting = self.sending = 0
         self.last_error: BaseException | None = None
         self.ended_cell = 0
         self.place_watch = PlaceWatch(boot)
+        self.side_thread = threading.Thread(target=self._listen, name="tfmagic-control", daemon=True)
         # to obey when this task is stuck
         self.release: tuple[commands.AbortCollectives, StuckWatch] | None = None
         self.servers: list[Any] = []
@@ -134,23 +114,28 @@ class TaskProgram:
     def serve(self) -> NoReturn:
         """Set up, report ready, and run the cells that come."""
         signal.signal(signal.SIGINT, self._on_interrupt)
+        sys.unraisablehook = functools.partial(self._note_unraisable, sys.unraisablehook)
         sys.breakpointhook = debugger.break_here
         self._install_context()
         self._prepare_tensorflow()
-        threading.Thread(target=self._listen, name="tfmagic-control", daemon=True).start()
+        self.side_thread.start()
         self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), HOST))
         while True:
             command = self._next_command()
-            if isinstance(command, commands.EndTask):
-                self._end(None)
-            self._run(command)
+            match command:
+                case commands.EndTask():
+                    self._end(None)
+                case commands.HandleComm(message):
+                    self._handle_comm(message)
+                case commands.RunCell():
+                    self._run(command)
 
-    def _next_command(self) -> commands.RunCell | commands.EndTask:
+    def _next_command(self) -> Work:
         while True:
             try:
                 signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell can have set its own
-                if (cell := self.turns.next_cell()) is not None:
-                    return cell
+                if (work := self.turns.next_work()) is not None:
+                    return work
                 for command in self.channel.receive_some():
                     self._obey(command)
             except KeyboardInterrupt:  # meant for the cell that has just ended
@@ -161,12 +146,26 @@ class TaskProgram:
     def _on_interrupt(self, number: int, frame: Any) -> None:
         """Raise KeyboardInterrupt in the cell, if it can be raised here; else the side thread tries again."""
         meant = self.sending or self.cell.cell  # 0: the signal is not from the side thread
-        if not self.running or meant != self.cell.cell:
+        if not self.running or (meant != self.cell.cell and not self.in_callback):
             return
         if interrupts.can_interrupt(frame):
             self.interrupting = 0
+            interrupts.note_raised()
             raise KeyboardInterrupt
-        self.interrupting = self.cell.cell
+        self.interrupting = meant
+
+    def _note_unraisable(self, report: Callable[[Any], object], lost: Any) -> None:
+        """Interrupt again if a finalizer got the KeyboardInterrupt, which no exception leaves.
+
+        End this process if the side thread had no memory for its first frame: Python would wait for its start
+        for ever.
+        """
+        if getattr(lost.object, "__self__", None) is self.side_thread:
+            _give_up(self.boot, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
+        if self.running and lost.exc_type is KeyboardInterrupt and self.interrupted_cell == self.cell.cell:
+            self.interrupting = self.cell.cell
+        else:
+            report(lost)
 
     # -- side thread --
 
@@ -204,15 +203,19 @@ class TaskProgram:
         match command:
             case commands.RunCell() | commands.EndTask():
                 self.turns.bring(command)
+            case commands.HandleComm():
+                self.turns.pass_on(command)
             case commands.ReleaseBarrier(name, place):
+                if name.startswith(FIRST_STRATEGY):
+                    interrupts.hold()
                 self.barriers.open(name, "", place)
             case commands.BreakBarrier(name, reason):
                 self.barriers.open(name, reason)
             case commands.InterruptCell(number):
                 self._interrupt(number)
             case commands.CancelOps():
-                interrupts.cancel_ops()
                 collectives.note_cancel()
+                interrupts.cancel_ops()
             case commands.AbortCollectives(message, when_stuck_in=0):
                 collectives.abort_collectives(message)
             case commands.AbortCollectives():
@@ -220,15 +223,13 @@ class TaskProgram:
             case commands.AnswerInput():
                 self.keyboard.type(command)
             case commands.CloseLog(limit_bytes):
-                notice = (
-                    f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes "
-                    "(TFCluster.max_log_bytes); what follows is not kept. A new cluster has new logs:  "
-                    "%tfcluster stop, then start]\n"
-                )
-                streams.discard_output(advice.here(notice))
-            case commands.WriteFlood(size_bytes):
-                arguments = (size_bytes,)
-                threading.Thread(None, streams.flood, "tfmagic-flood", arguments, daemon=True).start()
+                streams.close_log(limit_bytes)
+            case commands.MoveLog():
+                with contextlib.suppress(OSError):  # the new disk is full, too
+                    streams.move_log(f"{self.boot.stacks_path.removesuffix('.stacks')}.log")
+                    process_setup.open_stacks(self.boot)
+            case commands.WriteFlood(size):
+                threading.Thread(None, streams.flood, "tfmagic-flood", (size,), daemon=True).start()
 
     def _interrupt(self, cell: int) -> None:
         """Interrupt this cell and its child processes; a cell that has not begun does not begin."""
@@ -238,7 +239,7 @@ class TaskProgram:
     def _signal(self, cell: int, send: Callable[[], None]) -> None:
         """Signal the main thread for this cell, which can end at any moment."""
         self.sending = cell
-        if self.running and self.cell.cell == cell:
+        if self.running and (self.cell.cell == cell or self.in_callback):
             send()
         self.sending = 0
 
@@ -260,8 +261,6 @@ class TaskProgram:
     # -- set-up --
 
     def _install_context(self) -> None:
-        import json
-
         config = json.loads(os.environ["TF_CONFIG"])
         task = self.boot.task
         me = task_context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
@@ -285,13 +284,14 @@ class TaskProgram:
         return tuple(task for task in self.cell.tasks if task.type in ("chief", "worker"))
 
     def _prepare_tensorflow(self) -> None:
-        from tfmagic.task.tensorflow import graph_settings, keras_repair, loopback_only
+        from tfmagic.task.tensorflow import graph_settings, keras_repair, loopback_only, scope_hint
 
         loopback_only.begin_task(self.boot.loopback_only)
         interrupts.install()
         graph_settings.hide_our_frames()
         if not self.boot.is_plain:
             collectives.install(self.boot, self._meet)
+            scope_hint.install()
         graph_settings.know_print()
         graph_settings.keep_files_in(self.scratch)
         if self.boot.keras_fix:
@@ -310,50 +310,51 @@ class TaskProgram:
         return self.barriers.wait(self.cell, kind, members, timeout_s)
 
     def _want_writer(self, path: str, mode: str, copy_of: int, fd: int) -> None:
-        cell, boot = self.cell, self.boot
-        self.channel.send(
-            WriterWanted(
-                boot.task,
-                boot.attempt,
-                cell.cell,
-                group=cell.group,
-                members=cell.tasks,
-                path=path,
-                mode=mode,
-                copy_of=copy_of,
-                handle=Handle(fd),
+        if self.boot.is_relayed:
+            raise SharedWriterError(
+                f"{path} cannot be opened by a SharedWriter here: it writes in a process beside the "
+                "notebook, which tasks on hosts of Ray do not reach. Let each task write its own file, in a "
+                "folder that the hosts share, with tfmagic.hdf5.TaskFile; consolidate() joins them"
             )
-        )
+        cell, me = self.cell, (self.boot.task, self.boot.attempt)
+        wanted = WriterWanted(*me, cell.cell, cell.group, cell.tasks, path, mode, copy_of, Handle(fd))
+        self.channel.send(wanted)
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         self.turns.call_side_thread()
         return self.keyboard.ask(self.cell.cell, prompt, hidden)
 
     def _send_display(self, content: dict[str, Any]) -> None:
-        bundle, offset = encode_bundle(content), streams.log_offset()
-        self.channel.send(Displayed(self.boot.task, self.boot.attempt, self.cell.cell, offset, bundle))
+        if shown := self.widgets.note_display(content):
+            self._send_bundle(shown, self.cell.cell, streams.log_offset())
+
+    def _send_bundle(self, content: dict[str, Any], cell: int, offset: int) -> None:
+        bundle, is_update = encode_bundle(content), bool(content.get("update"))
+        self.channel.send(Displayed(self.boot.task, self.boot.attempt, cell, offset, bundle, is_update))
 
     def _run(self, cell: commands.RunCell) -> None:
         self.cell = cell
         interrupts.begin_cell()
         self.barriers.begin_cell()
+        self.widgets.begin_cell(cell.cell)
+        collectives.begin_cell()
         if cell.source or cell.call:
             self.last_error = None  # its frames hold memory that this cell can need
-            if notice := collectives.take_notice():
-                streams.write_line(notice)
         started = time.perf_counter()
-        entered = interrupts.take_scopes()
+        entered, of_keras = interrupts.take_scopes(), keras_scopes.take_scopes()
         attempt = self._attempt(cell)
         error = attempt.error
         if os.getpid() != self.pid:
             exits.end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
+        self.widgets.end_cell()
         if cell.exits and issubclass(type(error), SystemExit):
             pass  # the exit code is the report
         elif error is None:
             self.reports.report_return(cell, attempt.value, seconds)
         else:
+            keras_scopes.put_back(of_keras)
             if interrupts.is_interrupt(error):
                 interrupts.put_back(entered)
             if not cell.debug:
@@ -362,14 +363,26 @@ class TaskProgram:
         if cell.exits:
             self._end(error)
 
+    def _handle_comm(self, message: CommMessage) -> None:
+        """Let a widget handle a message of the page; an interrupt of a later cell ends that."""
+        self.turns.begin_callback()
+        self.running = self.in_callback = True
+        try:
+            self.widgets.handle(message)
+        except BaseException:  # of a callback: also SystemExit, and the interrupt
+            traceback.print_exc()
+        finally:
+            self.running = self.in_callback = False
+        self.turns.end_callback()
+        streams.flush_all()
+
     def _end(self, error: BaseException | None) -> NoReturn:
         self.turns.leave()
         exits.end_program(error)
 
     def _attempt(self, cell: commands.RunCell) -> Attempt:
         """Run the user's code. Interrupts arrive only here."""
-        error: BaseException | None = None
-        value, raised_at, bound = None, 0.0, False
+        attempt = Attempt()
         try:
             self.running = True
             if self.interrupted_cell == cell.cell:
@@ -379,22 +392,23 @@ class TaskProgram:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
             for packed in cell.names:
                 self.reports.bind(packed)
-            bound = True
+            attempt.bound = True
             if cell.debug:
                 self._debug()
             elif cell.tf_config:
-                value = self._rejoin(cell.tf_config)
+                attempt.value = self._rejoin(cell.tf_config)
             elif cell.call is not None:
-                value = self._call(cell.call)
+                attempt.value = self._call(cell.call)
             elif cell.source:
-                value = self.runner.run_source(cell.source, cell.filename, cell.show_value, cell.prompt)
+                attempt.value = self.runner.run_source(
+                    cell.source, cell.filename, cell.show_value, cell.prompt
+                )
         except BaseException as raised:  # user code can raise anything, and that is the result
-            error = raised
-            raised_at = time.monotonic()
+            attempt.error, attempt.raised_at = raised, time.monotonic()
         finally:
             self.running = False
             self.ended_cell = cell.cell
-        return Attempt(value, error, raised_at, bound)
+        return attempt
 
     def _debug(self) -> None:
         if self.last_error is None:
@@ -406,7 +420,11 @@ class TaskProgram:
 
     def _rejoin(self, tf_config: str) -> int:
         """Enter another cluster; return how often this process has done so."""
-        resets = collectives.leave_cluster()
+        interrupts.hold()  # TensorFlow's context would be half replaced
+        try:
+            resets = collectives.leave_cluster()
+        finally:
+            interrupts.let_pass()
         os.environ["TF_CONFIG"] = tf_config
         self._install_context()
         return resets

@@ -28,17 +28,16 @@ def run_script(target: str, argv: Sequence[str], is_module: bool) -> None:
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     sys.argv = [target, *argv]
+    run_module: Any = runpy._run_module_as_main  # type: ignore[attr-defined]  # Python itself calls it
     if is_module:
         _put_first(os.getcwd())
-        code = _find_module(target, main)
-        sys.argv[0] = main.__dict__["__file__"]
-    elif _is_importable(target):
+        run_module(target)
+    elif os.path.isdir(target) or pkgutil.get_importer(target) is not None:  # or an archive
         _put_first(target)
-        code = _find_module("__main__", main)
+        run_module("__main__", alter_argv=False)
     else:
         _put_first(os.path.dirname(os.path.realpath(target)))
-        code = _read_file(os.path.abspath(target), main)
-    exec(code, main.__dict__)
+        exec(_read_file(os.path.abspath(target), main), main.__dict__)
 
 
 def _leave_the_shell() -> None:
@@ -87,28 +86,6 @@ _STAY = frozenset(  # modules that Python loads before it looks into the script'
     {"abc", "codecs", "encodings", "genericpath", "io", "os", "posixpath", "site", "stat", "zipimport"}
     | {"tfmagic"}
 )
-
-
-def _is_importable(target: str) -> bool:
-    """Check whether it is a folder or an archive with a ``__main__.py``."""
-    return os.path.isdir(target) or pkgutil.get_importer(target) is not None
-
-
-def _find_module(name: str, main: types.ModuleType) -> CodeType:
-    """Return the code that ``python -m`` runs for a name, and set the names that it finds in `main`.
-
-    Calls the private functions of `runpy` that Python itself calls: they know packages and all errors.
-    """
-    find: Any = runpy
-    arguments = (find._Error,) if name == "__main__" else (name, find._Error)
-    of_name = find._get_main_module_details if name == "__main__" else find._get_module_details
-    try:
-        _, spec, code = of_name(*arguments)
-    except find._Error as error:
-        sys.exit(f"{sys.executable}: {error}")
-    names = {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
-    main.__dict__.update(names, __package__=spec.parent, __spec__=spec)
-    return code
 
 
 def _read_file(path: str, main: types.ModuleType) -> CodeType:

@@ -23,7 +23,7 @@ from typing import Any
 from IPython.core.autocall import IPyAutocall
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell, InteractiveShellABC
+from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 from traitlets.config import Config
 
 _FIRST_WORD = re.compile(r"[^\W\d]\w*")
@@ -46,17 +46,15 @@ class _TaskDisplayPublisher(DisplayPublisher):
 class _TaskDisplayHook(DisplayHook):
     send: Publish
 
-    def show(self, value: Any) -> None:
+    def __call__(self, result: Any = None) -> None:
         """Show the value of a cell's last expression. If its `repr` raises, print the traceback."""
+        if result is None:
+            return
         self.check_for_underscore()
-        data, metadata = self.compute_format_data(value)
-        self.update_user_ns(value)
+        data, metadata = self.compute_format_data(result)
+        self.update_user_ns(result)
         if data:
             self.send({"data": data, "metadata": metadata, "transient": {}, "update": False, "value": True})
-
-    def __call__(self, result: Any = None) -> None:
-        if result is not None:
-            self.show(result)
 
 
 class TaskShell(InteractiveShell):
@@ -93,9 +91,6 @@ class TaskShell(InteractiveShell):
 
     def enable_gui(self, gui: Any = None) -> None:
         pass
-
-
-InteractiveShellABC.register(TaskShell)
 
 
 def make_shell() -> TaskShell:
@@ -208,8 +203,8 @@ class CellRunner:
             is_last = statement is body[-1]
             if isinstance(statement, ast.Expr) and (is_last or which == "all"):
                 value = self._execute(ast.Expression(statement.value), filename, "eval")
-                if show and value is not None and which != "none":
-                    self.shell.displayhook.show(value)
+                if show and which != "none":
+                    self.shell.displayhook(value)
             else:
                 self._execute(ast.Module([statement], []), filename, "exec")
                 value = None

@@ -15,10 +15,13 @@ import errno
 import io
 import logging
 import os
+import struct
 import sys
 from typing import Any
 
-from tfmagic.system import processes
+from tfmagic.system import advice, files, processes
+
+_PIECE_BYTES = 1 << 20
 
 
 class _LogFile(io.FileIO):
@@ -39,18 +42,59 @@ class _LogFile(io.FileIO):
             return len(data)
 
 
+class _ErrorFile(_LogFile):
+    """The log as the error stream: notes which parts of it were written here, for those who show it.
+
+    Args:
+        spans: A descriptor that appends to the file of `tfmagic.runs.log_reader.ErrorSpans`.
+    """
+
+    def __init__(self, fd: int, spans: int):
+        super().__init__(fd, "w", closefd=False)
+        self._files = {descriptor: _identity(descriptor) for descriptor in (fd, spans)}
+        self._spans, self._count = spans, 0
+
+    def write(self, data: Any) -> int:
+        lost = _LogFile.lost_bytes
+        size = super().write(data)
+        self._count += 1
+        # a cell can have closed or redirected the descriptors; a disk that is full keeps nothing
+        if self._count <= _MOST_SPANS and lost == _LogFile.lost_bytes:
+            with contextlib.suppress(OSError):
+                if all(_identity(fd) == known for fd, known in self._files.items()):
+                    end = os.lseek(self.fileno(), 0, os.SEEK_CUR)
+                    os.write(self._spans, struct.pack("<QQ", end - size, end))
+        return size
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+_MOST_SPANS = 1 << 20  # of one process: 16 MiB
 _log_fd = 1  # the log itself, also when a cell redirects descriptor 1
 
 
-def attach_streams() -> None:
-    """Make Python's and C's standard streams write through to descriptors 1 and 2."""
+def attach_streams(spans_path: str) -> None:
+    """Make Python's and C's standard streams write through to descriptors 1 and 2.
+
+    Descriptor 2 gets a position of its own: so it is known where in the log its last write ended.
+
+    Args:
+        spans_path: The file that notes what the error stream has written.
+    """
     global _log_fd
     _log_fd = os.dup(1)
+    own = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND)
+    os.dup2(own, 2)
+    os.close(own)
+    spans = files.open_to_append(spans_path)
     processes.line_buffer_c_stdout()
-    old = {id(sys.stdout): 1, id(sys.stderr): 2}
-    sys.stdout = _open_stream(1)
-    sys.stderr = _open_stream(2)
-    _move_loggers({key: (sys.stdout, sys.stderr)[fd - 1] for key, fd in old.items()})
+    old = id(sys.stdout), id(sys.stderr)
+    new = _open_stream(_LogFile(1, "w", closefd=False)), _open_stream(_ErrorFile(2, spans))
+    sys.stdout, sys.stderr = new
+    _move_loggers(dict(zip(old, new, strict=True)))
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]  # a process of our own
     builtins.print = _make_fast_print(builtins.print, sys.stdout)
 
@@ -82,13 +126,34 @@ def log_offset() -> int:
     return os.fstat(_log_fd).st_size
 
 
-def discard_output(notice: str) -> None:
-    """Drop all output from now on, and end the log with `notice`."""
+def close_log(limit_bytes: int) -> None:
+    """Drop all output from now on, and note in the log that it has reached its limit."""
+    notice = (
+        f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes (TFCluster.max_log_bytes); what "
+        "follows is not kept. A new cluster has new logs:  %tfcluster stop, then start]\n"
+    )
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(nowhere, fd)
     os.close(nowhere)
-    os.write(_log_fd, notice.encode())
+    os.write(_log_fd, advice.here(notice).encode())
+
+
+def move_log(path: str) -> None:
+    """Write to the file `path` from now on, with all that the log has, if that was deleted."""
+    if files.is_still_at(_log_fd, path):
+        return
+    new = files.open_to_append(path)
+    try:
+        with open(f"/proc/self/fd/{_log_fd}", "rb") as old:
+            while piece := old.read(_PIECE_BYTES):
+                os.write(new, piece)
+        deleted = os.fstat(_log_fd)
+        for fd in (1, 2, _log_fd):  # a cell can have redirected its own
+            if os.path.samestat(os.fstat(fd), deleted):
+                os.dup2(new, fd)
+    finally:
+        os.close(new)
 
 
 def flood(size_bytes: int) -> None:
@@ -114,8 +179,7 @@ def _move_loggers(moved: dict[int, io.TextIOWrapper]) -> None:
                 writer.stream = stream
 
 
-def _open_stream(fd: int) -> io.TextIOWrapper:
-    raw = _LogFile(fd, "w", closefd=False)
+def _open_stream(raw: _LogFile) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", write_through=True)  # type: ignore[arg-type]
 
 

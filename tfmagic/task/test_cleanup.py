@@ -8,57 +8,44 @@ import os
 import random
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
 
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    names: frozenset[str]
-    environ: dict[str, str]
-    folder: str
-    path: tuple[str, ...]
-    threads: frozenset[int | None]
-
-
-_before: _Before | None = None
+_restore: Callable[[], None] | None = None
+_threads: frozenset[int | None] = frozenset()  # before the first test
 
 
 def remember() -> None:
     """Note the state of this process before the first test."""
-    global _before
-    _before = _Before(
-        frozenset(vars(sys.modules["__main__"])),
-        dict(os.environ),
-        os.getcwd(),
-        tuple(sys.path),
-        frozenset(t.ident for t in threading.enumerate()),
-    )
+    global _restore, _threads
+    namespace = vars(sys.modules["__main__"])
+    names, environ, folder, path = frozenset(namespace), dict(os.environ), os.getcwd(), tuple(sys.path)
+    _threads = frozenset(t.ident for t in threading.enumerate())
+
+    def restore() -> None:
+        for name in set(namespace) - names:
+            del namespace[name]
+        os.environ.clear()
+        os.environ.update(environ)
+        os.chdir(folder)
+        sys.path[:] = path
+
+    _restore = restore
 
 
 def tidy() -> str:
     """Restore the process. Return why it cannot be reused, or ""."""
     from tfmagic.task.tensorflow import collectives
 
-    if _before is None:
+    if _restore is None:
         return "its process is not the one that was started"
     if collectives.are_stopped():
         return "its collectives were stopped"
-    threads = [t.name for t in threading.enumerate() if t.ident not in _before.threads and not t.daemon]
+    threads = [t.name for t in threading.enumerate() if t.ident not in _threads and not t.daemon]
     if threads:
         return f"a thread is left: {threads[0]}"
-    _restore(_before)
+    _restore()
     _forget_in_tensorflow()
     return ""
-
-
-def _restore(before: _Before) -> None:
-    namespace = vars(sys.modules["__main__"])
-    for name in set(namespace) - before.names:
-        del namespace[name]
-    os.environ.clear()
-    os.environ.update(before.environ)
-    os.chdir(before.folder)
-    sys.path[:] = before.path
 
 
 def _forget_in_tensorflow() -> None:

@@ -17,6 +17,7 @@ from tfmagic.tfrecord.errors import (
     ShardExists,
     ShardsMissing,
     ShardWriteError,
+    UnequalShards,
 )
 from tfmagic.tfrecord.findings import Damage, FileReport, Salvage, Verification
 from tfmagic.tfrecord.manifests import Entry, Manifest, read_manifests
@@ -37,6 +38,7 @@ __all__ = [
     "ShardWriteError",
     "ShardWriter",
     "ShardsMissing",
+    "UnequalShards",
     "Verification",
     "iterate",
     "merge",

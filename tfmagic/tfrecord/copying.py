@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from tfmagic.tfrecord import manifests, record_stream, shard_owner, shards, verifying
-from tfmagic.tfrecord.atomic_file import check_local
 from tfmagic.tfrecord.errors import ShardDamaged, ShardError, ShardsMissing
 from tfmagic.tfrecord.findings import Salvage
 from tfmagic.tfrecord.framing import FOOTER, HEADER
@@ -79,14 +78,14 @@ def merge(
         ShardError: A shard of the set is not among the files, or `dst` is one of them.
         ShardExists, ShardWriteError: As for `ShardWriter`. Nothing of `dst` is left after any error.
     """
-    packed, files, target = is_packed(compression), shards.find_files(paths), check_local(dst)
+    packed, files, target = is_packed(compression), shards.find_files(paths), shards.check_local(dst)
     if missing := shards.check_sets(files):
         names = ", ".join(map(str, missing[:5]))
         raise ShardError(f"not among the files: {names}; a merge would lose it silently")
     manifests.check_runs(files)
     if target.exists() and any(os.path.samefile(path, target) for path in files):
         raise ShardError(f"{target} is one of the files that are merged")
-    with RecordFile(target, packed, overwrite) as file:
+    with RecordFile(target, packed, overwrite=overwrite) as file:
         for path in files:
             for records in _intact_records(path):
                 file.write_records(records)
@@ -162,15 +161,13 @@ def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) ->
         ShardExists: `dst` exists.
         ShardWriteError: The disk is full, for example. Nothing of `dst` is left.
     """
-    source, target = check_local(src), check_local(dst)
+    source, target = shards.check_local(src), shards.check_local(dst)
     if not source.exists():
         raise ShardsMissing(f"there is no file {source}")
-    if os.path.realpath(source) == os.path.realpath(target) or (
-        target.exists() and os.path.samefile(source, target)
-    ):
+    if target.exists() and os.path.samefile(source, target):
         raise ShardError(f"{source} and {target} are one file: salvage writes a new one beside it")
     with record_stream.open_stream(source) as stream:
-        with RecordFile(target, bool(stream.compression), overwrite) as file:
+        with RecordFile(target, bool(stream.compression), overwrite=overwrite) as file:
             scanner = Scanner(stream)
             for records in scanner.records():
                 file.write_records(records)

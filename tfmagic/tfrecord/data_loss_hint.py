@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfmagic.system.open_files import find_writers
 from tfmagic.tfrecord import framing, manifests, record_stream, shards, verifying
@@ -45,11 +45,11 @@ def explain(error: BaseException, seconds: float = 60.0) -> str:
         candidates = list(_find_candidates(error.__traceback__))
         if found := _OFFSET.search(message):
             offset = int(found[2])
-            text = _first_text(candidates, lambda candidate: _describe_damage(candidate, offset))
+            text = _first_text(candidates, lambda path, way: _describe_damage(path, way, offset))
             return text or (_explain_as_grown(candidates, offset, seconds) if found[1] == "truncated" else "")
         if "inflate() failed" in message:
             is_head = "incorrect header check" in message
-            return _first_text(candidates, lambda candidate: _describe_stream(candidate, is_head))
+            return _first_text(candidates, lambda path, way: _describe_stream(path, way, is_head))
         return ""
     except Exception:  # an explanation must not hide the error that it explains
         return ""
@@ -58,11 +58,8 @@ def explain(error: BaseException, seconds: float = 60.0) -> str:
 # ---- which files ---------------------------------------------------------------------------------
 
 
-class _Candidate(NamedTuple):
-    """A file, and the compression with which it is read: "", "GZIP" or "ZLIB"; None if that is unknown."""
-
-    path: Path
-    read_as: str | None
+_Candidate = tuple[Path, str | None]
+"""A file, and the compression with which it is read: "", "GZIP" or "ZLIB"; None if that is unknown."""
 
 
 def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
@@ -92,11 +89,11 @@ def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
                 way = way.numpy().decode() if hasattr(way, "numpy") else way
                 read_as.update(dict.fromkeys(map(id, _with_inputs([dataset])), way or ""))
     found = (
-        _Candidate(Path(name.removeprefix("file://")), read_as.get(id(dataset)))
+        (Path(name.removeprefix("file://")), read_as.get(id(dataset)))
         for dataset in (*_with_inputs(near), *newest)
         for name in _strings_of(dataset)
     )
-    yield from (each for each in islice(dict.fromkeys(found), _MAX_FILES) if each.path.is_file())
+    yield from (each for each in islice(dict.fromkeys(found), _MAX_FILES) if each[0].is_file())
 
 
 def _with_inputs(datasets: list[Any]) -> Iterator[Any]:
@@ -125,21 +122,20 @@ def _strings_of(dataset: Any) -> Iterator[str]:
 # ---- what has happened to them -------------------------------------------------------------------
 
 
-def _first_text(candidates: list[_Candidate], describe: Callable[[_Candidate], str]) -> str:
+def _first_text(candidates: list[_Candidate], describe: Callable[[Path, str | None], str]) -> str:
     """Return the description of the first file that has one."""
     until = time.monotonic() + _PATIENCE_S
-    for candidate in candidates:
+    for path, read_as in candidates:
         with contextlib.suppress(OSError, ValueError, KeyError):  # one file; there are others
-            if text := describe(candidate):
-                return f"{candidate.path} {text}"
+            if text := describe(path, read_as):
+                return f"{path} {text}"
         if time.monotonic() > until:
             break
     return ""
 
 
-def _describe_damage(candidate: _Candidate, offset: int) -> str:
+def _describe_damage(path: Path, read_as: str | None, offset: int) -> str:
     """Return what is wrong with a record at this offset, and why; "" if it is intact."""
-    path, read_as = candidate
     packed, size = record_stream.detect(path), path.stat().st_size
     if packed and offset == 0 and not read_as:
         return (
@@ -160,9 +156,8 @@ def _describe_damage(candidate: _Candidate, offset: int) -> str:
     return ""
 
 
-def _describe_stream(candidate: _Candidate, is_head: bool) -> str:
+def _describe_stream(path: Path, read_as: str | None, is_head: bool) -> str:
     """Return why a file cannot be decompressed; "" if it can, or if it is read as plain records."""
-    path, read_as = candidate
     packed = record_stream.detect(path)
     if read_as == "" or path.stat().st_size == 0:
         return ""
@@ -184,7 +179,7 @@ def _describe_stream(candidate: _Candidate, is_head: bool) -> str:
 def _explain_as_grown(candidates: list[_Candidate], offset: int, seconds: float) -> str:
     """Return which file has a whole record at this offset now, and was written since; "" for none."""
     grown: list[tuple[bool, float, Path]] = []
-    for path in {candidate.path for candidate in candidates if not candidate.read_as}:
+    for path in {path for path, read_as in candidates if not read_as}:
         with contextlib.suppress(OSError, ValueError):
             changed = path.stat().st_mtime
             writers = find_writers(path)

@@ -25,3 +25,7 @@ class ShardWriteError(TfmagicError, OSError):
 
 class FewShards(UserWarning):
     """There are fewer shards than tasks: they are divided by record, and every task reads all of them."""
+
+
+class UnequalShards(UserWarning):
+    """The tasks' shards have different numbers of records, as their manifests say."""

@@ -54,12 +54,7 @@ def parse_example(data: bytes) -> dict[str, list[bytes] | list[float] | list[int
 
 @functools.cache
 def _example_class() -> Any:
-    from google.protobuf import (
-        descriptor_pb2,
-        descriptor_pool,
-        message_factory,
-        text_format,
-    )
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
     pool = descriptor_pool.DescriptorPool()
     file = text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto())

@@ -6,6 +6,8 @@ import html
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tfmagic.system.memory import format_bytes
+
 Kind = Literal[
     "truncated",
     "length CRC",
@@ -140,7 +142,7 @@ class Verification:
     def summary(self) -> str:
         """Return the last line of the text."""
         bad = sum(not file.ok for file in self.files)
-        rate = f" ({self.bytes / 1e9 / self.seconds:.2f} GB/s)" if self.bytes > _MANY_BYTES else ""
+        rate = f" ({format_bytes(self.bytes / self.seconds)}/s)" if self.bytes > _MANY_BYTES else ""
         state = "all whole" if self.ok else f"{bad} damaged"
         return (
             f"{_count(len(self.files), 'file')}, {state}: {_count(self.records, 'record')}, "

@@ -179,4 +179,4 @@ def end_run(name: ShardName) -> None:
 
 def _key_of_run(name: ShardName) -> tuple[str, str]:
     folder, stem, suffix = name.family
-    return task_context.run_mark(), f"{os.path.realpath(folder)}/{stem}{suffix}"
+    return task_context.services().run_mark(), f"{os.path.realpath(folder)}/{stem}{suffix}"

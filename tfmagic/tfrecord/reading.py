@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tfmagic.tfrecord import manifests, record_stream, shard_owner, shards, verifying
-from tfmagic.tfrecord.errors import FewShards, ShardDamaged, ShardError, ShardsMissing
+from tfmagic.tfrecord.errors import FewShards, ShardDamaged, ShardError, ShardsMissing, UnequalShards
 
 _NAMES = {"auto": None, None: "", "": "", "gzip": "GZIP", "zlib": "ZLIB"}
 _SHOWN = 5
@@ -38,7 +38,8 @@ def read_shards(
 
     Files are divided: task i of n reads every n-th file. With fewer files than tasks the records are divided
     instead, as TensorFlow's AutoShardPolicy.DATA does, with a warning (`FewShards`). The data set is marked
-    as divided (AutoShardPolicy.OFF), so ``experimental_distribute_dataset`` does not divide it again.
+    as divided (AutoShardPolicy.OFF), so ``experimental_distribute_dataset`` does not divide it again. Shards
+    whose manifests give the tasks different numbers of records get a warning (`UnequalShards`).
 
     Args:
         pattern: A glob, a file, a folder, the name of a set as `ShardWriter` takes it; or several of them.
@@ -72,14 +73,24 @@ def read_shards(
         _random(seed, epoch, "files").shuffle(files)
     by_file = len(files) >= count
     mine = files[index::count] if by_file else files
-    if check == "contents":
-        _verify(mine)
+    if check == "contents" and not (found := verifying.verify(mine, workers=1)).ok:
+        places = "; ".join(f"{damage.path}: {damage}" for damage in found.damages[:_SHOWN])
+        raise ShardDamaged(f"{places}. tfmagic.tfrecord.salvage saves what is whole")
     if not by_file:
         warnings.warn(
             f"{len(files)} shards for {count} tasks: they are divided by record (as AutoShardPolicy.DATA), "
             f"so every task reads all of them and keeps one record in {count}. Write {count} or more to "
             "read each once",
             FewShards,
+            stacklevel=2,
+        )
+    elif check is not None and len(set(totals := _records_by_task(files, count))) > 1:
+        warnings.warn(
+            f"the tasks get {min(totals)} to {max(totals)} records each. A loop over this data set in which "
+            "the tasks meet at each step would wait for ever when one has no batch left; fit, and a loop "
+            "over strategy.experimental_distribute_dataset(...), end together. As many records on each task: "
+            f"read_shards(...).take({min(totals)})",
+            UnequalShards,
             stacklevel=2,
         )
     random_seed = None if seed is None else _random(seed, epoch, f"records {index}").randrange(1 << 31)
@@ -136,6 +147,14 @@ def _check_whole(files: Sequence[Path]) -> None:
         )
 
 
+def _records_by_task(files: Sequence[Path], count: int) -> list[int]:
+    """Return the number of records of each task, [] if a file has no manifest."""
+    entries = manifests.entries_of(files)
+    if any(path not in entries for path in files):
+        return []
+    return [sum(entries[path].records for path in files[index::count]) for index in range(count)]
+
+
 def _compression_of(files: Sequence[Path], asked: str | None) -> str:
     """Return the compression of the files, as TFRecordDataset takes it."""
     asked = asked.lower() if isinstance(asked, str) else asked
@@ -162,13 +181,6 @@ def _compression_of(files: Sequence[Path], asked: str | None) -> str:
             'for. Leave it at "auto"'
         )
     return is_packed
-
-
-def _verify(files: Sequence[Path]) -> None:
-    found = verifying.verify(files, workers=1)
-    if not found.ok:
-        places = "; ".join(f"{damage.path}: {damage}" for damage in found.damages[:_SHOWN])
-        raise ShardDamaged(f"{places}. tfmagic.tfrecord.salvage saves what is whole")
 
 
 def _check_arguments(seed: Any, epoch: Any, shuffle_buffer: Any, check: Any) -> None:

@@ -1,17 +1,27 @@
-"""A file of records under way: it frames, compresses and counts them.
+"""A file of records under way, written beside its place and then renamed: it appears whole or not at all.
 
-`ShardWriter`, `salvage` and `merge` use it.
+    .NAME.writing   locked (flock) while a process writes it ──→ rename ──→ NAME
+
+The hidden name is always the same: a second writer of the file finds the lock taken and gets an error. The
+file of a killed process is not locked, and is overwritten. The leading dot keeps it out of globs.
+
+`ShardWriter`, `salvage` and `merge` use it, the first one also for its manifest.
 """
 
+import contextlib
+import errno
+import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
+from tfmagic.system import files
 from tfmagic.tfrecord import framing
-from tfmagic.tfrecord.atomic_file import PendingFile
-from tfmagic.tfrecord.errors import ShardError
+from tfmagic.tfrecord.errors import ShardError, ShardExists, ShardWriteError
 from tfmagic.tfrecord.manifests import Entry
 from tfmagic.tfrecord.scanning import Records
+from tfmagic.tfrecord.shards import WRITING
 
 _GATHER = 512 << 10  # bytes that are framed together, which is twice as fast as one record at a time
 
@@ -26,19 +36,42 @@ def is_packed(compression: Compression) -> bool:
     return bool(compression)
 
 
-class RecordFile(PendingFile):
-    """One file under way, with the number of its records, their bytes and the checksum of the file."""
+class RecordFile:
+    """Frames, compresses and counts records. As a context manager it is discarded after an exception.
 
-    def __init__(self, path: Path, is_packed: bool, overwrite: bool):
+    Attributes:
+        path: The name that the file gets.
+        framed_bytes: Size of the framed records, not compressed.
+
+    Raises:
+        ShardExists: A process, or this one, writes it at this moment; or it exists.
+        ShardWriteError: The folder is missing or not writable.
+    """
+
+    def __init__(self, path: Path, is_packed: bool = False, *, overwrite: bool = False):
         from crc32c import crc32c
 
-        super().__init__(path, overwrite=overwrite)
-        self.framed_bytes = 0  # size of the framed records, not compressed
-        self._framed_records = 0
-        self._crc32c, self._crc = crc32c, 0
+        self.path, self.framed_bytes = path, 0
+        self._crc32c, self._crc, self._size = crc32c, 0, 0  # of the bytes in the file
         self._packer = zlib.compressobj(wbits=31) if is_packed else None
+        self._framed_records = 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
+        self._beside, self._overwrite = path.with_name(f".{path.name}{WRITING}"), overwrite
+        self.fd, self._is_under_way = -1, False
+        with self._discarded_on_error():
+            self._check_free()
+            self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.place()
+        finally:
+            self.discard()
 
     @property
     def records(self) -> int:
@@ -49,6 +82,10 @@ class RecordFile(PendingFile):
     def unpacked_size(self) -> int:
         """Size of the records so far with their framing, not compressed."""
         return self.framed_bytes + self._waiting_bytes
+
+    def entry(self, name: str) -> Entry:
+        """Return the entry of a finished file in the manifest."""
+        return Entry(name, self.records, self._size, f"{self._crc:08x}")
 
     def write(self, data: bytes) -> None:
         """Add a record."""
@@ -61,6 +98,15 @@ class RecordFile(PendingFile):
         """Add records of another file as they stand there."""
         self._put(records.frames, len(records.borders) - 1)
 
+    def write_bytes(self, data: bytes | bytearray | memoryview) -> None:
+        """Append data. Raise ShardWriteError if the disk is full, for example: nothing of it is left."""
+        self._crc = self._crc32c(data, self._crc)
+        with self._discarded_on_error(), memoryview(data) as view:
+            done = 0
+            while done < len(view):
+                done += os.write(self.fd, view[done:])
+        self._size += len(data)
+
     def end(self) -> None:
         """Write what is still in memory."""
         self._frame_waiting()
@@ -68,17 +114,30 @@ class RecordFile(PendingFile):
             self.write_bytes(self._packer.flush())
             self._packer = None
 
+    def close(self) -> None:
+        """Close the file, which releases its lock. It can still be placed or discarded."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
     def place(self) -> None:
+        """End the file and give it its name. Raise ShardExists if that was taken meanwhile."""
         self.end()
-        super().place()
+        with self._discarded_on_error():
+            self._check_free()
+            os.rename(self._beside, self.path)
+        self._is_under_way = False
+        self.close()
 
-    def entry(self, name: str) -> Entry:
-        """Return the entry of a finished file in the manifest."""
-        return Entry(name, self.records, self.size, f"{self._crc:08x}")
+    def discard(self) -> None:
+        """Delete the file. Does nothing after `place` or `discard`."""
+        if self._is_under_way:
+            self._is_under_way = False
+            with contextlib.suppress(OSError):
+                os.unlink(self._beside)
+        self.close()
 
-    def write_bytes(self, data: bytes | bytearray | memoryview) -> None:
-        self._crc = self._crc32c(data, self._crc)
-        super().write_bytes(data)
+    # -- inside --
 
     def _frame_waiting(self) -> None:
         records, self._waiting, self._waiting_bytes = self._waiting, [], 0
@@ -89,3 +148,50 @@ class RecordFile(PendingFile):
         self.framed_bytes += len(frames)
         self._framed_records += records
         self.write_bytes(frames if self._packer is None else self._packer.compress(frames))
+
+    @contextlib.contextmanager
+    def _discarded_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            if isinstance(error, ShardExists):
+                raise
+            raise _write_error(error, self.path) from error
+
+    def _open(self) -> None:
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self.fd = os.open(self._beside, flags, 0o666)
+            if not files.try_lock(self.fd):
+                raise ShardExists(
+                    f"{self.path} is being written by another writer at this moment. Two writers of one file "
+                    "lose records silently: give each its own index or name"
+                )
+            if files.is_still_at(self.fd, self._beside):
+                break
+            self.close()  # its writer has placed or discarded it between our two calls
+        os.ftruncate(self.fd, 0)
+        self._is_under_way = True
+
+    def _check_free(self) -> None:
+        if self.path.is_dir():
+            raise ShardExists(f"{self.path} is a folder")
+        if not self._overwrite and os.path.lexists(self.path):
+            raise ShardExists(f"{self.path} exists. Delete it, choose another name, or set overwrite=True")
+
+
+def _write_error(error: OSError, path: Path) -> ShardWriteError:
+    """Return the error with advice, `errno` and `filename`."""
+    advice = {
+        errno.ENOSPC: "the disk is full; nothing of this file is left there",
+        errno.EDQUOT: "your quota of the disk is used up; nothing of this file is left there",
+        errno.EFBIG: "larger than a file of this process is allowed to be (ulimit -f); nothing of it is left",
+        errno.EROFS: "the file system is read-only: choose another folder",
+        errno.EACCES: "you may not write in this folder: choose another one",
+        errno.EPERM: "you may not write in this folder: choose another one",
+        errno.ENOENT: f"there is no folder {path.parent}: make it first",
+        errno.ENOTDIR: f"{path.parent} is no folder",
+    }.get(error.errno or 0, "")
+    text = error.strerror or str(error)
+    return ShardWriteError(error.errno, f"{text} ({advice})" if advice else text, str(path))

@@ -20,8 +20,6 @@ from tfmagic.tfrecord.record_stream import RecordStream
 
 WINDOW = 4 << 20
 _STEP = 256 << 10  # bytes searched at once behind damage: the next record is mostly near
-_ALIKE = 16  # records of one length in a row; then numpy looks for how many more there are
-_SHORT_RUN = 64  # fewer than this many more: it was not worth looking
 
 
 @dataclass(slots=True)
@@ -204,6 +202,8 @@ class Scanner:
 def walk(window: Buffer, place: int, until: int) -> tuple[Any, int]:
     """Follow the lengths from record to record, without a look at their checksums.
 
+    Many files have records of one length: numpy counts those at the start.
+
     Return the places of the whole records that begin at `place` or behind it and before `until`, int64
     [count], and the place behind the last one.
     """
@@ -211,38 +211,20 @@ def walk(window: Buffer, place: int, until: int) -> tuple[Any, int]:
 
     read, size = LENGTH.unpack_from, len(window)
     last_header = min(size - HEADER, until - 1)
-    parts: list[Any] = []
+    stride = read(window, place)[0] + FRAME if place <= last_header else size + 1
+    count = min((size - place) // stride, (last_header - place) // stride + 1)
+    alike = np.empty(0, np.int64)
+    if count > 0:
+        rows = np.frombuffer(window, np.uint8, count * stride, place).reshape(count, stride)
+        others = np.flatnonzero(np.ascontiguousarray(rows[:, :8]).view("<u8")[:, 0] != stride - FRAME)
+        alike = place + np.arange(others[0] if len(others) else count, dtype=np.int64) * stride
+        place += len(alike) * stride
     places: list[int] = []
-    add, alike, before, patience = places.append, 0, -1, _ALIKE
+    add = places.append
     while place <= last_header:
-        (length,) = read(window, place)
-        after = place + length + FRAME
+        after = place + read(window, place)[0] + FRAME
         if after > size:
             break
         add(place)
         place = after
-        if length != before:
-            before, alike = length, 0
-            continue
-        alike += 1
-        if alike >= patience:
-            run = _count_alike(window, place, length, last_header)
-            parts += [np.array(places, np.int64), place + np.arange(run, dtype=np.int64) * (length + FRAME)]
-            places.clear()
-            place += run * (length + FRAME)
-            alike, patience = 0, _ALIKE if run >= _SHORT_RUN else 2 * patience
-    return np.concatenate([*parts, np.array(places, np.int64)]), place
-
-
-def _count_alike(window: Buffer, place: int, length: int, last_header: int) -> int:
-    """Return how many records from `place` on have this length."""
-    import numpy as np
-
-    stride = length + FRAME
-    count = min((len(window) - place) // stride, (last_header - place) // stride + 1)
-    if count <= 0:
-        return 0
-    rows = np.frombuffer(window, np.uint8, count * stride, place).reshape(count, stride)
-    lengths = np.ascontiguousarray(rows[:, :8]).view("<u8")[:, 0]
-    others = np.flatnonzero(lengths != length)
-    return int(others[0]) if len(others) else count
+    return np.concatenate([alike, np.array(places, np.int64)]), place

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfmagic.tfrecord.atomic_file import WRITING, check_local
 from tfmagic.tfrecord.errors import ShardError, ShardsMissing
 
 MANIFEST = ".manifest.json"
+WRITING = ".writing"  # of a hidden file that is being written
 SUFFIX = ".tfrecord"
 _SHARD = re.compile(
     r"(?P<stem>.+?)-(?P<index>\d{5,})-of-(?P<count>\d{5,})(-(?P<part>\d{5,})-of-(?P<parts>\d{5,}))?"
@@ -30,6 +30,21 @@ _SHARD = re.compile(
 _MAGIC = re.compile(r"[*?\[]")
 
 Paths = str | os.PathLike[str]
+
+
+def check_local(path: Paths) -> Path:
+    """Return the path of a local file or folder. Raise ShardError for a URL."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"a path is a str or a Path, not {type(text).__name__}: {text!r}")
+    if "://" in text:
+        raise ShardError(
+            f"{text} is remote: tfmagic.tfrecord works on local folders. Write or read it locally, and copy "
+            "it with the tool of that store"
+        )
+    if not text or "\0" in text:
+        raise ShardError(f"{text!r} is no path")
+    return Path(text)
 
 
 @dataclass(frozen=True, slots=True)

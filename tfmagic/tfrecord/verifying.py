@@ -20,7 +20,6 @@ from pathlib import Path
 
 from tfmagic.system.open_files import find_writers
 from tfmagic.tfrecord import manifests, record_stream, shard_owner, shards
-from tfmagic.tfrecord.atomic_file import WRITING
 from tfmagic.tfrecord.errors import ShardError
 from tfmagic.tfrecord.findings import Damage, FileReport, Kind, Verification
 from tfmagic.tfrecord.record_stream import RecordStream
@@ -28,7 +27,6 @@ from tfmagic.tfrecord.scanning import Scan, Scanner
 
 _SEGMENT = 64 << 20  # bytes of a file that a thread scans at once
 _FRESH_S = 10.0  # a file that was changed so recently can still grow: reported, not concluded
-
 
 _Scanned = tuple[Scan, RecordStream]
 
@@ -110,11 +108,9 @@ def _report(path: Path, parts: list[Future[_Scanned]]) -> FileReport:
             if part.first != whole.end:
                 part, _ = scan(path, whole.end, stop, is_aligned=True)
             whole.damages += [replace(damage, record=damage.record + whole.seen) for damage in part.damages]
-            whole.records, whole.seen, whole.end = (
-                whole.records + part.records,
-                whole.seen + part.seen,
-                part.end,
-            )
+            whole.records += part.records
+            whole.seen += part.seen
+            whole.end = part.end
     except (OSError, ShardError) as error:
         text = getattr(error, "strerror", None) or str(error)
         return _finding(path, "unreadable", text)
@@ -151,7 +147,7 @@ def _look_for_writer(path: Path, damage: Damage, scan: Scan) -> Damage:
         pids = " and ".join(map(str, writers))
         each = "two writers of one file lose records" if len(writers) > 1 else "it has not closed it yet"
         return replace(damage, kind="being written", detail=f"by pid {pids}: {each}")
-    if path.name.endswith(WRITING):
+    if path.name.endswith(shards.WRITING):
         return replace(damage, detail="left by a writer that was killed; no process writes it")
     age_s = time.time() - path.stat().st_mtime
     if 0 <= age_s < _FRESH_S:
@@ -167,18 +163,16 @@ def _compare_with_manifests(files: Sequence[Path], reports: list[FileReport]) ->
     """Add the findings that no checksum of a record can show."""
     try:
         entries, former = manifests.entries_of(files), manifests.find_former(files)
-        missing = shards.check_sets(files) if len(files) > 1 else []
+        # the caller of one file did not ask about the others
+        wanted = dict.fromkeys([*shards.check_sets(files), *entries]) if len(files) > 1 else ()
     except ShardError as error:
         return [*reports, _finding(files[0].parent, "count", str(error))]
-    missing = [path for path in missing if not path.exists()]  # the caller did not ask about the others
     reports = [
         _compare(report, entries.get(path), former.get(path))
         for path, report in zip(files, reports, strict=True)
     ]
-    if len(files) > 1:
-        missing += [path for path in entries if not path.exists() and path not in missing]
     gone = "it is not there, and the names or manifests of the others speak of it"
-    return [*reports, *(_finding(path, "missing", gone) for path in missing)]
+    return [*reports, *(_finding(path, "missing", gone) for path in wanted if not path.exists())]
 
 
 def _finding(path: Path, kind: Kind, detail: str) -> FileReport:

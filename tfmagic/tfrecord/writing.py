@@ -1,6 +1,6 @@
 """Write records as shards: each task writes its own files, which appear when they are whole.
 
-    write(record) ──→ framed, many at a time ──→ PendingFile .train-00003-of-00008.tfrecord.writing
+    write(record) ──→ framed, many at a time ──→ RecordFile .train-00003-of-00008.tfrecord.writing
                                                      │ close
                                                      ├─→ train-00003-of-00008.tfrecord      (rename)
                                                      └─→ train-00003-of-00008.manifest.json (written, rename)
@@ -18,7 +18,6 @@ from typing import Any, Literal, NoReturn, Self
 
 from tfmagic.protocol import task_context
 from tfmagic.tfrecord import framing, manifests, shard_owner, shards
-from tfmagic.tfrecord.atomic_file import WRITING, PendingFile
 from tfmagic.tfrecord.errors import ShardError, ShardExists
 from tfmagic.tfrecord.manifests import Manifest
 from tfmagic.tfrecord.record_file import Compression, RecordFile, is_packed
@@ -76,12 +75,12 @@ class ShardWriter:
         self._done: list[RecordFile] = []
         self._state: Literal["open", "closed", "discarded", "failed", "inherited"] = "open"
         self._pid = os.getpid()
-        self._file = self._new_file(self._name.path)
+        self._file = RecordFile(self._name.path, bool(self.compression), overwrite=True)
         try:
             self._check_free()
             # only of this set: a writer of train.tfrecord.gz, whose names begin alike, can be running
             beside = self._name.path.with_name(f".{self._name.path.name}")
-            for left in glob.glob(f"{glob.escape(str(beside))}.{'[0-9]' * 5}*{WRITING}"):
+            for left in glob.glob(f"{glob.escape(str(beside))}.{'[0-9]' * 5}*{shards.WRITING}"):
                 os.unlink(left)  # further shards of a killed writer, whose lock is ours now
         except BaseException:
             self.discard()
@@ -126,9 +125,8 @@ class ShardWriter:
             if self._done:  # the lock of the first shard is enough
                 self._file.close()
             self._done.append(self._file)
-            self._file = self._new_file(
-                self._name.path.with_name(f"{self._name.path.name}.{len(self._done):05}")
-            )
+            path = self._name.path.with_name(f"{self._name.path.name}.{len(self._done):05}")
+            self._file = RecordFile(path, bool(self.compression), overwrite=True)
         except BaseException:
             self._fail()
             raise
@@ -164,7 +162,7 @@ class ShardWriter:
             former = self._former() if self.overwrite else []
             old = {path for shard in former for path in (shard.path, shard.manifest)}
             manifest = self._describe(names, files)
-            with PendingFile(Path(manifest.path), overwrite=True) as pending:
+            with RecordFile(Path(manifest.path), overwrite=True) as pending:
                 pending.write_bytes(manifest.encode())  # first: a full disk must cost no former shard
                 for name, file in zip(names, files, strict=True):
                     file.path = name.path
@@ -217,9 +215,6 @@ class ShardWriter:
             self._state = "inherited"
             for file in (*self._done, self._file):
                 file.close()
-
-    def _new_file(self, path: Path) -> RecordFile:
-        return RecordFile(path, bool(self.compression), overwrite=True)
 
     def _fail(self) -> None:
         self.discard()

@@ -6,12 +6,20 @@ element by this, or a handler, needs a front end: it is shown beside the static 
 
 import base64
 import html
+import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from tfmagic.protocol.comms import WIDGET_VIEW
+
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_TYPESET = "tex2jax_process mathjax_process"  # MathJax looks for formulas here
+_CODE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:none;padding:0"
+_FORMULA = re.compile(r"\$\$.+?\$\$|(?<![\\$])\$[^\s$](?:[^$\n]*[^\s$\\])?\$(?!\d)", re.DOTALL)
+_SVG_WITHOUT_NAMESPACE = re.compile(r"<svg\b(?![^>]*\sxmlns\s*=)")  # a browser shows no such file
+_JSON_DEPTH = 20
 _NAMES = {
     "image/png": "figure",
     "image/jpeg": "picture",
@@ -20,6 +28,8 @@ _NAMES = {
     "text/html": "table or html",
     "text/markdown": "text",
     "text/latex": "formula",
+    "application/json": "JSON",
+    WIDGET_VIEW: "widget",
 }
 _MORE_TAGS = {
     *(
@@ -63,19 +73,65 @@ _SCRIPTED = re.compile(r"<[^<>]*?(\bon\w+\s*=|script\s*:|data:text/html)", re.IG
 
 
 def as_html(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
-    """Return the display as html that stands by itself; None where only a front end can show it."""
-    for kind in _IMAGES:
-        if kind in data:
-            return _image(f"data:{kind};base64,{''.join(str(data[kind]).split())}", data, metadata.get(kind))
-    if "image/svg+xml" in data:
-        code = base64.b64encode(str(data["image/svg+xml"]).encode()).decode()
-        return _image(f"data:image/svg+xml;base64,{code}", data, metadata.get("image/svg+xml"))
+    """Return the display as html that stands by itself; None where only a front end can show it.
+
+    Formulas are left to the front end, which typesets them in html, too.
+    """
     if "text/html" in data:
-        return _sanitize(_SCOPED_STYLE.sub("", str(data["text/html"])))
-    if set(data) <= {"text/plain", "text/markdown"}:
-        text = html.escape(str(data.get("text/markdown", data.get("text/plain", ""))))
-        return f'<pre style="margin:0;white-space:pre-wrap;background:none;padding:0">{text}</pre>'
+        shown = _sanitize(_SCOPED_STYLE.sub("", _text_of(data, "text/html")))
+    elif "text/markdown" in data:
+        shown = _markdown(_text_of(data, "text/markdown"))
+    elif "text/latex" in data:
+        shown = html.escape(_text_of(data, "text/latex"))
+    else:
+        shown = None
+    if shown is not None:
+        return f'<div class="{_TYPESET}">{shown}</div>' if "$" in shown or "\\" in shown else shown
+    for kind in ("image/svg+xml", *_IMAGES):
+        if kind in data:
+            return _image(kind, data, metadata.get(kind))
+    if "application/json" in data:
+        return f'<div style="{_CODE}">{_json_tree(data["application/json"])}</div>'
+    if WIDGET_VIEW in data or set(data) <= {"text/plain"}:
+        text = html.escape(_text_of(data, "text/plain"))
+        return f'<pre style="margin:0;white-space:pre-wrap;{_CODE}">{text}</pre>'
     return None
+
+
+def _text_of(data: Mapping[str, Any], kind: str) -> str:
+    value = data.get(kind, "")
+    return "".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _markdown(text: str) -> str | None:
+    """Return Markdown as sanitized html; formulas stay as they are, as in JupyterLab."""
+    from markdown_it import MarkdownIt  # not loaded by `import tfmagic`
+
+    formulas: list[str] = []
+
+    def keep(found: re.Match[str]) -> str:
+        formulas.append(html.escape(found[0]))
+        return f"\ue000{len(formulas) - 1}\ue001"
+
+    source = _FORMULA.sub(keep, text.replace("\ue000", "\ufffd"))
+    made = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(source)
+    made = re.sub("\ue000(\\d+)\ue001", lambda found: formulas[int(found[1])], made)
+    return _sanitize(made)
+
+
+def _json_tree(value: Any, name: str = "", depth: int = 0) -> str:
+    """Return JSON as nested <details>, the outermost one open; `name` is its place in the one around it."""
+    label = f"<b>{html.escape(name)}</b>: " if name else ""
+    if not isinstance(value, dict | list) or depth >= _JSON_DEPTH:
+        text = html.escape(json.dumps(value, ensure_ascii=False))
+        return f'<div style="padding-left:1.2em">{label}{text}</div>'
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    body = "".join(_json_tree(item, str(key), depth + 1) for key, item in items)
+    size = f"{len(value)} {'key' if isinstance(value, dict) else 'item'}{'' if len(value) == 1 else 's'}"
+    return (
+        f'<details{"" if depth else " open"} style="padding-left:1.2em"><summary>{label}'
+        f'<span style="opacity:.65">{size}</span></summary>{body}</details>'
+    )
 
 
 def name_of(data: Mapping[str, Any]) -> str:
@@ -98,9 +154,15 @@ def _sanitize(fragment: str) -> str | None:
     return clean if is_whole and not _SCRIPTED.search(fragment) else None
 
 
-def _image(source: str, data: Mapping[str, Any], size: Any) -> str:
-    words = html.escape(str(data.get("text/plain", "")), quote=True)
-    source = html.escape(source, quote=True)
+def _image(kind: str, data: Mapping[str, Any], size: Any) -> str:
+    code = "".join(_text_of(data, kind).split())
+    if kind == "image/svg+xml":
+        drawing = _SVG_WITHOUT_NAMESPACE.sub(
+            '<svg xmlns="http://www.w3.org/2000/svg"', _text_of(data, kind), 1
+        )
+        code = base64.b64encode(drawing.encode()).decode()
+    words = html.escape(_text_of(data, "text/plain"), quote=True)
+    source = html.escape(f"data:{kind};base64,{code}", quote=True)
     limits = "".join(
         f' {side}="{int(size[side])}"'
         for side in ("width", "height")

@@ -6,14 +6,18 @@ from dataclasses import replace
 
 from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
+from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import stalls
+from tfmagic.supervisor.ladder import name_failure
 from tfmagic.supervisor.stalls import TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Outcome, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import advice
 from tfmagic.views.protocol import ViewContext
+
+_REQUESTS = (Cause.USER, Cause.RESTART, Cause.CHIEF)  # their end is no failure of the task's
 
 
 def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> CellRecord:
@@ -30,6 +34,9 @@ def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> C
         _describe_task(state, known, task, activities.get(task, TaskActivity()), start)
         for task, start in run.starts.items()
     )
+    if not context.supervisor.backend.runs_here:
+        hosts = [state.tasks[task].host for task in run.starts]
+        tasks = tuple(replace(part, host=host) for part, host in zip(tasks, hosts, strict=True))
     if cell is None and run.done.is_set():
         tasks = tuple(replace(t, state="stopped", note="") if t.end is None else t for t in tasks)
     return CellRecord(
@@ -58,13 +65,22 @@ def find_news(context: ViewContext) -> str:
     return "" if cell is None else cell_news(context.supervisor, cell)
 
 
+def find_left(context: ViewContext) -> str:
+    """Return which tasks Ctrl-C has not ended, and what to do; or ""."""
+    cell = context.cell
+    return "" if cell is None else advice.here(stalls.explain_interrupt(cell))
+
+
 def cell_news(supervisor: Supervisor, cell: CellState) -> str:
     """Return who waits for whom, tasks beside the cell's that are dead, and a lack of memory; or ""."""
     state, policy = supervisor.state, supervisor.policy()
     is_ending = cell.ladder is not None or cell.presses > 0
-    waits = "" if is_ending else stalls.explain(state, cell, policy, time.monotonic())
+    if is_ending:
+        waits = stalls.explain_interrupt(cell)
+    else:
+        waits = stalls.explain(state, cell, policy, time.monotonic())
     dead = [
-        f"{task} {describe_end(seen.end)}; %tfcluster restart {task} brings it back"
+        f"{task} has no process (it {describe_end(seen.end)}); %tfcluster restart {task} brings it back"
         for task, seen in state.tasks.items()
         if seen.phase is Phase.DEAD and seen.end is not None and task not in cell.request.commands
     ]
@@ -72,12 +88,19 @@ def cell_news(supervisor: Supervisor, cell: CellState) -> str:
 
 
 def find_ending(context: ViewContext) -> str:
-    """Return which tasks are being ended, and why; "" if none is."""
+    """Return which tasks are being ended, or will be, and why; "" if none is."""
     cell = context.cell
-    if cell is None or cell.ladder is None:
+    if cell is None or not cell.waiting_for:
         return ""
-    ending = [task.name for task in cell.waiting_for if task in cell.ladder.tasks]
-    return f"{cell.ladder.reason}: ending {', '.join(ending[:3])}" if ending else ""
+    if cell.is_users_turn:
+        return find_left(context)
+    ending = [t.name for t in cell.waiting_for if cell.ladder is not None and t in cell.ladder.tasks]
+    if ending and cell.ladder is not None:
+        return f"{cell.ladder.reason}: ending {', '.join(ending[:3])}"
+    if cell.failed_at is None or cell.request.keep_going:
+        return ""
+    grace_s = context.supervisor.policy().failure_grace_s
+    return f"{name_failure(cell)}; the other tasks are interrupted after {grace_s:g} s"
 
 
 def _describe_task(
@@ -85,7 +108,9 @@ def _describe_task(
 ) -> TaskRecord:
     outcome = cell.outcomes.get(task) if cell is not None else None
     if cell is None or outcome is None:
-        return TaskRecord(task.name, *_live_state(state, cell, task, activity), start=start)
+        is_queued = cell is not None and not cell.sent  # other cells write to the log
+        word, note = _live_state(state, cell, task, activity)
+        return TaskRecord(task.name, word, note, start=start, end=start if is_queued else None)
     word, note, error = _ended_state(cell, task, outcome)
     seconds = getattr(outcome, "seconds", None)
     if seconds is None and task in cell.ended_at:
@@ -115,6 +140,10 @@ def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[str, 
         case CellRaised(error=error):
             record = ErrorRecord(_encodable(error.type_name), _encodable(error.message), error.line)
             return "failed", "", record
+        case TaskExited(cause=Cause.STOP):
+            return "stopped", "", None
+        case TaskExited(cause=cause) if cause in _REQUESTS:
+            return "stopped", describe_end(outcome).removeprefix("was "), None
         case TaskExited() | TaskLost():
             if task in cell.replaced:
                 return "stopped", "killed: nothing else reached it", None
@@ -132,7 +161,8 @@ def _verdict(cell: CellState | None) -> str:
         return "interrupted"
     if cell.timed_out:
         return "timed out"
-    return "done" if all(isinstance(o, CellReturned) for o in cell.outcomes.values()) else "failed"
+    states = {_ended_state(cell, task, outcome)[0] for task, outcome in cell.outcomes.items()}
+    return "done" if states <= {"done"} else "stopped" if states <= {"done", "stopped"} else "failed"
 
 
 def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
@@ -148,3 +178,8 @@ def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
 
 def count_done(record: CellRecord) -> int:
     return sum(task.state == "done" for task in record.tasks)
+
+
+def attach_line(run: RunFolder, prompt: int) -> str:
+    """Return the line that shows a cell again; `prompt` is the number that the notebook shows, or 0."""
+    return f"%tfcluster attach {run}" + (f" --cell {prompt}" if prompt else "")

@@ -16,14 +16,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfmagic.failures import stacks
-from tfmagic.protocol.cluster_spec import TaskId, parse_task
-from tfmagic.protocol.events import Displayed, SignalAsked, StopRequested
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import Cause, Displayed, SignalAsked, StopRequested
 from tfmagic.runs.cell_records import CellRecord, TaskRecord
-from tfmagic.runs.folder import RunFolder, file_size
+from tfmagic.runs.folder import file_size
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.supervisor.state import SIGKILL, SIGUSR1
 from tfmagic.system.usage import Usage
 from tfmagic.views.facts import (
+    attach_line,
     count_done,
     describe_cell,
     find_ending,
@@ -31,7 +32,7 @@ from tfmagic.views.facts import (
     find_place,
     with_texts,
 )
-from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed, read_items
+from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed
 from tfmagic.views.protocol import ViewContext
 from tfmagic.views.values import fold_values
 
@@ -76,12 +77,17 @@ class PanelModel:
         context = self._context
         return {
             "cell": context.prompt or context.run.request.cell,
+            "name": f"{context.folder}/{context.run.request.cell}",
             "cluster": context.cluster,
             "shape": context.shape,
             "tasks": [{"name": t.name, "type": t.type, "index": t.index} for t in self.tasks],
             "open": [i for i, task in enumerate(self.tasks) if task in self._watched],
             "row_limit": _ROW_LIMIT,
             "log_hint": str(context.folder.folder),
+            "attach": attach_line(context.folder, context.prompt),
+            "grace_s": None
+            if context.run.request.keep_going
+            else context.supervisor.policy().failure_grace_s,
             **self._fold,
         }
 
@@ -153,7 +159,7 @@ class PanelModel:
                 supervisor.interrupt(tasks, self._context.run.request.cell)
             case "kill":
                 for task in tasks:
-                    supervisor.ask(SignalAsked(task, SIGKILL))
+                    supervisor.ask(SignalAsked(task, SIGKILL, Cause.USER))
             case "stop":
                 supervisor.ask(StopRequested())
             case _:
@@ -181,21 +187,7 @@ class PanelModel:
 
     def close(self) -> None:
         for feed in self._feeds.values():
-            feed.log.close()
-
-    @staticmethod
-    def replay(record: CellRecord, folder: RunFolder) -> dict[str, Any]:
-        """Return a snapshot of a cell that has ended, from disk."""
-        tasks, rows = {}, {}
-        for number, part in enumerate(record.tasks):
-            path = folder.log_path(parse_task(part.task))
-            end = file_size(path) if part.end is None else part.end
-            start = max(part.start, end - _MEGABYTE)
-            items, _ = read_items(path, start, end, deque())
-            rows[str(number)] = _encode_rows(Patch(0, items), _ROW_LIMIT)
-            tasks[str(number)] = _describe_end(part)
-        head = {**_head_of(record), "elapsed": round(record.elapsed_s, 2)}
-        return {"kind": "update", "reset": True, "head": head, "tasks": tasks, "rows": rows}
+            feed.close()
 
     # -- inside --
 
@@ -267,6 +259,7 @@ class PanelModel:
         size = usage.memory_bytes
         return {
             **_describe_end(part),
+            "host": part.host,
             "line": line,
             "where": "" if file in ("", self._context.filename) else os.path.basename(file),
             "source": linecache.getline(file, line).strip()[:200] if line else "",

@@ -1,35 +1,30 @@
-"""Shows the start of a cluster in one line, drawn in place; nothing if the start takes less than 0.3 s."""
+"""Shows the start of a cluster in one line; nothing if the start takes less than 0.3 s.
+
+On a terminal and on a page the line is drawn in place. In a pipe or a file it is written once, at the end.
+"""
 
 import html
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 from tfmagic.supervisor.state import ClusterState, Phase
-from tfmagic.views.panel import Publisher
+from tfmagic.views.saved_cell import Publisher
 
 _QUIET_S = 0.3
 _WIDTH = 20
 
 
 class StartProgress:
-    """Called with the state now and then; draws a bar on the terminal, or, with `publish`, on the page.
+    """Called with the state now and then; shows it on standard output, or, with `publish`, on the page.
 
     Attributes:
         display_id: The id of the bar on the page: the view of the cell takes its place.
     """
 
-    def __init__(
-        self,
-        name: str,
-        shape: str,
-        write: Callable[[str], Any] | None = None,
-        publish: Publisher | None = None,
-    ):
-        self._name, self._shape, self._write, self._publish = name, shape, write, publish
+    def __init__(self, name: str, shape: str, publish: Publisher | None = None):
+        self._name, self._shape, self._publish = name, shape, publish
         self._started = time.monotonic()
-        self._drawn = 0
+        self._drawn = ""
         self.display_id = ""
 
     def __call__(self, state: ClusterState) -> None:
@@ -40,25 +35,26 @@ class StartProgress:
         ready = sum(t.phase in (Phase.READY, Phase.RUNNING) for t in state.tasks.values())
         forked = any(t.pid for t in state.tasks.values())
         step = "" if ready == total else ", starting tasks" if forked else ", importing TensorFlow"
+        step = f", waiting for {state.waits_for}" if state.waits_for else step
         text = f"{ready} of {total} ready, {seconds:.1f} s{step}"
         if self._publish is not None:
             self._show(self._publish, text, ready / total)
             return
+        before, head = len(self._drawn), f"tfmagic: cluster {self._name} ({self._shape})"
+        if not sys.stdout.isatty():
+            self._drawn = f"{head}: {text}"
+            return
         filled = _WIDTH * ready // total
-        bar = "█" * filled + "░" * (_WIDTH - filled)
-        self._draw(f"tfmagic: cluster {self._name} ({self._shape})  {bar}  {text}")
+        self._drawn = f"{head}  {'█' * filled}{'░' * (_WIDTH - filled)}  {text}"
+        sys.stdout.write("\r" + self._drawn.ljust(before))
+        sys.stdout.flush()
 
     def end(self) -> None:
-        """End the line on a terminal."""
-        if self._drawn and self._publish is None:
-            (self._write or sys.stdout.write)("\n")
-            self._drawn = 0
-
-    def _draw(self, text: str) -> None:
-        (self._write or sys.stdout.write)("\r" + text.ljust(self._drawn))
-        if self._write is None:
+        """End the line on a terminal; write it elsewhere."""
+        if self._drawn:
+            sys.stdout.write("\n" if sys.stdout.isatty() else f"{self._drawn}\n")
             sys.stdout.flush()
-        self._drawn = len(text)
+            self._drawn = ""
 
     def _show(self, publish: Publisher, text: str, share: float) -> None:
         is_first = not self.display_id

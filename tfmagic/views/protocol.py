@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tfmagic.runs.folder import RunFolder
-from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import CellState
-from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.views.task_widgets import TaskWidgets
 
 
 class View(Protocol):
@@ -44,6 +44,7 @@ class ViewContext:
     source: str = ""  #: The cell's text, with the notebook's line numbers; "" for a call.
     filename: str = ""  #: The file name in the cell's tracebacks.
     prompt: int = 0  #: The number that the notebook shows for the cell, or 0.
+    widgets: TaskWidgets | None = None  #: The widgets of the cluster's tasks, on the notebook's page.
 
     @property
     def cell(self) -> CellState | None:

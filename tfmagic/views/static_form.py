@@ -5,18 +5,29 @@ The html can be read without a script, a style sheet, a kernel, or trust in the 
     CellRecord + logs + displays on disk ──→ _Part for each task ──→ fit into the limit ──→ html, text
 """
 
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tfmagic.protocol.cluster_spec import parse_task
+from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_displays
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, prefix
 from tfmagic.runs.terminal.screen import plain_text
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import embedding, static_html
-from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem, read_items
+from tfmagic.views.facts import attach_line
+from tfmagic.views.log_items import (
+    WHOLE_BYTES,
+    DisplayItem,
+    GapItem,
+    Item,
+    RemarkItem,
+    RowItem,
+    read_items,
+)
 from tfmagic.views.values import Bundle, ValueRow, fold_values
 
 LIMIT_BYTES = 200_000
@@ -27,6 +38,8 @@ _MARKS_BYTES = 1000  # the html of a task beside its lines
 _DISPLAY_MARKS_BYTES = 300  # the html beside a display, and the beginning of the text behind it
 _ERRORS_SHARE = 0.4  # of the html is for failures with tracebacks; longer tracebacks are left out
 _OPEN_TASKS = 4  # up to so many tasks are open
+_IN_ORDER = 8  # of more tasks, those that failed stand first
+FULL_BYTES = 20_000_000  # of a cell that is shown with --full
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,7 @@ class StaticForm:
     html: str  #: With the rich displays that html can hold.
     text: str  #: The prefixed lines.
     apart: tuple[DisplayItem, ...] = ()  #: Rich displays that html cannot hold, such as plots by scripts.
+    widgets: tuple[tuple[str, str], ...] = ()  #: The task and the model id of each widget.
 
 
 @dataclass(slots=True)
@@ -47,8 +61,8 @@ class _Part:
     values: list[Bundle]
 
     @property
-    def rows(self) -> int:
-        return sum(isinstance(item, RowItem) for item in self.items)
+    def lines(self) -> int:
+        return _count_lines(self.items)
 
 
 def render(
@@ -60,27 +74,56 @@ def render(
         limit_bytes: The size of html and text together, at most.
         fold_noise: Put TensorFlow's start-up lines into a <details>.
     """
-    parts = [_load(record, part, run) for part in record.tasks]
+    line = attach_line(run, record.prompt)
+    whole_bytes = max(WHOLE_BYTES, limit_bytes // len(record.tasks))
+    if not record.verdict:
+        seen = f"this is the cell at {time.strftime('%H:%M:%S')}, while it ran; what came later:  {line}"
+        record = replace(record, notes=(*record.notes, seen))
+        whole_bytes = limit_bytes // len(record.tasks)  # a draft is drawn often
+    parts = [_load(record, part, run, whole_bytes) for part in record.tasks]
+    widgets = tuple((part.record.task, model) for part in parts for model in _widgets_of(part))
     values = fold_values({part.record.task: part.values for part in parts})
-    text = _text(parts, values, int(limit_bytes * _TEXT_SHARE), run)
-    text = "\n".join([text, *(f"tfmagic: {note}" for note in record.notes)]).lstrip("\n")
-    apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE))
-    page = _html(record, parts, values, limit_bytes - len(text.encode()), fold_noise, run)
-    return StaticForm(page, text, tuple(apart))
+    if len(parts) > _IN_ORDER:
+        parts.sort(key=lambda part: part.record.error is None)
+    whole = f"the whole: {run.folder}"
+    if limit_bytes < FULL_BYTES:
+        whole = f"{line} --full"
+    text, lost = _text(parts, values, int(limit_bytes * _TEXT_SHARE), run)
+    notes = [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
+    text = "\n".join([text, *notes]).lstrip("\n")
+    below = "shown below" if record.verdict else f"{line} shows it"
+    apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE), below)
+    page = _html(record, parts, values, limit_bytes - len(text.encode()), fold_noise, run, whole)
+    return StaticForm(page, text, tuple(apart), widgets)
 
 
-def _load(record: CellRecord, part: TaskRecord, run: RunFolder) -> _Part:
+def _load(record: CellRecord, part: TaskRecord, run: RunFolder, whole_bytes: int) -> _Part:
     task = parse_task(part.task)
     end = part.end if part.end is not None else file_size(run.log_path(task))
     shown = deque(read_displays(run, task, record.cell))
-    items, values = read_items(run.log_path(task), part.start, end, shown)
-    return _Part(part, items, values)
+    counts = bool(record.verdict)  # a draft is drawn often
+    items, values = read_items(
+        run.log_path(task), part.start, end, shown, whole_bytes=whole_bytes, counts_lines=counts
+    )
+    return _Part(part, [item for item in items if not _is_closed_widget(item)], values)
+
+
+def _is_closed_widget(item: Item) -> bool:
+    return isinstance(item, DisplayItem) and WIDGET_VIEW in item.data and not item.data.get("text/plain")
+
+
+def _widgets_of(part: _Part) -> list[str]:
+    """Return the model ids of the widgets that a task displayed."""
+    bundles = [item.data for item in part.items if isinstance(item, DisplayItem)]
+    bundles += [data for data, _ in part.values]
+    views = [data[WIDGET_VIEW] for data in bundles if isinstance(data.get(WIDGET_VIEW), dict)]
+    return list(dict.fromkeys(str(view.get("model_id")) for view in views))
 
 
 # ---- fitting ------------------------------------------------------------------------------------
 
 
-def _fit_displays(parts: Sequence[_Part], room_bytes: int) -> list[DisplayItem]:
+def _fit_displays(parts: Sequence[_Part], room_bytes: int, below: str) -> list[DisplayItem]:
     """Replace displays that html cannot hold, that are equal to one before, or too large, by remarks.
 
     Equal displays are frequent, since all tasks draw the same curve. Return those that html cannot hold.
@@ -96,8 +139,8 @@ def _fit_displays(parts: Sequence[_Part], room_bytes: int) -> list[DisplayItem]:
             size = len((made or "").encode())
             if made is None:
                 apart.append(item)
-                remark = f"[{name}: shown below]"
-            elif first := seen.get(made):
+                remark = f"[{name}: {below}]"
+            elif (first := seen.get(made)) and WIDGET_VIEW not in item.data:
                 remark = f"[{name}: equal to that of {first}]"
             elif size > room_bytes:
                 remark = (
@@ -130,24 +173,47 @@ def _cut(items: Sequence[Item], room: int, size_of: Callable[[Item], int]) -> li
     if sum(sizes) <= room:
         return list(items)
     head, used = 0, 0
-    while head < len(items) and used + sizes[head] <= room // 5:
+    gaps = [place for place, item in enumerate(items) if isinstance(item, GapItem)]  # in the middle, as one
+    first, last = (gaps[0], gaps[-1]) if gaps else (len(items), -1)
+    while head < first and used + sizes[head] <= room // 5:
         used += sizes[head]
         head += 1
     tail = len(items)
-    while tail > head and used + sizes[tail - 1] <= room:
+    while tail > max(head, last + 1) and used + sizes[tail - 1] <= room:
         tail -= 1
         used += sizes[tail]
     middle = items[head:tail]
-    lost = sum(_bytes_of(item) for item in middle)
+    lost = GapItem(sum(map(_bytes_of, middle)), _count_lines(middle))
     kept: list[Item] = [item for item in middle if isinstance(item, DisplayItem)]
-    return [*items[:head], GapItem(lost), *kept, *items[tail:]]
+    return [*items[:head], lost, *kept, *items[tail:]]
+
+
+def _gap_of(items: Sequence[Item]) -> GapItem:
+    """Return all gaps as one."""
+    gaps = [item for item in items if isinstance(item, GapItem) and item.size_bytes]
+    return GapItem(sum(gap.size_bytes for gap in gaps), _count_lines(gaps))
+
+
+def _left_out(gap: GapItem, whole: str) -> list[str]:
+    return [f"{_amount(gap)} left out here:  {whole}"] if gap.size_bytes else []
+
+
+def _amount(gap: GapItem) -> str:
+    lines = f"{gap.lines:,} {'line' if gap.lines == 1 else 'lines'}, " if gap.lines else ""
+    return f"{lines}{format_bytes(gap.size_bytes)},"
+
+
+def _count_lines(items: Iterable[Item]) -> int:
+    """Return the number of lines; 0 where those of a gap were not counted."""
+    counts = [i.lines if isinstance(i, GapItem) else 1 for i in items if isinstance(i, GapItem | RowItem)]
+    return sum(counts) if all(counts) else 0
 
 
 def _bytes_of(item: Item) -> int:
     match item:
         case RowItem(row):
             return len(plain_text(row).encode("utf-8", "replace")) + 1
-        case GapItem(size):
+        case GapItem(size_bytes=size):
             return size
         case _:
             return 0
@@ -156,18 +222,24 @@ def _bytes_of(item: Item) -> int:
 # ---- text ---------------------------------------------------------------------------------------
 
 
-def _text(parts: Sequence[_Part], values: Sequence[ValueRow], room: int, run: RunFolder) -> str:
+def _text(
+    parts: Sequence[_Part], values: Sequence[ValueRow], room: int, run: RunFolder
+) -> tuple[str, GapItem]:
+    """Return the prefixed lines, and what they leave out."""
     sizes = [sum(map(_text_size, part.items)) for part in parts]
     lines: list[str] = []
+    lost = GapItem(0)
     for part, share in zip(parts, _shares(sizes, room), strict=True):
         name = part.record.task
-        for item in _cut(part.items, share, _text_size):
+        kept = _cut(part.items, share, _text_size)
+        lost = _gap_of([lost, *kept])
+        for item in kept:
             texts = _line_of(item, name, run).split("\n")
             lines += [f"{prefix(name)}{text}".rstrip() for text in texts]
     for row in values:
         for name in row.tasks:
             lines += [f"{prefix(name)}{line}" for line in row.text[:_MARKS_BYTES].splitlines()]
-    return _shorten("\n".join(lines), room)
+    return _shorten("\n".join(lines), room), lost
 
 
 def _shorten(text: str, room: int) -> str:
@@ -193,16 +265,16 @@ def _line_of(item: Item, task: str, run: RunFolder) -> str:
     match item:
         case RowItem(row):
             return plain_text(row)
-        case GapItem(size):
-            return _gap_text(size, task, run)
+        case GapItem():
+            return _gap_text(item, task, run)
         case DisplayItem(data):
             return str(data.get("text/plain") or f"[{embedding.name_of(data)}]")
         case RemarkItem(text):
             return text
 
 
-def _gap_text(size: int, task: str, run: RunFolder) -> str:
-    return f"[{format_bytes(size)} left out here; the whole: {run.log_path(parse_task(task))}]"
+def _gap_text(gap: GapItem, task: str, run: RunFolder) -> str:
+    return f"[{_amount(gap)} left out here; the whole: {run.log_path(parse_task(task))}]"
 
 
 # ---- html ---------------------------------------------------------------------------------------
@@ -215,6 +287,7 @@ def _html(
     limit: int,
     fold_noise: bool,
     run: RunFolder,
+    whole: str,
 ) -> str:
     room = limit - _MARKS_BYTES
     table = static_html.values_html(values, room // 4)
@@ -223,14 +296,20 @@ def _html(
     room -= _shorten_errors(parts, int((limit - _MARKS_BYTES) * _ERRORS_SHARE))
     room -= sum(static_html.item_size(i) for part in parts for i in part.items if isinstance(i, DisplayItem))
     sizes = [sum(map(_row_size, part.items)) for part in parts]
-    body = static_html.head_html(record, run)
+    body, lost = "", GapItem(0)
     for part, share in zip(parts, _shares(sizes, room), strict=True):
         name = part.record.task
         is_short = len(record.tasks) <= _OPEN_TASKS and bool(part.items)
         is_open = part.record.error is not None or name in record.open or is_short
-        kept = [_with_gap_text(item, name, run) for item in _cut(part.items, share, _row_size)]
-        body += static_html.task_html(part.record, kept, part.rows, is_open=is_open, fold_noise=fold_noise)
-    return static_html.page_html(body + (static_html.more_html(left_out) if left_out else "") + table)
+        kept = _cut(part.items, share, _row_size)
+        lost = _gap_of([lost, *kept])
+        shown = [_with_gap_text(item, name, run) for item in kept]
+        body += static_html.task_html(part.record, shown, part.lines, is_open=is_open, fold_noise=fold_noise)
+    body += static_html.more_html(left_out, whole) if left_out else ""
+    logs = static_html.logs_html(run) if parts else ""
+    head = static_html.head_html(record, run, _left_out(lost, whole))
+    is_draft = not record.verdict
+    return static_html.page_html(head + body + table + logs, f"{run}/{record.cell}", is_draft)
 
 
 def _choose_parts(parts: Sequence[_Part], count: int) -> tuple[list[_Part], int]:
@@ -260,7 +339,7 @@ def _row_size(item: Item) -> int:
 
 
 def _with_gap_text(item: Item, task: str, run: RunFolder) -> Item:
-    return RemarkItem(_gap_text(item.size_bytes, task, run)) if isinstance(item, GapItem) else item
+    return RemarkItem(_gap_text(item, task, run)) if isinstance(item, GapItem) else item
 
 
 def _is_plain(task: TaskRecord) -> bool:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.folder import RunFolder
@@ -47,17 +48,27 @@ _LINE = "border:1px solid rgba(128,128,128,.28)"
 _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px;line-height:1.45"
 _FAINT = "opacity:.65"
 _WRAPPED = f"white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
+# JupyterLab shows "model not found" below a draft, without an element, where the kernel is gone
+_DRAFT_SHEET = (
+    "<style>.jp-OutputArea-child:has(.tfm-draft) ~ .jp-OutputArea-child > .jp-OutputArea-output:not(:has(*))"
+    "{display:none}</style>"
+)
 _RULE = "border-top:1px solid rgba(128,128,128,.2)"
 
 
-def page_html(body: str) -> str:
-    """Return the frame around the html of a cell."""
+def page_html(body: str, name: str, is_draft: bool = False) -> str:
+    """Return the frame around the html of a cell; `panel.js` finds it by name, MathJax no formula in it.
+
+    `panel.css` hides a draft above a live panel.
+    """
     style = f"{_LINE};border-radius:6px;overflow:hidden;margin:2px 0"
-    return f'<div style="{style}">{body}</div>'
+    kind, sheet = ("tfm-draft ", _DRAFT_SHEET) if is_draft else ("", "")
+    kind += "tex2jax_ignore mathjax_ignore"
+    return f'<div class="{kind}" data-tfmagic="{_esc(name)}" style="{style}">{body}{sheet}</div>'
 
 
-def head_html(record: CellRecord, run: RunFolder) -> str:
-    """Return the line on top: name, shape, time, how many tasks are done; and the notes."""
+def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = ()) -> str:
+    """Return the line on top: name, shape, time, how many tasks are done; and the notes below it."""
     sign, colour = _VERDICTS.get(record.verdict, _VERDICTS[""])
     counts = Counter(task.state for task in record.tasks)
     badges = "".join(
@@ -72,7 +83,10 @@ def head_html(record: CellRecord, run: RunFolder) -> str:
         f'<b style="color:{colour}">{sign}</b> <b>{_esc(record.cluster)}</b> '
         f'<span style="{_FAINT}">· {_esc(record.shape)} · {duration(record.elapsed_s)} · '
         f"{counts['done']} of {len(record.tasks)} done</span>{badges}</div>"
-        + "".join(f'<div style="padding:2px 10px;color:{_RED}">{_esc(note)}</div>' for note in record.notes)
+        + "".join(
+            f'<div style="padding:2px 10px;color:{_AMBER}">{_esc(note)}</div>'
+            for note in (*notes, *record.notes)
+        )
     )
 
 
@@ -102,11 +116,12 @@ def values_html(values: Sequence[ValueRow], room: int) -> str:
     return f'<div style="{_RULE};padding:2px 6px;overflow:auto">{table}</div>' if rows else ""
 
 
-def task_html(task: TaskRecord, items: Sequence[Item], rows: int, *, is_open: bool, fold_noise: bool) -> str:
-    """Return a task's panel with its failure and its log; `rows` is the number of lines it wrote."""
-    facts = [] if task.seconds is None else [duration(task.seconds)]
+def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: bool, fold_noise: bool) -> str:
+    """Return a task's panel with its failure and its log; `lines` is the number of lines it wrote."""
+    facts = [task.host] if task.host else []
+    facts += [] if task.seconds is None else [duration(task.seconds)]
     facts += [task.note] if task.note else []
-    facts += [f"{rows} lines"] if rows > 1 else []
+    facts += [f"{lines:,} lines"] if lines > 1 else []
     head = (
         f'<summary style="padding:3px 10px;cursor:pointer"><b style="{_MONO}">{_esc(task.task)}</b> '
         f"{_badge(task.state, _STATE_COLOURS.get(task.state, _GREY))} "
@@ -180,10 +195,17 @@ def item_size(item: Item) -> int:
             return 200
 
 
-def more_html(count: int) -> str:
-    """Return a line about the tasks that have no panel here."""
-    text = f"{count} more tasks had output: %tfcluster attach --full shows them"
-    return f'<div style="padding:3px 10px;{_FAINT}"><i>{_esc(text)}</i></div>'
+def more_html(count: int, whole: str) -> str:
+    """Return a line about the tasks that have no panel here; `whole` shows them."""
+    return (
+        f'<div style="padding:3px 10px;{_FAINT}"><i>{count} more tasks had output:  {_esc(whole)}</i></div>'
+    )
+
+
+def logs_html(run: RunFolder) -> str:
+    """Return the line with the folder of the logs."""
+    folder = str(run.folder).replace(str(Path.home()) + "/", "~/")
+    return f'<div style="{_RULE};padding:1px 10px;font-size:11px;{_FAINT}">logs: {_esc(folder)}</div>'
 
 
 def error_html(error: ErrorRecord | None) -> str:
@@ -226,6 +248,7 @@ _PLAIN_STYLES: Mapping[str, str] = {
     "u": "text-decoration:underline;",
     "s": "text-decoration:line-through;",
     "r": "background:rgba(128,128,128,.35);",
+    "e": "background:rgba(217,72,95,.13);",
 }
 
 

@@ -99,6 +99,7 @@ class TextView:
         displays: The queue in which rich displays arrive.
         show_rich: Publishes a bundle (data, metadata, transient, update) that is more than text, where
             the front end can; None prints its text form.
+        updates: Whether the front end can change a display; else it gets pictures, and text of the rest.
         news: Returns what the user should know beside the output; printed when it has changed.
         has_begun: Whether the cell was sent: until then, other cells write to the tasks' logs.
         terminal: Whether the output can move the cursor of a terminal; with colours, unless NO_COLOR is
@@ -115,10 +116,11 @@ class TextView:
         write: Callable[[str], Any] | None = None,
         show_rich: ShowRich | None = None,
         terminal: bool = False,
+        updates: bool = True,
         has_begun: Callable[[], bool] = lambda: True,
         news: Callable[[], str] = lambda: "",
     ):
-        self._run, self._tasks, self._has_begun = run, tasks, has_begun
+        self._run, self._tasks, self._has_begun, self._updates = run, tasks, has_begun, updates
         self._readers: dict[TaskId, LogReader] = {}
         self._incoming, self._write, self._show_rich = displays, write, show_rich
         self._waiting: dict[TaskId, deque[Displayed]] = {}
@@ -202,6 +204,8 @@ class TextView:
             transient["display_id"] = f"{self._run}:{task}:{name}"
         is_update = bool(content.get("update")) and name is not None
         is_rich = name is not None or any(kind != "text/plain" for kind in data)
+        if not self._updates:
+            is_rich = not is_update and any(kind.startswith("image/") for kind in data)
         if not (is_rich and self._show_rich is not None):
             self._emit_partial(task, reader)
             text = str(data.get("text/plain", ""))

@@ -4,15 +4,15 @@ The page sends custom messages only: ipywidgets holds back changes of synced sta
 waits for an idle status that concurrent messages do not get). They arrive on the main thread, or on the
 thread of a subshell; there they are carried out or queued, and nothing is printed or displayed.
 
-A widget is kept for a while after its cell: a page that was loaded again while the cell ran has missed the
-replacement by the static form, and asks the widget for the cell's end.
+A widget is kept for a while after its cell: a page that was loaded after the cell began does not get the
+static form as a display, and asks the widget for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from tfmagic.views.panel_model import PanelModel
 _ASSETS = Path(__file__).parent / "assets"
 _KEPT = 8
 _FALLBACK = (
-    "tfmagic: the live panel needs jupyterlab_widgets and anywidget where JupyterLab runs; "
-    "%%tfcluster --view text does without."
+    "tfmagic: a live panel is here while the kernel runs, where jupyterlab_widgets and anywidget are "
+    "installed for JupyterLab; %%tfcluster --view html does without"
 )
 
 _kept: deque[PanelWidget] = deque()
@@ -45,7 +45,7 @@ class WidgetDisplay:
     def __init__(self) -> None:
         self._requests: deque[Mapping[str, Any]] = deque()
         self._widget: PanelWidget | None = None
-        self._replay: Callable[[], Mapping[str, Any]] | None = None
+        self._end: Mapping[str, Any] | None = None
         self._model: PanelModel | None = None
 
     def open(self, model: PanelModel) -> Mapping[str, Any]:
@@ -63,9 +63,10 @@ class WidgetDisplay:
     def requests(self) -> list[Mapping[str, Any]]:
         return [self._requests.popleft() for _ in range(len(self._requests))]
 
-    def end(self, replay: Callable[[], Mapping[str, Any]]) -> None:
-        self._replay, self._model = replay, None
-        if self._widget is not None:
+    def end(self, message: Mapping[str, Any]) -> None:
+        is_first, self._end, self._model = self._end is None, message, None
+        self.send(message)
+        if self._widget is not None and is_first:
             _kept.append(self._widget)
             while len(_kept) > _KEPT:
                 _kept.popleft().close()
@@ -73,9 +74,9 @@ class WidgetDisplay:
     def _on_message(self, _: Any, content: Any, __: Any) -> None:
         if not isinstance(content, dict):
             return
-        if self._replay is not None:  # the cell is over
+        if self._end is not None:
             if content.get("kind") == "hello":
-                self.send(self._replay())
+                self.send(self._end)
             return
         with contextlib.suppress(TypeError, ValueError, IndexError):  # not from `panel.js`
             if self._model is not None and self._model.act(content):

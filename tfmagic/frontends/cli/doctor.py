@@ -10,7 +10,7 @@ from typing import Any
 
 from tfmagic.clusters.arguments import ShapeOptions, shape_of
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.errors import ClusterSpecError
+from tfmagic.errors import BackendError, ClusterSpecError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.cli.parsers import BAD_USAGE, program_name
 from tfmagic.frontends.doctor import Case, Severity, examine
@@ -38,7 +38,7 @@ def main(args: argparse.Namespace) -> int:
     """Print the findings. Return 1 if something will fail."""
     try:
         case = case_of(shape_of(args, args.parser))
-    except ClusterSpecError as error:
+    except (BackendError, ClusterSpecError) as error:
         sys.stderr.write(f"{program_name()} doctor: {error}\n")
         return BAD_USAGE
     findings = [replace(f, what=in_a_shell(f.what), advice=in_a_shell(f.advice)) for f in examine(case)]
@@ -57,7 +57,9 @@ def main(args: argparse.Namespace) -> int:
 def case_of(asked: ShapeOptions) -> Case:
     """Return the cluster that the options ask for, for a shell, with the presets of all settings."""
     given = {option: value for option, value in asdict(asked).items() if value is not None}
-    return doctor.case_of(None, Cluster(**{**given, "env": dict(asked.env)}))
+    return doctor.case_of(
+        None, Cluster(**{**given, "env": dict(asked.env), "resources": dict(asked.resources)})
+    )
 
 
 def in_a_shell(advice: str) -> str:

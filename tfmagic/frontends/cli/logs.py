@@ -11,11 +11,12 @@ from pathlib import Path
 
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.cli.parsers import program_name
-from tfmagic.frontends.cli.status import state_of, take_snapshot
+from tfmagic.frontends.cli.status import state_of
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId, select
 from tfmagic.runs import folder
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, LogReader, log_lines
+from tfmagic.runs.status_reader import read_snapshot
 from tfmagic.system.memory import format_bytes
 
 _POLL_S = 0.1
@@ -82,7 +83,7 @@ def choose(run: RunFolder, words: Sequence[str]) -> tuple[TaskId, ...]:
 def _list(base: Path) -> None:
     """Print a line for each run, the newest last, next to the prompt."""
     for run in folder.find_runs(base):
-        snapshot = take_snapshot(run.folder)
+        snapshot = read_snapshot(run.folder)
         if snapshot is not None:
             size = sum(file_size(run.log_path(task)) for task in run.tasks)
             shape = snapshot.shape or "of unknown shape"
@@ -94,7 +95,7 @@ def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.
     readers: dict[TaskId, LogReader] = {}
     with contextlib.ExitStack() as stack:
         while True:
-            seen = take_snapshot(run.folder)  # first, so that everything written before the end is read below
+            seen = read_snapshot(run.folder)  # first, so that everything written before the end is read below
             for task in choose(run, words):
                 last = None if task in readers else tail
                 if task not in readers:

@@ -25,7 +25,8 @@ and the other strategies find their peers. The script needs no line of tfmagic.
 
 Options of `run` stand before the script; everything after it belongs to the script.
 One exception: --workers, --ps, --chief and --evaluator directly after the script set
-the shape, if none of them stands before it (`--` ends them).
+the shape, if none of them stands before it and the script has no option of that name
+itself (`--` ends them).
 
 The output of the tasks goes to standard output, one whole line at a time, each after
 the task's name, and is kept in the run's folder. The tasks' standard input is empty.

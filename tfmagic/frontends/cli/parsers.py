@@ -7,12 +7,13 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
 import tfmagic
-from tfmagic.clusters.arguments import add_shape, parse_count, parse_seconds
+from tfmagic.clusters.arguments import add_shape, parse_count, parse_seconds, refuse_unknown
 from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES
+from tfmagic.system.advice import did_you_mean
 
 BAD_USAGE = 2
 GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: the summary is out by then
@@ -60,10 +61,15 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         raise SystemExit(0)
     if command not in PAGES:
         what = f"there is no command {command!r}" if command else "a command is missing"
+        what += did_you_mean(command, PAGES)
         sys.stderr.write(f"{program}: {what}; it is one of {', '.join(PAGES)}\n{program} --help says more\n")
         raise SystemExit(BAD_USAGE)
     parser = make_parser(command)
-    return read_run(parser, rest) if command == "run" else parser.parse_args(rest)
+    if command == "run":
+        return read_run(parser, rest)
+    if command != "tfrecord":  # whose actions have parsers of their own
+        refuse_unknown(rest, parser)
+    return parser.parse_args(rest)
 
 
 def make_parser(command: str) -> Parser:
@@ -74,7 +80,7 @@ def make_parser(command: str) -> Parser:
         case "run":
             _add_run(parser)
         case "doctor":
-            add_shape(parser, "the cluster to check for (default: two workers)", backends=False)
+            add_shape(parser, "the cluster to check for (default: two workers)")
             add("--json", action="store_true", help="for programs")
         case "status":
             add("--all", action="store_true", help="also clusters that have ended or died")
@@ -125,9 +131,9 @@ def _columns(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     """Parse the words of `run`: its options, the script or module, then the script's own arguments.
 
-    Options of the shape may also stand directly after the script, if none stands before it. argparse cannot
-    split the words: it takes options anywhere, and with `argparse.REMAINDER` it rejects ``-mMODULE
-    --option``.
+    Options of the shape may also stand directly after the script, if none stands before it and the script has
+    no option of that name. argparse cannot split the words: it takes options anywhere, and with
+    `argparse.REMAINDER` it rejects ``-mMODULE --option``.
     """
     valued = {name for name, action in parser._option_string_actions.items() if action.nargs is None}
 
@@ -142,14 +148,18 @@ def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     own, rest = list(words[:place]), list(words[place:])
     if rest[:1] == ["--"]:
         del rest[0]
+    left = ""
     if not any(map(_is_shape, own)):
         start = 2 if rest[:1] == ["-m"] else 1
-        end = start + count(rest[start:], _is_shape)
+        options = _script_options(rest[:start]) if _is_shape("".join(rest[start : start + 1])) else ()
+        end = start + count(rest[start:], lambda word: _is_shape(word) and _name_of(word) not in options)
+        left = _name_of(rest[end]) if end < len(rest) and _is_shape(rest[end]) else ""
         own += rest[start:end]
         # "--" separates the shape from options of the script that have the same name
         if rest[end : end + 1] == ["--"] and (end > start or _is_shape("".join(rest[end + 1 : end + 2]))):
             end += 1
         del rest[start:end]
+    refuse_unknown(own, parser)
     args = parser.parse_args(own)
     if not rest or rest == ["-m"]:
         parser.error("-m needs the name of a module" if rest else "a script is missing")
@@ -157,6 +167,7 @@ def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     if args.is_module and rest[0] != "-m":
         rest[:1] = ["-m", rest[0][2:]]
     args.target, *args.argv = rest[args.is_module :]
+    args.left_to_script = left
     if args.is_module and not re.fullmatch(r"\w+(\.\w+)*", args.target):
         parser.error(f"-m {args.target!r} is not the name of a module")
     if args.target == "-":
@@ -164,8 +175,19 @@ def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     return args
 
 
+def _script_options(script: Sequence[str]) -> Collection[str]:
+    """Return the options in the source of ``SCRIPT``, ``-mMODULE`` or ``-m MODULE``."""
+    from tfmagic.frontends.cli.script_options import options_of
+
+    return options_of(script[-1].removeprefix("-m"), script[0].startswith("-m"))
+
+
+def _name_of(word: str) -> str:
+    return word.partition("=")[0]
+
+
 def _is_shape(word: str) -> bool:
-    return word.partition("=")[0] in _SHAPE
+    return _name_of(word) in _SHAPE
 
 
 def _add_run(parser: Parser) -> None:

@@ -1,8 +1,10 @@
 """``tfmagic reap``: end the processes that a killed kernel left behind."""
 
 import argparse
+import sys
 from pathlib import Path
 
+from tfmagic.errors import LaunchError
 from tfmagic.runs import folder, orphans
 from tfmagic.runs.orphans import Leftover
 
@@ -11,6 +13,11 @@ def main(args: argparse.Namespace) -> int:
     """End the processes, or only list them. Return 1 if one is left."""
     base = folder.state_dir()
     if not args.dry_run:
+        try:
+            folder.check_private(base)
+        except LaunchError as error:
+            print(f"tfmagic reap: {error}", file=sys.stderr)
+            return 1
         for left in orphans.reap(base):
             print(f"ended {describe(left)}")
     remaining = orphans.find(base)

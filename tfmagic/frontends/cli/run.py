@@ -31,9 +31,9 @@ from typing import Any
 
 import tfmagic
 from tfmagic.clusters.arguments import shape_of
-from tfmagic.clusters.environment import existing_folder
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.clusters.running_cluster import Call
+from tfmagic.clusters.task_settings import existing_folder
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
@@ -44,6 +44,7 @@ from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules
+from tfmagic.system import files
 from tfmagic.task.script import run_script
 from tfmagic.views.text import TextView
 
@@ -58,6 +59,11 @@ def main(args: argparse.Namespace) -> int:
     if problem is not None:
         say(problem[1])
         return problem[0]
+    if args.left_to_script:
+        say(
+            f"{args.left_to_script} is an option of {args.target} itself; to set the size of the cluster, "
+            "write it before the script"
+        )
     leave_own_folder()
     with Signals() as signals:
         try:
@@ -373,12 +379,11 @@ def name_of(target: str, is_module: bool) -> str:
 
 
 def put_logs(run: RunFolder, tasks: Sequence[TaskId], folder: Path) -> None:
-    """Let the tasks write their logs into the user's folder; the run folder gets links to them."""
+    """Let the tasks write their logs into the user's folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        run.put_logs(folder.absolute())
         for task in tasks:
-            path = folder.absolute() / f"{task}.log"
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-            run.log_path(task).symlink_to(path)
+            os.close(files.open_regular(run.log_path(task), os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
     except OSError as error:
         raise LaunchError(f"--log-dir {folder} cannot be written ({error.strerror or error})") from error

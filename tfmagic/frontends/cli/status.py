@@ -1,7 +1,6 @@
 """``tfmagic status``: print this user's clusters, from the status files that their kernels write."""
 
 import argparse
-import dataclasses
 import json
 import textwrap
 import time
@@ -10,7 +9,6 @@ from typing import Any
 
 from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.runs import folder as runs
-from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.status_reader import (
     TASK_NUMBERS,
     TASK_TEXTS,
@@ -28,7 +26,7 @@ _STALE_S = 15.0  # a kernel that lives writes at least every 10 s
 def main(args: argparse.Namespace) -> int:
     """Print the clusters."""
     base = runs.state_dir()
-    seen = [found for folder in reversed(newest_runs(base, _MOST_RUNS)) if (found := take_snapshot(folder))]
+    seen = [found for folder in reversed(newest_runs(base, _MOST_RUNS)) if (found := read_snapshot(folder))]
     shown = [snapshot for snapshot in seen if args.all or snapshot.live]
     if args.json:
         print(json.dumps([as_json(snapshot, base) for snapshot in shown]))
@@ -42,14 +40,6 @@ def main(args: argparse.Namespace) -> int:
         what = "1 run has" if ended == 1 else f"{ended} runs have"
         print(f"{what} ended{f', of which {died} died' if died else ''}; --all shows them")
     return 0
-
-
-def take_snapshot(folder: Path) -> Snapshot | None:
-    """Read a run folder; None if it is none. The kernel is checked by its whole identity if that is known."""
-    snapshot = read_snapshot(folder)
-    if snapshot is None or not snapshot.live or runs.kernel_lives(RunFolder(folder)):
-        return snapshot
-    return dataclasses.replace(snapshot, live=False, died=True)
 
 
 def state_of(snapshot: Snapshot) -> str:

@@ -117,7 +117,7 @@ def _explain(one_shot: OneShotTasks, task: TaskId, outcome: Outcome) -> tuple[st
     tail = [line for line in tail_lines(run.log_path(task), _TAIL_LINES) if not is_noise(line)]
     details = ["its Python stack, the innermost call first:", stack] if stack else []
     details += ["its last lines of output:", *(f"  {line}" for line in tail)] if tail else []
-    why = describe_end(outcome, one_shot.cluster.watch)
+    why = describe_end(outcome, one_shot.cluster.oom_kills)
     return why, place_of(stack, innermost_first=True), "\n".join(details)
 
 

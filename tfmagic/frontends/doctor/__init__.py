@@ -4,7 +4,8 @@
     start, first cell ────────── Case ──→ troubles ──→ only what will fail or hang, two lines each
 
 A check is a function from the `Case` to findings; a new one is a line in the table below. A check must start
-no process, import neither TensorFlow nor Keras, and use no network but this machine's own.
+no process, import neither TensorFlow nor Keras, and use no network but this machine's own. Only those of
+`ray_cluster` ask another machine: its head.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tfmagic.frontends.doctor import folder, machine, software
+from tfmagic.frontends.doctor import folder, machine, ray_cluster, software
 from tfmagic.frontends.doctor.findings import Case, Finding, Severity, case_of
 
 if TYPE_CHECKING:
@@ -43,9 +44,34 @@ _CHECKS: tuple[Check, ...] = (
     folder.leftovers,
     software.timeouts,
     software.tf_config,
+    ray_cluster.ray,
+    ray_cluster.tls,
+    ray_cluster.tensorflow_ports,
+    ray_cluster.host_software,
+    ray_cluster.shared_folder,
+)
+_OF_THIS_MACHINE: frozenset[Check] = frozenset(  # which matter where tasks run here
+    (
+        machine.memory_room,
+        machine.cores,
+        machine.gpus,
+        machine.threads,
+        machine.address_space,
+        machine.loopback,
+        machine.proxy,
+    )
+)
+_OF_RAY: frozenset[Check] = frozenset(
+    (
+        ray_cluster.ray,
+        ray_cluster.tls,
+        ray_cluster.tensorflow_ports,
+        ray_cluster.host_software,
+        ray_cluster.shared_folder,
+    )
 )
 _ONLY_WHEN_ASKED: frozenset[Check] = frozenset(  # none of them prevents a start, or the start reports it
-    (machine.memory_room, machine.cores, machine.gpus, folder.leftovers, software.tf_config)
+    (machine.memory_room, machine.cores, machine.gpus, folder.leftovers, software.tf_config, *_OF_RAY)
 )
 
 
@@ -70,6 +96,9 @@ def warn_before_start(shell: Any, cluster: Cluster) -> None:
 
 def _run(check: Check, case: Case) -> Iterator[Finding]:
     """Yield the findings of one check, and a note if it fails: the other checks go on."""
+    on_hosts = case.task_settings.hosts is not None
+    if check in (_OF_THIS_MACHINE if on_hosts else _OF_RAY):
+        return
     try:
         yield from check(case)
     except Exception as error:

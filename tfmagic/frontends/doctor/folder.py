@@ -12,13 +12,13 @@ from tfmagic.errors import LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.runs import folder as runs
 from tfmagic.runs import orphans
-from tfmagic.runs.cell_records import read_records
+from tfmagic.runs.cell_records import LOST, read_records
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system.memory import format_bytes
 
 _TIGHT_BYTES = 1 << 30
 _FULL_BYTES = 100 << 20
-_NETWORK = re.compile(
+NETWORK = re.compile(
     r"nfs\d*|cifs|smb\w*|9p|afs|ceph|lustre|beegfs|gpfs|glusterfs|fuse\.(sshfs|\w*gluster\w*)"
 )
 _ANOTHER = "%env TFMAGIC_STATE_DIR=/path/on/another/disk"
@@ -56,11 +56,8 @@ def _problems(case: Case, base: Path) -> Iterator[Finding]:
             f"the logs of {tasks} tasks can take {format_bytes(logs)}: {fix}   or keep less:  "
             f"%config TFCluster.max_log_bytes = {free // 2 // tasks}",
         )
-    owner = (base / "runs").stat().st_uid  # its mode needs no check: `check_writable` has just closed it
-    if owner != os.geteuid():
-        yield note(f"{base / 'runs'} belongs to user {owner}", f"who can read your logs:  {_LOCAL}")
     kind = file_system(base)
-    if _NETWORK.fullmatch(kind):
+    if NETWORK.fullmatch(kind):
         yield note(
             f"state folder {base} is on a network file system ({kind})",
             "it is slow there, and lines that a task and its children append can be torn (open(2), "
@@ -98,7 +95,7 @@ def _kept_runs(case: Case, gone: list[RunFolder]) -> Finding:
         with contextlib.suppress(OSError):  # pruned meanwhile
             size += sum(entry.stat().st_size for entry in os.scandir(run.folder))
     what = f"{_count(len(gone), 'earlier run')}, {format_bytes(size)} in {gone[0].folder.parent}"
-    cut_short = [run for run in gone if any(not r.verdict for r in read_records(run))]
+    cut_short = [run for run in gone if any(r.verdict == LOST for r in read_records(run))]
     days, limit = case.setting("keep_runs_days"), case.setting("keep_runs_bytes")
     kept = (
         f"runs go after {days:g} days or above {format_bytes(limit)} in all "

@@ -12,12 +12,11 @@ import psutil
 
 from tfmagic.backends import launcher_client
 from tfmagic.backends.local import HeldPorts
-from tfmagic.clusters import environment
+from tfmagic.clusters import task_settings
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
-from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.system import memory
-from tfmagic.system.memory import format_bytes
+from tfmagic.system.memory import format_bytes, read_text
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _THREADS = 110  # of a task with a TensorFlow server, of which 97 are gRPC's (measured, 2.21 on 2 cores)
@@ -38,11 +37,11 @@ def memory_room(case: Case) -> Iterator[Finding]:
         yield Finding(what)
         return
     try:
-        environment.check_memory(case.shape, task_bytes, warm)
+        task_settings.check_memory(case.shape, task_bytes, warm)
     except LaunchError as error:
         yield refused(what, str(error))
         return
-    needed = environment.needed_bytes(case.shape, task_bytes, warm)
+    needed = task_settings.needed_bytes(case.shape, task_bytes, warm)
     fits = len(case.shape.tasks) + (free - needed) // max(task_bytes, 1)
     yield Finding(
         f"{what}; {case.shape} take {format_bytes(needed)} to begin with, and up to {fits} tasks fit"
@@ -75,8 +74,8 @@ def _cpu_quota(cgroups: Path) -> float:
     """Return the cores that the control groups allow, or infinity (cgroup-v2.rst, cpu.max; sched-bwc.rst)."""
     found = [float("inf")]
     for folder in memory.cgroup_folders(cgroups, "cpu"):
-        words = _read(folder / "cpu.max").split()
-        words = words or [_read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        words = read_text(folder / "cpu.max").split()
+        words = words or [read_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
         if len(words) == 2 and all(word.isdigit() for word in words):
             found.append(int(words[0]) / int(words[1]))
     return min(found)
@@ -84,10 +83,10 @@ def _cpu_quota(cgroups: Path) -> float:
 
 def gpus(case: Case) -> Iterator[Finding]:
     """Check which GPUs the tasks will see, and whether this TensorFlow can use them."""
-    present, seen = environment.visible_gpus({}), environment.visible_gpus(case.environ)
-    task = TaskId("worker", 0) if case.shape.workers else TaskId("chief", 0)  # the others get as many
+    present, seen = task_settings.visible_gpus({}), task_settings.visible_gpus(case.environ)
+    task = task_settings.computing_tasks(case.shape)[0]  # the others get as many
     try:
-        environment.assign_gpus(task, case.shape, seen, case.task_settings.gpus_per_task)
+        task_settings.assign_gpus(task, case.shape, seen, case.task_settings.gpus_per_task)
     except ClusterSpecError as error:
         yield refused(f"GPUs: {len(seen)}", str(error))
         return
@@ -113,7 +112,7 @@ def _gpu_problems(case: Case, present: list[str], seen: list[str]) -> Iterator[F
         yield note(f"{what}, and this TensorFlow is built without CUDA", fix)
     elif not has_cuda_libraries():
         yield note(f"{what}, and CUDA's libraries are missing", fix)
-    computing = case.shape.workers + (case.shape.chief and not case.shape.ps)
+    computing = len(task_settings.computing_tasks(case.shape))
     if computing > len(seen):
         share = f"{computing} tasks share them and their memory; one for each:  --workers {len(seen)}"
         yield note(what, share)
@@ -123,7 +122,7 @@ def built_with_cuda() -> bool:
     """Return whether TensorFlow was built with CUDA, by the file about its build; True without that file."""
     spec = importlib.util.find_spec("tensorflow")
     folders = spec.submodule_search_locations or () if spec else ()
-    texts = [_read(Path(folder, "python/platform/build_info.py")) for folder in folders]
+    texts = [read_text(Path(folder, "python/platform/build_info.py")) for folder in folders]
     return not any("'is_cuda_build', False" in text for text in texts)
 
 
@@ -179,7 +178,7 @@ def _thread_limits(needed: int, cgroups: Path) -> Iterator[tuple[int, str, str]]
         yield max(limit - _own_threads(), 0), f"the user's {limit}", "ulimit -u"
     limits = []
     for folder in memory.cgroup_folders(cgroups, "pids"):
-        most, used = (_read(folder / name).strip() for name in ("pids.max", "pids.current"))
+        most, used = (read_text(folder / name).strip() for name in ("pids.max", "pids.current"))
         if most.isdigit() and used.isdigit():
             limits.append((max(int(most) - int(used), 0), f"the container's {most}"))
     if limits:
@@ -188,7 +187,7 @@ def _thread_limits(needed: int, cgroups: Path) -> Iterator[tuple[int, str, str]]
 
 def _all_threads() -> int:
     """Return the number of threads of the machine (proc(5), loadavg): no user has more, and it is cheap."""
-    words = _read(Path("/proc/loadavg")).split()
+    words = read_text(Path("/proc/loadavg")).split()
     return int(words[3].partition("/")[2]) if len(words) > 3 else 1 << 30
 
 
@@ -236,22 +235,12 @@ def loopback(case: Case) -> Iterator[Finding]:
 
 def _count_ports(limits: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> int:
     """Return the number of ports that the system assigns by itself (ip(7))."""
-    try:
-        first, last = map(int, limits.read_text().split())
-    except (OSError, ValueError):
-        return 1 << 16
-    return last - first + 1
+    words = read_text(limits).split()
+    return int(words[1]) - int(words[0]) + 1 if len(words) == 2 else 1 << 16
 
 
 def proxy(case: Case) -> Iterator[Finding]:
     """Name a proxy for web pages; a start excludes the tasks' addresses from it."""
-    name = environment.proxy_variable(case.environ)
+    name = task_settings.proxy_variable(case.environ)
     if name:
         yield Finding(f"{name} is set: tasks connect to each other past it, and to the world through it")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # missing, or not readable for this user
-        return ""

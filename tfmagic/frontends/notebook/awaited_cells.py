@@ -36,7 +36,7 @@ class Transformer:
         is_cell = bool(lines) and lines[0].startswith(_CALL) and not lines[0].rstrip().endswith(_EMPTY)
         if not is_cell and not any(map(_WAIT.match, lines)):
             return lines
-        if not can_await(self._shell) or _is_nested():
+        if not can_await(self._shell) or is_nested():
             return lines
         if is_cell:
             return [_AWAITED + lines[0][len(_CALL) :], *lines[1:]]
@@ -64,7 +64,7 @@ def remove(shell: Any) -> None:
     shell.input_transformers_post[:] = kept
 
 
-def _is_nested() -> bool:
+def is_nested() -> bool:
     """Check whether a cell that already runs has caused this transformation."""
     codes = (frame.f_code for frame, _ in traceback.walk_stack(sys._getframe(2)))
     return any(code.co_name in _NESTING and "IPython" in code.co_filename for code in codes)

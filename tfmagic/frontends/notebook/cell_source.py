@@ -25,7 +25,7 @@ from tfmagic.serialization.free_names import names_read
 
 _numbers = itertools.count(1)
 _names: dict[int, dict[str, str]] = {}  # file names of cells, by the notebook's number and their text
-_TIMING_MAGICS = ("time", "timeit", "prun")
+_TIMING_MAGICS = ("time", "timeit", "prun", "capture")
 _SHELL_VARIABLE = re.compile(r"\$(\w+)|\{([^}]*)\}")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
@@ -34,23 +34,22 @@ def prepare_cell(body: str, shell: Any = None) -> tuple[RunCell, frozenset[str]]
     """Translate and check a cell's body; return it as a command, with the names that it reads.
 
     Args:
-        body: The text below the magic line. An empty line takes the place of that line, so that tracebacks
-            have the line numbers that the notebook shows.
+        body: The text of the cell, with an empty line in the place of its magic line, so that tracebacks have
+            the line numbers that the notebook shows.
         shell: The notebook's shell, which then shows the cell's lines in tracebacks.
 
     Raises:
         SyntaxError: With the notebook's line number.
     """
-    text = "\n" + body
     names = getattr(getattr(shell, "compile", None), "_filename_map", None)
     prompt = 0 if names is None else _running_cell_number(names, shell.execution_count)
-    filename = _name_cell(prompt, text)
+    filename = _name_cell(prompt, body)
     if names is not None:  # private to IPython: gives the header "Cell In[7], line 5"
         names[filename] = prompt
-    lines = text.splitlines(True)
-    linecache.cache[filename] = (len(text), None, lines, filename)
+    lines = body.splitlines(True)
+    linecache.cache[filename] = (len(body), None, lines, filename)
     try:
-        source, reads, show = _analyse(text)
+        source, reads, show = _analyse(body)
     except SyntaxError as error:
         error.filename = filename
         if error.text is None and 0 < (error.lineno or 0) <= len(lines):
@@ -135,13 +134,17 @@ def _names_in_magic(node: ast.AST) -> set[str]:
         return {
             name for pair in _SHELL_VARIABLE.findall(texts[0]) for name in _IDENTIFIER.findall("".join(pair))
         }
-    if node.func.attr == "run_line_magic" and len(texts) == 2 and texts[0] in _TIMING_MAGICS:
-        code = re.sub(r"^(\s*-\w+\s*\d*\s+)+", "", texts[1])
-        try:
-            return names_read(ast.parse(code), code)
-        except SyntaxError:
-            return set()
-    return set()
+    is_timing = node.func.attr.startswith("run_") and texts[:1] and texts[0] in _TIMING_MAGICS
+    return set().union(*map(_names_in_code, texts[1:])) if is_timing else set()
+
+
+def _names_in_code(text: str) -> set[str]:
+    """Return the names in the line or the cell of a magic that runs code, behind its options."""
+    code = TransformerManager().transform_cell(re.sub(r"^(\s*-\w+\s*\d*\s+)+", "", text))
+    try:
+        return names_read(ast.parse(code), code)
+    except SyntaxError:
+        return set()
 
 
 def _ends_in_semicolon(text: str) -> bool:

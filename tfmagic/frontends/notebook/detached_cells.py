@@ -7,7 +7,7 @@ bound. In a terminal a cell is shown while ``%tfcluster wait`` waits for it. A c
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfmagic.clusters import waiting
@@ -16,6 +16,8 @@ from tfmagic.clusters.job import Job
 from tfmagic.clusters.results import CellResult
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.frontends.notebook import awaited_cells
+from tfmagic.supervisor import stalls
+from tfmagic.views.static_html import duration
 
 
 class DetachedJob:
@@ -60,20 +62,24 @@ class DetachedJobs:
         """Return the jobs that have not ended."""
         return [found.job for found in self._jobs if not found.job.done.is_set()]
 
-    def wait(self, name: str, timeout_s: float | None) -> None:
-        """Wait for the detached cells of the cluster of that name.
+    def wait(self, name: str, timeout_s: float | None) -> str:
+        """Wait for the detached cells of the cluster of that name, and return a sentence about them.
 
         Raises:
             BaseException: The exception of the first cell that failed; another call waits for the rest.
             TaskTimeoutError: A cell still runs after `timeout_s` seconds.
         """
+        ended = []
         for found, left_s in self._of(name, timeout_s):
-            self._take(found, waiting.wait(found.job, left_s))
+            ended.append(self._take(found, waiting.wait(found.job, left_s)))
+        return _describe_wait(name, ended)
 
-    async def wait_async(self, name: str, timeout_s: float | None) -> None:
+    async def wait_async(self, name: str, timeout_s: float | None) -> str:
         """Do as `wait`, while the event loop goes on."""
+        ended = []
         for found, left_s in self._of(name, timeout_s):
-            self._take(found, await waiting.wait_async(found.job, left_s))
+            ended.append(self._take(found, await waiting.wait_async(found.job, left_s)))
+        return _describe_wait(name, ended)
 
     def _of(self, name: str, timeout_s: float | None) -> Iterator[tuple[DetachedJob, float]]:
         """Yield the jobs of a cluster, each with the seconds that are left for it."""
@@ -81,7 +87,7 @@ class DetachedJobs:
         for found in [found for found in self._jobs if found.cluster.name == name]:
             yield found, deadline - time.monotonic()
 
-    def _take(self, found: DetachedJob, has_ended: bool) -> None:
+    def _take(self, found: DetachedJob, has_ended: bool) -> Job:
         if not has_ended:
             raise _still_runs(found)
         if found in self._jobs:  # otherwise its follower has removed it
@@ -89,12 +95,13 @@ class DetachedJobs:
         found.settle(self._shell.user_ns)
         if found.error is not None:
             raise found.error
+        return found.job
 
     def _follow(self, found: DetachedJob) -> None:
         import asyncio
 
         async def follow() -> None:
-            await waiting.follow(found.job)
+            await waiting.wait_async(found.job, answers=False)
             found.settle(self._shell.user_ns)
             if found.error is None and found in self._jobs:  # nothing is left to wait for
                 self._jobs.remove(found)
@@ -104,6 +111,19 @@ class DetachedJobs:
         task.add_done_callback(self._followers.discard)
 
 
+def _describe_wait(name: str, ended: Sequence[Job]) -> str:
+    texts = []
+    for job in ended:
+        outcome = job.outcome
+        seconds = 0.0 if outcome is None else max(outcome.ended_at.values()) - outcome.started
+        bound = ", ".join(job.options.pull)
+        texts.append(
+            f"cell [{job.command.prompt}] done on {', '.join(t.name for t in job.tasks)} after "
+            f"{duration(seconds)}{f', {bound} pulled' if bound else ''}"
+        )
+    return f"tfmagic: cluster {name}: {'; '.join(texts) or 'no detached cell is left to wait for'}"
+
+
 def _still_runs(found: DetachedJob) -> TaskTimeoutError:
     state = found.job.supervisor.state.cells.get(found.job.number)
     places = []
@@ -111,7 +131,11 @@ def _still_runs(found: DetachedJob) -> TaskTimeoutError:
         progress = None if state is None else state.progress.get(task)
         place = None if progress is None else progress.place
         places.append(task.name if place is None else f"{task} (line {place.line})")
+    waits = ""
+    if state is not None:
+        supervisor, now = found.job.supervisor, time.monotonic()
+        waits = stalls.explain(supervisor.state, state, supervisor.policy(), now, after_s=0.0)
     return TaskTimeoutError(
-        f"the detached cell still runs on {', '.join(places)}; it goes on. Wait again, or end it with  "
-        "%tfcluster interrupt"
+        f"the detached cell still runs on {', '.join(places)}; {waits}{waits and '; '}it goes on. "
+        "Wait again, or end it with  %tfcluster interrupt"
     )

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from tfmagic.clusters import waiting
 from tfmagic.clusters.arguments import parse_count, parse_seconds
 from tfmagic.clusters.fault_lab import DEFAULT_KINDS, KINDS
 from tfmagic.clusters.results import table_bundle
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.frontends import doctor
+from tfmagic.frontends.notebook import plain_cells, reports
 from tfmagic.frontends.notebook.options import (
     SHAPE,
     flag,
@@ -48,12 +50,9 @@ from tfmagic.views.panel import PanelView
 if TYPE_CHECKING:
     from tfmagic.frontends.notebook.magic import TFClusterMagics
 
-_FULL_BYTES = 20_000_000  # of a past cell that is shown with --full
 _TASKS = option("tasks", "TASK", "tasks, by selector", nargs="*")
-_VARIABLES = (
-    option("names", "A,B", "variable names", type=parse_variables),
-    option("--on", "SELECTOR", "tasks, by selector"),
-)
+_ON = option("--on", "SELECTOR", "tasks, by selector")
+_VARIABLES = (option("names", "A,B", "variable names", type=parse_variables), _ON)
 
 
 # -- the cluster -----------------------------------------------------------------------------------
@@ -84,7 +83,9 @@ def _stop(magics: TFClusterMagics, line: Namespace) -> None:
         cluster = magics.known(name)
         was_running = cluster.running
         cluster.stop()
-        print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}")
+        ended = plain_cells.remove(magics.shell, name)
+        note = f"; {plain_cells.describe(magics.shell)}" if ended else ""
+        print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}{note}")
 
 
 @line_command("restart", "give all or the named tasks new processes at the same addresses", _TASKS, SHAPE)
@@ -169,7 +170,12 @@ def _errors(magics: TFClusterMagics, line: Namespace) -> None:
 
 @line_command("interrupt", "interrupt the running cell, on all or the named tasks", _TASKS)
 def _interrupt(magics: TFClusterMagics, line: Namespace) -> None:
-    magics.running(line.cluster).interrupt(*line.tasks)
+    cluster = magics.running(line.cluster)
+    detached = [job for job in magics.detached.running() if job.cluster.name == cluster.name]
+    chosen = select(",".join(line.tasks or ("all",)), cluster.tasks)
+    text = reports.interruption(cluster, chosen, detached)
+    cluster.interrupt(*line.tasks)
+    reports.report(line, text)
 
 
 @line_command("stacks", "print the Python stacks of tasks, also of stuck ones; equal stacks once", _TASKS)
@@ -197,6 +203,22 @@ def _revive(magics: TFClusterMagics, line: Namespace) -> None:
 
 
 @line_command(
+    "all",
+    "run plain cells on the cluster, too:  all on|off",
+    option("state", None, "without it: print the present state", choices=("on", "off"), nargs="?"),
+    _ON,
+    SHAPE,
+)
+def _all(magics: TFClusterMagics, line: Namespace) -> None:
+    if line.state == "on":
+        magics.start_shown(cluster := magics.cluster_for(line))
+        plain_cells.install(magics.shell, cluster.name, line.on)
+    elif line.state == "off":
+        plain_cells.remove(magics.shell)
+    print(f"tfmagic: {plain_cells.describe(magics.shell)}")
+
+
+@line_command(
     "debug", "start pdb in a task, on its last failure, with live frames", option("task", "TASK", "the task")
 )
 def _debug(magics: TFClusterMagics, line: Namespace) -> None:
@@ -209,12 +231,24 @@ def _push(magics: TFClusterMagics, line: Namespace) -> None:
     missing = [name for name in line.names if name not in namespace]
     if missing:
         raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
-    cluster.push({name: namespace[name] for name in line.names}, on=line.on or "all")
+    job = cluster.begin_push({name: namespace[name] for name in line.names}, line.on or "all")
+    waiting.finish(job)
+    sizes = [reports.size_of(command.names) for command in job.request.commands.values()]
+    reports.report(
+        line, f"pushed {', '.join(line.names)} to {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}"
+    )
 
 
 @line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]", *_VARIABLES)
 def _pull(magics: TFClusterMagics, line: Namespace) -> None:
-    magics.shell.user_ns.update(magics.running(line.cluster).pull(*line.names, on=line.on))
+    job = magics.running(line.cluster).begin_pull(line.names, line.on)
+    magics.shell.user_ns.update(waiting.finish(job).pulled)
+    outcomes = job.outcome.outcomes.values() if job.outcome else ()
+    sizes = [reports.size_of(getattr(outcome, "pulled", {}).values()) for outcome in outcomes]
+    reports.report(
+        line,
+        f"pulled {', '.join(line.names)} from {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}",
+    )
 
 
 @line_command(
@@ -224,7 +258,7 @@ def _pull(magics: TFClusterMagics, line: Namespace) -> None:
 )
 def _wait(magics: TFClusterMagics, line: Namespace) -> None:
     """Replaced by `TFClusterMagics.wait_async` where the notebook's event loop can go on."""
-    magics.detached.wait(magics.known(line.cluster).name, line.timeout)
+    print(magics.detached.wait(magics.known(line.cluster).name, line.timeout))
 
 
 @line_command(
@@ -238,9 +272,9 @@ def _wait(magics: TFClusterMagics, line: Namespace) -> None:
 def _attach(magics: TFClusterMagics, line: Namespace) -> None:
     """Show the cell live where it still runs here, else from disk."""
     if line.all:
-        for run in folder.find_runs(_state_dir()):
-            cells = ", ".join(f"[{r.prompt}] {r.verdict or 'not ended'}" for r in read_records(run))
-            print(f"{run}  {cells or 'no cell'}")
+        rows = reports.rows_of_runs(folder.find_runs(_state_dir()))
+        display(table_bundle(reports.RUNS_HEADER, rows), raw=True)
+        print("%tfcluster attach RUN --cell N  shows a cell again")
         return
     run = _find_run(magics, line.cluster, line.run_name)
     records = [r for r in read_records(run) if line.cell in (None, r.prompt)]
@@ -249,12 +283,13 @@ def _attach(magics: TFClusterMagics, line: Namespace) -> None:
         raise UsageError(f"run {run} has no record of {which}; %tfcluster attach --all lists what there is")
     record = records[-1]
     for job in magics.detached.running():
-        if job.number == record.cell and isinstance(job.view, PanelView):
+        is_this = job.number == record.cell and str(job.cluster.run) == str(run)
+        if is_this and isinstance(job.view, PanelView):
             job.view.show_again()
             return
     if not record.verdict:
-        print(f"tfmagic: this cell had not ended when its kernel was last seen; run {run}")
-    limit = _FULL_BYTES if line.full else TFCluster.instance().saved_bytes
+        print("tfmagic: this cell still runs, in the kernel that started it; run the line again for its end")
+    limit = static_form.FULL_BYTES if line.full else TFCluster.instance().saved_bytes
     form = static_form.render(record, run, limit_bytes=limit)
     display({"text/html": form.html, "text/plain": form.text}, raw=True)
     for item in form.apart:
@@ -320,12 +355,17 @@ _SIGNAL = option("--signal", "S", "default: KILL", dest="amount", type=parse_sig
 @line_command("pause", "let tasks hang: stop them (SIGSTOP) until resume", *_AFTER)
 @line_command("kill", "let tasks crash: kill them, or signal them (--signal TERM)", *_AFTER, _SIGNAL)
 def _injure(magics: TFClusterMagics, line: Namespace) -> None:
-    lab, kind, amount = magics.running(line.cluster).faults, line.command, getattr(line, "amount", 0)
+    cluster = magics.running(line.cluster)
+    lab, kind, amount = cluster.faults, line.command, getattr(line, "amount", 0)
     try:
         if line.after is not None:
             hit = lab.later(line.after, kind, line.tasks, amount)
-            print(f"tfmagic: in {line.after:g} s: {kind} {', '.join(map(str, hit))}")
-        elif kind == "kill":
+            print(f"tfmagic: in {line.after:g} s: {kind} {reports.names_of(hit)}")
+            return
+        state = cluster.state
+        chosen = select(",".join(line.tasks), cluster.tasks)
+        pids = {task: state.tasks[task].pid if state else 0 for task in chosen}
+        if kind == "kill":
             lab.kill(*line.tasks, signal_number=amount)
         elif kind in ("slow", "flood"):
             getattr(lab, kind)(",".join(line.tasks), amount)
@@ -333,6 +373,7 @@ def _injure(magics: TFClusterMagics, line: Namespace) -> None:
             getattr(lab, kind)(*line.tasks)
     except ValueError as error:
         raise UsageError(f"%tfcluster {kind}: {error}") from None
+    reports.report(line, reports.injury(cluster, kind, pids, amount))
 
 
 @line_command(

@@ -34,8 +34,9 @@ from tfmagic.clusters.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.frontends import doctor
-from tfmagic.frontends.notebook import awaited_cells, detached_cells, line_commands
+from tfmagic.frontends.notebook import awaited_cells, detached_cells, line_commands, plain_cells
 from tfmagic.frontends.notebook.cell_source import prepare_cell
+from tfmagic.frontends.notebook.local_cell import LocalCell
 from tfmagic.frontends.notebook.options import (
     COMMANDS,
     DEFAULT_NAME,
@@ -46,12 +47,14 @@ from tfmagic.frontends.notebook.options import (
     parse_cell_line,
     remove_completion,
 )
-from tfmagic.frontends.notebook.view_choice import check_view, choose_view, publisher
-from tfmagic.protocol.cluster_spec import select
+from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, publisher
+from tfmagic.protocol.cluster_spec import ClusterShape, select
 from tfmagic.protocol.commands import RunCell
+from tfmagic.system.advice import did_you_mean
 from tfmagic.views.progress import StartProgress
+from tfmagic.views.task_widgets import WidgetPage
 
-Steps = Generator[Job, CellResult, None]
+Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
 PreparedCell = tuple[RunCell, frozenset[str]]  # with the names that it can need from the notebook
 _COMMAND_MODULE = line_commands  # fills COMMANDS
 
@@ -98,7 +101,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         __tracebackhide__ = True
         try:
             wait = parse_line(line)
-            await self.detached.wait_async(self.known(wait.cluster).name, wait.timeout)
+            print(await self.detached.wait_async(self.known(wait.cluster).name, wait.timeout))
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
@@ -108,20 +111,28 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
     def _cell_steps(self, options: Namespace, body: str) -> Steps:
         """Run the cell; yield each job that must end before the next step."""
         check_view(options.view, self.shell)
-        command, reads = prepare_cell(body, self.shell)
+        command, reads = prepare_cell(body if options.plain else f"\n{body}", self.shell)
+        if options.plain and not can_update(self.shell) and not hasattr(self.shell, "prompts"):
+            print(f"tfmagic: on cluster {options.cluster}")  # a panel or a prompt has the name
         cell = (command, frozenset[str]() if options.no_capture else reads)
         if options.detach:
-            used = self._cluster_for(options)
+            used = self.cluster_for(options)
             run_options = self._run_options(options, self.start_shown(used))
             self.detached.add(used, used.begin_cell(*cell, run_options, detached=True), options.out)
-            return
+        else:
+            yield from self._run_tasks(options, cell)
+        if options.local:
+            yield LocalCell(command, self.shell)
+
+    def _run_tasks(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, None]:
+        """Run the cell on the tasks, and bind what it returns."""
         if options.compare:
             results: Any = yield from self._compare(options, cell)
             display(results)
         else:
             cluster = self.new_cluster(options.cluster, options.shape) if options.fresh else None
             try:
-                used = cluster or self._cluster_for(options)
+                used = cluster or self.cluster_for(options)
                 result = yield used.begin_cell(*cell, self._run_options(options, self.start_shown(used)))
             finally:
                 if cluster is not None:
@@ -157,7 +168,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
 
     # -- which cluster --
 
-    def _cluster_for(self, options: Namespace) -> Cluster:
+    def cluster_for(self, options: Namespace) -> Cluster:
         """Return the running cluster that the line means, after a check of its shape; else a new one."""
         name, asked = options.cluster, options.shape
         cluster = self.clusters.get(name)
@@ -179,6 +190,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
     def add(self, cluster: Cluster, asked: ShapeOptions) -> None:
         """Make this the cluster of its name, and remember the shape that it was asked for."""
         shape = cluster.shape
+        assert isinstance(shape, ClusterShape)  # always, of a line
         self.clusters[cluster.name] = cluster
         self.shapes[cluster.name] = dataclasses.replace(
             asked, workers=shape.workers, ps=shape.ps, chief=shape.chief, evaluator=shape.evaluator
@@ -194,17 +206,19 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             )
 
     def new_cluster(self, name: str, asked: ShapeOptions) -> Cluster:
-        if asked.backend != "local" or asked.address:
-            raise UsageError("the Ray backend is not in this version yet; leave --backend and --address out")
         given = {option: value for option, value in dataclasses.asdict(asked).items() if value is not None}
-        return Cluster(**{**given, "env": dict(asked.env)}, name=name, namespace=self.shell.user_ns)
+        given |= {"env": dict(asked.env), "resources": dict(asked.resources) or None}
+        cluster = Cluster(**given, name=name, namespace=self.shell.user_ns)
+        if hasattr(self.shell, "kernel"):
+            cluster.widget_page = WidgetPage(self.shell.kernel)
+        return cluster
 
     def start_shown(self, cluster: Cluster) -> str:
         """Start a cluster with a progress bar; return the bar's display id, "" where there is none."""
         if cluster.running:
             return ""
         doctor.warn_before_start(self.shell, cluster)
-        publish = publisher(self.shell) if hasattr(self.shell, "kernel") else None
+        publish = publisher(self.shell) if can_update(self.shell) else None
         progress = StartProgress(cluster.name, str(cluster.shape), publish=publish)
         try:
             cluster.start(progress)
@@ -219,8 +233,9 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
     def known(self, name: str) -> Cluster:
         """Return the cluster of that name, running or stopped; raise `UsageError` if there is none."""
         if name not in self.clusters:
+            question = did_you_mean(name, self.clusters)
             raise UsageError(
-                f"there is no cluster {name!r} ({self.running_names()}); start it with "
+                f"there is no cluster {name!r} ({self.running_names()}){question}; start it with "
                 f"%tfcluster start{_naming(name)}"
             )
         return self.clusters[name]
@@ -280,7 +295,8 @@ def parse_line(line: str) -> Namespace:
     if name in ("", "--help", "-h"):
         raise HelpShown(_overview())
     if name not in COMMANDS:
-        raise UsageError(f"%tfcluster has no command {name!r}; it has {', '.join(COMMANDS)}")
+        question = did_you_mean(name, COMMANDS)
+        raise UsageError(f"%tfcluster has no command {name!r}{question}; it has {', '.join(COMMANDS)}")
     options = line_parser(name).read(rest)
     options.command = name
     return options
@@ -294,11 +310,16 @@ def _overview() -> str:
     return "\n".join([head, *commands, more, "", cell_parser().format_help()])
 
 
+vars(TFClusterMagics)["tfcluster"].getdoc = _overview  # IPython asks for it at  %%tfcluster?
+
+
 def _drive(steps: Steps) -> None:
     """Block for each job."""
     job = next(steps, None)
     while job is not None:
-        result = waiting.finish(job)  # a cell may raise StopIteration: that is not the end of the steps
+        result = (
+            waiting.finish(job) if isinstance(job, Job) else job.run()
+        )  # a cell may raise StopIteration: that is not the end of the steps
         try:
             job = steps.send(result)
         except StopIteration:
@@ -309,7 +330,7 @@ async def _drive_async(steps: Steps) -> None:
     """Await each job."""
     job = next(steps, None)
     while job is not None:
-        result = await waiting.finish_async(job)
+        result = await (waiting.finish_async(job) if isinstance(job, Job) else job.run_async())
         try:
             job = steps.send(result)
         except StopIteration:
@@ -352,6 +373,7 @@ def unload(shell: Any) -> None:
     if widgets is not None:
         widgets.close_all()
     remove_completion(shell)
+    plain_cells.remove(shell)
     awaited_cells.remove(shell)
     ipython_tracebacks.remove(shell)
     launcher_client.close_all()

@@ -13,12 +13,13 @@ import keyword
 import re
 import shlex
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.error import UsageError
 
-from tfmagic.clusters.arguments import add_shape, parse_seconds, shape_of
+from tfmagic.clusters.arguments import add_shape, parse_seconds, refuse_unknown, shape_of
 from tfmagic.errors import ClusterSpecError
 from tfmagic.protocol.cluster_spec import TASK_TYPES, check_name
 
@@ -75,9 +76,8 @@ class Parser(argparse.ArgumentParser):
         if self._has_shape:
             add_shape(self, "shape, when no cluster runs yet (default: two workers)")
         group = self.add_argument_group(title) if title else self
-        for name, how in options:
-            if name != SHAPE[0]:
-                group.add_argument(name, **how)
+        added = [group.add_argument(name, **how) for name, how in options if name != SHAPE[0]]
+        self.positionals = [argument for argument in added if not argument.option_strings]
 
     def error(self, message: str) -> NoReturn:
         help_line = self.prog.replace("%%", "%")  # IPython takes no cell magic with an empty body
@@ -93,6 +93,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"cannot read the options: {error}")
         if "--help" in words or "-h" in words:
             raise HelpShown(self.format_help())
+        refuse_unknown(words, self)
         found = self.parse_args(words)
         if self._has_shape:
             found.shape = shape_of(found, self)
@@ -178,6 +179,8 @@ def cell_parser() -> Parser:
         flag("--no-capture", "send only the variables of --push"),
         flag("--fresh", "run the cell in new processes, which end with it"),
         flag("--detach", "return at once; the cell runs on"),
+        flag("--local", "run the cell in the notebook as well, when the tasks have ended it"),
+        flag("--plain", argparse.SUPPRESS),  # has no such line in the notebook: see `plain_cells`
         option("--timeout", "SECONDS", "stop the cell then, with stacks", type=parse_seconds),
         flag("--keep-going", "let the other tasks run on when one fails"),
         option("--view", None, "how output is shown", choices=VIEWS, default="auto"),
@@ -234,58 +237,73 @@ def line_parser(name: str) -> Parser:
 
 # -- completion ------------------------------------------------------------------------------------
 
-_KEYS = ("%tfcluster", "%%tfcluster")
+_MATCHER = "tfmagic"
+_LINE = re.compile(r"\s*%%?tfcluster\s")
 
 
-def complete(line: str, word: str, clusters: Mapping[str, Cluster]) -> list[str]:
-    """Return the words that can replace `word`.
+def complete(
+    line: str, clusters: Mapping[str, Cluster], variables: Iterable[str] = ()
+) -> tuple[str, list[str]]:
+    """Return the end of the line that is completed, and the words that can replace it.
 
     Args:
-        line: The line up to the cursor, `word` included.
-        word: The part of the word that has been typed.
+        line: The line up to the cursor.
         clusters: The clusters of the notebook, by name.
+        variables: The variables of the notebook.
     """
-    words = line.split()
-    if word and words and words[-1] == word:
-        words.pop()
-    is_cell = bool(words) and words[0] == "%%tfcluster"
-    before = words[-1] if words else ""
-    if before == "--cluster":
-        options = list(clusters)
-    elif before == "--on":
-        options = ["all", *TASK_TYPES, *_task_names(clusters)]
-    elif before == "--view":
-        options = list(VIEWS)
-    elif is_cell:
-        options = list(cell_parser()._option_string_actions)
-    elif len(words) < 2:
-        options = list(COMMANDS)
-    elif words[1] in COMMANDS:
-        options = list(line_parser(words[1])._option_string_actions)
-        if {"task", "tasks"} & {name for name, _ in COMMANDS[words[1]].options}:
-            options += _task_names(clusters)
+    magic, *before, word = re.split(r"\s+", line.lstrip())
+    if magic == "%tfcluster" and (not before or before[0] not in COMMANDS):
+        known: Iterable[str] = () if before else COMMANDS
+        return word, sorted(name for name in known if name.startswith(word))
+    parser = cell_parser() if magic == "%%tfcluster" else line_parser(before[0])
+    options = parser._option_string_actions
+    option, equals, value = word.partition("=")
+    action = options.get(option if equals else before[-1] if before else "")
+    if action is not None and action.nargs != 0:
+        values, word = _values(action, clusters, variables), value if equals else word
     else:
-        options = []
-    return sorted(option for option in options if option.startswith(word))
+        shown = [name for name, action in options.items() if action.help != argparse.SUPPRESS]
+        values = [name for name in shown if name.startswith("--")]
+        for positional in parser.positionals:
+            values += _values(positional, clusters, variables)
+    if not word.startswith("-"):
+        word = word.rpartition(",")[2]
+    return word, sorted({value for value in values if value.startswith(word)})
 
 
-def _task_names(clusters: Mapping[str, Cluster]) -> list[str]:
-    return sorted({task.name for cluster in clusters.values() for task in cluster.tasks})
+def _values(action: argparse.Action, clusters: Mapping[str, Cluster], variables: Iterable[str]) -> list[str]:
+    """Return the known values of an option or a positional argument."""
+    if action.metavar in ("SELECTOR", "TASK"):
+        return ["all", *TASK_TYPES, *(task.name for cluster in clusters.values() for task in cluster.tasks)]
+    if action.dest in ("names", "push", "pull", "out"):
+        return list(variables)
+    return list(clusters if action.dest == "cluster" else action.choices or ())
 
 
 def install_completion(shell: Any, clusters: Mapping[str, Cluster]) -> None:
-    """Add the completions to those of the shell."""
+    """Let the shell complete the lines of tfmagic with nothing but these words.
 
-    def complete_event(_: Any, event: Any) -> list[str]:
-        return complete(event.line, event.symbol, clusters)
+    A matcher of IPython, before all others: one that answers leaves the others out, jedi included.
+    """
 
-    for key in _KEYS:
-        shell.set_hook("complete_command", complete_event, str_key=key)
+    def match(context: Any) -> dict[str, Any]:
+        line, above = context.text_until_cursor, context.full_text.split("\n")[: context.cursor_line]
+        in_cell = line.lstrip().startswith("%%") and any(map(str.strip, above))
+        if not _LINE.match(line) or in_cell:
+            return {"completions": []}
+        hidden = shell.user_ns_hidden
+        variables = [name for name in shell.user_ns if name[0] != "_" and name not in hidden]
+        word, words = complete(line, clusters, variables)
+        found = [
+            SimpleCompletion(text, type="param") for text in words or [word]
+        ]  # none would ask the others
+        return {"completions": found, "suppress": True, "matched_fragment": word}
+
+    remove_completion(shell)
+    shell.Completer.custom_matchers.append(context_matcher(identifier=_MATCHER, priority=1000)(match))
 
 
 def remove_completion(shell: Any) -> None:
     """Remove the completions."""
-    table = shell.strdispatchers.get("complete_command")
-    for key in _KEYS:
-        if table is not None:
-            table.strs.pop(key, None)
+    matchers = shell.Completer.custom_matchers
+    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != _MATCHER]

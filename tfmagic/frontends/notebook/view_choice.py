@@ -9,9 +9,11 @@ from typing import Any, Literal
 from IPython.core.error import UsageError
 
 from tfmagic.clusters.settings import TFCluster
+from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.views.facts import find_news
-from tfmagic.views.panel import HtmlView, LiveDisplay, Look, PanelView, Publisher
+from tfmagic.views.panel import HtmlView, LiveDisplay, PanelView
 from tfmagic.views.protocol import View, ViewContext
+from tfmagic.views.saved_cell import Look, Publisher
 from tfmagic.views.text import TextView
 
 _REFRESH_S = 1.0  # of html without a widget; each refresh loses the scroll position
@@ -21,7 +23,7 @@ Choice = Callable[[ViewContext], View] | Literal["quiet"]
 
 def check_view(name: str, shell: Any) -> None:
     """Raise `UsageError` for a view that this front end cannot show."""
-    if name in ("widget", "html") and not hasattr(shell, "kernel"):
+    if name in ("widget", "html") and not can_update(shell):
         raise UsageError(f"--view {name} needs a notebook; use --view text here, or leave it out")
 
 
@@ -34,7 +36,7 @@ def choose_view(name: str, shell: Any, display_id: str = "") -> Choice:
     """
     if name == "quiet":
         return "quiet"
-    if name == "text" or not hasattr(shell, "kernel"):
+    if name == "text" or not can_update(shell):
         return lambda context: _text_view(context, shell)
     config = TFCluster.instance()
     look = Look(config.fold_noise, config.fold_equal, config.saved_bytes)
@@ -44,12 +46,36 @@ def choose_view(name: str, shell: Any, display_id: str = "") -> Choice:
     return lambda context: PanelView(context, publisher(shell), _new_widget, look, display_id)
 
 
+def can_update(shell: Any) -> bool:
+    """Check whether the front end can change what it has displayed.
+
+    Notebooks can, and programs that run them. A terminal cannot, nor can the consoles of Jupyter, which print
+    each display once. A request does not name its front end, but consoles are written with `jupyter_client`,
+    whose message ids begin with the session, and ask the user for input.
+    """
+    request = request_of(shell)
+    if request is None:
+        return False
+    header, is_cell = request.get("header", {}), "cellId" in request.get("metadata", {})
+    is_client = str(header.get("msg_id", "")).startswith(f"{header.get('session')}_")
+    return is_cell or not is_client or not _accepts_input(request)
+
+
 def publisher(shell: Any) -> Publisher:
     """Return a function that puts bundles on the notebook's page."""
 
-    def publish(data: Mapping[str, Any], *, display_id: str, update: bool = False) -> None:
+    def publish(
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        display_id: str,
+        update: bool = False,
+    ) -> None:
         shell.display_pub.publish(
-            data=dict(data), metadata={}, transient={"display_id": display_id}, update=update
+            data=dict(data),
+            metadata=dict(metadata or {}),
+            transient={"display_id": display_id},
+            update=update,
         )
 
     return publish
@@ -63,13 +89,22 @@ def _new_widget() -> LiveDisplay:
 
 def _text_view(context: ViewContext, shell: Any) -> View:
     is_notebook, publish = hasattr(shell, "kernel"), shell.display_pub.publish
+    updates = can_update(shell)
+
+    def show_rich(data: Any, metadata: Any, transient: Any, is_update: bool) -> None:
+        if WIDGET_VIEW in data and context.widgets is not None:
+            context.widgets.flush(everything=True)  # the page must know a widget before it can show it
+            data = data if data["text/plain"] else {"text/plain": ""}  # the cell has closed it
+        publish(data, metadata, transient=transient, update=is_update)
+
     is_terminal = not is_notebook and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     return TextView(
         context.folder,
         context.run.starts.items(),
         context.run.displays,
-        show_rich=(lambda d, m, t, u: publish(d, m, transient=t, update=u)) if is_notebook else None,
+        show_rich=show_rich if is_notebook else None,
         terminal=is_terminal,
+        updates=updates,
         has_begun=context.has_begun,
         news=functools.partial(find_news, context),
     )
@@ -80,8 +115,18 @@ def _is_watched(shell: Any) -> bool:
 
     Front ends accept input; programs that run notebooks (nbclient, papermill, nbconvert) do not.
     """
+    return _accepts_input(request_of(shell) or {})
+
+
+def request_of(shell: Any) -> Mapping[str, Any] | None:
+    """Return the request that runs the present cell; None in a terminal."""
+    if not hasattr(shell, "kernel"):
+        return None
     try:
-        content = shell.kernel.get_parent("shell").get("content", {})
+        return shell.kernel.get_parent("shell") or {}
     except (AttributeError, TypeError):  # an older kernel
-        return True
-    return bool(content.get("allow_stdin", True))
+        return {}
+
+
+def _accepts_input(request: Mapping[str, Any]) -> bool:
+    return bool(request.get("content", {}).get("allow_stdin", True))

@@ -4,5 +4,5 @@
     client ── connection ──────────────────── rows ─────────────────→ writer_process ── datasets ──→ file
          └── open request ──→ sessions ── starts it, hands over sockets ──┘
 
-`messages` has what they send to each other. A cluster uses `task_files` alone.
+`messages` has what they send to each other.
 """

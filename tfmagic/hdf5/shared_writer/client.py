@@ -85,8 +85,9 @@ class SharedWriter:
         self.path, self.mode, self._hello = path, mode, hello
         self._is_copy, self._number = bool(copy_of), copy_of  # the number of the notebook's session
         self._pid = os.getpid()
-        self._owner = sessions.Owner(next(sessions.origins))  # used outside of cells
-        self._was_closed, self._thread = False, threading.current_thread()  # the thread that opened it
+        self._owner = sessions.Owner()  # used outside of cells
+        self.closed = False  # takes no more rows
+        self._thread = threading.current_thread()  # the thread that opened it
         self._known: dict[str, tuple[str, tuple[int, ...]]] = {}  # dtype and shape of a row, by dataset
 
     def append(self, dataset: str, array: Any) -> None:
@@ -134,10 +135,10 @@ class SharedWriter:
             SharedWriterError: Not everything could be written.
         """
         with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is None and not self._number:
+            if self.closed:
                 return
-            self._was_closed = True
+            connection, self._connection = self._connection, None
+            self.closed = True
             _open_here.pop(self.path, None)
             if self._pid != os.getpid():  # a fork that leaves the `with`: only the parent closes the file
                 if connection is not None:
@@ -147,15 +148,9 @@ class SharedWriter:
                 if connection is not None:
                     connection.detach()
             finally:
-                number, self._number = self._number, 0
-                reason = sessions.finish(number) if number and not self._is_copy else ""
-            if reason:
-                raise SharedWriterError(reason)
-
-    @property
-    def closed(self) -> bool:
-        """Whether this writer takes no more rows."""
-        return self._was_closed
+                reasons = sessions.end_all(self._owner, float("inf"))
+            if reasons:
+                raise SharedWriterError("; ".join(reasons))
 
     def __enter__(self) -> SharedWriter:
         return self
@@ -175,7 +170,7 @@ class SharedWriter:
         return f"<SharedWriter {self.path!r}, {how}>"
 
     def __reduce__(self) -> tuple[Callable[..., SharedWriter], tuple[Any, ...]]:
-        if task_context.is_task() or self._was_closed:
+        if task_context.is_task() or self.closed:
             raise TypeError(
                 "a SharedWriter travels from the notebook to the tasks, while it is open; elsewhere open the "
                 f"file anew: SharedWriter({self.path!r}, 'a')"
@@ -185,7 +180,7 @@ class SharedWriter:
     # -- inside --
 
     def _connected(self) -> Connection:
-        if self._was_closed:
+        if self.closed:
             raise SharedWriterError(f"{self.path} has been closed here; open it anew to append")
         if self._connection is None:  # a copy, used for the first time
             self._connect()
@@ -202,7 +197,6 @@ class SharedWriter:
         if former is not None and former._connection is not None and former._connection.pid == os.getpid():
             former._give_way()
         ours, theirs = channel_pair(ToTask)
-        number = 0
         try:
             number = self._request_open(theirs.fileno())
             connection = Connection(self.path, ours)
@@ -210,9 +204,9 @@ class SharedWriter:
         except BaseException as error:
             ours.close()
             if not isinstance(error, SharedWriterError):  # Ctrl-C
-                sessions.withdraw(self._owner)
-            elif number and not self._is_copy:  # free the path for an opening in another mode
-                sessions.finish(number)
+                sessions.finish_all(self._owner, is_withdrawn=True)
+            else:  # free the path for an opening in another mode
+                sessions.end_all(self._owner, float("inf"))
             raise
         finally:
             theirs.close()
@@ -233,7 +227,7 @@ class SharedWriter:
     def _request_open(self, fd: int) -> int:
         """Send the other end of the socket to the writer. Return the notebook's session, or 0."""
         copy_of = self._number if self._is_copy else 0
-        if (want_writer := task_context.wants_writers()) is not None:
+        if (want_writer := task_context.services().want_writer) is not None:
             want_writer(self.path, self.mode, copy_of, fd)
             return 0
         return sessions.request_open(

@@ -7,7 +7,6 @@ its lock.
 
 import collections
 import contextlib
-import functools
 import itertools
 import mmap
 import os
@@ -75,22 +74,27 @@ class Connection:
 
     def send_rows(self, dataset: str, dtype: str, rows: Any, number: int = 0) -> None:
         """Put rows where the writer finds them, and send the message about them."""
-        make = functools.partial(messages.Rows, dataset, dtype, rows.shape, number=number)
+        place: dict[str, Any] = {}
+        ring_bytes = 0
         if dtype == messages.TEXT:
-            self._send_counted(make, texts=tuple(rows.flat))
+            place["texts"] = tuple(rows.flat)
         elif rows.nbytes <= _INLINE_BYTES:
-            self._send_counted(make, data=rows.tobytes())
+            place["data"] = rows.tobytes()
         elif rows.nbytes <= _RING_BYTES:
-            offset, taken_bytes = self._put_into_ring(rows)
-            self._send_counted(make, taken_bytes, offset=offset)
+            place["offset"], ring_bytes = self._put_into_ring(rows)
         else:
-            handle = OwnedHandle(os.memfd_create("tfmagic-rows", os.MFD_CLOEXEC))
+            handle = place["handle"] = OwnedHandle(os.memfd_create("tfmagic-rows", os.MFD_CLOEXEC))
             left = memoryview(rows.reshape(-1)).cast("B")
             while left:
                 left = left[os.write(handle.fd, left) :]
-            while self._under_way:  # one at a time, since its memory is not bounded
-                self._await()
-            self._send_counted(make, handle=handle)
+        # large rows go one at a time, since their memory is not bounded
+        while len(self._under_way) >= (1 if "handle" in place else _MOST_UNDER_WAY):
+            self._await()
+        serial = next(self._serials)
+        self._head += ring_bytes
+        self._under_way.append((serial, self._head))  # before it is sent: see `Written` in `_receive`
+        self.send(messages.Rows(dataset, dtype, rows.shape, serial=serial, number=number, **place))
+        self._receive()
 
     def request(self, send: Callable[[int], None]) -> None:
         """Let `send` send a message of a new number. Wait for the answer; a refusal is a MismatchError."""
@@ -135,7 +139,11 @@ class Connection:
         import numpy as np
 
         if self._ring is None:
-            self._ring = self._make_ring()
+            handle = OwnedHandle(os.memfd_create("tfmagic-ring", os.MFD_CLOEXEC))
+            os.ftruncate(handle.fd, _RING_BYTES)
+            ring = mmap.mmap(handle.fd, _RING_BYTES)
+            self.send(messages.Ring(handle, _RING_BYTES))
+            self._ring = ring
         size = -(-rows.nbytes // _ALIGN) * _ALIGN
         while True:
             if not self._under_way:  # start anew: bytes skipped at the ring's end would count as taken
@@ -148,23 +156,6 @@ class Connection:
         start = (self._head + padding) % _RING_BYTES
         np.frombuffer(self._ring, np.uint8, rows.nbytes, start)[:] = rows.reshape(-1).view(np.uint8)
         return start, padding + size
-
-    def _send_counted(self, make: Callable[..., messages.Rows], ring_bytes: int = 0, **place: Any) -> None:
-        """Send a message for which a receipt will come."""
-        while len(self._under_way) >= _MOST_UNDER_WAY:
-            self._await()
-        serial = next(self._serials)
-        self._under_way.append((serial, self._head + ring_bytes))  # first: see `Written` in `_receive`
-        self._head += ring_bytes
-        self.send(make(serial=serial, **place))
-        self._receive()
-
-    def _make_ring(self) -> mmap.mmap:
-        handle = OwnedHandle(os.memfd_create("tfmagic-ring", os.MFD_CLOEXEC))
-        os.ftruncate(handle.fd, _RING_BYTES)
-        ring = mmap.mmap(handle.fd, _RING_BYTES)
-        self.send(messages.Ring(handle, _RING_BYTES))
-        return ring
 
     def _receive(self) -> None:
         """Take the messages that the writer has sent. Does not wait."""

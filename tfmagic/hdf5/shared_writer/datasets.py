@@ -1,11 +1,12 @@
 """The datasets of a shared file in its writer process: gathers rows, then writes them in few large pieces.
 
 Used by `writer_process` alone. It calls h5py's low-level functions: an append costs 0.05 ms with them, and
-0.4 ms with slices (one row, h5py 3.14, measured). Datasets stay open; see `tfmagic.hdf5.rows.append_rows`.
+0.4 ms with slices (one row, h5py 3.14, measured). Datasets stay open; see `tfmagic.hdf5.parts.TaskFile`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 import os
@@ -118,15 +119,9 @@ class _Dataset:
 
     def append(self, arrays: list[Any]) -> None:
         """Write rows at the end; small arrays together."""
-        small: list[Any] = []
-        for array in arrays:
-            if array.nbytes < _SMALL_CHUNK_BYTES:
-                small.append(array)
-                continue
-            self._write(small)
-            self._write([array])
-            small = []
-        self._write(small)
+        for is_small, group in itertools.groupby(arrays, lambda array: array.nbytes < _SMALL_CHUNK_BYTES):
+            for pieces in [list(group)] if is_small else ([array] for array in group):
+                self._write(pieces)
 
     def _write(self, arrays: list[Any]) -> None:
         import h5py

@@ -4,8 +4,9 @@
     notebook, script ── OpenRequest with a socket ───────────────────┴→ Session ──→ writer process
 
 A session is one opening of one file: it lasts from the first request until the file has its name. Its thread,
-"tfmagic-writer", starts the writer process, receives its messages and ends with it. Only `settle`,
-`end_all` and `finish` wait for a writer. h5py is loaded by the writer process alone.
+"tfmagic-writer", starts the writer process, receives its messages and ends with it. A cluster uses
+`TaskFiles` alone. Only its `settle` and `end_all` wait for a writer. h5py is loaded by the writer process
+alone.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 from tfmagic.hdf5.partnames import UNFINISHED
 from tfmagic.hdf5.shared_writer import messages
+from tfmagic.protocol import events
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.module_origins import import_path
@@ -38,18 +41,27 @@ _END_S = 10.0  # for all writers, when the interpreter ends
 _lock = threading.RLock()
 _sessions: dict[str, Session] = {}  # the open ones, by path
 _leaving: dict[int, Session] = {}  # by number: the file is done, the process has not ended
-_failures: dict[Owner, list[str]] = {}  # until the owner asks for them
-_ended: dict[Owner, set[str]] = {}  # the tasks that have ended their part, by owner
 _numbers = itertools.count(1)
-origins = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Owner:
-    """The tasks that open a file together."""
+    """The tasks that open files together: those of a cell, of a call or of a group of cells; or the notebook.
 
-    origin: int  # from `origins`: of a cluster, or of a `SharedWriter` that the notebook has opened
-    cell: int = 0  # the cell or call of the cluster, or its group of cells
+    Attributes:
+        cluster: The files of their cluster; None for a `SharedWriter` that the notebook has opened.
+        ended: The tasks that have ended their part.
+        failures: Why files could not be written, until `take_failures`.
+    """
+
+    cluster: TaskFiles | None = None
+    ended: set[str] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+
+    def take_failures(self) -> list[str]:
+        with _lock:
+            taken, self.failures = self.failures, []
+        return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +84,7 @@ class Session:
         self.path, self.owner, self.members = request.path, request.owner, request.members
         self._arguments = ascii((request.path, request.mode, request.members))
         self.number = next(_numbers)
-        self.attached: set[str] = set()  # tasks that have opened the file
-        self.ended: set[str] = set()  # tasks that have ended their part of the cell
+        self.attached: set[str] = set()  # tasks that have opened the file, and not ended their part since
         self.open_on: tuple[str, ...] = ()  # tasks that have ended their part and not closed the file
         self.settled = threading.Event()  # all tasks have ended but left the file open, or it is over
         self.over = threading.Event()  # the file has its name, or cannot be written
@@ -87,28 +98,22 @@ class Session:
     def attach(self, request: OpenRequest) -> None:
         """Hand the socket to the writer."""
         self.attached.add(request.task)
-        self.ended.discard(request.task)
+        self.owner.ended.discard(request.task)
         self.settled.clear()
         self._sent.append(request)
         self._send(messages.Attach(request.task, request.mode, Handle(request.fd)))
 
     def note_ended(self, tasks: set[str], are_dead: bool = False) -> None:
         """Report to the writer that these tasks have ended their part of the cell."""
-        new = tasks - self.ended | (tasks & self.attached if are_dead else set())
-        if new:
-            self.ended |= new
-            self._send(messages.Ended(tuple(new), are_dead))
+        self.attached -= tasks
+        if tasks:
+            self._send(messages.Ended(tuple(tasks), are_dead))
 
     def finish(self, is_withdrawn: bool = False) -> None:
         """Let the writer take what has arrived, and end."""
         if not self._is_finishing:
             self._is_finishing = True
             self._send(messages.Finish(is_withdrawn))
-
-    def disown(self) -> None:
-        """Close the control channel of a session that belongs to the parent of this fork."""
-        self._control.sock.close()
-        self._theirs.close()
 
     def _send(self, message: object) -> None:
         with contextlib.suppress(OSError):  # the writer has ended: the session's thread reports that
@@ -176,7 +181,7 @@ class Session:
         with _lock:
             _leaving[self.number] = self
             if reason:
-                _failures.setdefault(self.owner, []).append(reason)
+                self.owner.failures.append(reason)
             sent, self._sent = self._sent, collections.deque()
             if _sessions.get(self.path) is self:
                 del _sessions[self.path]
@@ -186,115 +191,146 @@ class Session:
                 if reason and request not in self.waiting:
                     _refuse(request, reason)
                 elif _has_peer(request):  # else its opener was interrupted
-                    _place(request)
+                    request_open(request)
                 else:
                     os.close(request.fd)
             self.settled.set()
             self.over.set()
 
 
+class TaskFiles:
+    """The shared files of the tasks of one cluster.
+
+    The supervisor's thread calls `hear` for every event, and `finish` when its loop ends; the thread that
+    waits for a cell calls `settle`, the one that stops the cluster `close`.
+    """
+
+    def __init__(self) -> None:
+        self._owners: dict[int, Owner] = {}  # by the number of the cell, or of its group
+
+    def hear(self, event: events.Event, state: Any) -> None:
+        """Note which task opens a file, and which has ended its part; `state` is that before the event.
+
+        Only the cells under way (`state.cells`) and the ended tasks of groups of cells (`.groups`) are read.
+        """
+        match event:
+            case events.WriterWanted():
+                self._request_open(event, state)
+            case events.CellReturned() | events.CellRaised() if event.cell in self._owners:
+                _note_ended(self._owners[event.cell], [event.task])
+            case events.GroupChanged(group, gone) if group in self._owners:
+                _note_ended(self._owners[group], gone)  # its processes can be started anew
+            case events.TaskExited(task) | events.TaskLost(task):
+                for number, owner in self._owners.items():
+                    if number not in state.groups:
+                        _note_ended(owner, [task], are_dead=True)
+
+    def settle(self, cell: int) -> list[str]:
+        """Wait until the files of an ended cell have their names. Return why files could not be written.
+
+        A file that a task has not closed stays open; a message on stderr names it.
+        """
+        if (owner := self._owners.get(cell)) is None:
+            return []
+        with _lock:
+            sessions = _sessions_of(owner)
+        for session in sessions:
+            if not session.settled.wait(_PATIENCE_S):
+                _print(f"waiting for the writer of {session.path} (pid {session.pid})")
+                session.settled.wait()
+            if not session.over.is_set() and session.open_on:
+                _print(
+                    f"{session.path} is still open on {', '.join(session.open_on)}, and gets its name when "
+                    "it is closed: use `with SharedWriter(...)`, or call close()"
+                )
+        return owner.take_failures()
+
+    def finish(self) -> None:
+        """Let all files get their names. Does not wait."""
+        finish_all(self)
+
+    def close(self) -> list[str]:
+        """Close the files that tasks have left open, and wait. Return why files could not be written."""
+        return end_all(self)
+
+    def _request_open(self, event: events.WriterWanted, state: Any) -> None:
+        cell, members = state.cells.get(event.cell), event.members
+        ended: Iterable[TaskId] = ()
+        if cell is not None and event.task in members:
+            owner = self._owners.setdefault(event.group or event.cell, Owner(self))
+            ended = state.groups.get(event.group) or cell.outcomes
+        else:  # a thread that a cell has left behind: its file is of this task alone
+            owner, members = Owner(self), (event.task,)
+        names, fd = tuple(task.name for task in members), event.handle.take()
+        request_open(OpenRequest(event.path, event.mode, owner, event.task.name, names, fd, event.copy_of))
+        _note_ended(owner, ended)
+
+
+def _note_ended(owner: Owner, tasks: Iterable[TaskId], are_dead: bool = False) -> None:
+    """Note that these tasks have ended their part; with `are_dead` also their processes."""
+    with _lock:
+        names = {task.name for task in tasks}
+        new = names if are_dead else names - owner.ended
+        owner.ended |= names
+        for session in _sessions_of(owner):
+            session.note_ended(new, are_dead)
+
+
+def finish_all(of: TaskFiles | Owner | None = None, *, is_withdrawn: bool = False) -> list[Session]:
+    """Let the writers of a cluster, of an owner, or of all finish. Do not wait for them. Return them.
+
+    With `is_withdrawn`, a file is left as it was: its only opener was interrupted while it opened.
+    """
+    with _lock:
+        all_sessions = (*_sessions.values(), *_leaving.values())
+        found = [s for s in all_sessions if of in (None, s.owner, s.owner.cluster)]
+        for session in found:
+            session.finish(is_withdrawn)
+    return found
+
+
+def end_all(of: TaskFiles | Owner | None = None, seconds: float = _END_S) -> list[str]:
+    """Close these files, as `finish_all`, and wait for that. Return why files could not be written."""
+    found, deadline = finish_all(of), time.monotonic() + seconds
+    for session in found:
+        session.thread.join(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
+    return [reason for session in found for reason in session.owner.take_failures()]
+
+
+def _sessions_of(owner: Owner) -> list[Session]:
+    return [session for session in _sessions.values() if session.owner is owner]
+
+
 def request_open(request: OpenRequest) -> int:
     """Connect a socket with the writer of a file, or send the reason why not. Does not wait.
 
-    Takes over the descriptor.
+    The request joins its session, begins one, or waits for the end of another's. Takes over the descriptor.
 
     Returns:
         The number of the session; 0 where the request waits or is refused.
     """
     with _lock:
-        _ended.setdefault(request.owner, set()).discard(request.task)
-        return _place(request)
-
-
-def note_ended(owner: Owner, tasks: Iterable[TaskId], are_dead: bool = False) -> None:
-    """Note that these tasks have ended their part of the cell; with `are_dead` also their processes."""
-    names = {task.name for task in tasks}
-    with _lock:
-        if owner in _ended:
-            _ended[owner] |= names
-        for session in _sessions_of(owner):
-            session.note_ended(names, are_dead)
-
-
-def settle(owner: Owner) -> list[str]:
-    """Wait until the files of an ended cell have their names. Return why files could not be written.
-
-    A file that a task has not closed stays open; a message on stderr names it.
-    """
-    with _lock:
-        sessions = _sessions_of(owner)
-        _ended.pop(owner, None)
-    for session in sessions:
-        if not session.settled.wait(_PATIENCE_S):
-            _print(f"waiting for the writer of {session.path} (pid {session.pid})")
-            session.settled.wait()
-        if not session.over.is_set() and session.open_on:
-            _print(
-                f"{session.path} is still open on {', '.join(session.open_on)}, and gets its name when it is "
-                "closed: use `with SharedWriter(...)`, or call close()"
-            )
-    return _failures.pop(owner, [])
-
-
-def finish_all(origin: int = 0) -> list[Session]:
-    """Let the writers of all files of this origin finish; 0 for all origins. Does not wait. Return them."""
-    return _finish(lambda session: origin in (0, session.owner.origin))
-
-
-def end_all(origin: int = 0) -> list[str]:
-    """Close all files of this origin, and wait for that. Return why files could not be written."""
-    return _wait(finish_all(origin), time.monotonic() + _END_S)
-
-
-def finish(number: int) -> str:
-    """Close the file of this session, and wait for that. Return why it could not be written, or ""."""
-    return "; ".join(_wait(_finish(lambda session: session.number == number), float("inf")))
-
-
-def _finish(is_meant: Callable[[Session], bool]) -> list[Session]:
-    with _lock:
-        found = [session for session in (*_sessions.values(), *_leaving.values()) if is_meant(session)]
-        for session in found:
+        session = _sessions.get(request.path)
+        if reason := _refusal(session, request):
+            return _refuse(request, reason)
+        if session is None:
+            session = _sessions[request.path] = Session(request)
+            atexit.unregister(end_all)
+            atexit.register(end_all)
+            session.attach(request)
+            session.note_ended(request.owner.ended)
+            session.thread.start()
+            return session.number
+        # this task has closed the file and wants a new one, while other tasks have it open
+        opens_anew = request.mode != "a" and request.task in session.attached
+        if request.copy_of or (session.owner is request.owner and not opens_anew):
+            session.attach(request)
+            return session.number
+        if session.owner is not request.owner:  # the cell was run again
             session.finish()
-    return found
-
-
-def _wait(found: list[Session], deadline: float) -> list[str]:
-    for session in found:
-        session.thread.join(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
-    with _lock:
-        for session in found:
-            _ended.pop(session.owner, None)
-        return [reason for session in found for reason in _failures.pop(session.owner, [])]
-
-
-def withdraw(owner: Owner) -> None:
-    """Leave a file as it was whose only opener was interrupted while it opened. Does not wait."""
-    with _lock:
-        _ended.pop(owner, None)
-        for session in _sessions_of(owner):
-            session.finish(is_withdrawn=True)
-
-
-def _sessions_of(owner: Owner) -> list[Session]:
-    return [session for session in _sessions.values() if session.owner == owner]
-
-
-def _place(request: OpenRequest) -> int:
-    """Attach a request to its session, begin one, or let the request wait for the end of another's."""
-    session = _sessions.get(request.path)
-    if reason := _refusal(session, request):
-        return _refuse(request, reason)
-    if session is None:
-        return _begin(request)
-    if request.copy_of or (session.owner == request.owner and not _opens_anew(session, request)):
-        session.attach(request)
-        return session.number
-    if session.owner != request.owner:  # the cell was run again
-        session.finish()
-    session.waiting.append(request)
-    _answer(request, messages.Waits(tuple(sorted(set(session.members) - {request.task}))))
-    return 0
+        session.waiting.append(request)
+        _answer(request, messages.Waits(tuple(sorted(set(session.members) - {request.task}))))
+        return 0
 
 
 def _refusal(session: Session | None, request: OpenRequest) -> str:
@@ -303,36 +339,20 @@ def _refusal(session: Session | None, request: OpenRequest) -> str:
     if request.copy_of:
         is_open = session is not None and session.number == request.copy_of
         return "" if is_open else f"{path} has been closed in the notebook"
-    if session is None or session.owner == request.owner:
+    if session is None or session.owner is request.owner:
         return ""
     if session.members == ("",):
         return (
             f"{path} is open in the notebook: use that SharedWriter in the cell, it travels along; "
             "or close it first"
         )
-    if running := [name for name in session.members if name not in session.ended]:
+    if running := [name for name in session.members if name not in session.owner.ended]:
         return f"{path} is being written by another cell, which runs on {', '.join(running)}"
-    if session.owner.origin != request.owner.origin:
+    if session.owner.cluster is not request.owner.cluster:
         return (
             f"{path} is still open on {', '.join(session.members)} of another cluster: close it there first"
         )
     return ""
-
-
-def _opens_anew(session: Session, request: OpenRequest) -> bool:
-    """Check whether this task has closed the file and wants a new one, while other tasks have it open."""
-    return request.mode != "a" and request.task in session.attached and request.task not in session.ended
-
-
-def _begin(request: OpenRequest) -> int:
-    session = Session(request)
-    atexit.unregister(end_all)
-    atexit.register(end_all)
-    _sessions[request.path] = session
-    session.attach(request)
-    session.note_ended(_ended.get(request.owner, set()) - {request.task})
-    session.thread.start()
-    return session.number
 
 
 def _refuse(request: OpenRequest, reason: str) -> int:
@@ -365,9 +385,10 @@ def _leave_to_parent() -> None:
     global _lock
     _lock = threading.RLock()  # a thread that the fork does not have might hold it
     for session in (*_sessions.values(), *_leaving.values()):
-        session.disown()
-    for known in (_sessions, _leaving, _failures, _ended):
-        known.clear()
+        session._control.sock.close()
+        session._theirs.close()
+    _sessions.clear()
+    _leaving.clear()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

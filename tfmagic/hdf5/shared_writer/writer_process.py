@@ -24,7 +24,7 @@ import time
 import traceback
 
 from tfmagic.errors import ProtocolError
-from tfmagic.hdf5 import claims
+from tfmagic.hdf5 import guarding
 from tfmagic.hdf5.errors import MismatchError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED
 from tfmagic.hdf5.shared_writer import messages
@@ -283,15 +283,14 @@ class Writer:
             raise FileExistsError(f"{self.path} is there already; mode 'w' replaces it, mode 'a' adds to it")
         if self.mode == "a" and is_old and not h5py.is_hdf5(self.path):
             raise OSError(f"{self.path} is no HDF5 file, or a damaged one: nothing can be added to it")
-        if not claims.is_free(
-            self.path, alone=False
-        ):  # else the file would be replaced, and its new rows lost
-            who = ", ".join(str(holder) for holder in claims.find_holders(self.path) if holder.writes)
+        # else the file would be replaced, and its new rows lost
+        if not guarding.is_free(self.path, alone=False):
+            who = ", ".join(str(holder) for holder in guarding.find_holders(self.path) if holder.writes)
             raise BlockingIOError(
                 f"{self.path} is open for writing by {who or 'another process'}: close it there first, or "
                 "choose another name"
             )
-        with claims.opening(self.unfinished_path):
+        with guarding.opening(self.unfinished_path):
             self._set_aside()
             os.close(os.open(self.unfinished_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             try:
@@ -302,14 +301,14 @@ class Writer:
             except BaseException:
                 os.unlink(self.unfinished_path)
                 raise
-            claims.claim(file.id.get_vfd_handle())  # HDF5's own lock can be switched off
+            guarding.claim(file)  # HDF5's own lock can be switched off
         self.datasets = Datasets(file, hello)
 
     def _set_aside(self) -> None:
         """Keep the file of a writer that was killed. The file of a running writer is locked."""
         if not os.path.exists(self.unfinished_path):
             return
-        if not claims.is_free(self.unfinished_path):
+        if not guarding.is_free(self.unfinished_path):
             raise BlockingIOError(
                 f"{self.path} is being written by another notebook or script: wait for it, or choose another "
                 "name"

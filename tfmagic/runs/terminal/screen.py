@@ -13,7 +13,7 @@ import codecs
 import re
 
 from tfmagic.runs.terminal.lines import LIMIT_COLUMNS, Line, joined
-from tfmagic.runs.terminal.styles import Row, ansi_text, plain_text, restyle
+from tfmagic.runs.terminal.styles import Row, ansi_text, plain_text, restyle, with_error
 
 __all__ = ["WINDOW_ROWS", "Row", "Screen", "ansi_text", "has_controls", "plain_text", "rows_of"]
 
@@ -88,6 +88,11 @@ class Screen:
                 self._interpret(text)
             else:
                 self._write(text)
+
+    def feed_of(self, is_error: bool, data: bytes) -> None:
+        """Write bytes of the error stream, or of another one."""
+        self._style = with_error(self._style, is_error)
+        self.feed(data)
 
     def finish(self) -> None:
         """End the stream: an incomplete sequence is shown as far as it is text."""

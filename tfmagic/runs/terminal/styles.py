@@ -1,7 +1,8 @@
 """Styles of text on a terminal: converts SGR codes to short tokens, and back.
 
-A style is space separated tokens in this order: b bold, d dim, i italic, u underline, s strike, r reversed,
-fN and gN foreground and background of the 16 ANSI colours, or f#rrggbb and g#rrggbb. "" is no style.
+A style is space separated tokens in this order: e written to the error stream, b bold, d dim, i italic,
+u underline, s strike, r reversed, fN and gN foreground and background of the 16 ANSI colours, or f#rrggbb and
+g#rrggbb. "" is no style.
 """
 
 from functools import lru_cache
@@ -10,7 +11,7 @@ Row = str | list[tuple[str, str]]  # plain, or runs of (style, text)
 
 _ATTRIBUTES = {1: "b", 2: "d", 3: "i", 4: "u", 7: "r", 9: "s", 21: "u"}
 _ENDS = {22: "bd", 23: "i", 24: "u", 27: "r", 29: "s", 39: "f", 49: "g"}
-_ORDER = "bdiusrfg"
+_ORDER = "ebdiusrfg"
 
 
 def plain_text(row: Row) -> str:
@@ -23,6 +24,12 @@ def ansi_text(row: Row) -> str:
     if isinstance(row, str):
         return row
     return "".join(f"\x1b[{_codes(style)}m{text}\x1b[0m" if style else text for style, text in row)
+
+
+def with_error(style: str, is_error: bool) -> str:
+    """Return the style as that of the error stream, or not of it."""
+    rest = style.removeprefix("e").lstrip()
+    return f"e {rest}".rstrip() if is_error else rest
 
 
 @lru_cache(maxsize=1024)
@@ -38,7 +45,7 @@ def restyle(style: str, params: str) -> str:
             if colour and code != 58:
                 now["f" if code == 38 else "g"] = ("f" if code == 38 else "g") + colour
         elif code == 0:
-            now.clear()
+            now = {key: token for key, token in now.items() if key == "e"}
         elif code == 4 and detail[:1] == [0]:
             now.pop("u", None)
         elif code in _ATTRIBUTES:
@@ -85,6 +92,8 @@ def _codes(style: str) -> str:
     codes = []
     for token in style.split():
         base = 30 if token[0] == "f" else 40
+        if token == "e":
+            continue
         if token in attributes:
             codes.append(str(attributes[token]))
         elif token[1] == "#":

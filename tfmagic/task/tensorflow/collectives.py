@@ -7,7 +7,8 @@ Measured on TensorFlow 2.21 (private API, which is named only here):
   tables and queues. So the context is replaced, unless one of those lives.
 - A peer that connects before the leader listens loses exactly 1.0 s to gRPC's back-off, and a task that
   waits for its peers inside C++ cannot be interrupted. So all tasks meet on our own channel first (Ctrl-C
-  works, a dead peer breaks the barrier). Then the leader starts, and the others when its port answers.
+  works, a dead peer breaks the barrier). Then the leader starts, and the others when its port answers; no
+  interrupt keeps one of them from that, since nothing but SIGKILL would reach the others then.
 - A further strategy in the same process makes each task forget its collectives. A task that starts a new
   collective before the leader has forgotten the old ones loses it: "group 1 not found", or a hang (one in
   ten cells of three workers under load). So all tasks meet before and after that.
@@ -16,33 +17,35 @@ Measured on TensorFlow 2.21 (private API, which is named only here):
 - The coordination service notices a dead peer after 10 s. So the heartbeat is 3 s, unless the user sets it.
 - A process that gets a new cluster with new ports, and replaces its context, can make strategies there, and
   keeps its variables. The old server cannot be stopped: 97 idle threads, 41 MiB and 3 descriptors each.
-- After a collective was aborted or cancelled, every later one of this process fails. An interrupt between
-  two collectives can leave the tasks one apart. A new strategy on all tasks repairs both. So the next cell
-  prints a notice, unless it makes one.
+- After a collective was aborted or cancelled, every later one of this process fails. A new strategy on all
+  tasks repairs that. So a cell that fails with an old one explains it, and the supervisor stops the
+  collectives of the other tasks, too, which would wait for this one.
 """
 
+import json
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import TaskBoot
 from tfmagic.protocol.events import FIRST_STRATEGY
 from tfmagic.system import advice
-from tfmagic.task.tensorflow import new_context
+from tfmagic.task import cell_position
+from tfmagic.task.tensorflow import interrupts, new_context
 
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
+_BACKGROUND_S = 0.2  # for a collective whose partners are on their way
 _LEADER_WAIT_S = 60.0  # the leader was at the barrier: it only has to open its port
-_DISTRIBUTE = "/tensorflow/python/distribute/"
+_UNTIL_RESET = "Restart your program to reset"  # ends TensorFlow's message of each collective after an abort
 
 Meet = Callable[[str, tuple[TaskId, ...]], object]
 
 _stopped = ""  # why the collectives of this process cannot go on
-_was_noticed = False  # whether a cell has printed the notice, and no new strategy was made since
+_stopped_before = ""  # the same when the cell began
+_has_peers = False  # whether the last strategy was made with other tasks
 _resets = 0  # how often this process has left a cluster
 
 
@@ -66,20 +69,25 @@ def install(boot: TaskBoot, meet: Meet) -> None:
         configure_service(self, *args, **kwargs)
 
     def enable_collective_ops(self: Any, server_def: Any) -> None:
-        global _stopped, _was_noticed
+        global _stopped, _stopped_before, _has_peers
         members = _members(boot, server_def)
+        _has_peers = len(members) > 1
         if len(members) < 2 or boot.task not in members:
             enable_collectives(self, server_def)
         elif self._context_handle is None:
-            meet(FIRST_STRATEGY, members)
-            if boot.task != boot.leader:
-                _wait_for_port(_address(server_def, boot.leader), boot.leader.name)
-            enable_collectives(self, server_def)
+            meet(FIRST_STRATEGY, members)  # holds interrupts back from when it opens
+            try:
+                if boot.task != boot.leader:
+                    _wait_for_port(server_def, boot.leader)
+                enable_collectives(self, server_def)
+                self.ensure_initialized()  # TensorFlow's next call
+            finally:
+                interrupts.let_pass()
         else:
             meet("further strategy", members)
             enable_collectives(self, server_def)
             meet("further strategy", members)
-        _stopped, _was_noticed = "", False
+        _stopped = _stopped_before = ""
 
     context.Context.configure_collective_ops = configure_collective_ops
     context.Context.configure_coordination_service = configure_coordination_service
@@ -112,35 +120,57 @@ def leave_cluster() -> int:
 
 
 def note_cancel() -> None:
-    """Note that the ops of this process were cancelled, and with them its collectives."""
+    """Note that the ops of this process are cancelled now, perhaps a collective."""
     global _stopped
-    if _context_with_collectives() is not None:
+    if _context_with_collectives() is not None and cell_position.is_in_collective():
         _stopped = "the cell was interrupted"
 
 
-def note_interrupt(frames: TracebackType | None) -> None:
-    """Note a KeyboardInterrupt in these frames: inside a strategy it can leave the tasks one apart."""
-    global _stopped
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(frames)]
-    if any(_DISTRIBUTE in file for file in files) and _context_with_collectives() is not None:
-        _stopped = "the cell was interrupted"
+def end_background() -> None:
+    """Abort a collective for which a thread of a cell still waits that has failed.
+
+    Eager collectives run in threads of TensorFlow's own, which KeyboardInterrupt does not reach. One that is
+    left counts as a collective of the next strategy, whose tasks are out of step then.
+    """
+    began, is_aborted = time.monotonic(), False
+    while _context_with_collectives() is not None and cell_position.is_in_collective():
+        past_s = time.monotonic() - began
+        if past_s > _BACKGROUND_S and not is_aborted:
+            abort_collectives("a cell ended while one was under way")
+            is_aborted = True
+        if past_s > 5 * _BACKGROUND_S:
+            break
+        time.sleep(0.01)
+
+
+def begin_cell() -> None:
+    """Note whether the strategies that were made before can go on."""
+    global _stopped_before
+    _stopped_before = _stopped
+
+
+def have_peers() -> bool:
+    """Check whether this process has a strategy with other tasks."""
+    return _has_peers and _context_with_collectives() is not None
 
 
 def are_stopped() -> bool:
     """Check whether the strategies of this process are unusable."""
-    return _was_noticed or bool(_stopped)
+    return bool(_stopped)
 
 
-def take_notice() -> str:
-    """Return the notice for the next cell if the strategies of this process are unusable, once; else ""."""
-    global _stopped, _was_noticed
-    why, _stopped = _stopped, ""
-    if not why:
+def were_stopped_in_cell() -> bool:
+    """Check whether the strategies of this process became unusable in this cell."""
+    return bool(_stopped) and not _stopped_before
+
+
+def explain(error: BaseException) -> str:
+    """Return why a strategy made before the cell failed in it; "" if this is no such failure."""
+    if not _stopped_before or _stopped != _stopped_before or _UNTIL_RESET not in str(error):
         return ""
-    _was_noticed = True
-    return advice.here(
-        f"tfmagic: TensorFlow's collectives were stopped on this task ({why}). A strategy made before "
-        "cannot go on: create it again on every task, or give them new processes with "
+    return (
+        f"TensorFlow's collectives had been stopped on this task ({_stopped_before}): a strategy made before "
+        "that cannot go on. Create it again on every task, or give them new processes with  "
         "%tfcluster restart"
     )
 
@@ -154,17 +184,11 @@ def _context_with_collectives() -> Any:
 
 def start_server(boot: TaskBoot) -> Any:
     """Start this task's tf.distribute.Server, which serves from threads of its own, and return it."""
-    import json
-
     import tensorflow as tf
 
     cluster = json.loads(boot.tf_config)["cluster"]
     return tf.distribute.Server(
-        tf.train.ClusterSpec(cluster),
-        job_name=boot.task.type,
-        task_index=boot.task.index,
-        protocol="grpc",
-        start=True,
+        tf.train.ClusterSpec(cluster), job_name=boot.task.type, task_index=boot.task.index
     )
 
 
@@ -189,19 +213,14 @@ def _members(boot: TaskBoot, server_def: Any) -> tuple[TaskId, ...]:
     """Return the tasks of the server definition if it is of our own cluster, else none."""
     if not server_def:
         return ()
-    named = tuple(
-        TaskId(job.name, index) for job in server_def.cluster.job for index in sorted(job.tasks.keys())
-    )
-    members = tuple(t for t in named if t.type in ("chief", "worker"))
+    jobs = [job for job in server_def.cluster.job if job.name in ("chief", "worker")]
+    members = tuple(TaskId(job.name, index) for job in jobs for index in sorted(job.tasks))
     return members if all(t in boot.shape_tasks for t in members) else ()
 
 
-def _address(server_def: Any, task: TaskId) -> str:
-    return str(next(j.tasks[task.index] for j in server_def.cluster.job if j.name == task.type))
-
-
-def _wait_for_port(address: str, name: str) -> None:
-    """Poll until a server listens at `address`. Ctrl-C works here, unlike in gRPC's own wait."""
+def _wait_for_port(server_def: Any, task: TaskId) -> None:
+    """Poll until the server of this task listens. Ctrl-C works here, unlike in gRPC's own wait."""
+    address = str(next(j.tasks[task.index] for j in server_def.cluster.job if j.name == task.type))
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + _LEADER_WAIT_S
     while time.monotonic() < deadline:
@@ -210,4 +229,4 @@ def _wait_for_port(address: str, name: str) -> None:
                 return
         except OSError:
             time.sleep(0.002)
-    raise RuntimeError(f"{name} did not open its port {address} within {_LEADER_WAIT_S:.0f} s")
+    raise RuntimeError(f"{task.name} did not open its port {address} within {_LEADER_WAIT_S:.0f} s")

@@ -8,6 +8,7 @@ temporary files, to be deleted when Python ends (pyct.loader), which never happe
 import builtins
 import os
 import tempfile
+import types
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,11 @@ def keep_files_in(folder: str) -> None:
     """Let AutoGraph write to this folder, which is made when needed, and deleted with the task's process."""
     from tensorflow.python.autograph.pyct import loader
 
-    class Beside:
-        """Replaces the module `tempfile`, of which AutoGraph uses this function."""
+    def in_folder(**options: Any) -> Any:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        return tempfile.NamedTemporaryFile(dir=folder, **options)
 
-        @staticmethod
-        def NamedTemporaryFile(**options: Any) -> Any:
-            os.makedirs(folder, 0o700, exist_ok=True)
-            return tempfile.NamedTemporaryFile(dir=folder, **options)
-
-    loader.tempfile = Beside
+    loader.tempfile = types.SimpleNamespace(NamedTemporaryFile=in_folder)  # all that it uses of the module
 
 
 def hide_our_frames() -> None:

@@ -3,6 +3,10 @@
 Measured on TensorFlow 2.21: SIGINT ends Python code, eager loops and a coordinator's join at once. It does
 not end a tf.function that waits (for a queue, an iterator, a while loop, a collective), but a cancellation
 ends that within 10 ms. Only SIGKILL ends an eager `for x in dataset` or `q.dequeue()`.
+
+No Python runs while a tf.data iterator is deleted, by the garbage collector for example. On a busy machine
+that can take up to 60 s: the iterator wakes its thread that tunes the pipeline a moment before it sets what
+that thread checks, and then waits for the end of the thread's interval.
 """
 
 import abc
@@ -17,19 +21,22 @@ from types import FrameType
 from typing import Any
 
 from tfmagic.protocol import channel
-from tfmagic.task import cell_position
+from tfmagic.task import cell_position, comm_sender
 from tfmagic.task.tensorflow import loopback_only
 
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
-_NO_INTERRUPT = (_ABC, loopback_only.__file__, channel.__file__, __file__)
+_NO_INTERRUPT = (_ABC, loopback_only.__file__, channel.__file__, comm_sender.__file__, __file__)
 _STILL_S = 0.04  # in one call, without computing, after a peer has failed: then it waits
+_JOIN_S = 0.02
 _BUSY = 0.5  # share of one core above which a process computes
 
 _lock = threading.RLock()  # of the two below; reentrant, since a finalizer can run a function meanwhile
 _calls_under_way: weakref.WeakSet[Any] = weakref.WeakSet()
 _is_cancelled = False
+_is_raised = False
+_is_held = False  # whether all tasks start their first strategy: each waits in C++ for all others
 
 
 def install() -> None:
@@ -62,12 +69,62 @@ def install() -> None:
         return manager
 
     cancellation.context = context
+    _join_promptly()
+
+
+def _join_promptly() -> None:
+    """Let a strategy whose `run` was interrupted wait no longer than needed for its threads.
+
+    `Coordinator.join` sleeps twice as long each time. And a thread waited for ever that cleared its event
+    just after the strategy had set it, to let the thread see the stop: `join` gave up after 120 s (once in a
+    hundred interrupts on a busy machine).
+    """
+    from tensorflow.python.training import coordinator
+
+    original = coordinator.Coordinator.join
+
+    def join(
+        self: Any, threads: Any = None, stop_grace_period_secs: float = 120, *rest: Any, **options: Any
+    ) -> None:
+        given, until = list(threads or ()), float("inf")
+        while alive := [thread for thread in given if thread.is_alive()]:
+            if self.should_stop():
+                until = min(until, time.monotonic() + stop_grace_period_secs)
+                if time.monotonic() >= until:
+                    break
+                for event in (getattr(thread, "should_run", None) for thread in alive):
+                    if event is not None:
+                        event.set()
+            alive[0].join(_JOIN_S)
+        left = None if threads is None else given  # an iterator is used up
+        original(self, left, max(min(until - time.monotonic(), stop_grace_period_secs), 0), *rest, **options)
+
+    coordinator.Coordinator.join = join
 
 
 def begin_cell() -> None:
     """Forget that the last cell was cancelled."""
-    global _is_cancelled
-    _is_cancelled = False
+    global _is_cancelled, _is_raised
+    _is_cancelled = _is_raised = False
+    let_pass()
+
+
+def note_raised() -> None:
+    """Note that KeyboardInterrupt is raised in the cell."""
+    global _is_raised
+    _is_raised = True
+
+
+def hold() -> None:
+    """Hold interrupts back until `let_pass`. For the side thread."""
+    global _is_held
+    _is_held = True
+
+
+def let_pass() -> None:
+    """End what `hold` began."""
+    global _is_held
+    _is_held = False
 
 
 def cancel_ops() -> None:
@@ -86,10 +143,13 @@ def can_interrupt(frame: FrameType | None) -> bool:
     - inside an isinstance(): TensorFlow's C++ takes the exception for "yes" and remembers that for the type;
       a list was a composite tensor from then on (one in twenty interrupts while a function was traced),
     - in Python's import system, which would leave C++ modules half imported,
-    - while a message is sent, since half of it would be sent,
+    - while a message is sent, since half of it would be sent, or lost before it is sent,
     - in our function that C++ calls to start a server,
-    - while TensorFlow's context starts: half started, with its port taken, it can serve no strategy.
+    - while TensorFlow's context starts: half started, with its port taken, it can serve no strategy,
+    - from the moment in which all tasks have met to start their first strategy.
     """
+    if _is_held:
+        return False
     if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return False
     while frame is not None:
@@ -105,6 +165,8 @@ def can_interrupt(frame: FrameType | None) -> bool:
 def is_interrupt(error: BaseException) -> bool:
     """Check whether this is a KeyboardInterrupt, also in the forms that TensorFlow's bindings make of it."""
     if issubclass(type(error), KeyboardInterrupt):
+        return True
+    if _is_raised and type(error) is SystemError:  # of C code that went on with the result of a failed call
         return True
     if type(error) not in (RuntimeError, SystemError) or not error.args or not isinstance(error.args[0], str):
         return False

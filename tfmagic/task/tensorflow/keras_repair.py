@@ -39,10 +39,8 @@ def install() -> bool:
         return False
     from keras.src.backend.tensorflow import trainer
 
-    needed = ("reduce_per_replica", "_collective_all_reduce_multi_worker")
-    if not all(hasattr(trainer, name) for name in needed):
-        return False
-    if not hasattr(trainer.TensorFlowTrainer, "_maybe_symbolic_build"):
+    places = [(trainer, "reduce_per_replica"), (trainer, "_collective_all_reduce_multi_worker")]
+    if not all(hasattr(*at) for at in [*places, (trainer.TensorFlowTrainer, "_maybe_symbolic_build")]):
         return False
     _repair_build(trainer)
     _repair_reduction(trainer)

@@ -18,8 +18,7 @@ import os
 import re
 import socket
 import stat
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.logdir import owners, places
@@ -39,42 +38,49 @@ _SHARED_NOTICE = (
     "tfmagic.logdir.task_logdir(folder)\x1b[0m"
 )
 
-IsMultiWorker = Callable[[Any], bool]  # whether a model trains under a multi-worker strategy
-
 
 def install() -> None:
     """Repair the saves of Keras 3 in this process; `keras_repair` has checked its version."""
-    from keras.src.backend.tensorflow import trainer
     from keras.src.callbacks.backup_and_restore import BackupAndRestore
     from keras.src.legacy.saving import legacy_h5_format
     from keras.src.saving import saving_lib
     from keras.src.utils import file_utils
-
-    def is_multi_worker(model: Any) -> bool:
-        return bool(trainer._collective_all_reduce_multi_worker(getattr(model, "_distribute_strategy", None)))
 
     for module, name in (
         (saving_lib, "save_model"),
         (saving_lib, "save_weights_only"),
         (legacy_h5_format, "save_model_to_hdf5"),
     ):
-        setattr(module, name, _saving_whole(getattr(module, name), is_multi_worker))
+        setattr(module, name, _saving_whole(getattr(module, name)))
     file_utils.makedirs = _making_folders(file_utils.makedirs)
-    _repair_backup(BackupAndRestore, is_multi_worker)
+    _repair_backup(BackupAndRestore)
+
+
+def _is_multi_worker(model: Any) -> bool:
+    """Check whether a model trains under a multi-worker strategy."""
+    from keras.src.backend.tensorflow import trainer
+
+    return bool(trainer._collective_all_reduce_multi_worker(getattr(model, "_distribute_strategy", None)))
 
 
 # -- files --
 
 
-def _saving_whole(original: Callable[..., Any], is_multi_worker: IsMultiWorker) -> Callable[..., Any]:
+def _saving_whole(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         target = _plain_file(filepath)
         if target is None or _is_sharded(original, args, kwargs):
             return original(model, filepath, *args, **kwargs)
-        with _beside(target) as (path, was_shared):
+        _clear_leftovers(target)
+        before = _version(target)
+        with files.replacing(target, os.path.join(os.path.dirname(target), _beside_name(target))) as path:
             result = original(model, path, *args, **kwargs)
-        if was_shared and not is_multi_worker(model):
+            now = _version(target)
+            if now is not None:
+                with contextlib.suppress(OSError):  # the file of another user
+                    os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
+        if now != before and not _is_multi_worker(model):  # another process has written it meanwhile
             print_once(_SHARED_NOTICE, name=os.path.basename(target))
         return result
 
@@ -107,24 +113,6 @@ def _beside_name(path: str) -> str:
 
 def _mark() -> str:
     return f"{socket.gethostname()}-{task_context.current_task().name if task_context.is_task() else 'task'}-"
-
-
-@contextlib.contextmanager
-def _beside(target: str) -> Iterator[tuple[str, list[bool]]]:
-    """Give a path that replaces `target` at the end, and a list that then has an entry if another process has
-    written `target` meanwhile."""
-    _clear_leftovers(target)
-    path = os.path.join(os.path.dirname(target), _beside_name(target))
-    shared: list[bool] = []
-    before = _version(target)
-    with files.replacing(target, path):
-        yield path, shared
-        now = _version(target)
-        if now is not None:
-            with contextlib.suppress(OSError):  # the file of another user
-                os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
-    if now != before:
-        shared.append(True)
 
 
 def _version(path: str) -> tuple[int, ...] | None:
@@ -162,22 +150,19 @@ def _making_folders(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 # -- BackupAndRestore --
 
 
-def _repair_backup(callback: Any, is_multi_worker: IsMultiWorker) -> None:
+def _repair_backup(callback: Any) -> None:
     begin, save, end = callback.on_train_begin, callback._save_model, callback.on_train_end
 
     def follows(self: Any) -> bool:
-        return (
-            is_multi_worker(self.model)
-            and task_context.is_task()
-            and not task_context.current_task().is_chief
-        )
+        in_task = task_context.is_task() and _is_multi_worker(self.model)
+        return in_task and not task_context.current_task().is_chief
 
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
-        if is_multi_worker(self.model):
+        if _is_multi_worker(self.model):
             print_once(_BACKUP_NOTICE, folder=self.backup_dir)
         if not follows(self):
-            _hold(self, is_multi_worker(self.model))
+            _hold(self)
         begin(self, logs)
 
     @functools.wraps(save)
@@ -192,36 +177,27 @@ def _repair_backup(callback: Any, is_multi_worker: IsMultiWorker) -> None:
     def on_train_end(self: Any, logs: Any = None) -> None:
         if not follows(self):
             end(self, logs)
-            _release(self)
+            owners.release(places.local(self.backup_dir), self)
 
     callback.on_train_begin, callback._save_model = on_train_begin, _save_model
     callback.on_train_end = on_train_end
 
 
-def _hold(callback: Any, is_multi_worker: bool) -> None:
+def _hold(callback: Any) -> None:
     """Lock the folder of a `BackupAndRestore`. Raises `LogdirError` if another process writes to it."""
-    if "://" in str(callback.backup_dir) or getattr(callback, "_tfmagic_held", None) is not None:
+    if "://" in str(callback.backup_dir):
         return
     folder = places.prepare(callback.backup_dir)
     try:
-        owners.hold(folder)
+        owners.hold(folder, callback)
     except LogdirError as error:
-        if not is_multi_worker:
+        if not _is_multi_worker(callback.model):
             error.add_note(
                 "hint: each task trains a model of its own here, and needs a folder of its own: "
                 f'BackupAndRestore(f"{callback.backup_dir}/{{tfmagic.current_task().name}}"). Under a '
                 "MultiWorkerMirroredStrategy one folder serves all."
             )
         raise
-    callback._tfmagic_held = weakref.finalize(callback, owners.abandon, folder)
-    callback._tfmagic_folder = folder
-
-
-def _release(callback: Any) -> None:
-    held = getattr(callback, "_tfmagic_held", None)
-    if held is not None and held.detach():
-        owners.release(callback._tfmagic_folder)
-    callback._tfmagic_held = None
 
 
 _printed: set[str] = set()

@@ -151,31 +151,32 @@ def _device_of(handle: Any) -> str:
 
 
 def _read_variable(variable: Any) -> Write:
-    from tensorflow.python.ops import gen_resource_variable_ops as ops
-
-    handle = variable._handle
-    value = None
-    if ops.var_is_initialized_op(handle):
-        value = ops.read_variable_op(handle, variable.dtype)
-    return partial(_write_variable, variable, handle, value)
-
-
-def _write_variable(variable: Any, old: Any, value: Any, handles: dict[int, Any]) -> None:
     from tensorflow.python.framework import ops
     from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
 
-    if id(old) not in handles:  # the return value of assign() shares its variable's handle
-        with ops.device(_device_of(old)):
-            new = resource_variable_ops._variable_handle_from_shape_and_dtype(
-                variable.shape, variable.dtype, None, "Variable", False, value
-            )
-            if value is not None:
-                gen_resource_variable_ops.assign_variable_op(new, value)
-        handles[id(old)] = new
-    variable._handle = handles[id(old)]
+    old = variable._handle
+    value: Any = None
+    if gen_resource_variable_ops.var_is_initialized_op(old):
+        value = gen_resource_variable_ops.read_variable_op(old, variable.dtype)
+
+    def write(handles: dict[int, Any]) -> None:
+        if id(old) not in handles:  # the return value of assign() shares its variable's handle
+            with ops.device(_device_of(old)):
+                new = resource_variable_ops._variable_handle_from_shape_and_dtype(
+                    variable.shape, variable.dtype, None, "Variable", False, value
+                )
+                if value is not None:
+                    gen_resource_variable_ops.assign_variable_op(new, value)
+            handles[id(old)] = new
+        variable._handle = handles[id(old)]
+
+    return write
 
 
 def _read_data_set(data_set: Any) -> Write:
+    from tensorflow.python.framework import ops
+    from tensorflow.python.ops import array_ops, gen_experimental_dataset_ops
+
     graph = None
     if any(_names_device(function) for function in _functions_of(data_set)):
         from tensorflow.core.framework import graph_pb2
@@ -188,7 +189,17 @@ def _read_data_set(data_set: Any) -> Write:
         for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
             for node in nodes:
                 node.device = "" if _ALONE in f"{node.device}/" else node.device
-    return partial(_write_data_set, data_set, graph and graph.SerializeToString())
+    content = graph and graph.SerializeToString()
+    old = data_set._variant_tensor_attr
+
+    def write(handles: dict[int, Any]) -> None:
+        if id(old) not in handles:
+            with ops.device(_device_of(old)):
+                make = gen_experimental_dataset_ops.dataset_from_graph
+                handles[id(old)] = make(content) if content else array_ops.identity(old)
+        data_set._variant_tensor_attr = handles[id(old)]
+
+    return write
 
 
 def _functions_of(data_set: Any) -> Iterator[Any]:
@@ -204,35 +215,20 @@ def _names_device(function: Any) -> bool:
     return any(_ALONE in f"{node.device}/" for node in nodes) or any(map(_names_device, function.children))
 
 
-def _write_data_set(data_set: Any, graph: bytes | None, handles: dict[int, Any]) -> None:
-    from tensorflow.python.framework import ops
-    from tensorflow.python.ops import array_ops, gen_experimental_dataset_ops
-
-    old = data_set._variant_tensor_attr
-    if id(old) not in handles:
-        with ops.device(_device_of(old)):
-            handles[id(old)] = (
-                gen_experimental_dataset_ops.dataset_from_graph(graph) if graph else array_ops.identity(old)
-            )
-    data_set._variant_tensor_attr = handles[id(old)]
-
-
 def _read_iterator(iterator: Any) -> Write:
     from tensorflow.python.data.ops import options
     from tensorflow.python.ops import gen_dataset_ops
 
-    policy = options.ExternalStatePolicy.IGNORE.value
-    state = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=policy)
-    return partial(_write_iterator, iterator, iterator._dataset, state)
-
-
-def _write_iterator(iterator: Any, data_set: Any, state: Any, handles: dict[int, Any]) -> None:
-    from tensorflow.python.ops import gen_dataset_ops
-
+    policy, data_set = options.ExternalStatePolicy.IGNORE.value, iterator._dataset
     old = iterator._iterator_resource
-    iterator._create_iterator(data_set)
-    gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state)
-    handles[id(old)] = iterator._iterator_resource
+    state = gen_dataset_ops.serialize_iterator(old, external_state_policy=policy)
+
+    def write(handles: dict[int, Any]) -> None:
+        iterator._create_iterator(data_set)
+        gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state)
+        handles[id(old)] = iterator._iterator_resource
+
+    return write
 
 
 def _write_definition(function: Any, _handles: dict[int, Any]) -> None:

@@ -8,7 +8,9 @@ const FRAME_ROWS = 240; // made in one frame, the newest first; most rows of a f
 const FOLD_WINDOW = 200; // merged rows among which equal ones of several tasks are found
 const GROUP_ABOVE = 8; // more tasks than that are grouped by type
 const QUIET = "data-lm-suppress-shortcuts";
+const BEAT_MS = 20000; // between reports that this page is open
 const STATES = ["failed", "died", "stalled", "waiting", "running", "starting", "ready", "stopped", "done"];
+const hasFailed = ({ facts }) => /failed|died/.test(facts.state);
 const hasEnded = (state) => /^(failed|died|stopped|done)$/.test(state);
 
 // ---- small helpers ----
@@ -29,6 +31,24 @@ function h(spec, attributes = {}, ...children) {
 function button(label, title, act, aria = label) {
 	const element = h("button.button", { type: "button", title, "aria-label": aria }, label);
 	element.addEventListener("click", () => act(element));
+	return element;
+}
+
+/** A button that says at the first press what it costs, and acts at a second one within 5 s. */
+function carefulButton(label, title, cost, act, aria = label) {
+	let timer;
+	const say = (text, name) => {
+		timer = clearTimeout(timer);
+		setText(element, text);
+		element.ariaLabel = name;
+		element.classList.toggle("tfm-armed", text === cost);
+	};
+	const element = button(label, title, () => {
+		const isArmed = timer !== undefined;
+		say(isArmed ? label : cost, isArmed ? aria : cost);
+		if (isArmed) act(element);
+		else timer = setTimeout(say, 5000, label, aria);
+	}, aria);
 	return element;
 }
 
@@ -53,10 +73,10 @@ function setText(element, text) {
 }
 
 function bytesText(bytes) {
-	const units = ["bytes", "kB", "MB", "GB"];
+	const units = ["B", "KiB", "MiB", "GiB"];
 	let unit = 0;
-	for (; bytes >= 1000 && unit < 3; unit++) bytes /= 1024;
-	return `${bytes.toFixed(unit && bytes < 9.95 ? 1 : 0)} ${units[unit]}`;
+	for (; bytes >= 1024 && unit < 3; unit++) bytes /= 1024;
+	return `${bytes.toFixed(unit && bytes < 10 ? 1 : 0)} ${units[unit]}`;
 }
 
 function timeText(seconds, isExact) {
@@ -101,22 +121,39 @@ function fillRow(element, raw) {
 	else element.replaceChildren(...row.map(styled));
 }
 
-/** Return a predicate; null without a filter, undefined for an invalid one. */
+/** Return {matches}, a predicate that is null without a filter; {error} where the filter is no regular expression. */
 function filterOf(query) {
 	const pattern = /^\/(.+)\/i?$/.exec(query)?.[1];
 	try {
 		const regex = new RegExp(pattern ?? query.replace(/[^\w\s]/g, "\\$&"), "i");
-		return query ? (text) => regex.test(text) : null;
-	} catch {
-		return undefined;
+		return { matches: query ? (text) => regex.test(text) : null };
+	} catch ({ message }) {
+		return { matches: null, error: `no regular expression: ${message.split(": ").at(-1)}` };
 	}
+}
+
+/** A search box that calls `apply` with its text shortly after the last key. */
+function searchBox(apply) {
+	const attributes = { type: "search", placeholder: "Filter", title: "Text, or /regular expression/" };
+	const box = h("input.query", { ...attributes, "aria-label": "Filter lines" });
+	let timer;
+	box.addEventListener("input", () => {
+		clearTimeout(timer);
+		timer = setTimeout(() => apply(box.value.trim()), 100);
+	});
+	return box;
 }
 
 // ---- rich displays ----
 
+const WIDGET = "application/vnd.jupyter.widget-view+json";
+const managers = new WeakMap(); // of widgets, by the rendermime of their notebook
+
 /** Return {node, dispose?} for `place`, its parent to be. */
 async function draw(rendermime, data, metadata, place) {
-	const known = ["text/html", "image/svg+xml", "image/png", "image/jpeg", "image/gif", "text/plain"];
+	const svg = "image/svg+xml"; // without its namespace, a browser takes it for no image
+	if (data[svg]) data = { ...data, [svg]: [data[svg]].flat().join("").replace(/<svg\b(?![^>]*\sxmlns\s*=)/, '<svg xmlns="http://www.w3.org/2000/svg"') };
+	const known = ["text/html", svg, "image/png", "image/jpeg", "image/gif", "text/markdown", "text/latex", "application/json", "text/plain"];
 	const byHand = known.find((mime) => mime in data);
 	const mime = rendermime?.preferredMimeType(data, "ensure");
 	// "ensure" excludes svg, which could run scripts; as an <img> it cannot.
@@ -124,13 +161,15 @@ async function draw(rendermime, data, metadata, place) {
 		try {
 			const renderer = rendermime.createRenderer(mime);
 			await renderer.renderModel({ data, metadata, trusted: true, setData() {} });
+			renderer.hasMath = /html|markdown|latex/.test(mime); // it typesets formulas only in a Lumino parent
 			return renderer;
 		} catch (error) {
 			console.warn("tfmagic: cannot render", mime, error);
 		}
 	}
 	await null; // then `place` is on the page, and a frame can take its colours from there
-	const text = [data[byHand] ?? `[${Object.keys(data)}]`].flat().join("");
+	const value = data[byHand] ?? `[${Object.keys(data)}]`;
+	const text = byHand === "application/json" ? JSON.stringify(value, null, 2) : [value].flat().join("");
 	if (byHand === "text/html") return makeFrame(text, getComputedStyle(place));
 	if (!byHand?.startsWith("image/")) return { node: h("div.row", {}, text) };
 	const content = byHand.includes("svg") ? `,${encodeURIComponent(text)}` : `;base64,${text.trim()}`;
@@ -153,17 +192,46 @@ function makeFrame(html, { color, fontFamily }) {
 	return { node, dispose: () => window.removeEventListener("message", onMessage) };
 }
 
+/** Return the view of a task's widget; null where there is none. The message that makes it can be late. */
+async function makeView(rendermime, id, onEnd) {
+	const manager = managers.get(rendermime);
+	for (let tries = 0; tries < 50 && manager && !manager.has_model(id); tries++) {
+		await new Promise((resolve) => setTimeout(resolve, 100));
+	}
+	if (!manager?.has_model(id)) return null;
+	const model = await manager.get_model(id);
+	model.once("destroy", onEnd);
+	return (await manager.create_view(model)).luminoWidget;
+}
+
 class Display {
 	el = h("div.display");
 	turn = 0;
 
 	async show(rendermime, data, metadata = {}) {
+		this.text = data["text/plain"] ?? "";
+		const id = data[WIDGET]?.model_id;
+		if (id && id === this.widget) return this.isGone && this.showText(); // else it shows its state by itself
 		const turn = ++this.turn;
-		const drawn = await draw(rendermime, data, metadata, this.el);
+		this.widget = id;
+		const view = id && (await makeView(rendermime, id, () => this.showText()).catch(console.warn));
+		if (id && !view) data = { "text/plain": this.text };
+		const drawn = view || (await draw(rendermime, data, metadata, this.el));
 		if (turn !== this.turn) return drawn.dispose?.(); // a later call has begun
 		this.drawn?.dispose?.(); // only now: the old one stays until the new one is drawn
 		this.drawn = drawn;
-		this.el.replaceChildren(drawn.node);
+		const needsLumino = view && this.el.isConnected; // a widget waits for its messages
+		this.el.replaceChildren(...(needsLumino ? [] : [drawn.node]));
+		if (needsLumino) view.constructor.attach(view, this.el);
+		else if (drawn.hasMath) rendermime.latexTypesetter?.typeset(drawn.node);
+	}
+
+	/** The task has closed its widget, or has ended. */
+	showText() {
+		this.turn++;
+		this.isGone = true;
+		this.el.replaceChildren(h("div.row", {}, this.text));
+		this.el.hidden = !this.text;
 	}
 
 	dispose() {
@@ -297,7 +365,21 @@ class Log {
 	}
 }
 
-const prefixOf = ({ task, names }) => (names ? `[${task.name}]:`.padEnd(14) + " " : "");
+const prefixOf = ({ names }) => (names ? `[${joinNames(names)}]:`.padEnd(14) + " " : "");
+
+/** Return "worker-0,1,2", "chief-0, worker-0..9". */
+function joinNames(names) {
+	const byType = {};
+	for (const name of names) (byType[name.replace(/-\d+$/, "")] ??= []).push(+/\d+$/.exec(name)[0]);
+	return Object.entries(byType).map(([type, numbers]) => {
+		const runs = [];
+		for (const number of numbers.sort((a, b) => a - b)) {
+			if (runs.at(-1)?.at(-1) === number - 1) runs.at(-1).push(number);
+			else runs.push([number]);
+		}
+		return `${type}-${runs.map((run) => (run.length > 3 ? `${run[0]}..${run.at(-1)}` : run.join(","))).join(",")}`;
+	}).join(", ");
+}
 
 /** The rows of all tasks, prefixed; equal rows of several tasks are one. */
 class MergedLog extends Log {
@@ -316,7 +398,7 @@ class MergedLog extends Log {
 	}
 
 	add(task, raw) {
-		if (raw.d) raw = { x: `[${Object.keys(raw.d)[0]}: shown in its task]` };
+		if (raw.d) raw = { x: `[${WIDGET in raw.d ? "widget" : Object.keys(raw.d)[0]}: shown in its task]` };
 		const text = textOf(raw);
 		const equal = this.foldEqual && text !== null && this.recent.get(text);
 		if (equal && equal.no >= this.next - FOLD_WINDOW && textOf(equal.raw) === text && !equal.names.has(task.name)) {
@@ -343,7 +425,8 @@ class MergedLog extends Log {
 		const { node, raw, task, names } = item;
 		const content = h("span");
 		fillRow(content, raw);
-		node.replaceChildren(h(`span.prefix c${task.number % 6}`, {}, prefixOf(item)), content);
+		const colour = names.size > 1 ? "" : ` c${task.number % 6}`;
+		node.replaceChildren(h(`span.prefix${colour}`, {}, prefixOf(item)), content);
 		if (names.size > 1) node.append(h("span.times", { title: [...names].join(", ") }, `×${names.size}`));
 	}
 }
@@ -358,10 +441,10 @@ class Task {
 	constructor(panel, { name, type }, number) {
 		Object.assign(this, { panel, name, type, number });
 		this.log = new Log(`Output of ${name}`, panel.setup, panel.rendermime);
-		addSpans(this, "state line source note last cpu memory");
+		addSpans(this, "state host line source note last cpu memory");
 		this.path = h("path");
 		const spark = h("svg", { viewBox: "0 0 60 16", preserveAspectRatio: "none", "aria-hidden": "true" }, this.path);
-		const head = h("summary.head", {}, this.state, h("b.name", {}, name), h("span.where", {}, this.line, this.source),
+		const head = h("summary.head", {}, this.state, h("b.name", {}, name), this.host, h("span.where", {}, this.line, this.source),
 			this.note, this.last, h("span.usage", {}, this.cpu, spark, this.memory));
 		this.body = h("div.body");
 		this.el = h("details.task", {}, head, this.body);
@@ -373,11 +456,14 @@ class Task {
 	makeBody() {
 		if (this.body.firstChild) return;
 		const { panel, number, name } = this;
+		const { grace_s: grace, tasks } = panel.setup;
 		const ask = (kind) => (element) => panel.ask({ kind, task: number }, element);
 		const tool = (label, title, act, aria = label) => button(label, title, act, `${aria} ${name}`);
+		const others = grace == null ? "the other tasks go on" : `the other tasks are interrupted ${grace} s later`;
 		this.tools = [
-			tool("Interrupt", "As Ctrl-C", ask("interrupt")),
-			tool("Kill", "End this process", ask("kill")),
+			tool("Interrupt", `As Ctrl-C, on ${name}${tasks[1] ? `; ${others}` : ""}`, ask("interrupt")),
+			carefulButton("Kill", "End this process; its variables are lost", `Kill ${name} and lose its variables?`,
+				ask("kill"), `Kill ${name}`),
 			tool("Stacks", "Where each thread is now", ask("stacks"), "Stacks of"),
 			tool("Open log", "All of it, in a window", () => panel.openLog(this), "Open log of"),
 		];
@@ -449,7 +535,7 @@ class Task {
 	}
 
 	paint() {
-		const { state, line, where, source, note, error, last, cpu, memory, seconds } = this.facts;
+		const { state, host, line, where, source, note, error, last, cpu, memory, seconds } = this.facts;
 		const isEnd = hasEnded(state);
 		this.isChanged = false;
 		this.el.dataset.state = state;
@@ -458,6 +544,7 @@ class Task {
 		const time = seconds == null ? "" : timeText(seconds, true);
 		setTexts(this, {
 			state,
+			host: host || "",
 			line: hasLine ? `${where || ""} line ${line}`.trim() : "",
 			source: (hasLine && source) || "",
 			note: note || "",
@@ -520,6 +607,50 @@ function showLog(root) {
 const WINDOW_STYLE = `:root { color-scheme: light dark } body { margin: 16px; font: 13px/1.45 ui-monospace, monospace }
 	p { opacity: .7 } pre { font: inherit; white-space: pre-wrap; overflow-wrap: anywhere }`;
 
+// ---- the final form ----
+
+/** Give the form that takes the place of a panel the panel's filter: the form has no script of its own. */
+function keepFilter({ area, query, setup }) {
+	if (!area) return;
+	const look = () => {
+		const form = area.querySelector(`[data-tfmagic="${setup.name}"]`);
+		if (form && !form.querySelector(".tfm-query")) addFilter(form, query.value);
+	};
+	area.tfmFilter?.disconnect();
+	area.tfmFilter = new MutationObserver(look); // the form can be drawn again, with a note
+	area.tfmFilter.observe(area, { childList: true, subtree: true });
+	look();
+}
+
+function addFilter(form, text) {
+	const logs = [...form.querySelectorAll(":scope > details")].flatMap((task) => {
+		const prefix = `[${task.querySelector("b").textContent}]:`.padEnd(14) + " ";
+		const blocks = task.querySelectorAll(":scope > div > div > pre, :scope > div > div > details > pre");
+		return [...blocks].map((block) => ({
+			block,
+			lines: block.innerHTML.split("\n"), // no element of a line goes on in the next one
+			texts: block.textContent.split("\n").map((line) => prefix + line),
+		}));
+	});
+	const apply = (query) => {
+		const { matches, error } = filterOf(query);
+		let count = 0;
+		for (const { block, lines, texts } of logs) {
+			const kept = lines.filter((_, place) => !matches || matches(texts[place]));
+			count += kept.length;
+			block.innerHTML = kept.join("\n");
+		}
+		box.ariaInvalid = !!error;
+		found.textContent = error ?? (matches ? `${count} of ${lineCount(logs.flatMap((log) => log.lines).length)} ` : "");
+	};
+	const box = searchBox(apply);
+	const found = h("span", { style: "opacity:.65" });
+	Object.assign(box, { value: text, style: "width:92px;padding:0 8px;border:1px solid rgba(128,128,128,.4);border-radius:5px;font:inherit;font-size:11px;color:inherit" });
+	box.addEventListener("keydown", (event) => event.stopPropagation());
+	form.firstElementChild.append(h("span", { style: "float:right" }, found, box));
+	apply(text.trim());
+}
+
 // ---- the panel ----
 
 class Panel {
@@ -528,6 +659,7 @@ class Panel {
 	ticks = 0;
 	isMerged = false;
 	news = [];
+	unfollow = [];
 	values = [];
 	logReaders = {}; // by the number of the request: the function that takes the parts of a log
 	request = Math.floor(Math.random() * 1e9); // other views of this model count, too
@@ -536,6 +668,7 @@ class Panel {
 	constructor(model, el) {
 		this.model = model;
 		this.rendermime = model.widget_manager?.rendermime;
+		if (this.rendermime) managers.set(this.rendermime, model.widget_manager);
 		const setup = (this.setup = model.get("setup"));
 		this.head = { done: 0, total: setup.tasks.length, over: false };
 		this.merged = new MergedLog(setup);
@@ -553,36 +686,83 @@ class Panel {
 			if (event.target.closest("summary, button")) event.preventDefault(); // Lab keeps the focus
 		});
 		el.append(this.root);
-		this.onMessage = (message) => message?.kind === "update" && this.receive(message);
+		this.onMessage = (message) => {
+			if (message?.kind === "update") this.receive(message);
+			if (message?.kind === "form") this.keepForm(message);
+		};
 		model.on("msg:custom", this.onMessage);
+		this.context = model.widget_manager?.context; // of the notebook, in JupyterLab and Notebook 7
+		this.followKernel(this.context?.sessionContext);
 		this.sayHello(4);
 		this.timer = setInterval(() => this.tick(), 250);
+		this.beat = setInterval(() => this.head.over || model.send(this.watchRequest()), BEAT_MS);
 		setTimeout(() => (this.waiting.hidden = this.messages > 0), 1500);
 		this.schedule();
 	}
 
 	/** Ask for a snapshot, each second until one has come: a kernel can be busy, a message can be lost. */
 	sayHello(times) {
-		if (this.messages || !times || (times < 4 && !this.root.isConnected)) return;
-		this.model.send({ kind: "hello" });
+		if (this.messages || (times < 4 && !this.root.isConnected)) return;
+		this.root.hidden = !times; // it may never come: the saved form is above
+		if (!times) return;
+		this.model.send({ kind: "hello", page: performance.timeOrigin });
 		setTimeout(() => this.sayHello(times - 1), 1000);
+	}
+
+	/** Notice the end of the kernel, and a lost connection. */
+	followKernel(session) {
+		if (!session) return;
+		const isEnd = /^(restarting|autorestarting|terminating|dead)$/;
+		const follow = (signal, slot) => {
+			signal.connect(slot);
+			this.unfollow.push(() => signal.disconnect(slot));
+		};
+		follow(session.statusChanged, (_, status) => isEnd.test(status) && this.loseKernel());
+		follow(session.kernelChanged, (_, { oldValue }) => oldValue && this.loseKernel());
+		follow(session.connectionStatusChanged, (_, status) => {
+			this.isOffline = status !== "connected";
+			this.schedule();
+		});
+	}
+
+	/** Show that no task can run any more: none outlives its kernel. */
+	loseKernel() {
+		if (this.head.over) return;
+		const elapsed = (performance.now() - this.since) / 1000;
+		const message = `the kernel of this cell was restarted or has ended, and its tasks with it; all they wrote:  ${this.setup.attach}`;
+		for (const task of this.tasks) {
+			if (!hasEnded(task.facts.state)) task.update({ state: "stopped", note: "ended with its kernel", line: 0 });
+		}
+		this.messages++;
+		this.receiveHead({ over: true, verdict: "kernel ended", elapsed, message, queued: "" });
+		this.schedule();
+	}
+
+	/** Put a form into the notebook's model, unless this page got it as a display: then only the panel goes. */
+	keepForm({ data, over }) {
+		for (const { outputs, sharedModel } of this.context?.model?.cells ?? []) {
+			for (let place = (outputs?.length ?? 0) - 1; place >= 0; place--) {
+				const { data: old, metadata } = outputs.get(place);
+				const { tfmagic: mark } = metadata;
+				if (!mark || `${mark.run}/${mark.cell}` !== this.setup.name) continue;
+				if (!mark.live && !isSame(old, data)) outputs.set(place, { output_type: "display_data", data, metadata });
+				if (mark.live && over) sharedModel.updateOutputs(place, place + 1, []);
+			}
+		}
+		if (over && !this.context) this.root.innerHTML = data["text/html"] ?? ""; // sanitized
 	}
 
 	makeHeader() {
 		const { cell, cluster, shape } = this.setup;
 		addSpans(this, "icon elapsed done counts words found");
-		const attributes = { type: "search", placeholder: "Filter", title: "Text, or /regular expression/" };
-		this.query = h("input.query", { ...attributes, "aria-label": "Filter lines" });
-		this.query.addEventListener("input", () => {
-			clearTimeout(this.filterTimer);
-			this.filterTimer = setTimeout(() => this.filter(), 100);
-		});
+		this.query = searchBox(() => this.filter());
 		this.switch = button("merged", "All tasks' lines in one stream", () => this.merge(), "Merged");
 		Object.assign(this.switch, { className: "tfm-switch", role: "switch", ariaChecked: "false" });
 		const ask = (kind) => (element) => this.ask({ kind }, element);
 		this.buttons = [
-			button("Interrupt", "Interrupt every task, as Ctrl-C", ask("interrupt")),
-			button("Stop", "Stop the cluster: end every task", ask("stop")),
+			button("Interrupt", "Interrupt every task, as Ctrl-C; the variables stay", ask("interrupt")),
+			carefulButton("Stop", "End every task of the cluster; their variables are lost",
+				"Stop the cluster and lose all variables?", ask("stop")),
 		];
 		this.bar = h("div");
 		this.icon.ariaHidden = "true";
@@ -603,12 +783,14 @@ class Panel {
 			const el = h("details.group", { open: "" }, summary, h("div.list scroll", {}, ...elements(tasks)));
 			this.groups.push({ tasks, counts, el });
 		}
-		return elements(this.groups);
+		return [h("div.groups", {}, ...elements(this.groups))];
 	}
 
 	receive({ reset, head, tasks = {}, rows = {}, replaced, values, stacks, log }) {
 		const at = ++this.messages;
 		this.waiting.hidden = true;
+		this.root.hidden = false;
+		this.root.classList.add("tfm-live");
 		if (head) this.receiveHead(head);
 		if (reset) this.reset(tasks, rows, at);
 		for (const key in tasks) this.tasks[key]?.update(tasks[key]);
@@ -691,8 +873,9 @@ class Panel {
 	}
 
 	filter() {
-		this.matches = filterOf(this.query.value.trim());
-		this.query.ariaInvalid = this.matches === undefined;
+		const { matches, error } = filterOf(this.query.value.trim());
+		Object.assign(this, { matches, filterError: error });
+		this.query.ariaInvalid = !!error;
 		for (const log of this.logs) log.filter(this.matches);
 		this.schedule();
 	}
@@ -714,6 +897,7 @@ class Panel {
 
 	flush() {
 		this.frame = undefined;
+		this.area ??= this.root.closest(".jp-OutputArea");
 		for (const task of this.tasks) if (task.isChanged) task.paint();
 		if (this.isMerged) this.mergeFinished();
 		const written = this.seenLogs().filter((log) => log.dirty);
@@ -741,12 +925,12 @@ class Panel {
 		const { done, total, over, verdict, queued, message } = this.head;
 		const word = over ? verdict || "done" : "";
 		this.root.dataset.verdict = word;
-		this.root.dataset.failed = this.tasks.some((task) => /failed|died/.test(task.facts.state));
+		this.root.dataset.failed = this.tasks.some(hasFailed);
 		setTexts(this, {
 			icon: word && ({ done: "✓", failed: "✕" }[word] ?? "■"),
 			done: word || `${done} of ${total} done`,
-			words: queued || message || "",
-			found: this.matches ? this.countFound() : "",
+			words: this.isOffline && !over ? "no connection to the kernel: this can be old" : queued || message || "",
+			found: this.filterError ?? (this.matches ? this.countFound() : ""),
 		});
 		this.bar.style.width = `${over ? 100 : (100 * done) / Math.max(total, 1)}%`;
 		for (const element of this.buttons) element.disabled = over;
@@ -754,15 +938,18 @@ class Panel {
 		if (this.counts.textContent !== badges.map(({ text }) => text).join("")) {
 			this.counts.replaceChildren(...badges.map(({ state, text }) => h("span.state", { "data-state": state }, text)));
 		}
-		for (const { tasks, counts } of this.groups) {
+		for (const { tasks, counts, el } of this.groups) {
+			el.dataset.failed = tasks.some(hasFailed);
 			setText(counts, countStates(tasks).map(({ text }) => text).join(", "));
 		}
 		this.paintElapsed();
 	}
 
 	countFound() {
-		const lines = this.seenLogs().flatMap((log) => log.items).filter((item) => textOf(item.raw) !== null);
-		return `${lines.filter((item) => item.hit).length} of ${lineCount(lines.length)}`;
+		const logs = this.seenLogs();
+		const lines = logs.flatMap((log) => log.items).filter((item) => textOf(item.raw) !== null);
+		const last = logs.some((log) => !log.older.hidden || log.items.some(({ raw }) => kindOf(raw) === "gap")) ? "the last " : "";
+		return `${lines.filter((item) => item.hit).length} of ${last}${lineCount(lines.length)}`;
 	}
 
 	paintElapsed() {
@@ -778,10 +965,13 @@ class Panel {
 	dispose() {
 		this.model.off("msg:custom", this.onMessage);
 		clearInterval(this.timer);
+		clearInterval(this.beat);
 		clearTimeout(this.watchTimer);
+		for (const stop of this.unfollow) stop();
 		cancelAnimationFrame(this.frame);
 		for (const log of this.logs) log.dispose();
 		for (const display of this.values) display.dispose();
+		keepFilter(this);
 		this.root.remove();
 	}
 }

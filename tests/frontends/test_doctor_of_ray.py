@@ -1,0 +1,90 @@
+"""The doctor's findings about a Ray cluster, without one: what the head's answers mean, and when they are asked."""
+
+import socket
+
+import pytest
+from doctoring import case, install
+
+from tfmagic.backends.remote.messages import HostRequest
+from tfmagic.backends.remote.ray_head import Head
+from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.frontends import doctor
+from tfmagic.frontends.doctor import Severity, ray_cluster
+
+
+def on_ray(address="127.0.0.1:1"):
+    return case(task_settings=TaskSettings(hosts=HostRequest(address)))
+
+
+def of_head(head, version="2.60.0"):
+    (found,) = ray_cluster.head_findings(head, version)
+    return found
+
+
+def test_a_head_that_nobody_answers_for_is_asked_for_real():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    found = list(ray_cluster.ray(on_ray(f"127.0.0.1:{port}")))
+    assert found[-1].refused_by_start and "ray start --head" in found[-1].advice
+
+
+@pytest.mark.parametrize(
+    ("versions", "fix"), [({}, "pip install 'tfmagic[ray]'"), ({"ray": "2.51.1"}, "ray>=2.52")]
+)
+def test_ray_must_be_there_and_know_tokens(monkeypatch, tmp_path, versions, fix):
+    monkeypatch.setattr("sys.path", [install(tmp_path / "site", **versions)])
+    assert fix in next(ray_cluster.ray(on_ray())).advice
+
+
+def test_a_head_with_a_token_is_fine():
+    assert of_head(Head("10.0.0.1:6379", "2.60.0", True)).severity is Severity.FINE
+
+
+def test_another_version_of_ray_is_told_with_both():
+    found = of_head(Head("10.0.0.1:6379", "2.58.0", True))
+    assert "2.58.0" in found.what and "2.60.0" in found.what and "pip install ray==2.58.0" in found.advice
+
+
+def test_a_head_without_a_token_is_noted_here_and_refused_elsewhere():
+    assert of_head(Head("127.0.0.1:6379", "2.60.0", False)).severity is Severity.NOTE
+    found = of_head(Head("192.0.2.77:6379", "2.60.0", False))
+    assert found.refused_by_start and "RAY_AUTH_TOKEN" in found.advice
+
+
+def test_the_files_of_tls_must_be_readable(tmp_path):
+    file = tmp_path / "a.pem"
+    file.touch()
+    files = dict.fromkeys(("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"), str(file))
+    assert not list(ray_cluster.tls_findings({}, elsewhere=False))
+    (off,) = ray_cluster.tls_findings({}, elsewhere=True)
+    (incomplete,) = ray_cluster.tls_findings({"RAY_USE_TLS": "1"}, elsewhere=True)
+    (complete,) = ray_cluster.tls_findings({"RAY_USE_TLS": "1", **files}, elsewhere=True)
+    assert [f.severity for f in (off, incomplete, complete)] == [
+        Severity.NOTE,
+        Severity.TROUBLE,
+        Severity.FINE,
+    ]
+    assert "RAY_TLS_CA_CERT=" in incomplete.advice
+
+
+def test_the_ports_of_tensorflow_and_the_folder_matter_where_hosts_are_elsewhere():
+    assert not list(ray_cluster.tensorflow_ports(on_ray()))
+    (found,) = ray_cluster.tensorflow_ports(on_ray("192.0.2.77:6379"))
+    assert "firewall" in found.advice
+    (found,) = ray_cluster.shared_folder(on_ray("192.0.2.77:6379"))
+    assert "no data" in found.advice
+
+
+def test_a_cluster_on_ray_is_not_checked_for_room_here_and_a_local_one_not_for_ray(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "_ask", lambda address: Head(address, "0", True))
+    remote = [finding.what for finding in doctor.examine(on_ray())]
+    local = [finding.what for finding in doctor.examine(case())]
+    assert any(what.startswith("Ray at") for what in remote)
+    assert not any(what.startswith(("memory:", "cores:")) for what in remote)
+    assert any(what.startswith("memory:") for what in local)
+    assert not any("Ray" in what for what in local)
+
+
+def test_nothing_of_ray_is_asked_before_a_start(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "_ask", lambda address: pytest.fail("asked"))
+    assert not doctor.troubles(on_ray())

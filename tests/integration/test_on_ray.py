@@ -1,0 +1,121 @@
+"""Cells on two hosts of a Ray cluster: what tests of this machine's tasks hold, and what is Ray's own."""
+
+import contextlib
+import io
+import threading
+
+import pytest
+from test_detached import (  # noqa: F401 - collected here, too
+    flag,
+    test_interrupt_ends_a_detached_cell,
+    test_wait_raises_the_exception_of_a_cell_and_the_next_wait_has_the_others,
+)
+from test_faults_on_tasks import (  # noqa: F401
+    test_a_crash_on_purpose_is_told_as_one,
+    test_a_fault_can_come_while_a_cell_runs,
+    test_a_flood_costs_nothing_but_its_bytes,
+    test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled,
+    test_a_stopped_task_dies_with_its_cluster,
+    two,
+)
+from test_magic import (  # noqa: F401
+    test_a_task_that_dies_is_named_with_its_last_lines_and_the_way_back,
+    test_a_time_limit_shows_where_the_tasks_were,
+    test_notebook_functions_and_classes_travel_with_what_they_use,
+    test_output_is_in_the_order_in_which_it_was_written,
+    test_the_tasks_own_exception_is_raised_with_its_lines,
+    test_variables_stay_on_the_task_and_take_precedence_over_the_notebooks,
+)
+from test_strategies import (  # noqa: F401
+    test_mirrored_strategy_again_and_after_a_restart,
+    test_parameter_servers_start_by_themselves,
+)
+
+import tfmagic
+from tfmagic.backends.remote import driver_client
+from tfmagic.clusters.settings import TFCluster
+from tfmagic.errors import LaunchError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_ray(ray_nodes):
+    """Let clusters run on Ray, as a user's configuration does."""
+    ray_nodes.add(cpus=8)
+    config = TFCluster.instance()
+    with ray_nodes.driver_environment():
+        config.backend, config.address = "ray", ray_nodes.address
+        yield ray_nodes
+        config.backend, config.address = "local", "auto"
+        driver_client.close_idle()
+
+
+def test_each_task_has_its_host_in_the_status_and_in_tf_config(notebook):
+    notebook.run(
+        "%%tfcluster --workers 2 --placement strict-spread --out found --view quiet\nimport os\nos.environ['TF_CONFIG']"
+    )
+    rows = notebook.cluster().status()
+    assert {row["host"] for row in rows} == {"127.0.0.2", "127.0.0.3"}
+    assert all(row["address"].startswith(f"{row['host']}:") for row in rows)
+    assert all(row["address"] in notebook.ns["found"]["worker-0"] for row in rows)
+    assert all(row["uptime_s"] is None or row["uptime_s"] >= 0 for row in rows)
+    assert "127.0.0.3" in notebook.run("%tfcluster status")
+
+
+def test_who_waits_for_whom_is_told_with_the_hosts(notebook):
+    notebook.run("%config TFCluster.stall_s = 1.0")
+    notebook.run("%tfcluster start --workers 2 --placement strict-spread")
+    cell = "import tfmagic, time\nif tfmagic.current_task().index:\n    time.sleep(60)\ntfmagic.barrier()"
+    out = io.StringIO()
+
+    def end_when_told():
+        for _ in range(600):
+            if "time.sleep" in out.getvalue():
+                break
+            threading.Event().wait(0.1)
+        notebook.cluster().interrupt()
+
+    threading.Thread(target=end_when_told).start()
+    with contextlib.redirect_stdout(out), pytest.raises(KeyboardInterrupt):
+        notebook.shell.run_cell_magic("tfcluster", "--view text", cell)
+    notebook.run("%config TFCluster.stall_s = 10.0")
+    hosts = {row["task"]: row["host"] for row in notebook.cluster().status()}
+    assert f"worker-0 on {hosts['worker-0']} waits at barrier 1" in out.getvalue()
+    assert f"worker-1 on {hosts['worker-1']} is in time.sleep" in out.getvalue()
+
+
+def test_stacks_displays_and_large_arrays_come_from_the_hosts(notebook):
+    import numpy as np
+
+    notebook.ns["big"] = np.arange(1 << 20, dtype="float64")
+    notebook.run(
+        "%%tfcluster --workers 2 --pull sums,big2 --view quiet\nsums = float(big.sum())\nbig2 = big + 1"
+    )
+    assert set(notebook.ns["sums"].values()) == {float(notebook.ns["big"].sum())}
+    np.testing.assert_array_equal(notebook.ns["big2"]["worker-1"], notebook.ns["big"] + 1)
+    told = notebook.run(
+        "%%tfcluster --view text\nfrom IPython.display import display, Markdown\ndisplay(Markdown('*hi*'))"
+    )
+    assert told.count("Markdown") == 2
+    assert "worker-1" in notebook.run("%tfcluster stacks worker-1")
+
+
+def test_what_ray_has_no_room_for_is_told_with_what_is_there(on_ray):
+    cluster = tfmagic.Cluster(workers=2, cpus_per_task=64, start_timeout_s=3)
+    with pytest.raises(LaunchError, match=r"each needs 64 CPU.*127\.0\.0\.2: .*8 CPU.*free are"):
+        cluster.start()
+    assert not cluster.running
+
+
+def test_a_second_start_uses_the_launchers_of_the_first(on_ray):
+    launchers = []
+    for _ in range(2):
+        with tfmagic.Cluster(workers=2) as cluster:
+            launchers.append(set(cluster.run(lambda: __import__("os").getppid(), view="quiet").values()))
+    assert launchers[0] == launchers[1]
+
+
+def test_gpus_that_ray_has_reserved_are_those_of_each_task(on_ray):
+    on_ray.add(cpus=4, gpus=2)
+    with tfmagic.Cluster(workers=2, gpus_per_task=1, env={"TF_CPP_MIN_LOG_LEVEL": "3"}) as cluster:
+        seen = cluster.run(lambda: __import__("os").environ["CUDA_VISIBLE_DEVICES"], view="quiet")
+    assert sorted(seen.values()) == ["0", "1"]

@@ -1,0 +1,89 @@
+"""Who is let in and where nothing is started, on real Ray nodes with tokens, without, and on several hosts."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from network_hosts import NetworkHosts
+from ray_nodes import RayNodes, _short_folder
+
+_LOOK = "from tfmagic.backends.remote import ray_head; ray_head.main()"
+_START = """
+import sys, tfmagic
+try:
+    tfmagic.Cluster(workers=1, backend="ray", address=sys.argv[1]).start()
+except tfmagic.LaunchError as error:
+    print(error)
+"""
+
+
+def printed_by(process):
+    """Return the output of a process that ends by itself."""
+    try:
+        output, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    return output
+
+
+def test_a_head_lets_in_who_has_its_token_by_whatever_way(tmp_path):
+    file = tmp_path / "token"
+    with RayNodes() as nodes:
+        nodes.start(cpus=1)
+        file.write_text(nodes.token)
+        ways = [
+            {"RAY_AUTH_TOKEN": nodes.token},
+            {"RAY_AUTH_TOKEN_PATH": str(file)},
+            {"RAY_AUTH_TOKEN": "wrong"},
+        ]
+        asked = [
+            subprocess.Popen(
+                [sys.executable, "-c", _LOOK, nodes.address],
+                env={**os.environ, **way},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for way in ways
+        ]
+        by_variable, by_file, wrong = (json.loads(printed_by(process)) for process in asked)
+        assert by_variable == by_file and by_file["reason"] == ""
+        assert by_file["asks_token"] and by_file["nodes"] == ["127.0.0.2"]
+        assert "refuses the token" in wrong["reason"]
+
+
+@pytest.fixture
+def open_cluster():
+    """Three hosts, and Ray without a token on the first two."""
+    folder = _short_folder()
+    with (
+        NetworkHosts(3, private=["/dev/shm", str(folder)]) as hosts,
+        RayNodes(token="", hosts=hosts, folder=folder) as nodes,
+    ):
+        nodes.start(cpus=1)
+        nodes.add(cpus=1)
+        yield hosts, nodes
+
+
+def test_nothing_is_started_on_other_machines_without_a_token_or_from_a_machine_without_a_node(
+    open_cluster, state_dir
+):
+    hosts, nodes = open_cluster
+    started = [
+        hosts.popen(
+            host,
+            [sys.executable, "-c", _START, nodes.address],
+            env={**os.environ, **nodes.driver_variables()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for host in (0, 2)
+    ]
+    on_a_node, elsewhere = map(printed_by, started)
+    assert "asks for no token" in on_a_node and "10.77.0.2" in on_a_node and "RAY_AUTH_TOKEN" in on_a_node
+    assert "not one of its nodes (10.77.0.1, 10.77.0.2)" in elsewhere and "--num-cpus=0" in elsewhere
+    assert not list((state_dir / "hosts").glob("*"))

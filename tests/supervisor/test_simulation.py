@@ -1,0 +1,26 @@
+"""The supervisor on a virtual clock, with random requests, deaths, presses, barriers and late messages.
+
+SIMULATED_EVENTS is the number of events of all simulations, CHAOS_SEED the first seed: `make chaos` sets them.
+"""
+
+import os
+
+import pytest
+from simulation import Simulation
+
+EVENTS = int(os.environ.get("SIMULATED_EVENTS", "1000000"))
+FIRST_SEED = int(os.environ.get("CHAOS_SEED", "0"))
+EVENTS_EACH = 20_000
+
+
+@pytest.mark.timeout(36_000)
+@pytest.mark.parametrize("part", range(10))
+def test_every_rule_of_a_cluster_holds_whatever_happens(part, state_dir):
+    each = EVENTS // EVENTS_EACH // 10
+    seeds = range(FIRST_SEED + part * each, FIRST_SEED + (part + 1) * each)
+    assert sum(Simulation(seed, EVENTS_EACH, state_dir).run() for seed in seeds) >= EVENTS // 10
+
+
+def test_a_seed_repeats_what_happened(state_dir):
+    first, second = Simulation(7, 2000, state_dir), Simulation(7, 2000, state_dir)
+    assert (first.run(), first.now) == (second.run(), second.now)

@@ -1,0 +1,365 @@
+"""The agent of a host: starts tasks there as the kernel does on its own machine, and reports what they do.
+
+    perform(number, frames) ─→ orders ─→ LocalBackend ─→ launcher of this host ─→ tasks
+    poll(batch) ←── events, in frames; what is new in the tasks' logs and stacks; usage now and then
+
+It knows no engine: any that can call two methods at a time on an object will do. Orders have numbers, so one
+that is repeated is not performed twice. A batch is returned again until the next one is asked for, so no
+event and no line is lost if an answer was. An event follows the output that was written before it.
+
+Without a call for the time of its lease, the agent ends its tasks and its process.
+"""
+
+import contextlib
+import os
+import platform
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from tfmagic.backends.launcher_client import Flavour
+from tfmagic.backends.local import HeldPorts, LocalBackend
+from tfmagic.backends.remote import memory_files
+from tfmagic.backends.remote.messages import (
+    AgentSetup,
+    HostOrder,
+    LaunchTask,
+    SendCommand,
+    SignalTask,
+    TasksUsed,
+    WatchClosely,
+)
+from tfmagic.backends.remote.own_modules import Unpacked
+from tfmagic.protocol import commands, events
+from tfmagic.protocol.channel import Decoder, encode
+from tfmagic.protocol.cluster_spec import TaskId, parse_task
+from tfmagic.protocol.events import Event, TaskExited, TaskLost, TaskReady, TaskStarted
+from tfmagic.runs import folder
+from tfmagic.runs.folder import STDERR, RunFolder, file_size
+from tfmagic.system import files
+from tfmagic.system.usage import Sampler
+
+_PIECE_BYTES = 4 << 20  # of one file in one batch
+_BUSY_LOOK_S = 0.01  # between two looks at the logs while a cell runs
+_IDLE_LOOK_S = 0.25
+_SAMPLE_S, _IDLE_SAMPLE_S = 0.5, 5.0
+_OWN = ("tensorflow", "keras", "tfmagic", "dill")
+
+Frame = tuple[bytes, list[Any]]
+"""An encoded message, and the contents of its handles."""
+Piece = tuple[str, int | None, bytes]
+"""The name of a file, an offset in it or None for its end, and what is to be written there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is new on a host.
+
+    Attributes:
+        number: From 1 on; the next poll names it.
+        performed: The number of the last order that was performed.
+        clock: The monotonic clock of the host, in seconds.
+        files: What the tasks have written to their files in the run folder.
+    """
+
+    number: int
+    performed: int
+    clock: float
+    files: list[Piece]
+    frames: list[Frame]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A task of this host: how much of its files was reported, and the events that wait for output."""
+
+    task: TaskId
+    sent: dict[str, int] = field(default_factory=dict)  # by the ending of the file's name
+    held: deque[tuple[int, Event]] = field(default_factory=deque)
+    pid: int = 0
+    cells: int = 0  # sent and not yet ended
+
+
+def read_setup(packed: bytes) -> AgentSetup:
+    """Return the setup that a kernel has encoded."""
+    return msgspec.msgpack.decode(packed, type=AgentSetup)
+
+
+class HostAgent:
+    """Serves one cluster on one host.
+
+    Args:
+        address: The address of this host that the other hosts reach.
+        gpus: The GPUs that each task may use, as CUDA_VISIBLE_DEVICES names them.
+        give_up: Ends the process of the agent when its lease has run out.
+    """
+
+    def __init__(
+        self,
+        setup: AgentSetup,
+        address: str,
+        gpus: Mapping[str, Sequence[str]],
+        give_up: Callable[[], object],
+    ):
+        self._setup, self._address, self._gpus, self._give_up = setup, address, gpus, give_up
+        os.environ.update(setup.environ)
+        self._run = _create_run_folder(setup)
+        self._lock = threading.Lock()
+        self._backend = LocalBackend(Flavour(setup.legacy_keras), self._run)
+        self._decoder = Decoder(HostOrder)
+        self._watched: dict[TaskId, _Watched] = {}
+        self._unsent: list[Event] = []  # of tasks without output
+        self._performed = 0
+        self._batch = Batch(0, 0, 0.0, [], [])
+        self._ports: HeldPorts | None = None
+        self._sampler: Sampler[TaskId] = Sampler()
+        self._closely: tuple[TaskId, ...] = ()
+        self._modules: tuple[bytes, Unpacked] | None = None
+        self._next_sample = 0.0
+        self._heard, self._closed = time.monotonic(), threading.Event()
+        threading.Thread(target=self._keep_lease, name="tfmagic-lease", daemon=True).start()
+
+    def facts(self) -> dict[str, str]:
+        """Return the versions of what is installed here."""
+        self._heard = time.monotonic()
+        found = {"python": platform.python_version()}
+        for name in _OWN:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[name] = metadata.version(name)
+        return found
+
+    def reserve(self, tasks: Sequence[str]) -> dict[str, str]:
+        """Hold a port of this host for each task, until the next call; return the addresses."""
+        self._heard = time.monotonic()
+        old, self._ports = self._ports, HeldPorts([parse_task(name) for name in tasks], self._address)
+        if old is not None:
+            old.close()
+        return {task.name: address for task, address in self._ports.addresses.items()}
+
+    def perform(self, number: int, frames: Sequence[tuple[bytes, Sequence[int]]], *contents: Any) -> None:
+        """Perform orders.
+
+        Args:
+            number: Of the first one.
+            frames: Each order, and which of the contents are those of its handles.
+            *contents: Buffers.
+        """
+        self._heard = time.monotonic()
+        with self._lock:
+            for place, (frame, which) in enumerate(frames, number):
+                if place == self._performed + 1:
+                    handles = [memory_files.write(contents[i]) for i in which]
+                    self._obey(self._decoder.decode_frame(frame, handles))
+                    self._performed = place
+        self._backend.wake()
+
+    def poll(self, batch: int, timeout_s: float) -> Batch:
+        """Return what is new since this batch, as soon as something is, or when the time has passed."""
+        self._heard = time.monotonic()
+        if batch < self._batch.number:  # its answer was lost
+            return self._batch
+        deadline = time.monotonic() + min(timeout_s, self._setup.lease_s / 2)
+        while True:
+            with self._lock:
+                found, frames = self._collect() if not self._closed.is_set() else ([], [])
+                busy = any(watched.cells for watched in self._watched.values())
+            now = time.monotonic()
+            if found or frames or now >= deadline or self._closed.is_set():
+                self._heard = now
+                self._batch = Batch(self._batch.number + 1, self._performed, now, found, frames)
+                return self._batch
+            with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+                self._backend.wait(min(deadline - now, _BUSY_LOOK_S if busy else _IDLE_LOOK_S))
+
+    def close(self) -> None:
+        """End the tasks, and delete what they have written here: it was reported."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._backend.wake()
+        with self._lock:
+            self._backend.close()
+            if self._ports is not None:
+                self._ports.close()
+        shutil.rmtree(self._run.folder.parent.parent, ignore_errors=True)
+
+    # -- inside --
+
+    def _keep_lease(self) -> None:
+        while not self._closed.wait(min(self._setup.lease_s / 4, 1.0)):
+            if time.monotonic() - self._heard > self._setup.lease_s:
+                self.close()
+                self._give_up()
+
+    def _obey(self, order: HostOrder) -> None:
+        match order:
+            case LaunchTask():
+                self._launch(order)
+            case SendCommand(task, commands.MoveLog()):  # the kernel has lost its copy
+                self._watched[task].sent = dict.fromkeys(self._watched[task].sent, 0)
+            case SendCommand(task, command):
+                if isinstance(command, commands.RunCell):
+                    self._watched[task].cells += 1
+                    self._next_sample = min(self._next_sample, time.monotonic() + _SAMPLE_S)
+                self._backend.send(task, command)
+            case SignalTask(task, number):
+                self._backend.signal(task, number)
+            case WatchClosely(tasks):
+                self._closely = tasks
+
+    def _launch(self, order: LaunchTask) -> None:
+        """Start a process here: with the folder, environment and import path of this host."""
+        boot, log = order.boot, self._run.log_path(order.boot.task)
+        watched = self._watched.setdefault(boot.task, _Watched(boot.task))
+        watched.cells, watched.pid = 0, 0
+        try:
+            if file_size(log) < order.log_bytes:  # offsets in the log are the same here and there
+                os.close(files.open_to_append(log))
+                os.truncate(log, order.log_bytes)
+            watched.sent["log"] = order.log_bytes  # again what is on its way, or what the kernel has lost
+            boot = self._with_modules(order)
+        except OSError as error:
+            reason = f"its log and modules on {self._address} could not be made: {error}"
+            self._unsent.append(TaskLost(boot.task, boot.attempt, reason))
+            return
+        here = msgspec.structs.replace(
+            boot,
+            environ={**_host_environ(), **self._presets(boot.task), **boot.environ},
+            stacks_path=str(self._run.stacks_path(boot.task)),
+            cwd=boot.cwd if os.path.isdir(boot.cwd) else str(self._run.folder),
+            is_relayed=True,
+        )
+        self._backend.launch(here)
+
+    def _with_modules(self, order: LaunchTask) -> commands.TaskBoot:
+        """Return the boot with this host's import path, and the notebook's own modules on it."""
+        boot: commands.TaskBoot = order.boot
+        here: Callable[[str], str] = _unchanged
+        if order.modules is not None:
+            here = self._unpacked(memory_files.read(order.modules))
+        path = (*map(here, order.before), *sys.path, *map(here, order.after))
+        origins = tuple(_origin_at(origin, here) for origin in boot.origins)
+        script = boot.script and msgspec.structs.replace(boot.script, file=here(boot.script.file))
+        return msgspec.structs.replace(
+            boot,
+            sys_path=tuple(dict.fromkeys(path)),
+            origins=tuple(o for o in origins if not o.file or os.path.isfile(o.file)),
+            script=script,
+        )
+
+    def _unpacked(self, archive: memoryview) -> Callable[[str], str]:
+        content = bytes(archive)
+        if self._modules is None or self._modules[0] != content:
+            self._modules = content, Unpacked(content, self._run.folder)
+        return self._modules[1].here
+
+    def _presets(self, task: TaskId) -> dict[str, str]:
+        presets = {}
+        if self._gpus:  # "" for tasks that compute nothing
+            presets["CUDA_VISIBLE_DEVICES"] = ",".join(self._gpus.get(task.name, ()))
+        computing = sum(1 for other in self._watched if other.type != "ps")
+        if computing > 1:
+            presets["TF_NUM_INTRAOP_THREADS"] = str(max((os.cpu_count() or 1) // computing, 1))
+        return presets
+
+    def _collect(self) -> tuple[list[Piece], list[Frame]]:
+        """Return what is new in the files, and the events whose output was reported."""
+        for event in self._backend.take_events():
+            watched = self._watched[event.task]  # type: ignore[union-attr]  # all of a backend have one
+            self._note(watched, event)
+            event = self._with_address(event)
+            watched.held.append((file_size(self._run.log_path(watched.task)), event))
+        found = [new for watched in self._watched.values() for new in self._read_new(watched)]
+        ready, self._unsent = self._unsent, []
+        for watched in self._watched.values():
+            while watched.held and watched.sent.get("log", 0) >= watched.held[0][0]:
+                ready.append(watched.held.popleft()[1])
+        if (used := self._sample()) is not None:
+            ready.append(used)
+        return found, [_frame_of(event) for event in ready]
+
+    def _note(self, watched: _Watched, event: Event) -> None:
+        match event:
+            case TaskStarted(pid=pid):
+                watched.pid = pid
+            case TaskReady():
+                self._next_sample = 0.0
+            case TaskExited() | TaskLost():
+                watched.pid = watched.cells = 0
+            case events.CellReturned() | events.CellRaised():
+                watched.cells -= 1
+
+    def _with_address(self, event: Event) -> Event:
+        if isinstance(event, TaskReady):
+            return msgspec.structs.replace(event, host=self._address)
+        return event
+
+    def _read_new(self, watched: _Watched) -> list[Piece]:
+        found = []
+        for ending in ("log", STDERR[1:], "stacks"):
+            path = self._run.folder / f"{watched.task.name}.{ending}"
+            sent = watched.sent.setdefault(ending, 0)
+            if file_size(path) > sent:
+                with contextlib.suppress(OSError):
+                    new = files.read_bytes(path, _PIECE_BYTES, sent)
+                    watched.sent[ending] += len(new)
+                    # the kernel's log has the same offsets; its other files can have more, of other hosts
+                    found.append((path.name, sent if ending == "log" else None, new))
+        return found
+
+    def _sample(self) -> Any:
+        """Return what the tasks use, if that is due."""
+        now = time.monotonic()
+        pids = {task: watched.pid for task, watched in self._watched.items() if watched.pid}
+        if now < self._next_sample or not pids:
+            return None
+        busy = any(watched.cells for watched in self._watched.values())
+        self._next_sample = now + (_SAMPLE_S if busy else _IDLE_SAMPLE_S)
+        used = self._sampler.sample(pids, self._closely)
+        for task, pid in pids.items():
+            with contextlib.suppress(psutil.Error, KeyError):
+                age_s = round(time.time() - psutil.Process(pid).create_time(), 1)
+                used[task] = replace(used[task], uptime_s=age_s)
+        return TasksUsed({task.name: usage for task, usage in used.items()})
+
+
+def _unchanged(path: str) -> str:
+    return path
+
+
+def _origin_at(origin: commands.Origin, here: Callable[[str], str]) -> commands.Origin:
+    search = None if origin.search is None else tuple(map(here, origin.search))
+    file = here(origin.file) if origin.file else ""
+    return msgspec.structs.replace(origin, file=file, search=search)
+
+
+def _host_environ() -> dict[str, str]:
+    """Return this process' environment without what is Ray's own, such as its token."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+
+
+def _frame_of(message: object) -> Frame:
+    frame, handles = encode(message)
+    return frame, [memory_files.read(handle) for handle in handles]
+
+
+def _create_run_folder(setup: AgentSetup) -> RunFolder:
+    """Make a folder for this run, and delete those of agents of this machine that were killed."""
+    hosts, here = folder.state_dir() / "hosts", socket.gethostname()
+    for old in hosts.glob(f"{here}-*"):
+        pid = old.name.removeprefix(f"{here}-")
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(old, ignore_errors=True)
+    base = hosts / f"{here}-{os.getpid()}"
+    return folder.create_run(base, setup.cluster, {}, Path(setup.run).name)

@@ -1,0 +1,262 @@
+"""The backend of tasks on other machines, in the kernel: a client of the driver process of an engine.
+
+allocate, open ── control channel, answered ──→ driver process      (`tfmagic.backends.remote`)
+launch, send, signal ── Deliver ──────────────→
+take_events ←── FrameArrived, HostLost ────────
+"""
+
+import contextlib
+import os
+import selectors
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tfmagic.backends.remote import driver_client, memory_files, own_modules
+from tfmagic.backends.remote.messages import (
+    AddressesReserved,
+    AgentSetup,
+    Deliver,
+    DriverReport,
+    FrameArrived,
+    HostLost,
+    HostOrder,
+    HostReport,
+    HostRequest,
+    LaunchTask,
+    OpenHosts,
+    ReserveAddresses,
+    SendCommand,
+    SignalTask,
+    TasksUsed,
+    WatchClosely,
+)
+from tfmagic.backends.remote.own_modules import OwnModules
+from tfmagic.errors import LaunchError
+from tfmagic.protocol.channel import Decoder, encode
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import Command, TaskBoot
+from tfmagic.protocol.events import CellRaised, CellReturned, Event, HostSilent, TaskExited, TaskLost
+from tfmagic.protocol.payload import Handle
+from tfmagic.runs.folder import RunFolder
+from tfmagic.system.usage import Usage
+
+_SAME_START_S = 0.2  # tasks that are started together get the modules that were found for the first
+
+
+@dataclass(slots=True)
+class _Process:
+    attempt: int
+    ended: bool = False
+
+
+class RemoteBackend:
+    """A `tfmagic.backends.protocol.Backend` for the hosts of an engine.
+
+    Args:
+        gpu_tasks: The tasks that get GPUs.
+        timeout_s: Until every task must have a place, and its host an agent.
+        waits_for: See `DriverProcess.open`.
+        suspect_s: After so many seconds without an answer a host counts as silent.
+        max_module_bytes: Limit of the notebook's own modules, which hosts get.
+
+    Attributes:
+        hosts: What is known of each host.
+
+    Raises:
+        LaunchError: The engine cannot be reached, or has no room.
+    """
+
+    runs_here = False
+
+    def __init__(
+        self,
+        request: HostRequest,
+        setup: AgentSetup,
+        run: RunFolder,
+        tasks: tuple[TaskId, ...],
+        gpu_tasks: tuple[TaskId, ...],
+        timeout_s: float,
+        suspect_s: float,
+        max_module_bytes: int = 0,
+        waits_for: driver_client.Waits = lambda what: None,
+    ):
+        self._run = run
+        self._processes: dict[TaskId, _Process] = {}
+        self._usage: dict[TaskId, Usage] = {}
+        self._closely: tuple[TaskId, ...] = ()
+        self._modules: tuple[float, OwnModules, Handle | None] | None = None
+        self._max_module_bytes = max_module_bytes
+        self._unreported: list[Event] = []
+        self._lost: dict[str, int] = {}  # bytes of output that were not written, by task
+        self._decoder = Decoder(HostReport)
+        self._selector = selectors.DefaultSelector()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closed, self._wake_lock = False, threading.RLock()  # signal handlers call `wake` too
+        self._timeout_s = timeout_s
+        self._selector.register(self._wake, selectors.EVENT_READ, "wake")
+        packed = msgspec.msgpack.encode(setup)
+        opening = OpenHosts(request, tasks, gpu_tasks, str(run.folder), packed, timeout_s, suspect_s)
+        self._driver = driver_client.take(request.address)
+        self._reports = self._driver.reports
+        self._selector.register(self._reports, selectors.EVENT_READ, "reports")
+        try:
+            self.hosts = self._driver.open(opening, waits_for)
+        except BaseException:
+            self._driver.close()
+            self.close()
+            raise
+
+    # -- the interface --
+
+    def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
+        wanted = tuple(tasks)
+        reply = self._driver.ask(ReserveAddresses(wanted), AddressesReserved, self._timeout_s)
+        assert isinstance(reply, AddressesReserved)
+        return dict(zip(wanted, reply.addresses, strict=True))
+
+    @property
+    def has_ended(self) -> bool:
+        return self._reports.fileno() < 0
+
+    def launch(self, boot: TaskBoot) -> None:
+        self._processes[boot.task] = _Process(boot.attempt)
+        self._usage.pop(boot.task, None)
+        try:
+            modules, handle = self._own_modules(boot)
+        except LaunchError as error:
+            self._unreported += self._lose((boot.task,), str(error))
+            return
+        log_bytes = self._run.log_bytes(boot.task)
+        order = LaunchTask(boot, log_bytes, handle, modules.before, modules.after)
+        self._deliver(boot.task, order, launches=True)
+
+    def send(self, task: TaskId, command: Command) -> None:
+        if self._lives(task):
+            self._deliver(task, SendCommand(task, command))
+
+    def signal(self, task: TaskId, number: int) -> None:
+        if self._lives(task):
+            self._deliver(task, SignalTask(task, number))
+
+    def wait(self, timeout_s: float | None) -> None:
+        if not self._unreported:
+            self._selector.select(timeout_s)
+
+    def take_events(self) -> Sequence[Event]:
+        with contextlib.suppress(OSError):
+            os.eventfd_read(self._wake)
+        found, self._unreported = self._unreported, []
+        if self._reports.fileno() < 0:
+            return found
+        try:
+            for report in self._reports.receive_ready():
+                found += self._read(report)
+        except (EOFError, OSError):
+            found += self._driver_ended()
+        return found
+
+    def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:
+        if (wanted := tuple(sorted(closely))) != self._closely:
+            self._closely = wanted
+            for task in self._processes:
+                self._deliver(task, WatchClosely(wanted))
+        return dict(self._usage)
+
+    def own_pids(self) -> Mapping[str, int]:
+        return {"ray": self._driver.process.pid} if self._driver.alive else {}
+
+    def wake(self) -> None:
+        with self._wake_lock:
+            if not self._closed:
+                with contextlib.suppress(OSError):
+                    os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        with self._wake_lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._reports.fileno() >= 0:
+            self._selector.unregister(self._reports)
+            self._driver.give_back()
+        self._selector.close()
+        os.close(self._wake)
+
+    def _driver_ended(self) -> list[Event]:
+        self._selector.unregister(self._reports)
+        reason = f"the process that talks to Ray ended{self._driver.how_it_ended()}"
+        self._driver.close()
+        return self._lose(tuple(self._processes), reason)
+
+    # -- tasks --
+
+    def _own_modules(self, boot: TaskBoot) -> tuple[OwnModules, Handle | None]:
+        """Return the notebook's own modules as they are now, and a memory file with them."""
+        now = time.monotonic()
+        if self._modules is None or now - self._modules[0] > _SAME_START_S:
+            further = [origin.file for origin in boot.origins]
+            further += [boot.script.file] if boot.script is not None else []
+            found = own_modules.collect(boot.sys_path, further, self._max_module_bytes)
+            if self._modules is None or self._modules[1] != found:
+                handle = memory_files.write(found.archive) if found.archive else None
+                self._modules = now, found, handle
+            self._modules = now, *self._modules[1:]
+        return self._modules[1:]
+
+    def _lives(self, task: TaskId) -> bool:
+        process = self._processes.get(task)
+        return process is not None and not process.ended
+
+    def _deliver(self, task: TaskId, order: HostOrder, launches: bool = False) -> None:
+        frame, handles = encode(order)
+        try:
+            if self._reports.fileno() < 0:
+                raise ConnectionError("the process that talks to Ray has ended")
+            self._reports.send(Deliver(task, frame, tuple(handles), launches))
+        except OSError as error:
+            self._unreported += self._lose((task,), str(error))
+
+    def _read(self, report: DriverReport) -> list[Event]:
+        match report:
+            case HostLost(tasks, reason):
+                return self._lose(tasks, reason)
+            case HostSilent():
+                return [report]
+            case FrameArrived(frame, handles, ahead_s, lost):
+                for name, size in lost.items():
+                    self._lost[name] = self._lost.get(name, 0) + size
+                return self._event_of(self._decoder.decode_frame(frame, handles), ahead_s)
+
+    def _event_of(self, event: Any, ahead_s: float) -> list[Event]:
+        match event:
+            case TasksUsed(usage):
+                by_name = {task.name: task for task in self._processes}
+                self._usage.update({by_name[n]: used for n, used in usage.items() if n in by_name})
+                return []
+            case TaskExited(task, attempt) | TaskLost(task, attempt):
+                process = self._processes.get(task)
+                if process is None or process.attempt != attempt or process.ended:
+                    return []
+                process.ended = True
+                self._usage.pop(task, None)
+            case CellReturned() | CellRaised():
+                lost_bytes = event.lost_bytes + self._lost.pop(event.task.name, 0)
+                event = msgspec.structs.replace(event, lost_bytes=lost_bytes)
+                if isinstance(event, CellRaised):
+                    event = msgspec.structs.replace(event, raised_at=event.raised_at + ahead_s)
+        return [event]
+
+    def _lose(self, tasks: Iterable[TaskId], reason: str) -> list[Event]:
+        events: list[Event] = []
+        for task in tasks:
+            process = self._processes.get(task)
+            if process is not None and not process.ended:
+                process.ended = True
+                self._usage.pop(task, None)
+                events.append(TaskLost(task, process.attempt, reason))
+        return events

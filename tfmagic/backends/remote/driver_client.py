@@ -1,0 +1,235 @@
+"""Start driver processes and ask them: programs that connect to an engine, for one cluster at a time.
+
+A driver whose cluster was stopped stays connected and keeps its agents, with their launchers, for the next
+cluster of the same address. So a second start costs a fraction of a second. It ends with this process.
+"""
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from tfmagic.backends.remote.messages import (
+    CloseHosts,
+    Connected,
+    DriverReply,
+    DriverReport,
+    DriverRequest,
+    HostFacts,
+    HostsClosed,
+    HostsOpened,
+    OpenHosts,
+    RequestFailed,
+)
+from tfmagic.backends.remote.ray_head import token_of
+from tfmagic.errors import LaunchError
+from tfmagic.protocol.channel import channel_pair
+from tfmagic.protocol.module_origins import import_path
+from tfmagic.system.helper_process import start_in_lasting_thread, start_interpreter
+
+CONNECT_S = 15.0
+_IMPORT_S = 60.0
+_LOOK_MS = 100
+_MARGIN_S = 5.0  # the driver knows better than we why something takes too long
+_END_S = 5.0
+# the second one: to try once to connect, and not 20 times for a second each; a wrong token stays wrong
+_PRESETS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_server_port_wait_time_s": "1"}
+
+
+Waits = Callable[[str], object]
+
+
+class DriverProcess:
+    """One driver process and the two channels to it.
+
+    Attributes:
+        reports: What happens on the hosts arrives here, and orders to them go out.
+        address: The engine that it is connected to.
+    """
+
+    def __init__(self, address: str):
+        self.address = address
+        self.environ = _environ()
+        self.owner_pid = os.getpid()
+        self._lock = threading.Lock()
+        self._is_connected = False
+        self._noise = os.memfd_create("tfmagic-ray", os.MFD_CLOEXEC)
+        self._control, control = channel_pair(DriverReply)
+        self.reports, reports = channel_pair(DriverReport)
+        code = (
+            "from tfmagic.backends.remote import ray_driver; "
+            f"ray_driver.main({control.fileno()}, {reports.fileno()})"
+        )
+        self.process = start_in_lasting_thread(
+            lambda: start_interpreter(
+                code,
+                path=import_path(),
+                stdout=self._noise,
+                stderr=self._noise,
+                env={**_PRESETS, **_token_mode(self.environ), **self.environ},
+                pass_fds=[control.fileno(), reports.fileno()],
+            ),
+            "tfmagic-ray",
+        )
+        control.close()
+        reports.close()
+
+    @property
+    def alive(self) -> bool:
+        return self.owner_pid == os.getpid() and self.process.poll() is None
+
+    def open(self, opening: OpenHosts, waits_for: Waits) -> tuple[HostFacts, ...]:
+        """Return the hosts on which every task has a place.
+
+        Args:
+            waits_for: Called several times a second with what is waited for.
+
+        Raises:
+            LaunchError: The engine cannot be reached, or has no room.
+        """
+        with self._lock:
+            self._control.send(opening)
+            if not self._is_connected:
+                self._expect(Connected, _IMPORT_S, "the process that talks to Ray", waits_for)  # its import
+                self._expect(Connected, CONNECT_S, self._engine, waits_for)  # its head answers
+                self._expect(Connected, _IMPORT_S, self._engine, waits_for)
+                self._is_connected = True
+            place = f"{self._engine} to place {len(opening.tasks)} tasks"
+            limit_s = opening.timeout_s + _MARGIN_S
+            reply = self._expect(HostsOpened, limit_s, self._engine, lambda who: waits_for(place))
+        assert isinstance(reply, HostsOpened)
+        return reply.hosts
+
+    def ask(self, request: DriverRequest, kind: type[DriverReply], timeout_s: float) -> DriverReply:
+        """Return the reply to a request. Raise `LaunchError` where it fails."""
+        with self._lock:
+            self._control.send(request)
+            return self._expect(kind, timeout_s + _MARGIN_S, self._engine)
+
+    def give_back(self) -> None:
+        """End the tasks on the hosts, and keep the process for the next cluster; end it where that fails."""
+        try:
+            with self._lock:
+                self._control.send(CloseHosts())
+                self._drain()
+                self._expect(HostsClosed, _END_S, self._engine)
+                self._drain()
+        except (LaunchError, OSError, EOFError):
+            self.close()
+        else:
+            with _idle_lock:
+                _idle.append(self)
+
+    def close(self) -> None:
+        """End the process, and with it the agents. Safe to call twice."""
+        if self.owner_pid != os.getpid() or self._control.fileno() < 0:
+            return
+        self._control.close()
+        self.reports.close()
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._noise)
+
+    def how_it_ended(self) -> str:
+        """Return how the process has ended, and what it said last."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_S)
+        code = self.process.poll()
+        if code is None:
+            return self._said()
+        return f" with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}{self._said()}"
+
+    # -- inside --
+
+    @property
+    def _engine(self) -> str:
+        return f"Ray at {self.address!r}"
+
+    def _expect(
+        self, kind: type[DriverReply], timeout_s: float, who: str, waits_for: Waits = lambda what: None
+    ) -> DriverReply:
+        ready, deadline = select.poll(), time.monotonic() + timeout_s
+        ready.register(self._control.fileno(), select.POLLIN)
+        while not ready.poll(_LOOK_MS):
+            waits_for(who)
+            if time.monotonic() < deadline:
+                continue
+            raise LaunchError(
+                f"{who} did not answer within {timeout_s:g} s; nothing was started. Look whether its head "
+                f"is overloaded or hangs:  ray status --address {self.address}{self._said()}"
+            )
+        try:
+            reply = self._control.receive()
+        except (EOFError, OSError):
+            raise LaunchError(f"the process that talks to Ray ended{self.how_it_ended()}") from None
+        if isinstance(reply, RequestFailed):
+            raise LaunchError(f"{self._engine}: {reply.reason}")
+        if not isinstance(reply, kind):
+            raise LaunchError(f"{who} sent an unexpected answer: {type(reply).__name__}")
+        return reply
+
+    def _drain(self) -> None:
+        """Read reports of a cluster that has ended until an answer is there."""
+        ready = select.poll()
+        ready.register(self._control.fileno(), select.POLLIN)
+        ready.register(self.reports.fileno(), select.POLLIN)
+        while any(fd == self.reports.fileno() for fd, _ in ready.poll(0)):
+            self.reports.receive_ready()
+
+    def _said(self) -> str:
+        size = os.fstat(self._noise).st_size
+        text = os.pread(self._noise, 2000, max(size - 2000, 0)).decode("utf-8", "replace")
+        lines = [line for line in text.splitlines() if "(raylet)" not in line]  # of other processes, and old
+        text = "\n".join(lines).strip()
+        return f". It said last:\n{text}" if text else ""
+
+
+_idle: list[DriverProcess] = []
+_idle_lock = threading.Lock()
+
+
+def take(address: str) -> DriverProcess:
+    """Return a driver for this address: one that has become free, or a new one."""
+    environ = _environ()
+    with _idle_lock:
+        for driver in list(_idle):
+            if not driver.alive or _of_ray(driver.environ) != _of_ray(environ):  # such as another token
+                _idle.remove(driver)
+                driver.close()
+            elif driver.address == address:
+                _idle.remove(driver)
+                return driver
+    return DriverProcess(address)
+
+
+def close_idle() -> None:
+    """End the drivers that no cluster uses."""
+    with _idle_lock:
+        while _idle:
+            _idle.pop().close()
+
+
+def _token_mode(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable without which Ray does not send a token that it has (2.60)."""
+    return {"RAY_AUTH_MODE": "token"} if token_of(environ) else {}
+
+
+def _of_ray(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what decides how a driver connects: a notebook can change its other variables meanwhile."""
+    own = {name: value for name, value in environ.items() if name.startswith(("RAY_", "GRPC_"))}
+    return {**own, "": token_of(environ)}
+
+
+def _environ() -> dict[str, str]:
+    return dict(os.environ)
+
+
+atexit.register(close_idle)

@@ -1,0 +1,199 @@
+"""The messages between a kernel, the driver process of its engine, and the agents on the hosts.
+
+A frame is an encoded message with its handles (`tfmagic.protocol.channel.encode`). The driver passes frames
+on without reading them; only the contents of handles, which are memory files, travel by the engine's ways.
+"""
+
+from collections.abc import Mapping
+
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import Command, TaskBoot
+from tfmagic.protocol.events import HostSilent, TaskEvent, TaskExited, TaskLost, TaskStarted
+from tfmagic.protocol.payload import Handle, Message, Record
+from tfmagic.system.usage import Usage
+
+# ---- requests of the kernel, answered one by one ------------------------------------------------
+
+
+class HostRequest(Record, frozen=True):
+    """What a cluster asks of an engine.
+
+    Attributes:
+        address: Of the engine's head, or ``auto``.
+        placement: pack, spread, or strict-spread.
+        cpus, gpus, resources: Of each task. Only tasks that compute get GPUs.
+    """
+
+    address: str = "auto"
+    placement: str = "spread"
+    cpus: float = 1
+    gpus: float = 0
+    resources: Mapping[str, float] = {}
+
+
+class AgentSetup(Record, frozen=True):
+    """What each agent is given.
+
+    Attributes:
+        run: The name of the run.
+        environ: Variables that TensorFlow reads when it is loaded, as the kernel has them.
+        lease_s: Without a sign of the kernel for so long, in seconds, an agent ends its tasks and itself.
+    """
+
+    run: str
+    cluster: str
+    legacy_keras: bool = False
+    environ: Mapping[str, str] = {}
+    lease_s: float = 30.0
+
+
+class OpenHosts(Message, frozen=True):
+    """Connect to the engine, and start an agent on each host that has room for tasks.
+
+    Attributes:
+        gpu_tasks: The tasks that get GPUs.
+        setup: An encoded `AgentSetup`.
+        run_folder: Where the driver writes what the tasks on the hosts have written.
+        suspect_s: After so many seconds without an answer, a host is reported as silent.
+    """
+
+    request: HostRequest
+    tasks: tuple[TaskId, ...]
+    gpu_tasks: tuple[TaskId, ...]
+    run_folder: str
+    setup: bytes
+    timeout_s: float
+    suspect_s: float
+
+
+class Connected(Message, frozen=True):
+    """A step on the way to the engine is done: the driver runs, the head answers, we are in."""
+
+
+class HostFacts(Record, frozen=True):
+    """A host: its address, its tasks, and the versions of what is installed there."""
+
+    address: str
+    tasks: tuple[TaskId, ...]
+    versions: Mapping[str, str]
+
+
+class HostsOpened(Message, frozen=True):
+    """Every task has its place."""
+
+    hosts: tuple[HostFacts, ...]
+
+
+class ReserveAddresses(Message, frozen=True):
+    """Hold a port for each task on its host."""
+
+    tasks: tuple[TaskId, ...]
+
+
+class AddressesReserved(Message, frozen=True):
+    """The addresses (``host:port``) in the order of the tasks."""
+
+    addresses: tuple[str, ...]
+
+
+class CloseHosts(Message, frozen=True):
+    """End the tasks on all hosts and give their places back; the agents' processes wait for new ones."""
+
+
+class HostsClosed(Message, frozen=True):
+    """No report follows."""
+
+
+class RequestFailed(Message, frozen=True):
+    """A request could not be met, and why."""
+
+    reason: str
+
+
+DriverRequest = OpenHosts | ReserveAddresses | CloseHosts
+DriverReply = Connected | HostsOpened | AddressesReserved | HostsClosed | RequestFailed
+
+
+# ---- between kernel and driver, at any time -----------------------------------------------------
+
+
+class Deliver(Message, frozen=True):
+    """Pass a frame with an order on to the host of a task; with `launches` to a new one if it is lost."""
+
+    task: TaskId
+    frame: bytes
+    handles: tuple[Handle, ...] = ()
+    launches: bool = False
+
+
+class FrameArrived(Message, frozen=True):
+    """A frame of an agent with a report.
+
+    Attributes:
+        ahead_s: How far the clock of this machine (monotonic, in seconds) is ahead of the host's.
+        lost: How many bytes of output could not be written here, by the tasks' names.
+    """
+
+    frame: bytes
+    handles: tuple[Handle, ...] = ()
+    ahead_s: float = 0.0
+    lost: Mapping[str, int] = {}
+
+
+class HostLost(Message, frozen=True):
+    """The agent of these tasks has ended, and they end with it."""
+
+    tasks: tuple[TaskId, ...]
+    reason: str
+
+
+DriverReport = FrameArrived | HostLost | HostSilent
+
+
+# ---- in frames: orders to an agent, and its reports ---------------------------------------------
+
+
+class LaunchTask(Message, frozen=True):
+    """Start a process of a task.
+
+    Attributes:
+        log_bytes: The length of the task's log in the kernel, which the host's log continues.
+        modules: The notebook's own modules: see `tfmagic.backends.remote.own_modules`.
+        before, after: The folders in which they are, in the order of the import path.
+    """
+
+    boot: TaskBoot
+    log_bytes: int
+    modules: Handle | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+class SendCommand(Message, frozen=True):
+    """Send a command to the task's present process."""
+
+    task: TaskId
+    command: Command
+
+
+class SignalTask(Message, frozen=True):
+    """Signal the task's present process."""
+
+    task: TaskId
+    number: int
+
+
+class WatchClosely(Message, frozen=True):
+    """Read from now on of these tasks, and of no others, what is costly to read."""
+
+    tasks: tuple[TaskId, ...]
+
+
+class TasksUsed(Message, frozen=True):
+    """What the processes of tasks use, by the tasks' names."""
+
+    usage: Mapping[str, Usage]
+
+
+HostOrder = LaunchTask | SendCommand | SignalTask | WatchClosely
+HostReport = TaskEvent | TaskStarted | TaskExited | TaskLost | TasksUsed

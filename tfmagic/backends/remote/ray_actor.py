@@ -1,0 +1,86 @@
+"""The actor that stands on a node of Ray, and how large contents travel to and from it.
+
+The class travels by value, so a host needs no tfmagic for it. Facts about Ray (2.60): ``max_concurrency``
+reorders calls, concurrency groups do not; what an actor starts inherits a mask that blocks SIGINT, and gets
+OMP_NUM_THREADS; a large content as an object of its own is four times as fast as inside of another one.
+"""
+
+import sys
+from typing import Any
+
+import ray
+
+from tfmagic.backends.remote import own_source
+from tfmagic.backends.remote.own_source import unpack_source
+
+
+class RayAgent:
+    """The actor of a node. It needs nothing of tfmagic before it is made: `source` can bring that.
+
+    It stays when a cluster ends, and its process keeps the launcher for the next one.
+    """
+
+    def __init__(self, source: bytes):
+        import contextlib
+        import importlib.util
+        import os
+        import signal
+        import sys
+
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for name in ("OMP_NUM_THREADS", "PYTHONBREAKPOINT"):  # which Ray has set
+            os.environ.pop(name, None)
+        with contextlib.suppress(OSError):  # Ray's actors have niceness 15; only root can take it back
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+        if importlib.util.find_spec("tfmagic") is None:
+            sys.path.append(unpack_source(source))
+        self.agent: Any = None
+
+    def open(self, setup: bytes, gpus: dict[str, list[str]]) -> tuple[str, dict[str, str]]:
+        """Serve a cluster from now on; return the address of this host and the versions on it."""
+        import os
+
+        import ray
+
+        from tfmagic.backends.remote import agent
+
+        self.close()
+        address = ray.util.get_node_ip_address()
+        self.agent = agent.HostAgent(agent.read_setup(setup), address, gpus, lambda: os._exit(0))
+        return address, {**self.agent.facts(), "ray": ray.__version__}
+
+    def reserve(self, tasks: list[str]) -> dict[str, str]:
+        return self.agent.reserve(tasks)
+
+    def perform(self, number: int, frames: Any, *contents: Any) -> None:
+        self.agent.perform(number, frames, *contents)
+
+    def poll(self, batch: int, timeout_s: float) -> Any:
+        """Return a batch; its large contents are objects of their own."""
+        found = self.agent.poll(batch, timeout_s)
+        frames = [(frame, [as_object(content) for content in contents]) for frame, contents in found.frames]
+        return found.number, found.performed, found.clock, found.files, frames
+
+    def close(self) -> None:
+        """End the tasks of the cluster."""
+        if self.agent is not None:
+            self.agent.close()
+
+
+def as_object(content: memoryview) -> Any:
+    """Return a small content as bytes, a large one as an object of Ray's."""
+    import pickle
+
+    import ray
+
+    if len(content) < 100_000:
+        return bytes(content)
+    return ray.put(pickle.PickleBuffer(content))  # numpy would cost each agent 10 MB
+
+
+def actor_class() -> Any:
+    """Return the class of actors. Its code travels by value, so that a host needs no tfmagic for it."""
+    for module in (sys.modules[__name__], own_source):
+        ray.cloudpickle.register_pickle_by_value(module)
+    RayAgent.poll = ray.method(concurrency_group="poll")(RayAgent.poll)  # type: ignore[method-assign]
+    return ray.remote(num_cpus=0, concurrency_groups={"poll": 1})(RayAgent)

@@ -1,0 +1,213 @@
+"""Ask the head of a Ray cluster whether it answers, which version it has, and whether it asks for a token.
+
+`ray.init` waits for a head that refuses it, or ends the process; this is one small call, answered at once.
+Used by the driver process before it connects, and as a program by the doctor: gRPC's threads do not belong
+into a notebook's process.
+
+Facts about Ray (2.60): a process that connects from a machine without a node is aborted. A head answers
+``CheckAlive`` with its version; with token authentication it answers UNAUTHENTICATED to a call without the
+right token. The server of ``ray://`` answers to an empty ClusterInfo with NOT_FOUND, or UNAUTHENTICATED.
+"""
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_CHECK = "/ray.rpc.NodeInfoGcsService/CheckAlive"
+_LIST = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
+_CHECK_CLIENT = "/ray.rpc.RayletDriver/ClusterInfo"
+_CLIENT = "ray://"
+_TOKEN = (
+    "Give this process the token of the head:  %env RAY_AUTH_TOKEN=...   (or write it to ~/.ray/auth_token)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the head has answered.
+
+    Attributes:
+        address: Where it was asked; "" if no address is known.
+        version: Of Ray there; "" if it has not said.
+        asks_token: Whether it refuses calls without a token; None if that is not known.
+        nodes: The addresses of its living nodes.
+        reason: Why it cannot be used, and what to do; "" if it can.
+    """
+
+    address: str
+    version: str = ""
+    asks_token: bool | None = None
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def look(address: str, environ: Mapping[str, str] = os.environ, timeout_s: float = 5.0) -> Head:
+    """Ask the head at this address: ``host:port``, ``auto`` or ``ray://host:port``."""
+    asked = resolve(address, environ)
+    host, _, port = asked.removeprefix(_CLIENT).rpartition(":")
+    if not asked:
+        return Head("", reason=f"no Ray runs on this machine, and none is named. {_START}")
+    if not (host and port.isdigit()):
+        return Head(asked, reason=f"{asked!r} is no address such as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        return Head(
+            asked, reason=f"nothing answers there ({why}). {_START}; look at the address and firewall"
+        )
+    return _ask(asked, environ, timeout_s)
+
+
+_START = "Start the head:  ray start --head --port=6379"
+
+
+def resolve(address: str, environ: Mapping[str, str]) -> str:
+    """Return the address that Ray takes for ``auto``; "" if there is none."""
+    if address != "auto":
+        return address
+    if named := environ.get("RAY_ADDRESS", ""):
+        return named
+    folder = environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    try:
+        return Path(folder, "ray", "ray_current_cluster").read_text().strip()
+    except OSError:
+        return ""
+
+
+def token_of(environ: Mapping[str, str]) -> str:
+    """Return the token that Ray takes from this environment, or ""."""
+    if token := environ.get("RAY_AUTH_TOKEN", "").strip():
+        return token
+    path = environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
+    import grpc
+
+    is_client = address.startswith(_CLIENT)
+    check, fine = (_CHECK_CLIENT, grpc.StatusCode.NOT_FOUND) if is_client else (_CHECK, grpc.StatusCode.OK)
+    with _channel(address.removeprefix(_CLIENT), environ) as channel:
+        token, asks_token = "", False
+        code, words, reply = _call(channel, check, token, timeout_s)
+        if code == grpc.StatusCode.UNAUTHENTICATED:
+            token, asks_token = token_of(environ), True
+            if reason := _missing_token(token, environ):
+                return Head(address, "", True, reason=reason)
+            code, words, reply = _call(channel, check, token, timeout_s)
+        if code == grpc.StatusCode.UNAUTHENTICATED:
+            return Head(address, "", True, reason=f"it refuses the token that is set here. {_TOKEN}")
+        if code != fine:
+            return Head(address, reason=_foreign(f"{code.name}: {words}", environ))
+        if is_client:
+            return Head(address, "", asks_token)
+        version = b"".join(value for number, value in _fields(reply) if number == 2).decode()
+        _, _, listed = _call(channel, _LIST, token, timeout_s)
+    nodes = tuple(sorted({_address_of(node) for number, node in _fields(listed) if number == 2} - {""}))
+    reason = "" if not nodes or any(map(is_here, nodes)) else _no_node_here(address, nodes)
+    return Head(address, version, asks_token, nodes, reason)
+
+
+def _missing_token(token: str, environ: Mapping[str, str]) -> str:
+    if not token:
+        return f"it asks for a token, and there is none here. {_TOKEN}"
+    if environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        return "it asks for a token, and RAY_AUTH_MODE is not token here:  %env RAY_AUTH_MODE=token"
+    return ""
+
+
+def _foreign(answer: str, environ: Mapping[str, str]) -> str:
+    return (
+        f"what answers there is no head of Ray's ({answer}). The port is the one of ray start --head --port "
+        "(6379), not the dashboard's; RAY_USE_TLS must be the same on every node and here (here "
+        f"{environ.get('RAY_USE_TLS', '0')})"
+    )
+
+
+def _no_node_here(address: str, nodes: Sequence[str]) -> str:
+    """Say that Ray connects from its nodes alone: elsewhere its client aborts the process."""
+    shown = ", ".join(nodes[:3]) + (" ..." if len(nodes) > 3 else "")
+    return (
+        f"this machine is not one of its nodes ({shown}), and Ray connects only from a node. Start one here, "
+        f"0 CPUs keep it free of tasks:  ray start --address={address} --num-cpus=0"
+    )
+
+
+def _channel(address: str, environ: Mapping[str, str]) -> Any:
+    import grpc
+
+    if environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+        return grpc.insecure_channel(address)
+    names = ("RAY_TLS_CA_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_SERVER_CERT")
+    contents = [Path(environ[name]).read_bytes() for name in names]
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(*contents))
+
+
+def _call(channel: Any, method: str, token: str, timeout_s: float) -> tuple[Any, str, bytes]:
+    """Return the status, its words, and the reply, not decoded."""
+    import grpc
+
+    call = channel.unary_unary(method, bytes, bytes)
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    try:
+        return grpc.StatusCode.OK, "", call(b"", timeout=timeout_s, metadata=metadata)
+    except grpc.RpcError as error:
+        return error.code(), str(error.details())[:200], b""
+
+
+def _address_of(node: bytes) -> str:
+    """Return the address of a GcsNodeInfo that is alive: field 2, where field 7 is not 1 (gcs.proto)."""
+    fields = dict(_fields(node))
+    return "" if fields.get(7) == b"\1" else fields.get(2, b"").decode("utf-8", "replace")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the fields of a Protocol Buffers message: texts and messages as they are, numbers as one byte."""
+    at = 0
+    while at < len(message):
+        key, at = _number(message, at)
+        match key & 7:
+            case 0:
+                value, at = _number(message, at)
+                yield key >> 3, bytes([value & 255])
+            case 2:
+                size, at = _number(message, at)
+                yield key >> 3, message[at : at + size]
+                at += size
+            case kind:
+                at += {1: 8, 5: 4}.get(kind, len(message))
+
+
+def _number(message: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins here, seven bits a byte, and where it ends."""
+    value = shift = 0
+    while at < len(message):
+        byte, at = message[at], at + 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    return value, at
+
+
+def is_here(host: str) -> bool:
+    """Check whether an address is one of this machine's."""
+    own = {known.address for cards in psutil.net_if_addrs().values() for known in cards}
+    return host in own or host.startswith("127.") or host in ("localhost", "::1")
+
+
+def main() -> None:
+    """Print what the head at ``sys.argv[1]`` answers, as JSON."""
+    print(json.dumps(asdict(look(sys.argv[1]))))

@@ -1,0 +1,84 @@
+"""The places of a cluster's tasks in a Ray cluster: all of them, or an error that says what is missing."""
+
+import contextlib
+from collections.abc import Sequence
+
+import ray
+from ray import exceptions
+from ray.util.placement_group import placement_group, placement_group_table
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from tfmagic.backends.remote.messages import OpenHosts
+from tfmagic.protocol.cluster_spec import TaskId
+
+_PLACES = {"pack": "PACK", "spread": "SPREAD", "strict-spread": "STRICT_SPREAD"}
+
+
+class Places:
+    """A place for each task of a cluster, and the GPUs that Ray has reserved in each."""
+
+    def __init__(self, opening: OpenHosts):
+        self.opening, self.tasks = opening, opening.tasks
+        self.bundles = [_needs(opening, task) for task in opening.tasks]
+        self.group = placement_group(self.bundles, strategy=_PLACES[opening.request.placement])
+        self.gpus: dict[str, list[str]] = {}
+
+    def nodes(self) -> dict[TaskId, str]:
+        """Return the node of each task's place, "" where Ray has none at this moment."""
+        found = placement_group_table(self.group)["bundles_to_node_id"]
+        return {task: found.get(place, "") for place, task in enumerate(self.tasks)}
+
+    def living_node(self, task: TaskId) -> str:
+        """Return the node of a task's place; "" as long as that is a lost one."""
+        with contextlib.suppress(exceptions.RayError):
+            node = self.nodes()[task]
+            if any(known["NodeID"] == node and known["Alive"] for known in ray.nodes()):
+                return node
+        return ""
+
+    def find_gpus(self) -> None:
+        """Ask Ray which GPUs it has reserved in the place of each task."""
+        count = self.opening.request.gpus
+
+        @ray.remote(num_cpus=0, num_gpus=count)
+        def find() -> list[str]:
+            return [str(gpu) for gpu in ray.get_gpu_ids()]
+
+        refs = {}
+        for task in self.opening.gpu_tasks:
+            place = PlacementGroupSchedulingStrategy(self.group, self.tasks.index(task))
+            refs[task.name] = find.options(scheduling_strategy=place).remote()
+        self.gpus = {name: ray.get(ref, timeout=self.opening.timeout_s) for name, ref in refs.items()}
+
+
+def _needs(opening: OpenHosts, task: TaskId) -> dict[str, float]:
+    """Return the resources that Ray reserves for a task."""
+    asked = opening.request
+    needs = {"CPU": asked.cpus, "GPU": asked.gpus if task in opening.gpu_tasks else 0, **asked.resources}
+    return {name: float(count) for name, count in needs.items() if count} or {"CPU": 0.001}
+
+
+def shortage(bundles: Sequence[dict[str, float]], placement: str, timeout_s: float) -> str:
+    """Say what was asked and what is there."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    free = ray.available_resources()
+    asked = ", ".join(f"{count:g} {name}" for name, count in bundles[0].items())
+    there = "; ".join(
+        f"{node['NodeManagerAddress']}: "
+        + ", ".join(
+            f"{count:g} {name}" for name, count in sorted(node["Resources"].items()) if _is_told(name)
+        )
+        for node in nodes
+    )
+    left = ", ".join(f"{count:g} {name}" for name, count in sorted(free.items()) if _is_told(name))
+    return (
+        f"Ray did not have room for all {len(bundles)} tasks within {timeout_s:g} s: each needs {asked}, "
+        f"placement {placement}. Its nodes have {there}; free are {left or 'none'}. Ask for less, add nodes, "
+        "or end what uses them"
+    )
+
+
+def _is_told(name: str) -> bool:
+    return (
+        not name.startswith(("node:", "object_store_memory", "memory", "bundle_")) and "_group_" not in name
+    )

@@ -1,0 +1,271 @@
+"""Relays orders and reports between a kernel and the agents on the hosts, whatever the engine is.
+
+    report channel ─→ thread "tfmagic-orders" ──→ agent.perform()
+                   ←─ threads of a pool      ←── agent.poll(), always one under way for each host
+
+Orders keep their numbers until the agent has confirmed them, so what an engine could not deliver is sent
+again. What the tasks have written is in the run folder before the kernel hears of what they did next.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tfmagic.backends.remote import memory_files
+from tfmagic.backends.remote.messages import Deliver, DriverReport, FrameArrived, HostLost
+from tfmagic.protocol.channel import Channel
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import HostSilent
+from tfmagic.protocol.payload import Handle
+from tfmagic.system import files
+
+_POLL_S = 5.0  # a poll without news is answered after this time at most: the sign that the host lives
+_LOOK_S = 0.5
+_AGAIN_S = 0.2  # until an agent that could not be reached is asked again
+
+Order = tuple[int, bytes, list[Any]]
+"""The number of an order, its frame, and the contents of its handles, as the engine holds them."""
+
+
+class HostUnreachable(Exception):
+    """The agent could not be reached at this moment."""
+
+
+class HostGone(Exception):
+    """The agent has ended, and why.
+
+    Attributes:
+        with_host: Whether its whole host is lost.
+    """
+
+    def __init__(self, reason: str, with_host: bool = True):
+        super().__init__(reason)
+        self.with_host = with_host
+
+
+class Engine(Protocol):
+    """What the relay needs of an engine. `agent` is what the engine knows an agent by."""
+
+    def perform(self, agent: Any, number: int, frames: list[Any], contents: list[Any]) -> None:
+        """Call `HostAgent.perform`, without waiting."""
+
+    def poll(self, agent: Any, batch: int, timeout_s: float) -> Future[Any]:
+        """Call `HostAgent.poll`. The future raises `HostUnreachable` or `HostGone`."""
+
+    def put(self, content: memoryview) -> Any:
+        """Return what stands for a content in calls."""
+
+    def get(self, content: Any) -> memoryview:
+        """Return the content that an agent's answer stands for."""
+
+    def forget(self, agent: Any) -> None:
+        """Note that an agent has ended."""
+
+
+@dataclass(slots=True)
+class Host:
+    """An agent that serves the cluster, and what is on the way to it.
+
+    Attributes:
+        agent: None until the engine has found a host.
+        unperformed: Orders that the agent has not confirmed.
+        ahead_s: How far this machine's clock is ahead of the host's.
+    """
+
+    tasks: list[TaskId]
+    agent: Any = None
+    node: str = ""
+    address: str = ""
+    sent: int = 0
+    unperformed: deque[Order] = field(default_factory=deque)
+    batch: int = 0
+    heard: float = field(default_factory=time.monotonic)
+    is_silent: bool = False
+    is_lost: bool = False
+    was_unreachable: bool = False
+    ahead_s: float = float("inf")
+
+
+class Relay:
+    """The hosts of one cluster.
+
+    Args:
+        replace: Begins to find a host for a task whose host is lost, and returns it. Called with the lock.
+        suspect_s: After so many seconds without an answer a host is reported as silent.
+
+    Attributes:
+        hosts: The host of each task.
+        ended: Set when the cluster has ended; nothing is reported any more.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        reports: Channel,
+        run_folder: str,
+        suspect_s: float,
+        replace: Callable[[TaskId], Host],
+    ):
+        self._engine, self._reports, self._replace = engine, reports, replace
+        self._run_folder, self._suspect_s = run_folder, suspect_s
+        self._poll_s = min(_POLL_S, suspect_s / 2)  # a host without news is not silent
+        self.hosts: dict[TaskId, Host] = {}
+        self._lost: dict[str, int] = {}  # bytes that could not be written, by task
+        self.ended = threading.Event()
+        self.lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._pool = ThreadPoolExecutor(32, "tfmagic-reports")
+        threading.Thread(target=self._watch_silence, name="tfmagic-silence", daemon=True).start()
+
+    def all_hosts(self) -> list[Host]:
+        """Return each host once."""
+        return list({id(host): host for host in self.hosts.values()}.values())
+
+    def close(self) -> None:
+        """Report nothing any more."""
+        self.ended.set()
+        with self._sending:  # what is being sent has gone
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def begin(self, host: Host) -> None:
+        """Serve a host that has an agent: send what waits for it, and listen to it."""
+        host.heard = time.monotonic()
+        if host.unperformed:
+            self._perform(host, list(host.unperformed))
+        self._poll(host)
+
+    def move(self, task: TaskId, old: Host, new: Host) -> None:
+        """Give a task and the orders of a host that was not found to another one. Call with the lock."""
+        new.tasks.append(task)
+        self.hosts[task] = new
+        orders = [self._add(new, frame, contents) for _, frame, contents in old.unperformed]
+        if orders and new.agent is not None:
+            self._perform(new, orders)
+
+    def pass_on(self, orders: Sequence[Deliver]) -> None:
+        """Send orders to their hosts: those of one host in one call, and each content once."""
+        objects: dict[tuple[int, int], Any] = {}
+        new: dict[int, list[Order]] = {}
+        with self.lock:
+            for order in orders:
+                host = self.hosts[order.task]
+                if host.is_lost and order.launches:
+                    host = self._replace(order.task)
+                if not host.is_lost:
+                    contents = [self._object_of(handle, objects) for handle in order.handles]
+                    new.setdefault(id(host), []).append(self._add(host, order.frame, contents))
+            for host in self.all_hosts():
+                if id(host) in new and host.agent is not None:
+                    self._perform(host, new[id(host)])
+
+    def lose(self, host: Host, error: HostGone) -> None:
+        """Report that a host is lost, or its agent, with which the tasks end."""
+        with self.lock:
+            host.is_lost = True
+            host.unperformed.clear()
+            self._engine.forget(host.agent)
+        what = "its host" if error.with_host else "its agent on"
+        self._send(HostLost(tuple(host.tasks), f"{what} {host.address} is lost: {error}"))
+
+    # -- orders --
+
+    def _add(self, host: Host, frame: bytes, contents: list[Any]) -> Order:
+        host.sent += 1
+        host.unperformed.append((host.sent, frame, contents))
+        return host.unperformed[-1]
+
+    def _object_of(self, handle: Handle, objects: dict[tuple[int, int], Any]) -> Any:
+        """Return what stands for the content of a memory file."""
+        found = os.fstat(handle.fd)
+        key = found.st_dev, found.st_ino
+        if key not in objects:
+            objects[key] = self._engine.put(memory_files.read(handle))
+        return objects[key]
+
+    def _perform(self, host: Host, orders: Sequence[Order]) -> None:
+        contents = list({id(content): content for _, _, needed in orders for content in needed}.values())
+        places = {id(content): place for place, content in enumerate(contents)}
+        frames = [(frame, [places[id(content)] for content in needed]) for _, frame, needed in orders]
+        self._engine.perform(host.agent, orders[0][0], frames, contents)
+
+    # -- reports --
+
+    def _poll(self, host: Host) -> None:
+        def done(future: Future[Any]) -> None:
+            with contextlib.suppress(RuntimeError):  # the cluster ends
+                self._pool.submit(self._polled, host, future)
+
+        self._engine.poll(host.agent, host.batch, self._poll_s).add_done_callback(done)
+
+    def _polled(self, host: Host, future: Future[Any]) -> None:
+        if self.ended.is_set():
+            return
+        try:
+            number, performed, clock, pieces, frames = future.result()
+            self._report(host, clock, pieces, frames)
+        except HostUnreachable:
+            host.was_unreachable = True
+            self.ended.wait(_AGAIN_S)
+            self._poll(host)
+            return
+        except HostGone as error:
+            self.lose(host, error)
+            return
+        except Exception as error:  # a defect here must leave no task waiting
+            what = f"what it sent could not be read: {type(error).__name__}: {error}"
+            self.lose(host, HostGone(what, with_host=False))
+            return
+        host.heard = time.monotonic()
+        with self.lock:
+            while host.unperformed and host.unperformed[0][0] <= performed:
+                host.unperformed.popleft()
+            if host.was_unreachable and host.unperformed:
+                self._perform(host, list(host.unperformed))
+            host.was_unreachable, host.batch = False, number
+        self._poll(host)
+
+    def _report(self, host: Host, clock: float, pieces: Any, frames: Any) -> None:
+        """Write what the tasks have written, then report what has happened."""
+        for name, offset, content in pieces:
+            try:
+                _write(os.path.join(self._run_folder, name), offset, content)
+            except OSError:  # a full disk, or something else stands in its place
+                task = name.partition(".")[0]
+                self._lost[task] = self._lost.get(task, 0) + len(content)
+        host.ahead_s = min(host.ahead_s, time.monotonic() - clock)
+        for frame, contents in frames:
+            handles = [memory_files.write(self._engine.get(content)) for content in contents]
+            lost, self._lost = self._lost, {}
+            self._send(FrameArrived(frame, tuple(handles), host.ahead_s, lost))
+
+    def _send(self, report: DriverReport) -> None:
+        with self._sending, contextlib.suppress(OSError):  # the kernel is gone, which the main thread sees
+            if not self.ended.is_set():
+                self._reports.send(report)
+
+    def _watch_silence(self) -> None:
+        while not self.ended.wait(_LOOK_S):
+            for host in self.all_hosts():
+                is_silent = time.monotonic() - host.heard > self._suspect_s
+                if is_silent != host.is_silent and not host.is_lost and host.agent is not None:
+                    host.is_silent = is_silent
+                    self._send(HostSilent(tuple(host.tasks), host.address, is_silent))
+
+
+def _write(path: str, offset: int | None, content: bytes) -> None:
+    """Write at this offset of a file, or append to it."""
+    fd = files.open_regular(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        at = os.fstat(fd).st_size if offset is None else offset
+        rest = memoryview(content)
+        while rest:
+            written = os.pwrite(fd, rest, at)
+            rest, at = rest[written:], at + written
+    finally:
+        os.close(fd)

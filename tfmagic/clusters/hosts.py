@@ -1,0 +1,148 @@
+"""The hosts of a cluster that does not run on this machine: what is asked of Ray, and what must agree."""
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+from tfmagic.backends.remote import own_modules
+from tfmagic.backends.remote.backend import RemoteBackend
+from tfmagic.backends.remote.messages import AgentSetup, HostFacts, HostRequest
+from tfmagic.clusters.arguments import PLACEMENTS
+from tfmagic.clusters.startup import Progress
+from tfmagic.clusters.task_settings import TaskSettings, computing_tasks
+from tfmagic.errors import BackendError, ClusterSpecError, LaunchError
+from tfmagic.protocol import module_origins
+from tfmagic.protocol.cluster_spec import Shape
+from tfmagic.runs.folder import RunFolder
+from tfmagic.supervisor import lifecycle
+
+_EXACT = {"tensorflow": 2, "keras": 2, "tfmagic": 3, "ray": 3, "python": 2}
+"""How many parts of a version must agree: tasks of other ones could not read what the notebook sends."""
+
+
+def request_of(
+    backend: str,
+    address: str | None,
+    placement: str | None,
+    cpus: float | None,
+    gpus: float | None,
+    resources: Mapping[str, float] | None,
+    default_address: str = "auto",
+) -> HostRequest | None:
+    """Return what is asked of the backend; None for processes of this machine.
+
+    Raises:
+        BackendError: There is no such backend.
+        ClusterSpecError: An argument makes no sense, or needs another backend.
+    """
+    if backend == "local":
+        asked = resources or None  # `tfmagic run` gives empty ones
+        given = {"address": address, "placement": placement, "cpus_per_task": cpus, "resources": asked}
+        foreign = [name for name, value in given.items() if value is not None]
+        if foreign:
+            raise ClusterSpecError(f"{', '.join(foreign)} is for tasks on other machines: add backend='ray'")
+        return None
+    if backend != "ray":
+        raise BackendError(f"there is no backend {backend!r}; there are local and ray")
+    if placement is not None and placement not in PLACEMENTS:
+        raise ClusterSpecError(f"placement is {', '.join(PLACEMENTS)}, not {placement!r}")
+    for name, count in {"cpus_per_task": cpus, **(resources or {})}.items():
+        if count is not None and not (isinstance(count, int | float) and 0 <= count < float("inf")):
+            raise ClusterSpecError(f"{name} is a number of 0 or more, not {count!r}")
+    return HostRequest(
+        address or default_address,
+        placement or "spread",
+        1 if cpus is None else cpus,
+        gpus or 0,
+        dict(resources or {}),
+    )
+
+
+def open_hosts(
+    request: HostRequest,
+    cluster: str,
+    shape: Shape,
+    settings: TaskSettings,
+    run: RunFolder,
+    setting: Callable[[str], Any],
+    progress: Progress | None,
+) -> RemoteBackend:
+    """Start an agent on each host, and check that it has what this notebook has.
+
+    Raises:
+        BackendError: Ray is not installed.
+        LaunchError: There is no room, or a host has other versions; no process is left.
+    """
+    if find_spec("ray") is None:
+        raise BackendError("the Ray backend needs Ray:  pip install 'tfmagic[ray]'")
+    setup = AgentSetup(
+        run=str(run),
+        cluster=cluster,
+        legacy_keras=settings.keras == 2,
+        environ=settings.load_time_environ(),
+        lease_s=setting("lease_s"),
+    )
+    limit = setting("max_module_bytes")
+    own_modules.collect(module_origins.import_path(), (), limit)  # raises before anything is started
+
+    def waits_for(what: str) -> None:
+        if progress is not None:
+            progress(replace(lifecycle.new_state(shape.tasks), waits_for=what))
+
+    gpu_tasks = tuple(computing_tasks(shape)) if request.gpus else ()
+    backend = RemoteBackend(
+        request,
+        setup,
+        run,
+        shape.tasks,
+        gpu_tasks,
+        setting("start_timeout_s"),
+        setting("suspect_s"),
+        limit,
+        waits_for,
+    )
+    try:
+        check_versions(backend.hosts, own_versions())
+    except LaunchError:
+        backend.close()
+        raise
+    return backend
+
+
+def own_versions() -> dict[str, str]:
+    """Return the versions of what is installed here."""
+    found = {"python": platform.python_version()}
+    for name in _EXACT:
+        if name != "python":
+            try:
+                found[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+def check_versions(hosts: Sequence[HostFacts], own: Mapping[str, str]) -> None:
+    """Compare the versions on the hosts with those here.
+
+    Raises:
+        LaunchError: Some differ; the message has both of each.
+    """
+    differing: dict[str, list[str]] = {}
+    for host in hosts:
+        for name, parts in _EXACT.items():
+            here, there = own.get(name, "none"), host.versions.get(name, "none")
+            if here.split(".")[:parts] != there.split(".")[:parts]:
+                differing.setdefault(f"{name} {there} (here {here})", []).append(host.address)
+    if differing:
+        found = "; ".join(f"{', '.join(where)}: {what}" for what, where in differing.items())
+        others = {words.partition(" ")[0] for words in differing}
+        packages = [f"{name}=={own[name]}" for name in _EXACT if name in others & own.keys() - {"python"}]
+        steps = [f"a Python {own['python']}"] if "python" in others else []
+        steps += [f"pip install {' '.join(packages)}"] if packages else []
+        raise LaunchError(
+            f"the hosts have other versions than this notebook: {found}. Nothing was started. On these "
+            f"hosts, before ray start:  {' and '.join(steps)}"
+        )

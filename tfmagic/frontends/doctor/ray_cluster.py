@@ -1,0 +1,142 @@
+"""Check a Ray cluster for tasks: Ray here, its head, the token, encryption, ports, and folders.
+
+The head is asked by a process of its own: gRPC's threads do not belong into a notebook's process.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tfmagic.backends.remote import ray_head
+from tfmagic.backends.remote.ray_head import Head
+from tfmagic.clusters.task_settings import existing_folder
+from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
+from tfmagic.frontends.doctor.folder import NETWORK, file_system
+from tfmagic.frontends.doctor.software import find_package, release
+from tfmagic.protocol.module_origins import import_path
+from tfmagic.system.helper_process import start_interpreter
+
+_LEAST_RAY = (2, 52)  # the first with token authentication
+_ASK_S = 30.0
+_TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+_TOKEN = (
+    "make one (ray get-auth-token --generate), and on every node and here, before Ray and the kernel start:  "
+)
+_EXPORT = "export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..."
+
+
+def ray(case: Case) -> Iterator[Finding]:
+    """Check Ray's version here, and what the head answers."""
+    installed = find_package("ray")
+    if installed is None:
+        yield refused("Ray is missing", "pip install 'tfmagic[ray]'")
+        return
+    version = installed["Version"]
+    if release(version) < _LEAST_RAY:
+        yield trouble(f"ray {version}", "it has no token authentication:  pip install -U 'ray>=2.52'")
+    assert case.task_settings.hosts is not None
+    head = _ask(case.task_settings.hosts.address)
+    yield from head_findings(head, version)
+
+
+def _ask(address: str) -> Head:
+    code = "from tfmagic.backends.remote import ray_head; ray_head.main()"
+    with start_interpreter(code, address, path=import_path(), stdout=subprocess.PIPE) as process:
+        try:
+            answer, _ = process.communicate(timeout=_ASK_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return Head(address, reason=f"it did not answer within {_ASK_S:g} s")
+    return Head(**json.loads(answer))
+
+
+def head_findings(head: Head, version: str) -> Iterator[Finding]:
+    """Return what the answer of the head means, where Ray has this version here."""
+    where = f"Ray at {head.address}" if head.address else "Ray"
+    if head.reason:
+        yield refused(where, head.reason)
+    elif head.version and head.version != version:
+        fix = f"pip install ray=={head.version}, then restart the kernel"
+        yield refused(f"{where} is {head.version}, and here is {version}", f"both must be the same:  {fix}")
+    elif head.asks_token and head.address.startswith("ray://"):
+        yield note(
+            f"{where} asks for a token and takes the one that is set here",
+            "ray:// is a way in from outside that Ray no longer recommends; supported is a kernel on a node "
+            "of the cluster:  --address auto",
+        )
+    elif head.asks_token:
+        yield Finding(f"{where}: version {head.version}, asks for a token and takes the one that is set here")
+    elif ray_head.is_here(_host_of(head.address)):
+        yield note(
+            f"{where} asks for no token",
+            "every user of this machine, and everybody who reaches its ports, can run code in your name; a "
+            f"cluster with nodes elsewhere is refused. A token: {_TOKEN}{_EXPORT}",
+        )
+    else:
+        yield refused(f"{where} asks for no token", f"everybody can run code there: {_TOKEN}{_EXPORT}")
+
+
+def _host_of(address: str) -> str:
+    return address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+
+
+def _is_elsewhere(case: Case) -> bool:
+    assert case.task_settings.hosts is not None
+    address = ray_head.resolve(case.task_settings.hosts.address, os.environ)
+    return bool(address) and not ray_head.is_here(_host_of(address))
+
+
+def tls(case: Case) -> Iterator[Finding]:
+    """Check whether Ray's connections are encrypted, and the files for that."""
+    yield from tls_findings(os.environ, _is_elsewhere(case))
+
+
+def tls_findings(environ: Mapping[str, str], elsewhere: bool) -> Iterator[Finding]:
+    """Return what the variables of Ray's TLS mean for a head on another machine, or on this one."""
+    if environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        missing = [name for name in _TLS_FILES if not os.access(environ.get(name, ""), os.R_OK)]
+        fix = "   ".join(f"export {name}=/path/to/file.pem" for name in missing)
+        if missing:
+            yield trouble("RAY_USE_TLS is set", f"files that can be read are missing:  {fix}")
+        else:
+            yield Finding("Ray's connections are encrypted (RAY_USE_TLS)")
+    elif elsewhere:
+        yield note(
+            "Ray's connections are not encrypted",
+            "who can listen on the network between the hosts reads the token and all values; on every node "
+            "and here:  export RAY_USE_TLS=1   and three files, see docs/ray.md",
+        )
+
+
+def tensorflow_ports(case: Case) -> Iterator[Finding]:
+    """Remind of TensorFlow's servers, which other hosts must reach, and which ask nobody for a password."""
+    if _is_elsewhere(case):
+        yield note(
+            "TensorFlow's servers on the hosts are open to their network",
+            "they ask for no password, and neither token nor TLS of Ray covers them: let a firewall admit "
+            "the hosts to each other and nobody else, see docs/security.md",
+        )
+
+
+def host_software(case: Case) -> Iterator[Finding]:
+    """Say when the versions on the hosts are compared."""
+    when = "were compared at the start" if case.running else "are compared at the start, before a task starts"
+    yield Finding(f"versions of Python, TensorFlow, Keras, Ray and tfmagic on the hosts {when}")
+
+
+def shared_folder(case: Case) -> Iterator[Finding]:
+    """Check whether the hosts can see the notebook's folder."""
+    here = existing_folder()
+    kind = file_system(Path(here))
+    if NETWORK.fullmatch(kind):
+        yield Finding(
+            f"the folder {here} is on a network file system ({kind}): hosts that mount it see its files"
+        )
+    elif _is_elsewhere(case):
+        yield note(
+            f"the folder {here} is on this machine alone",
+            "the hosts get its Python files, and no data: put data and checkpoints into a folder that all "
+            "hosts mount at the same path, or into a bucket",
+        )

@@ -1,0 +1,74 @@
+"""``%tfcluster all on``: an input transformer puts ``%%tfcluster`` above the cells that have no such line.
+
+What the notebook itself must run stays as typed: cells with a line of tfmagic (as ``%tfcluster all off``),
+the magics for the last exception, ``exit``, and code that programs run in the kernel without history.
+"""
+
+import re
+import shlex
+from typing import Any
+
+from tfmagic.frontends.notebook import awaited_cells
+from tfmagic.frontends.notebook.view_choice import request_of
+
+_OURS = re.compile(r"^\s*(%%?tfcluster\b|%(re|un)?load_ext\s+tfmagic\b|%config\s+TFCluster\b)", re.M)
+_OF_THE_NOTEBOOK = re.compile(r"%(debug|tb|xmode|pdb)\b.*|(exit|quit)(\(\))?|tfcluster( +[a-z].*)?|\s*")
+
+
+class PlainCells:
+    """An entry of `input_transformers_cleanup` of a shell, before all others.
+
+    Args:
+        cluster: The name of the cluster that runs the cells.
+        on: Selector of its tasks; None for those that run a cell.
+    """
+
+    has_side_effects = True  # IPython then leaves it out where it asks whether a typed cell is complete
+
+    def __init__(self, shell: Any, cluster: str, on: str | None):
+        self._shell, self.cluster = shell, cluster
+        words = ["--plain", "--cluster", cluster, *(["--on", on] if on else [])]
+        self._line = f"%%tfcluster {shlex.join(words)}\n"
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        text = "".join(lines)
+        if _OURS.search(text) or _OF_THE_NOTEBOOK.fullmatch(text.strip()):
+            return lines
+        content = (request_of(self._shell) or {}).get("content", {})
+        if content.get("silent") or not content.get("store_history", True) or awaited_cells.is_nested():
+            return lines
+        return [self._line, *lines]
+
+
+def find(shell: Any) -> PlainCells | None:
+    """Return the entry of this shell; None where plain cells run in the notebook."""
+    found = [t for t in shell.input_transformers_cleanup if type(t).__name__ == PlainCells.__name__]
+    return found[0] if found else None
+
+
+def install(shell: Any, cluster: str, on: str | None) -> None:
+    """Let plain cells run on a cluster; in a terminal the prompt has its name."""
+    remove(shell)
+    shell.input_transformers_cleanup.insert(0, PlainCells(shell, cluster, on))
+    prompts = getattr(shell, "prompts", None)
+    if prompts is not None:
+        former = prompts.in_prompt_tokens
+        prompts.in_prompt_tokens = lambda: [(former()[0][0], f"{cluster} "), *former()]
+
+
+def remove(shell: Any, cluster: str | None = None) -> bool:
+    """Let plain cells run in the notebook again; return whether they ran on this cluster (None: on any)."""
+    entry = find(shell)
+    if entry is None or cluster not in (None, entry.cluster):
+        return False
+    shell.input_transformers_cleanup.remove(entry)
+    vars(getattr(shell, "prompts", entry)).pop("in_prompt_tokens", None)
+    return True
+
+
+def describe(shell: Any) -> str:
+    """Return where plain cells run, as a clause."""
+    entry = find(shell)
+    if entry is None:
+        return "plain cells run in the notebook"
+    return f"plain cells run on cluster {entry.cluster}; %tfcluster all off  ends this"

@@ -1,0 +1,120 @@
+"""What line commands print: what was done, to which tasks, how many bytes, and the line that undoes it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.payload import Packed
+from tfmagic.runs.cell_records import CellRecord, read_records
+from tfmagic.runs.folder import RunFolder
+from tfmagic.system.memory import format_bytes
+from tfmagic.views.static_html import duration
+
+if TYPE_CHECKING:
+    from tfmagic.clusters.cluster import Cluster
+    from tfmagic.clusters.job import Job
+
+RUNS_HEADER = ("notebook", "run", "cluster", "shape", "cell", "started", "state", "duration")
+
+
+def report(line: Namespace, text: str) -> None:
+    """Print a sentence about the cluster of a line."""
+    print(f"tfmagic: cluster {line.cluster}: {text}")
+
+
+def names_of(tasks: Iterable[TaskId]) -> str:
+    return ", ".join(task.name for task in tasks)
+
+
+def size_of(packs: Iterable[Packed]) -> int:
+    return sum(packed.size_bytes for packed in packs)
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    """Return the bytes of each task where they are equal, and of all tasks."""
+    each = f"{format_bytes(sizes[0])} each, " if len(sizes) > 1 and len(set(sizes)) == 1 else ""
+    return f"{each}{format_bytes(sum(sizes))} in all"
+
+
+def interruption(cluster: Cluster, chosen: Sequence[TaskId], detached: Iterable[Job]) -> str:
+    """Return what an interrupt of these tasks means for the cells that run now.
+
+    Args:
+        detached: The jobs in the background, of which the supervisor can have seen nothing yet.
+    """
+    cells = {job.number: (job.tasks, job.options.keep_going) for job in detached}
+    if cluster.state is not None:
+        cells |= {n: (cell.waiting_for, cell.request.keep_going) for n, cell in cluster.state.cells.items()}
+    hit = [cell for cell in cells.values() if not set(chosen).isdisjoint(cell[0])]
+    if not hit:
+        return "no cell runs there; nothing to interrupt"
+    text = f"interrupted {names_of(task for task in chosen if any(task in tasks for tasks, _ in hit))}"
+    later = f"is interrupted {cluster.setting('failure_grace_s'):g} s later"
+    for tasks, keeps_going in hit:
+        if others := [task for task in tasks if task not in chosen]:
+            text += f"; the cell on {names_of(others)} {'goes on (--keep-going)' if keeps_going else later}"
+    return text
+
+
+def injury(cluster: Cluster, kind: str, pids: Mapping[TaskId, int], amount: float) -> str:
+    """Return what a fault has done to the tasks, and how to undo it.
+
+    Args:
+        pids: The tasks, with their processes before it.
+    """
+    names, words = names_of(pids), " ".join(task.name for task in pids)
+    match kind:
+        case "pause":
+            return f"paused {names} (SIGSTOP); %tfcluster resume {words} continues"
+        case "resume":
+            return f"continued {names} (SIGCONT)"
+        case "slow" if amount == 1:
+            return f"{names} at full speed again"
+        case "slow":
+            return f"made {names} {amount:g} times slower; %tfcluster slow {words} 1 ends that"
+        case "flood":
+            each = f"{int(amount):,} bytes ({format_bytes(amount)})"
+            return f"{names}: {each}{' each' if len(pids) > 1 else ''} on the way to the error stream"
+    state = cluster.state
+    living = [task for task, pid in pids.items() if state is not None and state.tasks[task].pid == pid]
+    ended = [task for task in pids if task not in living]
+    parts = [f"sent {signal.Signals(signal.SIGTERM if kind == 'preempt' else int(amount)).name} to {names}"]
+    if ended:
+        parts.append(f"{names_of(ended)} ended; %tfcluster revive gives new processes")
+    if living:
+        parts.append(f"{names_of(living)} did not end by it, and can save and go on")
+    return "; ".join(parts)
+
+
+def rows_of_runs(runs: Iterable[RunFolder]) -> list[tuple[str, ...]]:
+    """Return a row for each cell. The runs of a notebook stand together; the newest run is the last one.
+
+    A notebook and a run are named in their first row only.
+    """
+    groups: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        groups[run.notebook] = [*groups.pop(run.notebook, []), run]
+    rows: list[tuple[str, ...]] = []
+    for notebook, group in groups.items():
+        name = notebook
+        for run in group:
+            head = (name, str(run), run.cluster)
+            records: list[CellRecord | None] = [*read_records(run)]
+            for facts in map(_facts_of, records or [None]):
+                rows.append((*head, *facts))
+                head = ("", "", "")
+            name = ""
+    return rows
+
+
+def _facts_of(record: CellRecord | None) -> tuple[str, ...]:
+    if record is None:
+        return "", "", "", "no cell", ""
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
+    state = record.verdict or "runs"
+    return record.shape, f"[{record.prompt}]", started, state, duration(record.elapsed_s)

@@ -1,0 +1,145 @@
+"""The way to an end of tasks that have no outcome of a cell yet. Pure functions, as those of the lifecycle.
+
+The rungs: KeyboardInterrupt, a cancellation of what runs inside TensorFlow, an abort of its collectives, a
+look at the stacks, SIGKILL and a new process. Each reaches what the one before it cannot, and costs the task
+more of its state. The last two wait while a task makes progress, for some seconds; after Ctrl-C they wait for
+a second one.
+"""
+
+from tfmagic.protocol import events
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import AbortCollectives, CancelOps, InterruptCell
+from tfmagic.supervisor import restarts
+from tfmagic.supervisor.state import (
+    GENTLE_RUNGS,
+    SIGCONT,
+    SIGUSR1,
+    Action,
+    CellState,
+    ClusterState,
+    Ladder,
+    Policy,
+    Send,
+    Signal,
+    replace,
+    with_cell,
+    with_task,
+)
+
+_DUMP_S = 0.2  # from asking a task for its stacks to moving it; a busy machine takes some milliseconds
+_STACKS, _LAST_RUNG = GENTLE_RUNGS, 5
+_STILL_S = 1.0  # without a sign of progress: looks are half a second apart
+_NEVER = float("inf")
+PATIENCE_S = 5.0  # with a task that makes progress although it was interrupted
+
+
+def start(cell: CellState, policy: Policy, now: float, actions: list[Action]) -> CellState:
+    """Put tasks on the ladder if there is a reason to."""
+    ladder, waiting = cell.ladder, set(cell.waiting_for)
+    if cell.presses and (ladder is None or not waiting & set(cell.pressed_tasks) <= set(ladder.tasks)):
+        tasks = cell.pressed_tasks if ladder is None else (*ladder.tasks, *cell.pressed_tasks)
+        return replace(cell, ladder=Ladder("interrupted", now, tasks))
+    if ladder is not None and waiting & set(ladder.tasks):
+        if cell.presses > 1 and ladder.rung < _STACKS:
+            since = now - _rung_times(policy)[_STACKS - 1]
+            return replace(cell, ladder=replace(ladder, since=min(since, ladder.since)))
+        if not cell.is_users_turn or waiting <= set(ladder.tasks):
+            return cell
+    timeout = cell.request.timeout_s
+    if timeout is not None and now >= cell.started + timeout and not cell.timed_out:
+        actions += [Signal(t, SIGUSR1, cell.number) for t in cell.waiting_for]
+        ladder = Ladder("the time limit has passed", now + _DUMP_S, cell.waiting_for)
+        return replace(cell, timed_out=True, ladder=ladder)
+    release_at = _release_at(cell, policy)
+    if release_at is not None and now >= release_at:
+        return replace(cell, ladder=Ladder(name_failure(cell), now, cell.waiting_for))
+    return cell
+
+
+def name_failure(cell: CellState) -> str:
+    """Return which tasks have failed, or were interrupted or killed by the user."""
+    found: dict[str, list[str]] = {}
+    for task, outcome in cell.outcomes.items():
+        if isinstance(outcome, events.CellRaised) and outcome.interrupted:
+            found.setdefault("interrupted", []).append(task.name)
+        elif isinstance(outcome, events.TaskExited) and outcome.cause is events.Cause.USER:
+            found.setdefault("killed", []).append(task.name)
+        elif not isinstance(outcome, events.CellReturned):
+            found.setdefault("failed", []).append(task.name)
+    words = {how: "" if how == "failed" else "were " if names[1:] else "was " for how, names in found.items()}
+    return " and ".join(f"{', '.join(names)} {words[how]}{how}" for how, names in found.items())
+
+
+def _release_at(cell: CellState, policy: Policy) -> float | None:
+    """Return when the grace period of the other tasks after a failure ends."""
+    if cell.failed_at is None or cell.request.keep_going:
+        return None
+    return cell.failed_at + policy.failure_grace_s
+
+
+def _rung_times(policy: Policy) -> tuple[float, ...]:
+    """Return the seconds on the ladder at which interrupt, cancel, abort, stacks and SIGKILL are due."""
+    cancel = policy.interrupt_grace_s
+    abort = cancel + policy.cancel_grace_s
+    kill = abort + policy.abort_grace_s
+    return (0.0, cancel, abort, max(kill - _DUMP_S, abort), kill)
+
+
+def climb(
+    state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
+) -> tuple[ClusterState, float | None]:
+    """Take the rungs that are due, and return when the next one is."""
+    ladder, waiting = cell.ladder, cell.waiting_for
+    if ladder is None or not set(ladder.tasks) & set(waiting):
+        timeout = cell.request.timeout_s
+        limit = None if timeout is None or cell.timed_out else cell.started + timeout
+        times = [t for t in (limit, _release_at(cell, policy)) if t is not None]
+        return with_cell(state, cell), min(times, default=None)
+    while now >= (wake_at := _next_rung_at(cell, ladder, policy)):
+        if ladder.rung == _STACKS:  # it can come late, and SIGKILL must not come with it
+            ladder = replace(ladder, since=max(ladder.since, now - _rung_times(policy)[_STACKS]))
+        for task in (t for t in waiting if t in ladder.tasks):
+            state, cell = _take_rung(state, cell, task, ladder, actions)
+        ladder = replace(ladder, rung=ladder.rung + 1)
+        cell = replace(cell, ladder=ladder)
+    is_for_all = not cell.is_users_turn or set(waiting) <= set(ladder.tasks)
+    others_at = None if is_for_all else _release_at(cell, policy)
+    wake_at = min(wake_at, others_at or _NEVER)
+    return with_cell(state, cell), None if wake_at == _NEVER else wake_at
+
+
+def _next_rung_at(cell: CellState, ladder: Ladder, policy: Policy) -> float:
+    """Return when the next rung is due."""
+    if ladder.rung == _LAST_RUNG:
+        return _NEVER
+    at = ladder.since + _rung_times(policy)[ladder.rung]
+    if ladder.rung != _STACKS or cell.presses > 1:
+        return at
+    if cell.is_users_turn:
+        timeout = cell.request.timeout_s
+        return _NEVER if timeout is None else max(at, cell.started + timeout)
+    signs = [cell.progress[t].at for t in cell.waiting_for if t in ladder.tasks and t in cell.progress]
+    return min(max(at, max(signs, default=0.0) + _STILL_S), at + PATIENCE_S)
+
+
+def _take_rung(
+    state: ClusterState, cell: CellState, task: TaskId, ladder: Ladder, actions: list[Action]
+) -> tuple[ClusterState, CellState]:
+    match ladder.rung:
+        case 0:
+            last = cell.progress.get(task)
+            if last is not None and last.stopped:  # else nothing but SIGKILL would reach it
+                actions.append(Signal(task, SIGCONT))
+            actions.append(Send(task, InterruptCell(cell.number)))
+        case 1:
+            actions.append(Send(task, CancelOps()))  # the channel keeps its order: before any later cell
+        case 2:
+            actions.append(Send(task, AbortCollectives(f"tfmagic released this task: {ladder.reason}")))
+        case 3:
+            if not cell.timed_out:  # else its stacks have been taken
+                actions.append(Signal(task, SIGUSR1, cell.number))
+        case _:
+            state = restarts.kill_task(state, task, actions, events.Cause.UNREACHABLE)
+            cell = replace(cell, replaced=(*cell.replaced, task))
+            state = with_task(state, task, replace=True)
+    return state, cell

@@ -1,0 +1,45 @@
+"""The scopes that Keras 3 keeps in its global state, as they were before a cell that failed.
+
+Keras leaves them with ``with`` statements, or at the end of a function, so an interrupt can come between. It
+also initializes the variables of a model in a loop that an error of a collective ends half-way: the others
+stay in a list of its own, and in that process every later `fit` of any model raised "Variable ... is already
+initialized", or its tasks were out of step (once in forty interrupts, Keras 3.15).
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+_SCOPES = (
+    "autocast_scope",
+    "current_call_ctx",
+    "custom_objects_scope_dict",
+    "in_tf_graph_scope",
+    "name_scope_stack",
+    "remat_scope_stack",
+    "stateless_scope",
+    "symbolic_scope",
+    "tracking_on",
+    "uninitialized_variables",
+)
+
+
+def take_scopes() -> Mapping[str, Any]:
+    """Return the scopes that this thread has entered. Takes microseconds."""
+    state = _state()
+    found = {name: state[name] for name in _SCOPES if name in state}
+    return {name: value.copy() if type(value) in (list, dict) else value for name, value in found.items()}
+
+
+def put_back(scopes: Mapping[str, Any]) -> None:
+    """Enter exactly these scopes."""
+    state = _state()
+    for name in _SCOPES:
+        state.pop(name, None)
+    state.update(scopes)
+
+
+def _state() -> dict[str, Any]:
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    tracker = getattr(module, "GLOBAL_STATE_TRACKER", None)
+    return {} if tracker is None else vars(tracker)

@@ -1,0 +1,170 @@
+"""What the saved notebook holds of a cell: drafts while it runs, then its end.
+
+A front end saves what it was sent last, and nothing that a kernel does can reach a file that no page has
+open. So a draft has the text so far, and the line by which the rest can be seen. It is drawn if something has
+changed, at a bounded rate: a page draws it again each time, and a server keeps it for a page that is away.
+"""
+
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tfmagic.protocol.cluster_spec import parse_task
+from tfmagic.runs.cell_records import CellRecord, append_record, displays_path
+from tfmagic.runs.folder import file_size
+from tfmagic.supervisor.state import CellState
+from tfmagic.views import static_form
+from tfmagic.views.facts import describe_cell, with_texts
+from tfmagic.views.protocol import ViewContext
+
+DRAFT_S = 5.0
+_DRAFT_BYTES_S = 20_000
+_DRAFT_SHARE = 0.02  # of a core, for drawing drafts
+
+
+class Publisher(Protocol):
+    """Puts a bundle on the page, or in the place of the one with the same id."""
+
+    def __call__(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        display_id: str,
+        update: bool = False,
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How output is shown: see the settings of the same names in `tfmagic.clusters.settings`."""
+
+    fold_noise: bool = True
+    fold_equal: bool = True
+    saved_bytes: int = static_form.LIMIT_BYTES
+
+
+class SavedCell:
+    """Notes a cell in the run folder, and puts its static form on the page.
+
+    Args:
+        draft_s: The time between two drafts, at least.
+        draft_bytes: The size of a draft, at most.
+    """
+
+    def __init__(
+        self,
+        context: ViewContext,
+        publish: Publisher,
+        look: Look,
+        display_id: str,
+        draft_s: float = DRAFT_S,
+        draft_bytes: int = 0,
+    ):
+        self._context, self._publish, self._look = context, publish, look
+        self._display_id = display_id or f"tfmagic-{context.folder}-{context.run.request.cell}"
+        self._is_shown = bool(display_id)
+        self._noted: bool | None = None  # whether the record says that the cell has begun
+        self._record: CellRecord | None = None
+        self._form: Mapping[str, Any] = {}
+        self._draft_s, self._draft_bytes = draft_s, draft_bytes or look.saved_bytes
+        self._draft_at = 0.0
+        self._drafted: list[object] = []
+
+    def begin(self) -> None:
+        """Note that the cell waits or runs, so that it can be found if the kernel dies."""
+        has_begun = self._context.has_begun()
+        if has_begun is not self._noted:
+            self._noted = has_begun
+            append_record(self._context.folder, describe_cell(self._context, None, time.monotonic()))
+
+    def draft(self, at_once: bool = False) -> bool:
+        """Draw the cell as it is now, if something has changed and it is due; return whether it was drawn."""
+        if time.monotonic() < self._draft_at and not at_once:
+            return False
+        began, size = time.thread_time(), 0
+        record = self.record(None)
+        seen = self._look_at(record)
+        if seen != self._drafted:
+            self._drafted = seen
+            form = self._draw(record, self._draft_bytes)
+            size = len(form.html) + len(form.text)
+        cost_s = time.thread_time() - began
+        pause_s = max(self._draft_s, size / _DRAFT_BYTES_S, cost_s / _DRAFT_SHARE)
+        self._draft_at = time.monotonic() + pause_s
+        return size > 0
+
+    def show(self, again: bool = False) -> None:
+        """Show the last form; `again` puts it at another place too. Later ones replace both."""
+        update, self._is_shown = self._is_shown and not again, True
+        self._publish(self._form, self._mark(), display_id=self._display_id, update=update)
+
+    def show_live(self, data: Mapping[str, Any]) -> None:
+        """Put a live display below the form; data without content removes it."""
+        live_id = f"{self._display_id}-live"
+        self._publish(data, self._mark(live=True), display_id=live_id, update=not data)
+
+    def message(self) -> dict[str, Any]:
+        """Return the form for pages that were loaded too late to get it as a display."""
+        return {"kind": "form", "data": self._form, "over": self._record is not None}
+
+    def record(self, cell: CellState | None, open_names: tuple[str, ...] = ()) -> CellRecord:
+        record = describe_cell(self._context, cell, time.monotonic())
+        known = cell or self._context.cell
+        if known is not None and any(task.error for task in record.tasks):
+            record = with_texts(record, self._context.texts(known))
+        return replace(record, open=open_names)
+
+    def add_note(self, text: str) -> None:
+        """Draw the cell again, with what happened to its tasks after it: "" if only their widgets changed."""
+        if self._record is not None:
+            self.finish(replace(self._record, notes=(*self._record.notes, *filter(None, [text]))))
+
+    def finish(self, record: CellRecord) -> None:
+        is_again, self._record = self._record is not None, record
+        append_record(self._context.folder, record)
+        try:
+            form = self._draw(record, self._look.saved_bytes)
+        except Exception:  # an error in drawing must not hide the outcome of the cell
+            where = f"what the tasks wrote is in {self._context.folder.folder}"
+            self._form = {
+                "text/plain": f"tfmagic could not draw this cell; {where}\n{traceback.format_exc()}"
+            }
+            self.show()
+            return
+        for item in form.apart:
+            self._publish(
+                item.data, item.metadata, display_id=f"{self._display_id}-{item.key}", update=is_again
+            )
+        if not is_again:
+            self._show_widgets(form)
+
+    def _show_widgets(self, form: static_form.StaticForm) -> None:
+        """Show the widgets that take input below the static form, which is drawn again when they end."""
+        if self._context.widgets is not None:
+            data = self._context.widgets.control_panel(form.widgets, lambda: self.add_note(""))
+            if data is not None:
+                self._publish(data, display_id=f"{self._display_id}-widgets")
+
+    def _draw(self, record: CellRecord, limit_bytes: int) -> static_form.StaticForm:
+        form = static_form.render(
+            record, self._context.folder, limit_bytes=limit_bytes, fold_noise=self._look.fold_noise
+        )
+        self._form = {"text/html": form.html, "text/plain": form.text}
+        self.show()
+        return form
+
+    def _mark(self, **more: bool) -> dict[str, Any]:
+        """Return metadata by which the page and other programs find the outputs of a cell."""
+        return {"tfmagic": {"run": str(self._context.folder), "cell": self._context.run.request.cell, **more}}
+
+    def _look_at(self, record: CellRecord) -> list[object]:
+        """Return what differs when a new draft would differ, but for the time."""
+        folder, seen = self._context.folder, list[object]()
+        for part in record.tasks:
+            task = parse_task(part.task)
+            sizes = (folder.log_bytes(task), file_size(displays_path(folder, task)))
+            seen.append((part.state, part.note, part.end or sizes))
+        return seen
