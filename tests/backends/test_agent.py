@@ -35,7 +35,7 @@ class Client:
     def wait_for(self, kinds, timeout_s=60):
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            found = self.agent.poll(self.batch, 5.0)
+            found = self.agent.poll(self.batch + 1, 5.0)
             self.batch = found.number
             self.log += b"".join(content for name, _, content in found.files if name.endswith(".log"))
             for frame, contents in found.frames:

@@ -1,11 +1,12 @@
 """The agent of a host: starts tasks there as the kernel does on its own machine, and reports what they do.
 
     perform(number, frames) ─→ orders ─→ LocalBackend ─→ launcher of this host ─→ tasks
-    poll(batch) ←── events, in frames; what is new in the tasks' logs and stacks; usage now and then
+    poll(number) ←── events, in frames; what is new in the tasks' logs and stacks; usage now and then
 
 It knows no engine: any that can call two methods at a time on an object will do. Orders have numbers, so one
-that is repeated is not performed twice. A batch is returned again until the next one is asked for, so no
-event and no line is lost if an answer was. An event follows the output that was written before it.
+that is repeated is not performed twice. A batch of reports is kept until the second one after it is asked
+for, so a driver can have two polls under way, and no event and no line is lost if an answer was. An event
+follows the output that was written before it.
 
 Without a call for the time of its lease, the agent ends its tasks and its process.
 """
@@ -67,7 +68,7 @@ class Batch:
     """What is new on a host.
 
     Attributes:
-        number: From 1 on; the next poll names it.
+        number: From 1 on; a poll asks for it.
         performed: The number of the last order that was performed.
         clock: The monotonic clock of the host, in seconds.
         files: What the tasks have written to their files in the run folder.
@@ -121,7 +122,8 @@ class HostAgent:
         self._watched: dict[TaskId, _Watched] = {}
         self._unsent: list[Event] = []  # of tasks without output
         self._performed = 0
-        self._batch = Batch(0, 0, 0.0, [], [])
+        self._batches: deque[Batch] = deque()  # that might not have arrived
+        self._last_batch = 0
         self._ports: HeldPorts | None = None
         self._sampler: Sampler[TaskId] = Sampler()
         self._closely: tuple[TaskId, ...] = ()
@@ -164,11 +166,17 @@ class HostAgent:
                     self._performed = place
         self._backend.wake()
 
-    def poll(self, batch: int, timeout_s: float) -> Batch:
-        """Return what is new since this batch, as soon as something is, or when the time has passed."""
+    def poll(self, number: int, timeout_s: float) -> Batch:
+        """Return a batch, as soon as something is new, or when the time has passed.
+
+        Two polls can be under way, so all batches but the one before this have arrived.
+        """
         self._heard = time.monotonic()
-        if batch < self._batch.number:  # its answer was lost
-            return self._batch
+        while self._batches and self._batches[0].number < number - 1:
+            self._batches.popleft()
+        for batch in self._batches:
+            if batch.number == number:  # its answer was lost
+                return batch
         deadline = time.monotonic() + min(timeout_s, self._setup.lease_s / 2)
         while True:
             with self._lock:
@@ -176,9 +184,9 @@ class HostAgent:
                 busy = any(watched.cells for watched in self._watched.values())
             now = time.monotonic()
             if found or frames or now >= deadline or self._closed.is_set():
-                self._heard = now
-                self._batch = Batch(self._batch.number + 1, self._performed, now, found, frames)
-                return self._batch
+                self._last_batch += 1
+                self._batches.append(Batch(self._last_batch, self._performed, now, found, frames))
+                return self._batches[-1]
             with contextlib.suppress(OSError, ValueError):  # closed meanwhile
                 self._backend.wait(min(deadline - now, _BUSY_LOOK_S if busy else _IDLE_LOOK_S))
 

@@ -55,9 +55,9 @@ class RayAgent:
     def perform(self, number: int, frames: Any, *contents: Any) -> None:
         self.agent.perform(number, frames, *contents)
 
-    def poll(self, batch: int, timeout_s: float) -> Any:
+    def poll(self, number: int, timeout_s: float) -> Any:
         """Return a batch; its large contents are objects of their own."""
-        found = self.agent.poll(batch, timeout_s)
+        found = self.agent.poll(number, timeout_s)
         frames = [(frame, [as_object(content) for content in contents]) for frame, contents in found.frames]
         return found.number, found.performed, found.clock, found.files, frames
 

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any, NoReturn
 
 import ray
@@ -83,19 +82,16 @@ class RayEngine:
     def perform(self, agent: Any, number: int, frames: list[Any], contents: list[Any]) -> None:
         agent.perform.remote(number, frames, *contents)
 
-    def poll(self, agent: Any, batch: int, timeout_s: float) -> Future[Any]:
-        told: Future[Any] = Future()
+    def poll(self, agent: Any, number: int, timeout_s: float) -> Any:
+        return agent.poll.remote(number, timeout_s)
 
-        def done(polled: Future[Any]) -> None:
-            try:
-                told.set_result(polled.result())
-            except exceptions.ActorUnavailableError:
-                told.set_exception(HostUnreachable())
-            except Exception as error:
-                told.set_exception(_gone(error))
-
-        agent.poll.remote(batch, timeout_s).future().add_done_callback(done)
-        return told
+    def answer(self, poll: Any) -> Any:
+        try:
+            return ray.get(poll)
+        except exceptions.ActorUnavailableError:
+            raise HostUnreachable from None
+        except Exception as error:
+            raise _gone(error) from None
 
     def put(self, content: memoryview) -> Any:
         return as_object(content)
@@ -153,6 +149,7 @@ class RayDriver:
             closing = [host.agent.close.remote() for host in hosts]
             if closing:
                 ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_S)
+                relay.wait_closed(_CLOSE_S)
         places, self.places = self.places, None
         if places is not None:
             remove_placement_group(places.group)

@@ -1,7 +1,10 @@
 """Relays orders and reports between a kernel and the agents on the hosts, whatever the engine is.
 
     report channel ─→ thread "tfmagic-orders" ──→ agent.perform()
-                   ←─ threads of a pool      ←── agent.poll(), always one under way for each host
+                   ←─ a thread for each host ←── agent.poll(), always two under way
+
+While the driver reads one batch, the agent can already answer with the next: with one poll under way, what
+happens just after an answer would wait for the way there and back.
 
 Orders keep their numbers until the agent has confirmed them, so what an engine could not deliver is sent
 again. What the tasks have written is in the run folder before the kernel hears of what they did next.
@@ -13,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +27,7 @@ from tfmagic.protocol.events import HostSilent
 from tfmagic.protocol.payload import Handle
 from tfmagic.system import files
 
+_POLLS = 2
 _POLL_S = 5.0  # a poll without news is answered after this time at most: the sign that the host lives
 _LOOK_S = 0.5
 _AGAIN_S = 0.2  # until an agent that could not be reached is asked again
@@ -55,8 +58,11 @@ class Engine(Protocol):
     def perform(self, agent: Any, number: int, frames: list[Any], contents: list[Any]) -> None:
         """Call `HostAgent.perform`, without waiting."""
 
-    def poll(self, agent: Any, batch: int, timeout_s: float) -> Future[Any]:
-        """Call `HostAgent.poll`. The future raises `HostUnreachable` or `HostGone`."""
+    def poll(self, agent: Any, number: int, timeout_s: float) -> Any:
+        """Call `HostAgent.poll`, without waiting; return what stands for the answer."""
+
+    def answer(self, poll: Any) -> Any:
+        """Wait for the answer of a poll. Raise `HostUnreachable` or `HostGone`."""
 
     def put(self, content: memoryview) -> Any:
         """Return what stands for a content in calls."""
@@ -120,7 +126,7 @@ class Relay:
         self.ended = threading.Event()
         self.lock = threading.Lock()
         self._sending = threading.Lock()
-        self._pool = ThreadPoolExecutor(32, "tfmagic-reports")
+        self._listening: list[threading.Thread] = []
         threading.Thread(target=self._watch_silence, name="tfmagic-silence", daemon=True).start()
 
     def all_hosts(self) -> list[Host]:
@@ -131,14 +137,22 @@ class Relay:
         """Report nothing any more."""
         self.ended.set()
         with self._sending:  # what is being sent has gone
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            pass
+
+    def wait_closed(self, timeout_s: float) -> None:
+        """Wait until all polls are answered, which those of a closed agent are at once."""
+        deadline = time.monotonic() + timeout_s
+        for thread in self._listening:
+            thread.join(max(deadline - time.monotonic(), 0))
 
     def begin(self, host: Host) -> None:
         """Serve a host that has an agent: send what waits for it, and listen to it."""
         host.heard = time.monotonic()
         if host.unperformed:
             self._perform(host, list(host.unperformed))
-        self._poll(host)
+        thread = threading.Thread(target=self._listen, args=(host,), name="tfmagic-reports", daemon=True)
+        self._listening.append(thread)
+        thread.start()
 
     def move(self, task: TaskId, old: Host, new: Host) -> None:
         """Give a task and the orders of a host that was not found to another one. Call with the lock."""
@@ -196,39 +210,43 @@ class Relay:
 
     # -- reports --
 
-    def _poll(self, host: Host) -> None:
-        def done(future: Future[Any]) -> None:
-            with contextlib.suppress(RuntimeError):  # the cluster ends
-                self._pool.submit(self._polled, host, future)
+    def _listen(self, host: Host) -> None:
+        polls: deque[Any] = deque()
+        while not self.ended.is_set():
+            while len(polls) < _POLLS:
+                polls.append(self._engine.poll(host.agent, host.batch + len(polls) + 1, self._poll_s))
+            try:
+                number, performed, clock, pieces, frames = self._engine.answer(polls.popleft())
+                self._report(host, clock, pieces, frames)
+            except HostUnreachable:
+                host.was_unreachable = True
+                self._await(polls)
+                self.ended.wait(_AGAIN_S)
+            except HostGone as error:
+                self.lose(host, error)
+                return
+            except Exception as error:  # a defect here must leave no task waiting
+                what = f"what it sent could not be read: {type(error).__name__}: {error}"
+                self.lose(host, HostGone(what, with_host=False))
+                return
+            else:
+                self._confirm(host, number, performed)
+        self._await(polls)
 
-        self._engine.poll(host.agent, host.batch, self._poll_s).add_done_callback(done)
+    def _await(self, polls: deque[Any]) -> None:
+        """Wait for answers that are not used: the agent keeps them."""
+        while polls:
+            with contextlib.suppress(HostUnreachable, HostGone):
+                self._engine.answer(polls.popleft())
 
-    def _polled(self, host: Host, future: Future[Any]) -> None:
-        if self.ended.is_set():
-            return
-        try:
-            number, performed, clock, pieces, frames = future.result()
-            self._report(host, clock, pieces, frames)
-        except HostUnreachable:
-            host.was_unreachable = True
-            self.ended.wait(_AGAIN_S)
-            self._poll(host)
-            return
-        except HostGone as error:
-            self.lose(host, error)
-            return
-        except Exception as error:  # a defect here must leave no task waiting
-            what = f"what it sent could not be read: {type(error).__name__}: {error}"
-            self.lose(host, HostGone(what, with_host=False))
-            return
-        host.heard = time.monotonic()
+    def _confirm(self, host: Host, number: int, performed: int) -> None:
         with self.lock:
+            host.heard, host.batch = time.monotonic(), number
             while host.unperformed and host.unperformed[0][0] <= performed:
                 host.unperformed.popleft()
             if host.was_unreachable and host.unperformed:
                 self._perform(host, list(host.unperformed))
-            host.was_unreachable, host.batch = False, number
-        self._poll(host)
+            host.was_unreachable = False
 
     def _report(self, host: Host, clock: float, pieces: Any, frames: Any) -> None:
         """Write what the tasks have written, then report what has happened."""
