@@ -44,7 +44,7 @@ class Backend(Protocol):
         """Signal the task's present process, as soon as it has one."""
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait for an event, for `wake`, or for the time. Another thread can make other calls meanwhile."""
+        """Send what is queued; wait for an event, for `wake`, or for the time."""
 
     def take_events(self) -> Sequence[Event]:
         """Return what has happened since the last call, without waiting."""

@@ -151,20 +151,30 @@ class Channel:
 
     # -- sending --
 
-    def send(self, message: object) -> None:
-        """Send, waiting as long as the socket is full. Raises OSError when the peer is gone."""
-        frame, handles = encode(message)
-        rest = memoryview(frame)
+    def send(self, *messages: object) -> None:
+        """Send, waiting as long as the socket is full. Raises OSError when the peer is gone.
+
+        Several messages leave together, except that one with handles begins a part of its own.
+        """
+        parts: list[tuple[bytearray, list[Handle]]] = []
+        for frame, handles in map(encode, messages):
+            if handles or not parts:
+                parts.append((bytearray(), handles))
+            parts[-1][0].extend(frame)
         with self._lock:
-            while rest:
-                try:
-                    sent = self._send_some(rest, handles)
-                except OSError as error:
-                    if error.errno not in _NO_MEMORY:
-                        raise
-                    time.sleep(_AGAIN_S)
-                    continue
-                rest, handles = rest[sent:], []
+            for frames, handles in parts:
+                self._send_all(memoryview(frames), handles)
+
+    def _send_all(self, rest: memoryview, handles: list[Handle]) -> None:
+        while rest:
+            try:
+                sent = self._send_some(rest, handles)
+            except OSError as error:
+                if error.errno not in _NO_MEMORY:
+                    raise
+                time.sleep(_AGAIN_S)
+                continue
+            rest, handles = rest[sent:], []
 
     def post(self, message: object) -> bool:
         """Queue `message`, send what can go without waiting, and return whether all of it has gone.

@@ -54,6 +54,7 @@ from tfmagic.system.usage import Sampler
 _PIECE_BYTES = 4 << 20  # of one file in one batch
 _BUSY_LOOK_S = 0.01  # between two looks at the logs while a cell runs
 _IDLE_LOOK_S = 0.25
+_GATHER_S = 0.001  # tasks that end a cell at the same time are reported in one answer, not in one each
 _SAMPLE_S, _IDLE_SAMPLE_S = 0.5, 5.0
 _OWN = ("tensorflow", "keras", "tfmagic", "dill")
 
@@ -116,7 +117,7 @@ class HostAgent:
         self._setup, self._address, self._gpus, self._give_up = setup, address, gpus, give_up
         os.environ.update(setup.environ)
         self._run = _create_run_folder(setup)
-        self._lock = threading.Lock()
+        self._lock, self._waiting = threading.Lock(), threading.Lock()
         self._backend = LocalBackend(Flavour(setup.legacy_keras), self._run)
         self._decoder = Decoder(HostOrder)
         self._watched: dict[TaskId, _Watched] = {}
@@ -177,18 +178,24 @@ class HostAgent:
         for batch in self._batches:
             if batch.number == number:  # its answer was lost
                 return batch
-        deadline = time.monotonic() + min(timeout_s, self._setup.lease_s / 2)
+        found: list[Piece] = []
+        frames: list[Frame] = []
+        deadline = self._heard + min(timeout_s, self._setup.lease_s / 2)
         while True:
             with self._lock:
-                found, frames = self._collect() if not self._closed.is_set() else ([], [])
+                if not self._closed.is_set():
+                    self._collect(found, frames)
                 busy = any(watched.cells for watched in self._watched.values())
             now = time.monotonic()
-            if found or frames or now >= deadline or self._closed.is_set():
-                self._last_batch += 1
-                self._batches.append(Batch(self._last_batch, self._performed, now, found, frames))
-                return self._batches[-1]
-            with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+            if found or frames:
+                deadline = min(deadline, now + _GATHER_S) if busy else now
+            if now >= deadline or self._closed.is_set():
+                break
+            with self._waiting, contextlib.suppress(OSError, ValueError):  # closed meanwhile
                 self._backend.wait(min(deadline - now, _BUSY_LOOK_S if busy else _IDLE_LOOK_S))
+        self._last_batch += 1
+        self._batches.append(Batch(self._last_batch, self._performed, now, found, frames))
+        return self._batches[-1]
 
     def close(self) -> None:
         """End the tasks, and delete what they have written here: it was reported."""
@@ -196,7 +203,7 @@ class HostAgent:
             return
         self._closed.set()
         self._backend.wake()
-        with self._lock:
+        with self._waiting, self._lock:  # a wait on what was closed would last its time
             self._backend.close()
             if self._ports is not None:
                 self._ports.close()
@@ -281,21 +288,22 @@ class HostAgent:
             presets["TF_NUM_INTRAOP_THREADS"] = str(max((os.cpu_count() or 1) // computing, 1))
         return presets
 
-    def _collect(self) -> tuple[list[Piece], list[Frame]]:
-        """Return what is new in the files, and the events whose output was reported."""
+    def _collect(self, found: list[Piece], frames: list[Frame]) -> None:
+        """Add what is new in the files, and the events whose output was reported."""
         for event in self._backend.take_events():
             watched = self._watched[event.task]  # type: ignore[union-attr]  # all of a backend have one
             self._note(watched, event)
             event = self._with_address(event)
             watched.held.append((file_size(self._run.log_path(watched.task)), event))
-        found = [new for watched in self._watched.values() for new in self._read_new(watched)]
+        for watched in self._watched.values():
+            found += self._read_new(watched)
         ready, self._unsent = self._unsent, []
         for watched in self._watched.values():
             while watched.held and watched.sent.get("log", 0) >= watched.held[0][0]:
                 ready.append(watched.held.popleft()[1])
         if (used := self._sample()) is not None:
             ready.append(used)
-        return found, [_frame_of(event) for event in ready]
+        frames += map(_frame_of, ready)
 
     def _note(self, watched: _Watched, event: Event) -> None:
         match event:

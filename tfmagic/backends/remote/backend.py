@@ -92,6 +92,7 @@ class RemoteBackend:
         self._modules: tuple[float, OwnModules, Handle | None] | None = None
         self._max_module_bytes = max_module_bytes
         self._unreported: list[Event] = []
+        self._unsent: list[Deliver] = []  # orders that leave together, since each message wakes the driver
         self._lost: dict[str, int] = {}  # bytes of output that were not written, by task
         self._decoder = Decoder(HostReport)
         self._selector = selectors.DefaultSelector()
@@ -144,6 +145,7 @@ class RemoteBackend:
             self._deliver(task, SignalTask(task, number))
 
     def wait(self, timeout_s: float | None) -> None:
+        self._send_orders()
         if not self._unreported:
             self._selector.select(timeout_s)
 
@@ -181,6 +183,7 @@ class RemoteBackend:
             if self._closed:
                 return
             self._closed = True
+        self._send_orders()
         if self._reports.fileno() >= 0:
             self._selector.unregister(self._reports)
             self._driver.give_back()
@@ -214,12 +217,16 @@ class RemoteBackend:
 
     def _deliver(self, task: TaskId, order: HostOrder, launches: bool = False) -> None:
         frame, handles = encode(order)
+        self._unsent.append(Deliver(task, frame, tuple(handles), launches))
+
+    def _send_orders(self) -> None:
+        orders, self._unsent = self._unsent, []
         try:
-            if self._reports.fileno() < 0:
+            if orders and self._reports.fileno() < 0:
                 raise ConnectionError("the process that talks to Ray has ended")
-            self._reports.send(Deliver(task, frame, tuple(handles), launches))
+            self._reports.send(*orders)
         except OSError as error:
-            self._unreported += self._lose((task,), str(error))
+            self._unreported += self._lose(dict.fromkeys(order.task for order in orders), str(error))
 
     def _read(self, report: DriverReport) -> list[Event]:
         match report:
