@@ -126,6 +126,24 @@ def test_a_task_of_a_lost_node_goes_on_on_one_that_was_added_and_all_meet_there(
     assert values(workers.run(all_reduce, 1, view="quiet"), 0) == {"worker-0": 2.0, "worker-1": 2.0}
 
 
+@pytest.mark.soak  # it waits for a time limit
+def test_a_task_of_a_lost_node_without_room_elsewhere_is_told_so_and_starts_when_a_node_joins(nodes, workers):
+    workers.stop()  # its places are free
+    with tfmagic.Cluster(
+        workers=2, backend="ray", address=nodes.address, placement="strict-spread", start_timeout_s=60
+    ) as cluster:
+        node, _, _ = on_host(nodes, cluster, "worker-1")
+        nodes.kill_raylet(node)
+        wait_for_state(cluster, "worker-1", "dead", LOST_S)
+        words = r"worker-1 did not start: Ray did not have room .* strict-spread \(a host for each\)"
+        with pytest.raises(LaunchError, match=words):
+            cluster.revive()
+        assert set(cluster.run(lambda: 7, on="worker-0", view="quiet").values()) == {7}
+        added = nodes.add(cpus=2)
+        assert cluster.revive() == ("worker-1",)
+        assert row(cluster, "worker-1")["host"] == added.address
+
+
 def test_all_tasks_end_with_a_killed_driver_process_and_restart_finds_a_new_one(nodes, workers):
     pids = set()
     for task in ("worker-0", "worker-1"):

@@ -486,7 +486,8 @@ class Cluster(Calls):
             return
         starts = {task: running.run.log_bytes(task) for task in tasks}
         old, timeout_s = running.relaunch(tasks), self.setting("start_timeout_s")
-        startup.wait_until_ready(running.supervisor, old, timeout_s, progress, starts)
+        then = "the cluster stays, and waits for them"
+        startup.wait_until_ready(running.supervisor, old, timeout_s, progress, starts, then=then)
 
     def _main(self) -> dict[str, Any]:
         return sys.modules["__main__"].__dict__ if self._namespace is None else self._namespace

@@ -119,7 +119,8 @@ class OneShotTasks:
                 self._change(task, terminated=True, dismissed=True)
             old = self.cluster.relaunch(tuple(calls))
         try:  # without the lock: the thread goes on meanwhile
-            startup.wait_until_ready(self.cluster.supervisor, old, self._setting("start_timeout_s"))
+            timeout_s = self._setting("start_timeout_s")
+            startup.wait_until_ready(self.cluster.supervisor, old, timeout_s, then="they were killed")
             with self._lock:
                 for task, call in calls.items():
                     self._calls[task] = call

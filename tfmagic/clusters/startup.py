@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from tfmagic.errors import LaunchError
 from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import TaskLost
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.supervisor.state import ClusterState, Phase, TaskState
 from tfmagic.supervisor.supervisor import Supervisor
@@ -22,11 +23,14 @@ def wait_until_ready(
     timeout_s: float,
     progress: Progress | None = None,
     log_starts: Mapping[TaskId, int] | None = None,
+    *,
+    then: str = "the cluster was stopped",
 ) -> None:
     """Wait until each task of `old` is ready in a later attempt than the one given there.
 
     Args:
         log_starts: The length of each log before, in bytes.
+        then: What the caller does when the time has passed.
 
     Raises:
         LaunchError: A process ended before it was ready, or the time has passed.
@@ -49,7 +53,7 @@ def wait_until_ready(
             seen = {t: supervisor.state.tasks.get(t, TaskState()).phase for t in old}
             late = [f"{t} ({phase.value})" for t, phase in seen.items() if phase is not Phase.READY]
             raise LaunchError(
-                f"{', '.join(late)} did not get ready within {timeout_s:g} s; the cluster was stopped. "
+                f"{', '.join(late)} did not get ready within {timeout_s:g} s; {then}. "
                 "Look at the machine's load, or raise TFCluster.start_timeout_s."
             )
     if progress is not None:
@@ -59,4 +63,6 @@ def wait_until_ready(
         if supervisor.state.tasks[task].phase is Phase.DEAD and end is not None:
             tail = tail_lines(supervisor.run.log_path(task), _TAIL_LINES, since=start)
             lines = [f"    {line}" for line in tail]
-            raise LaunchError("\n".join([f"{task} {describe_end(end)} while it was started.", *lines]))
+            is_lost = isinstance(end, TaskLost)
+            how = f"did not start: {end.reason}." if is_lost else f"{describe_end(end)} while it was started."
+            raise LaunchError("\n".join([f"{task} {how}", *lines]))

@@ -45,6 +45,7 @@ from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
 
 _LOOK_S = 0.5
+_SOONER = 0.95  # of the kernel's own time limit, so that it hears the reason
 _CLOSE_S = 2.0
 
 
@@ -252,8 +253,12 @@ class RayDriver:
 
     def _find_place(self, relay: Relay, places: Places, host: Host) -> None:
         (task,) = host.tasks
+        limit_s = places.opening.timeout_s * _SOONER
+        deadline = time.monotonic() + limit_s
         while not (node := places.living_node(task)):
-            if relay.ended.wait(_LOOK_S):
+            if time.monotonic() > deadline:
+                relay.give_up(host, shortage(places.bundles, places.opening.request.placement, limit_s))
+            if relay.ended.wait(_LOOK_S) or host.is_lost:
                 return
         with relay.lock:
             if (other := self._host_at(node)) is not None:  # which serves this cluster already, or will

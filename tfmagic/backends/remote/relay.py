@@ -180,12 +180,16 @@ class Relay:
 
     def lose(self, host: Host, error: HostGone) -> None:
         """Report that a host is lost, or its agent, with which the tasks end."""
+        self._engine.forget(host.agent)
+        what = "its host" if error.with_host else "its agent on"
+        self.give_up(host, f"{what} {host.address} is lost: {error}")
+
+    def give_up(self, host: Host, reason: str) -> None:
+        """Report the tasks of a host as lost: nobody serves them."""
         with self.lock:
             host.is_lost = True
             host.unperformed.clear()
-            self._engine.forget(host.agent)
-        what = "its host" if error.with_host else "its agent on"
-        self._send(HostLost(tuple(host.tasks), f"{what} {host.address} is lost: {error}"))
+        self._send(HostLost(tuple(host.tasks), reason))
 
     # -- orders --
 
