@@ -55,7 +55,7 @@ FAST_DETECTION = {  # a lost node is known after about 3 s instead of 65 s
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "2",
 }
-_QUIET = {
+START_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_START_HOOK": "ray_start_hook.start_less",
@@ -109,14 +109,14 @@ class RayNodes:
         hosts: NetworkHosts | None = None,
         folder: Path | None = None,
     ):
-        self.folder = folder or _short_folder()
+        self.folder = folder or short_folder()
         self._hosts = hosts
         self.nodes: list[RayNode] = []
         self.address = ""
         self.client_address = f"ray://{self._address_of(0)}:{_free_port()}" if client_server else ""
         self.token = secrets.token_hex(16) if token is None else token
         self._tls = {k: v for k, v in settings.items() if k.startswith(("RAY_TLS_", "RAY_USE_TLS"))}
-        self._environ = {**_QUIET, **settings, **self.driver_variables()}
+        self._environ = {**START_SETTINGS, **settings, **self.driver_variables()}
         self._environ["RAY_NODES_FOLDER"] = str(self.folder)
         self._environ["RAY_NODES_RUNTIME_ENV"] = "1" if runtime_env else ""
         self._environ["RAY_NODES_CLIENT_SERVER"] = "1" if client_server else ""
@@ -251,7 +251,7 @@ def ray_on_hosts(count: int, *, tls: bool = False, **options: Any) -> Iterator[t
         tls: Encrypt and authenticate all of Ray's connections with certificates of a new authority.
         **options: Those of `RayNodes`.
     """
-    folder, secret = _short_folder(), _short_folder()
+    folder, secret = short_folder(), short_folder()
     settings = {**FAST_DETECTION, **options.pop("settings", {})}
     if tls:
         settings |= write_certificates(secret, [address_of(host) for host in range(count)])
@@ -329,7 +329,7 @@ def _session(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[3])
 
 
-def _short_folder() -> Path:
+def short_folder() -> Path:
     """Make a folder for Ray's sockets, whose paths have at most 107 bytes."""
     return Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
 

@@ -70,11 +70,12 @@ def shortage(bundles: Sequence[dict[str, float]], placement: str, timeout_s: flo
         )
         for node in nodes
     )
+    each = " (a host for each)" if placement == "strict-spread" else ""
     left = ", ".join(f"{count:g} {name}" for name, count in sorted(free.items()) if _is_told(name))
     return (
         f"Ray did not have room for all {len(bundles)} tasks within {timeout_s:g} s: each needs {asked}, "
-        f"placement {placement}{' (a host for each)' if placement == 'strict-spread' else ''}. Its nodes have {there}; free are {left or 'none'}. Ask for less, add nodes, "
-        "or end what uses them"
+        f"placement {placement}{each}. Its nodes have {there}; free are {left or 'none'}. Ask for less, add "
+        "nodes, or end what uses them"
     )
 
 
