@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -97,6 +99,26 @@ def test_stacks_displays_and_large_arrays_come_from_the_hosts(notebook):
     )
     assert told.count("Markdown") == 2
     assert "worker-1" in notebook.run("%tfcluster stacks worker-1")
+
+
+def test_a_script_runs_on_the_hosts_and_its_error_is_the_runs(on_ray, tmp_path):
+    script = tmp_path / "where.py"
+    script.write_text(
+        "import os, sys\nimport beside\n"
+        "print(os.environ['TF_CONFIG'], beside.name, sys.argv[1:], os.environ.get('MPLBACKEND'))\n"
+        "sys.exit(3)\n"
+    )
+    (tmp_path / "beside.py").write_text("name = 'a module beside it'\n")
+    where = ["--backend", "ray", "--address", on_ray.address, "--placement", "pack"]
+    words = ["run", *where, script, "--epochs", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tfmagic", *words], capture_output=True, text=True, timeout=240, cwd=tmp_path
+    )
+    assert done.returncode == 3, done.stderr
+    for task in ("worker-0", "worker-1"):
+        (line,) = (line for line in done.stdout.splitlines() if line.startswith(f"[{task}]"))
+        assert "127.0.0." in line and "a module beside it ['--epochs', '2'] None" in line
+    assert "failed first: it exited with code 3" in done.stderr, done.stderr
 
 
 def test_what_ray_has_no_room_for_is_told_with_what_is_there(on_ray):

@@ -112,21 +112,20 @@ def parse_variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def add_shape(parser: argparse.ArgumentParser, title: str, backends: bool = True) -> None:
-    """Add the options of `ShapeOptions`; without `backends`, tasks always run on this machine."""
+def add_shape(parser: argparse.ArgumentParser, title: str) -> None:
+    """Add the options of `ShapeOptions`."""
     group = parser.add_argument_group(title)
     add = group.add_argument
     add("--workers", type=parse_count, metavar="N", help="number of worker tasks")
     add("--ps", type=parse_count, metavar="N", help="number of parameter servers; adds a chief")
     add("--chief", action="append_const", const=True, help="a chief task (at most one)")
     add("--evaluator", action="append_const", const=True, help="an evaluator task (at most one)")
-    if backends:
-        add("--backend", choices=("local", "ray"), help="where tasks run: here, or on a Ray cluster")
-        add("--address", metavar="ADDR", help="Ray's head, as 10.0.0.1:6379 (default: auto)")
-        add("--placement", choices=PLACEMENTS, help="how Ray places the tasks (default: spread)")
-        add("--cpus-per-task", type=parse_number, metavar="N", help="CPUs that Ray reserves a task (1)")
-        resource = "a custom resource of Ray's for each task"
-        add("--resource", type=parse_resource, action="append", default=[], metavar="NAME=N", help=resource)
+    add("--backend", choices=("local", "ray"), help="where tasks run: here, or on a Ray cluster")
+    add("--address", metavar="ADDR", help="Ray's head, as 10.0.0.1:6379 (default: auto)")
+    add("--placement", choices=PLACEMENTS, help="how Ray places the tasks (default: spread)")
+    add("--cpus-per-task", type=parse_number, metavar="N", help="CPUs that Ray reserves a task (1)")
+    resource = "a custom resource of Ray's for each task"
+    add("--resource", type=parse_resource, action="append", default=[], metavar="NAME=N", help=resource)
     environment = "environment of the tasks"
     add("--env", type=parse_variable, action="append", default=[], metavar="K=V", help=environment)
     add("--gpus-per-task", type=parse_count, metavar="N", help="GPUs of each computing task")

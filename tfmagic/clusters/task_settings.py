@@ -75,10 +75,10 @@ class TaskSettings:
             ClusterSpecError: There are too few GPUs.
         """
         presets, forced, own = {}, {}, {**self.env, **self.task_env.get(task, {})}
-        if self.hosts is not None:  # an agent adds the environment of its host
-            return {**self.load_time_environ(base), "MPLBACKEND": _INLINE, **own}
         if self.purpose == "cells":
             presets["MPLBACKEND"] = _INLINE
+        if self.hosts is not None:  # an agent adds the environment of its host
+            return {**self.load_time_environ(base), **presets, **own}
         if self.purpose != "plain":
             computing = sum(1 for t in shape.tasks if t.type != "ps")
             if computing > 1:  # otherwise the ops of each task would use all cores

@@ -191,7 +191,7 @@ def _is_shape(word: str) -> bool:
 
 
 def _add_run(parser: Parser) -> None:
-    add_shape(parser, "the cluster (default: two workers)", backends=False)
+    add_shape(parser, "the cluster (default: two workers)")
     add = parser.add_argument_group("the run").add_argument
     add("--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks")
     add("--keep-going", action="store_true", help="a failing task does not stop the others")
