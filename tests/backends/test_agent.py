@@ -16,6 +16,7 @@ from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskReady, TaskStarted
+from tfmagic.serialization.pickling import loads
 
 TASK = TaskId("worker", 0)
 
@@ -39,7 +40,8 @@ class Client:
             self.batch = found.number
             self.log += b"".join(content for name, _, content in found.files if name.endswith(".log"))
             for frame, contents in found.frames:
-                event = self.decoder.decode_frame(frame, [memory_files.write(part) for part in contents])
+                self.contents = contents
+                event = self.decoder.decode_frame(frame, list(map(memory_files.receive, contents)))
                 if isinstance(event, kinds):
                     return event
         raise TimeoutError(self.log)
@@ -89,6 +91,21 @@ def test_a_task_imports_the_modules_of_a_machine_whose_files_it_does_not_see(cli
     assert client.log.endswith(b"42\n")
     client.run("import os; print(os.getcwd())")
     assert not client.log.endswith(f"{folder}\n".encode())
+
+
+def test_a_large_value_is_copied_only_to_another_machine(state_dir, tmp_path):
+    for shares_memory in (True, False):
+        agent = HostAgent(AgentSetup("run-3", "contract"), "127.0.0.1", {}, lambda: None, shares_memory)
+        client = Client(agent)
+        client.order(LaunchTask(boot_of(client, tmp_path), 0))
+        client.wait_for(TaskReady)
+        source = "bytes(1 << 20)"
+        cell = RunCell(cell=9, source=source, filename="<c>", tasks=(TASK,), want_value=True)
+        client.order(SendCommand(TASK, cell))
+        returned = client.wait_for((CellReturned, CellRaised))
+        assert loads(returned.value, {}) == bytes(1 << 20)
+        assert [isinstance(content, tuple) for content in client.contents] == [shares_memory]
+        agent.close()
 
 
 def test_a_shared_writer_says_that_it_cannot_reach_the_notebooks_machine(client, tmp_path):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from network_hosts import NetworkHosts
-from ray_nodes import RayNodes, _short_folder
+from ray_nodes import RayNodes, short_folder
 
 _LOOK = "from tfmagic.backends.remote import ray_head; ray_head.main()"
 _START = """
@@ -58,7 +58,7 @@ def test_a_head_lets_in_who_has_its_token_by_whatever_way(tmp_path):
 @pytest.fixture
 def open_cluster():
     """Three hosts, and Ray without a token on the first two."""
-    folder = _short_folder()
+    folder = short_folder()
     with (
         NetworkHosts(3, private=["/dev/shm", str(folder)]) as hosts,
         RayNodes(token="", hosts=hosts, folder=folder) as nodes,

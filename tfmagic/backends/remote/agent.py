@@ -46,6 +46,7 @@ from tfmagic.protocol import commands, events
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import Event, TaskExited, TaskLost, TaskReady, TaskStarted
+from tfmagic.protocol.payload import Handle
 from tfmagic.runs import folder
 from tfmagic.runs.folder import STDERR, RunFolder, file_size
 from tfmagic.system import files
@@ -59,7 +60,7 @@ _SAMPLE_S, _IDLE_SAMPLE_S = 0.5, 5.0
 _OWN = ("tensorflow", "keras", "tfmagic", "dill")
 
 Frame = tuple[bytes, list[Any]]
-"""An encoded message, and the contents of its handles."""
+"""An encoded message, and the contents of its handles, or their places for a driver on this machine."""
 Piece = tuple[str, int | None, bytes]
 """The name of a file, an offset in it or None for its end, and what is to be written there."""
 
@@ -73,6 +74,7 @@ class Batch:
         performed: The number of the last order that was performed.
         clock: The monotonic clock of the host, in seconds.
         files: What the tasks have written to their files in the run folder.
+        handles: Of the frames; they stay open as long as the batch is kept.
     """
 
     number: int
@@ -80,6 +82,7 @@ class Batch:
     clock: float
     files: list[Piece]
     frames: list[Frame]
+    handles: list[Handle]
 
 
 @dataclass(slots=True)
@@ -105,6 +108,7 @@ class HostAgent:
         address: The address of this host that the other hosts reach.
         gpus: The GPUs that each task may use, as CUDA_VISIBLE_DEVICES names them.
         give_up: Ends the process of the agent when its lease has run out.
+        shares_memory: Whether this process and the driver can open each other's memory files.
     """
 
     def __init__(
@@ -113,7 +117,9 @@ class HostAgent:
         address: str,
         gpus: Mapping[str, Sequence[str]],
         give_up: Callable[[], object],
+        shares_memory: bool = False,
     ):
+        self._shares_memory = shares_memory
         self._setup, self._address, self._gpus, self._give_up = setup, address, gpus, give_up
         os.environ.update(setup.environ)
         self._run = _create_run_folder(setup)
@@ -156,14 +162,16 @@ class HostAgent:
         Args:
             number: Of the first one.
             frames: Each order, and which of the contents are those of its handles.
-            *contents: Buffers.
+            *contents: Buffers, or places of memory files.
         """
         self._heard = time.monotonic()
+        opened: dict[int, Handle] = {}
         with self._lock:
             for place, (frame, which) in enumerate(frames, number):
                 if place == self._performed + 1:
-                    handles = [memory_files.write(contents[i]) for i in which]
-                    self._obey(self._decoder.decode_frame(frame, handles))
+                    for i in set(which).difference(opened):
+                        opened[i] = memory_files.receive(contents[i])
+                    self._obey(self._decoder.decode_frame(frame, [opened[i] for i in which]))
                     self._performed = place
         self._backend.wake()
 
@@ -179,7 +187,7 @@ class HostAgent:
             if batch.number == number:  # its answer was lost
                 return batch
         found: list[Piece] = []
-        frames: list[Frame] = []
+        frames: list[tuple[bytes, list[Handle]]] = []
         deadline = self._heard + min(timeout_s, self._setup.lease_s / 2)
         while True:
             with self._lock:
@@ -194,7 +202,10 @@ class HostAgent:
             with self._waiting, contextlib.suppress(OSError, ValueError):  # closed meanwhile
                 self._backend.wait(min(deadline - now, _BUSY_LOOK_S if busy else _IDLE_LOOK_S))
         self._last_batch += 1
-        self._batches.append(Batch(self._last_batch, self._performed, now, found, frames))
+        handles = [handle for _, needed in frames for handle in needed]
+        contents = memory_files.place_of if self._shares_memory else memory_files.read
+        named = [(frame, [*map(contents, needed)]) for frame, needed in frames]
+        self._batches.append(Batch(self._last_batch, self._performed, now, found, named, handles))
         return self._batches[-1]
 
     def close(self) -> None:
@@ -288,7 +299,7 @@ class HostAgent:
             presets["TF_NUM_INTRAOP_THREADS"] = str(max((os.cpu_count() or 1) // computing, 1))
         return presets
 
-    def _collect(self, found: list[Piece], frames: list[Frame]) -> None:
+    def _collect(self, found: list[Piece], frames: list[tuple[bytes, list[Handle]]]) -> None:
         """Add what is new in the files, and the events whose output was reported."""
         for event in self._backend.take_events():
             watched = self._watched[event.task]  # type: ignore[union-attr]  # all of a backend have one
@@ -303,7 +314,7 @@ class HostAgent:
                 ready.append(watched.held.popleft()[1])
         if (used := self._sample()) is not None:
             ready.append(used)
-        frames += map(_frame_of, ready)
+        frames += map(encode, ready)
 
     def _note(self, watched: _Watched, event: Event) -> None:
         match event:
@@ -363,11 +374,6 @@ def _origin_at(origin: commands.Origin, here: Callable[[str], str]) -> commands.
 def _host_environ() -> dict[str, str]:
     """Return this process' environment without what is Ray's own, such as its token."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-
-
-def _frame_of(message: object) -> Frame:
-    frame, handles = encode(message)
-    return frame, [memory_files.read(handle) for handle in handles]
 
 
 def _create_run_folder(setup: AgentSetup) -> RunFolder:

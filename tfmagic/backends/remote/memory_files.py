@@ -1,9 +1,17 @@
-"""Memory files, in which large values travel beside messages, and their contents."""
+"""Memory files, in which large values travel beside messages, and their contents.
+
+Between two processes of one machine the name of the file travels, and nothing is copied. Whether they are on
+one machine shows in a trial: containers can have the same address, and see other processes.
+"""
 
 import mmap
 import os
+import secrets
 
 from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
+
+Place = tuple[int, int, int]
+"""The names of a memory file in another process: its pid, its descriptor, and the inode."""
 
 
 def read(handle: Handle) -> memoryview:
@@ -23,3 +31,40 @@ def write(content: memoryview | bytes) -> OwnedHandle:
     while at < len(rest):
         at += os.pwrite(handle.fd, rest[at : at + (1 << 30)], at)
     return handle
+
+
+def place_of(handle: Handle) -> Place:
+    """Return the place of a memory file that stays open here until the other process has opened it."""
+    return os.getpid(), handle.fd, os.fstat(handle.fd).st_ino
+
+
+def open_at(place: Place) -> OwnedHandle:
+    """Open a memory file of another process. Raises OSError where that cannot be seen from here."""
+    pid, fd, inode = place
+    handle = OwnedHandle(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
+    if os.fstat(handle.fd).st_ino != inode:
+        raise FileNotFoundError(f"process {pid} has another file there")
+    return handle
+
+
+def receive(content: Place | memoryview | bytes) -> OwnedHandle:
+    """Return a memory file from the content, or from the place, that another process has sent."""
+    return open_at(content) if isinstance(content, tuple) else write(content)
+
+
+class Trial:
+    """A file with random content, by which another process shows that it can open those of this one."""
+
+    def __init__(self) -> None:
+        self._content = secrets.token_bytes(16)
+        self._handle = write(self._content)
+        self.question = place_of(self._handle), self._content
+
+
+def can_open(question: tuple[Place, bytes]) -> bool:
+    """Check whether this process can open the memory files of the one that asks."""
+    place, content = question
+    try:
+        return bytes(read(open_at(place))) == content
+    except OSError:
+        return False

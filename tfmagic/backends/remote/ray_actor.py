@@ -36,18 +36,26 @@ class RayAgent:
             sys.path.append(unpack_source(source))
         self.agent: Any = None
 
-    def open(self, setup: bytes, gpus: dict[str, list[str]]) -> tuple[str, dict[str, str]]:
-        """Serve a cluster from now on; return the address of this host and the versions on it."""
+    def open(self, setup: bytes, gpus: dict[str, list[str]], trial: Any) -> tuple[str, dict[str, str], bool]:
+        """Serve a cluster from now on.
+
+        Args:
+            trial: The question of a driver on this node, else None; see `memory_files`.
+
+        Returns:
+            The address of this host, the versions on it, and whether it shares memory with the driver.
+        """
         import os
 
         import ray
 
-        from tfmagic.backends.remote import agent
+        from tfmagic.backends.remote import agent, memory_files
 
         self.close()
+        shares = trial is not None and memory_files.can_open(trial)
         address = ray.util.get_node_ip_address()
-        self.agent = agent.HostAgent(agent.read_setup(setup), address, gpus, lambda: os._exit(0))
-        return address, {**self.agent.facts(), "ray": ray.__version__}
+        self.agent = agent.HostAgent(agent.read_setup(setup), address, gpus, lambda: os._exit(0), shares)
+        return address, {**self.agent.facts(), "ray": ray.__version__}, shares
 
     def reserve(self, tasks: list[str]) -> dict[str, str]:
         return self.agent.reserve(tasks)
@@ -67,12 +75,14 @@ class RayAgent:
             self.agent.close()
 
 
-def as_object(content: memoryview) -> Any:
-    """Return a small content as bytes, a large one as an object of Ray's."""
+def as_object(content: Any) -> Any:
+    """Return a small content as bytes, a large one as an object of Ray's, the place of one as it is."""
     import pickle
 
     import ray
 
+    if isinstance(content, tuple):
+        return content
     if len(content) < 100_000:
         return bytes(content)
     return ray.put(pickle.PickleBuffer(content))  # numpy would cost each agent 10 MB

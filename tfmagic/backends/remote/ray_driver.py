@@ -21,7 +21,7 @@ from ray import exceptions
 from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tfmagic.backends.remote import ray_head
+from tfmagic.backends.remote import memory_files, ray_head
 from tfmagic.backends.remote.messages import (
     AddressesReserved,
     CloseHosts,
@@ -97,8 +97,8 @@ class RayEngine:
     def put(self, content: memoryview) -> Any:
         return as_object(content)
 
-    def get(self, content: Any) -> memoryview:
-        return memoryview(ray.get(content) if isinstance(content, ray.ObjectRef) else content)
+    def get(self, content: Any) -> Any:
+        return memoryview(ray.get(content)) if isinstance(content, ray.ObjectRef) else content
 
 
 class RayDriver:
@@ -107,6 +107,7 @@ class RayDriver:
     def __init__(self, control: Channel, reports: Channel):
         self.control, self.reports = control, reports
         self.engine = RayEngine()
+        self.trial = memory_files.Trial()
         self.head = Head("")
         self.places: Places | None = None
         self.relay: Relay | None = None
@@ -176,7 +177,7 @@ class RayDriver:
                 host.tasks.append(task)
             relay.hosts[task] = host or Host([task], self.engine.actor_at(node), node)
         hosts = relay.all_hosts()
-        opened = [host.agent.open.remote(opening.setup, places.gpus) for host in hosts]
+        opened = [self._open_agent(host.agent, host.node) for host in hosts]
         _, late = ray.wait(opened, num_returns=len(opened), timeout=max(deadline - time.monotonic(), 1.0))
         if late:
             where = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
@@ -186,13 +187,18 @@ class RayDriver:
                 "places there. Look there at worker-*.err in Ray's logs (/tmp/ray/session_latest/logs)"
             )
         found = ray.get(opened)
-        for host, (address, _) in zip(hosts, found, strict=True):
-            host.address = address
+        for host, (address, _, shares_memory) in zip(hosts, found, strict=True):
+            host.address, host.shares_memory = address, shares_memory
             relay.begin(host)
         return tuple(
             HostFacts(address, tuple(host.tasks), versions)
-            for host, (address, versions) in zip(hosts, found, strict=True)
+            for host, (address, versions, _) in zip(hosts, found, strict=True)
         )
+
+    def _open_agent(self, actor: Any, node: str) -> Any:
+        assert self.places is not None
+        trial = self.trial.question if node == ray.get_runtime_context().get_node_id() else None
+        return actor.open.remote(self.places.opening.setup, self.places.gpus, trial)
 
     def _connect(self, address: str) -> None:
         self.head = ray_head.look(address)
@@ -267,7 +273,7 @@ class RayDriver:
             host.node = node
         actor = self.engine.actor_at(node)
         try:
-            host.address, _ = ray.get(actor.open.remote(places.opening.setup, places.gpus))
+            host.address, _, host.shares_memory = ray.get(self._open_agent(actor, node))
         except exceptions.RayError as error:
             self.engine.forget(actor)
             relay.lose(host, _gone(error))

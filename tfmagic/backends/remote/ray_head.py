@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -96,26 +96,29 @@ def token_of(environ: Mapping[str, str]) -> str:
 
 def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
     import grpc
+    from ray.core.generated import gcs_pb2, gcs_service_pb2  # Ray's own descriptions of its messages
 
     is_client = address.startswith(_CLIENT)
     check, fine = (_CHECK_CLIENT, grpc.StatusCode.NOT_FOUND) if is_client else (_CHECK, grpc.StatusCode.OK)
     with _channel(address.removeprefix(_CLIENT), environ) as channel:
         token, asks_token = "", False
-        code, words, reply = _call(channel, check, token, timeout_s)
+        code, words, content = _call(channel, check, token, timeout_s)
         if code == grpc.StatusCode.UNAUTHENTICATED:
             token, asks_token = token_of(environ), True
             if reason := _missing_token(token, environ):
                 return Head(address, "", True, reason=reason)
-            code, words, reply = _call(channel, check, token, timeout_s)
+            code, words, content = _call(channel, check, token, timeout_s)
         if code == grpc.StatusCode.UNAUTHENTICATED:
             return Head(address, "", True, reason=f"it refuses the token that is set here. {_TOKEN}")
         if code != fine:
             return Head(address, reason=_foreign(f"{code.name}: {words}", environ))
         if is_client:
             return Head(address, "", asks_token)
-        version = b"".join(value for number, value in _fields(reply) if number == 2).decode()
         _, _, listed = _call(channel, _LIST, token, timeout_s)
-    nodes = tuple(sorted({_address_of(node) for number, node in _fields(listed) if number == 2} - {""}))
+    version = gcs_service_pb2.CheckAliveReply.FromString(content).ray_version
+    known = gcs_service_pb2.GetAllNodeInfoReply.FromString(listed).node_info_list
+    alive = gcs_pb2.GcsNodeInfo.ALIVE
+    nodes = tuple(sorted(node.node_manager_address for node in known if node.state == alive))
     reason = "" if not nodes or any(map(is_here, nodes)) else _no_node_here(address, nodes)
     return Head(address, version, asks_token, nodes, reason)
 
@@ -165,41 +168,6 @@ def _call(channel: Any, method: str, token: str, timeout_s: float) -> tuple[Any,
         return grpc.StatusCode.OK, "", call(b"", timeout=timeout_s, metadata=metadata)
     except grpc.RpcError as error:
         return error.code(), str(error.details())[:200], b""
-
-
-def _address_of(node: bytes) -> str:
-    """Return the address of a GcsNodeInfo that is alive: field 2, where field 7 is not 1 (gcs.proto)."""
-    fields = dict(_fields(node))
-    return "" if fields.get(7) == b"\1" else fields.get(2, b"").decode("utf-8", "replace")
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of a Protocol Buffers message: texts and messages as they are, numbers as one byte."""
-    at = 0
-    while at < len(message):
-        key, at = _number(message, at)
-        match key & 7:
-            case 0:
-                value, at = _number(message, at)
-                yield key >> 3, bytes([value & 255])
-            case 2:
-                size, at = _number(message, at)
-                yield key >> 3, message[at : at + size]
-                at += size
-            case kind:
-                at += {1: 8, 5: 4}.get(kind, len(message))
-
-
-def _number(message: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins here, seven bits a byte, and where it ends."""
-    value = shift = 0
-    while at < len(message):
-        byte, at = message[at], at + 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            break
-    return value, at
 
 
 def is_here(host: str) -> bool:

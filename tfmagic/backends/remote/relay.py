@@ -33,7 +33,7 @@ _LOOK_S = 0.5
 _AGAIN_S = 0.2  # until an agent that could not be reached is asked again
 
 Order = tuple[int, bytes, list[Any]]
-"""The number of an order, its frame, and the contents of its handles, as the engine holds them."""
+"""The number of an order, its frame, and its handles, or their contents as the engine holds them."""
 
 
 class HostUnreachable(Exception):
@@ -67,8 +67,8 @@ class Engine(Protocol):
     def put(self, content: memoryview) -> Any:
         """Return what stands for a content in calls."""
 
-    def get(self, content: Any) -> memoryview:
-        """Return the content that an agent's answer stands for."""
+    def get(self, content: Any) -> memory_files.Place | memoryview | bytes:
+        """Return what an agent's answer stands for."""
 
     def forget(self, agent: Any) -> None:
         """Note that an agent has ended."""
@@ -82,6 +82,7 @@ class Host:
         agent: None until the engine has found a host.
         unperformed: Orders that the agent has not confirmed.
         ahead_s: How far this machine's clock is ahead of the host's.
+        shares_memory: Whether the agent and this process can open each other's memory files.
     """
 
     tasks: list[TaskId]
@@ -96,6 +97,7 @@ class Host:
     is_lost: bool = False
     was_unreachable: bool = False
     ahead_s: float = float("inf")
+    shares_memory: bool = False
 
 
 class Relay:
@@ -164,7 +166,7 @@ class Relay:
 
     def pass_on(self, orders: Sequence[Deliver]) -> None:
         """Send orders to their hosts: those of one host in one call, and each content once."""
-        objects: dict[tuple[int, int], Any] = {}
+        objects: dict[tuple[int, bool], Any] = {}
         new: dict[int, list[Order]] = {}
         with self.lock:
             for order in orders:
@@ -172,7 +174,7 @@ class Relay:
                 if host.is_lost and order.launches:
                     host = self._replace(order.task)
                 if not host.is_lost:
-                    contents = [self._object_of(handle, objects) for handle in order.handles]
+                    contents = [self._content_of(handle, host, objects) for handle in order.handles]
                     new.setdefault(id(host), []).append(self._add(host, order.frame, contents))
             for host in self.all_hosts():
                 if id(host) in new and host.agent is not None:
@@ -198,19 +200,19 @@ class Relay:
         host.unperformed.append((host.sent, frame, contents))
         return host.unperformed[-1]
 
-    def _object_of(self, handle: Handle, objects: dict[tuple[int, int], Any]) -> Any:
-        """Return what stands for the content of a memory file."""
-        found = os.fstat(handle.fd)
-        key = found.st_dev, found.st_ino
+    def _content_of(self, handle: Handle, host: Host, objects: dict[tuple[int, bool], Any]) -> Any:
+        """Return the memory file for a host of this machine, or what stands for its content elsewhere."""
+        key = os.fstat(handle.fd).st_ino, host.shares_memory
         if key not in objects:
-            objects[key] = self._engine.put(memory_files.read(handle))
+            objects[key] = handle if host.shares_memory else self._engine.put(memory_files.read(handle))
         return objects[key]
 
     def _perform(self, host: Host, orders: Sequence[Order]) -> None:
         contents = list({id(content): content for _, _, needed in orders for content in needed}.values())
         places = {id(content): place for place, content in enumerate(contents)}
         frames = [(frame, [places[id(content)] for content in needed]) for _, frame, needed in orders]
-        self._engine.perform(host.agent, orders[0][0], frames, contents)
+        sent = [memory_files.place_of(c) if isinstance(c, Handle) else c for c in contents]
+        self._engine.perform(host.agent, orders[0][0], frames, sent)
 
     # -- reports --
 
@@ -262,7 +264,7 @@ class Relay:
                 self._lost[task] = self._lost.get(task, 0) + len(content)
         host.ahead_s = min(host.ahead_s, time.monotonic() - clock)
         for frame, contents in frames:
-            handles = [memory_files.write(self._engine.get(content)) for content in contents]
+            handles = [memory_files.receive(self._engine.get(content)) for content in contents]
             lost, self._lost = self._lost, {}
             self._send(FrameArrived(frame, tuple(handles), host.ahead_s, lost))
 
