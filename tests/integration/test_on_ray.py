@@ -21,6 +21,7 @@ from test_faults_on_tasks import (  # noqa: F401
     two,
 )
 from test_magic import (  # noqa: F401
+    test_a_log_that_grows_between_cells_is_bounded_too_and_later_cells_warn,
     test_a_task_that_dies_is_named_with_its_last_lines_and_the_way_back,
     test_a_time_limit_shows_where_the_tasks_were,
     test_notebook_functions_and_classes_travel_with_what_they_use,

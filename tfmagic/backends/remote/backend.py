@@ -43,6 +43,7 @@ from tfmagic.protocol.commands import Command, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, Event, HostSilent, TaskExited, TaskLost
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs.folder import RunFolder
+from tfmagic.system import files
 from tfmagic.system.usage import Usage
 
 _SAME_START_S = 0.2  # tasks that are started together get the modules that were found for the first
@@ -132,6 +133,8 @@ class RemoteBackend:
         except LaunchError as error:
             self._unreported += self._lose((boot.task,), str(error))
             return
+        with contextlib.suppress(OSError):  # who follows a log finds it before the first line
+            os.close(files.open_regular(str(self._run.log_path(boot.task)), os.O_WRONLY | os.O_CREAT))
         log_bytes = self._run.log_bytes(boot.task)
         order = LaunchTask(boot, log_bytes, handle, modules.before, modules.after)
         self._deliver(boot.task, order, launches=True)
