@@ -323,30 +323,42 @@ def test_a_cell_that_ended_while_no_page_was_open_is_in_the_saved_notebook(alone
     assert saved.data["text/plain"].count("ended") == 2 and "text/html" in saved.data
 
 
-def test_the_panel_of_a_kernel_that_has_gone_says_so_and_the_saved_notebook_has_its_text(open_notebook, flag):
+# Jupyter interrupts the cell before a restart: its end may or may not be noted; the note after a kill: test_attach
+@pytest.mark.parametrize(
+    ("end", "noted"),
+    [
+        ("restart", ""),
+        pytest.param(
+            "kill", "the kernel ended while the cell ran, and the tasks with it", marks=pytest.mark.soak
+        ),
+    ],
+)
+def test_the_panel_of_a_kernel_that_has_gone_says_so_and_the_saved_notebook_has_its_text(
+    open_notebook, flag, end, noted
+):
     attach = "%load_ext tfmagic\n%tfcluster attach"
     book = open_notebook("gone.ipynb", LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)), attach)
-    restart = "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }"
-    kill = lambda: os.kill(book.kernel_pid, signal.SIGKILL)  # noqa: E731
-    note = "the kernel ended while the cell ran, and the tasks with it"
-    # Jupyter interrupts the cell before a restart: its end may or may not be noted
-    for end, noted in ((lambda: book.page.evaluate(restart), ""), (kill, note)):
-        book.run(0)
-        _begin(book)
-        wait_until(lambda: "begun on worker-0" in text_saved(book))
-        end()
-        expect(book.shown.get_by_text("the kernel of this cell was restarted or has ended")).to_be_visible()
-        for name in ("Interrupt", "Stop", "Interrupt worker-0", "Kill worker-0", "Open log of worker-1"):
-            expect(button(book, name)).to_be_disabled()
-        expect(panel(book, "worker-0").locator("summary").first).to_contain_text("ended with its kernel")
-        expect(book.shown.locator(".tfm-elapsed")).to_have_text(re.compile(r"^\d+\.\d+ s$"))  # it stands
-        assert "[worker-0]:    begun on worker-0" in text_saved(book)
-        book.open()
-        expect(book.shown.get_by_text("begun on worker-1")).to_be_visible()
-        expect(book.output(1).get_by_text(re.compile("model not found|Loading widget"))).to_be_hidden()
-        book.run(2)
-        expect(book.output(2)).to_contain_text(re.compile(r"2 workers · [\d.]+ s · 0 of 2 done 2 stopped"))
-        expect(book.output(2)).to_contain_text(noted)
+    book.run(0)
+    _begin(book)
+    wait_until(lambda: "begun on worker-0" in text_saved(book))
+    if end == "kill":
+        os.kill(book.kernel_pid, signal.SIGKILL)
+    else:
+        book.page.evaluate(
+            "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }"
+        )
+    expect(book.shown.get_by_text("the kernel of this cell was restarted or has ended")).to_be_visible()
+    for name in ("Interrupt", "Stop", "Interrupt worker-0", "Kill worker-0", "Open log of worker-1"):
+        expect(button(book, name)).to_be_disabled()
+    expect(panel(book, "worker-0").locator("summary").first).to_contain_text("ended with its kernel")
+    expect(book.shown.locator(".tfm-elapsed")).to_have_text(re.compile(r"^\d+\.\d+ s$"))  # it stands
+    assert "[worker-0]:    begun on worker-0" in text_saved(book)
+    book.open()
+    expect(book.shown.get_by_text("begun on worker-1")).to_be_visible()
+    expect(book.output(1).get_by_text(re.compile("model not found|Loading widget"))).to_be_hidden()
+    book.run(2)
+    expect(book.output(2)).to_contain_text(re.compile(r"2 workers · [\d.]+ s · 0 of 2 done 2 stopped"))
+    expect(book.output(2)).to_contain_text(noted)
 
 
 def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, flag):
@@ -658,6 +670,7 @@ def test_the_buttons_of_notebook_7_work_while_a_cell_runs(open_notebook, flag):
     assert error_of(book) == "KeyboardInterrupt"
 
 
+@pytest.mark.soak  # papermill executes with nbclient, as tests/notebooks does: test_quickstart
 def test_papermill_runs_a_notebook_and_leaves_the_static_form(tmp_path):
     source = write_notebook(
         tmp_path / "in.ipynb", "%load_ext tfmagic", "%%tfcluster --workers 2\nprint('hi')"

@@ -29,7 +29,7 @@ from conftest import ENDED_S, wait_until
 import tfmagic
 from tfmagic.errors import RemoteError, TaskDied, TaskTimeoutError, TfmagicError
 
-STEPS = int(os.environ.get("CHAOS_STEPS", "14"))
+STEPS = int(os.environ.get("CHAOS_STEPS", "10"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 LINES = 200
 TIMEOUT_S = 8.0

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from doctoring import NOTEBOOK, TERMINAL, Runner, case, install
 
+from tfmagic.backends import launcher_client
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
 from tfmagic.frontends import doctor
@@ -189,7 +190,7 @@ def test_a_start_speaks_of_the_file_that_makes_it_fail_and_its_line_mends_it(
 ):
     (tmp_path / "keras.py").write_text("model = 1")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("TF_DOCTOR_TEST", "1")  # read at import time, as far as anybody knows: a new launcher
+    launcher_client.close_idle()  # a launcher that runs has imported the real one
     with pytest.raises(LaunchError):
         notebook.run("%tfcluster start --workers 1")
     said = capsys.readouterr().err

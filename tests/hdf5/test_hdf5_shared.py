@@ -83,7 +83,7 @@ def test_bytes_objects_of_a_string_tensor_are_text(path):
         assert file["word"].asstr()[:].tolist() == ["wörd", "", "str"]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sizes=st.lists(st.integers(0, 3_000_000), min_size=1, max_size=12))
 def test_rows_of_any_size_keep_their_order_on_every_way(tmp_path, sizes):
     """Through the socket, through the ring, which wraps around, and beside it."""

@@ -58,9 +58,13 @@ if __name__ == "__main__":
     cluster.run(stray, sys.argv[1], view="quiet")
     ports = [int(address.partition(":")[2]) for address in cluster.spec.addresses.values()]
     print(json.dumps({"ports": ports, "run": str(cluster.run_folder.folder)}), flush=True)
-    if sys.stdin.readline():
-        cluster.stop()
-        sys.stdin.read()
+    for line in sys.stdin:
+        if line == "stop\\n":
+            cluster.stop()
+        else:
+            cluster = tfmagic.Cluster(workers=2).start()
+            cluster.run(stray, sys.argv[1], view="quiet")
+        print(line, end="", flush=True)
 """
 )
 
@@ -167,7 +171,7 @@ def test_stopped_helpers_do_not_outlive_a_killed_kernel(kernel, stopped):
     wait_until(lambda: not watched.remains(), ENDED_S)
 
 
-@pytest.mark.parametrize("who", ["launcher", "keeper", "launcher and keeper"])
+@pytest.mark.parametrize("who", [pytest.param("launcher", marks=SOAK), "keeper", "launcher and keeper"])
 def test_killed_helpers_leave_nothing_while_the_kernel_lives(kernel, who):
     process, watched = kernel
     kill(*(getattr(watched, name) for name in who.split(" and ")))
@@ -182,19 +186,20 @@ def test_a_terminated_kernel_leaves_nothing(kernel):
     wait_until(lambda: not watched.remains(), ENDED_S)
 
 
-def test_a_kernel_that_ends_leaves_nothing(kernel):
+def test_a_cluster_that_stops_leaves_nothing_and_neither_does_a_kernel_that_ends(kernel):
     process, watched = kernel
+    for word in ("stop", "start"):
+        process.stdin.write(f"{word}\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{word}\n"
+        if word == "stop":
+            wait_until(lambda: watched.remains() <= {watched.keeper, watched.launcher}, ENDED_S)
+            assert alive([watched.launcher]), "it waits for the next cluster"
+    watched.below = watched.look()
+    assert len(watched.below) >= 4 + 2 * 5
     process.stdin.close()
     assert process.wait(20) == 0
     wait_until(lambda: not watched.remains(), ENDED_S)
-
-
-def test_a_cluster_that_stops_leaves_nothing_of_what_its_tasks_started(kernel):
-    process, watched = kernel
-    process.stdin.write("stop\n")
-    process.stdin.flush()
-    wait_until(lambda: watched.remains() <= {watched.keeper, watched.launcher}, ENDED_S)
-    assert alive([watched.launcher]), "it waits for the next cluster"
 
 
 def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kernel, state_dir):
@@ -226,30 +231,32 @@ def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kern
         bystander.wait()
 
 
-def test_the_next_cluster_ends_what_the_last_kernel_left(kernel, state_dir):
-    import tfmagic
-
-    process, watched = kernel
-    for pid in (watched.launcher, watched.keeper):
-        os.kill(pid, signal.SIGSTOP)  # none of them sees the end of another one
-    kill(watched.launcher, watched.keeper, process.pid)
-    process.wait()
-    assert len(watched.marked()) >= 4
-    with tfmagic.Cluster(workers=1):
-        wait_until(lambda: not watched.remains(), ENDED_S)
-
-
-@pytest.fixture
-def noted(tmp_path):
-    """A run whose kernel is gone, with a process of ours in its notes."""
+@contextlib.contextmanager
+def noted_in(folder):
+    """Make a run whose kernel is gone, with a process of ours in its notes; yield the run and the process."""
     ended = subprocess.Popen(["true"])
     gone = process_identity.identify(ended.pid)
     ended.wait()
-    run = runs.create_run(tmp_path, "c", gone.as_json())
+    run = runs.create_run(folder, "c", gone.as_json())
     process = subprocess.Popen(["sleep", "1000"])
     yield run, process_identity.identify(process.pid)
     process.kill()
     process.wait()
+
+
+@pytest.fixture
+def noted(tmp_path):
+    with noted_in(tmp_path) as made:
+        yield made
+
+
+def test_the_next_cluster_ends_what_the_last_kernel_left(state_dir):
+    import tfmagic
+
+    with noted_in(state_dir) as (run, process):
+        orphans.note_process(run, "worker-0", process, "")
+        with tfmagic.Cluster(workers=1):
+            wait_until(lambda: not process.alive, ENDED_S)
 
 
 def test_a_recycled_pid_is_never_touched(noted, tmp_path):

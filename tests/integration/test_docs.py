@@ -175,7 +175,8 @@ def test_the_cells_of_each_page_run_in_order(kernel, tmp_path):
     for page, check in CHECKS.items():
         folder = tmp_path / page
         folder.mkdir(parents=True)
-        kernel.run(f"%unload_ext tfmagic\n%cd {folder}")
+        kernel.unload()
+        kernel.run(f"%cd {folder}")
         for snippet in snippets(page, "ipython", "python"):
             assert_runs(kernel, snippet.code, snippet.place)
         assert_runs(kernel, check, page)

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import psutil
 import pytest
@@ -136,6 +137,8 @@ def test_the_servers_of_ps_and_workers_are_reached_from_loopback_only():
 def test_a_task_with_a_fresh_interpreter_is_kept_to_loopback_too():
     with tfmagic.Cluster(workers=1, env={"TF_ENABLE_ONEDNN_OPTS": "0"}) as cluster:
         assert cluster.state.tasks[cluster.tasks[0]].fresh
+        (environ,) = cluster.run(lambda: Path("/proc/self/environ").read_text(), view="quiet").values()
+        assert "TF_ENABLE_ONEDNN_OPTS=0" in environ
         (port,) = cluster.run(serve, view="quiet").values()
         assert_only_loopback(cluster, [port])
 

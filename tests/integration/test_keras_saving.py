@@ -40,16 +40,17 @@ def broken(folder):
     return found
 
 
-def test_files_that_all_tasks_save_are_whole(tmp_path):
+@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.soak)])
+def test_files_that_all_tasks_save_are_whole(tmp_path, rounds):
     target = tmp_path / "elsewhere"
     target.mkdir()
     folder = tmp_path / "models"
     folder.symlink_to(target)
     (target / "m0.keras").touch(mode=0o640)
     with tfmagic.Cluster(workers=2) as cluster:
-        assert set(map(tuple, cluster.run(save_all, str(folder), 20, view="quiet").values())) == {()}
+        assert set(map(tuple, cluster.run(save_all, str(folder), rounds, view="quiet").values())) == {()}
         assert cluster.run(broken, str(folder), on="worker-0", view="quiet") == {"worker-0": []}
-    assert len(os.listdir(target)) == 60, "and nothing beside them"
+    assert len(os.listdir(target)) == 3 * rounds, "and nothing beside them"
     assert (target / "m0.keras").stat().st_mode & 0o777 == 0o640
 
 

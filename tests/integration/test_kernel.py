@@ -201,15 +201,8 @@ def test_an_interrupt_of_the_kernel_ends_the_cell_and_keeps_the_tasks(kernel):
     assert "kept is 1" in kernel.text("%%tfcluster\nprint('kept is', kept)")
 
 
-# test_cleanup kills and restarts kernels whose tasks have started processes
-@pytest.mark.parametrize(
-    "way",
-    [
-        "shutdown",
-        pytest.param("restart", marks=pytest.mark.soak),
-        pytest.param("kill", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak  # test_cleanup kills and restarts kernels whose tasks have started processes
+@pytest.mark.parametrize("way", ["shutdown", "restart", "kill"])
 def test_no_process_outlives_its_kernel(kernel, way):
     kernel.run("%load_ext tfmagic")
     kernel.run("%tfcluster start --workers 2")

@@ -355,6 +355,7 @@ def test_compare_runs_the_cell_at_each_size(notebook):
     assert "speed-up" in bundle["text/plain"] and "2 workers" in bundle["text/html"]
 
 
+@pytest.mark.soak  # the same of a `Cluster`: test_exposure
 def test_env_that_is_read_at_import_gets_a_fresh_interpreter(notebook):
     notebook.run(
         "%%tfcluster --workers 1 --env MY_NAME=x --env TF_ENABLE_ONEDNN_OPTS=0 --out r\n"
@@ -413,6 +414,7 @@ def test_a_log_over_its_limit_is_closed_with_a_notice_and_the_cell_goes_on(noteb
     assert "reached its limit of 100000 bytes" in notebook.run("%tfcluster logs --tail 3")
 
 
+@pytest.mark.soak  # the same of a `Cluster`: test_exposure
 def test_isolated_tasks_train_and_cannot_be_reached(notebook):
     notebook.run(
         "%%tfcluster --workers 2 --isolate --out r\nimport tensorflow as tf, os\n"

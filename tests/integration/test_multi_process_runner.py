@@ -448,17 +448,23 @@ def test_global_pool():
 
 
 def test_nested_pool():
-    def fn():
-        return _global_pool.run(fn_that_returns_pid)
+    """A process that runs a pool imports TensorFlow once more, so only one does."""
 
-    found = _global_pool.run(fn)
-    assert len({pid for pids in found for pid in pids}) == 4
+    def fn():
+        return os.getpid(), *_global_pool.run(fn_that_returns_pid)
+
+    (pids,) = MultiProcessPoolRunner(create_cluster_spec(num_workers=1)).run(fn)
+    assert len({os.getpid(), *pids}) == 4
 
 
 SCRIPT = """\
-import os, unittest
-from tensorflow.python.eager import context, test
+import os, sys, unittest
 from tfmagic import multi_process_runner as mpr
+mpr.install()
+assert "tensorflow" not in sys.modules
+from tensorflow.python.distribute import combinations, multi_process_runner
+from tensorflow.python.eager import context, test
+assert multi_process_runner is combinations.multi_process_runner is mpr
 
 {fake}
 
@@ -497,7 +503,7 @@ context.Context.list_physical_devices = four_gpus
 """
 
 
-def test_not_share_gpu_and_a_script_with_a_test_main(tmp_path):
+def test_not_share_gpu_a_script_with_a_test_main_and_an_install_that_imports_nothing(tmp_path):
     script = tmp_path / "case.py"
     script.write_text(SCRIPT.format(fake=FAKE))
     environ = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}

@@ -7,6 +7,8 @@ import sys
 import threading
 
 import pytest
+import test_faults_on_tasks
+import test_strategies
 from test_detached import (  # noqa: F401 - collected here, too
     flag,
     test_interrupt_ends_a_detached_cell,
@@ -16,7 +18,6 @@ from test_faults_on_tasks import (  # noqa: F401
     test_a_crash_on_purpose_is_told_as_one,
     test_a_fault_can_come_while_a_cell_runs,
     test_a_flood_costs_nothing_but_its_bytes,
-    test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled,
     test_a_stopped_task_dies_with_its_cluster,
     two,
 )
@@ -29,10 +30,6 @@ from test_magic import (  # noqa: F401
     test_the_tasks_own_exception_is_raised_with_its_lines,
     test_variables_stay_on_the_task_and_take_precedence_over_the_notebooks,
 )
-from test_strategies import (  # noqa: F401
-    test_mirrored_strategy_again_and_after_a_restart,
-    test_parameter_servers_start_by_themselves,
-)
 
 import tfmagic
 from tfmagic.backends.remote import driver_client
@@ -43,7 +40,7 @@ from tfmagic.errors import LaunchError
 @pytest.fixture(scope="module", autouse=True)
 def on_ray(ray_nodes):
     """Let clusters run on Ray, as a user's configuration does."""
-    ray_nodes.add(cpus=8)
+    ray_nodes.add(cpus=8, gpus=2)
     config = TFCluster.instance()
     with ray_nodes.driver_environment():
         config.backend, config.address = "ray", ray_nodes.address
@@ -122,13 +119,6 @@ def test_a_script_runs_on_the_hosts_and_its_error_is_the_runs(on_ray, tmp_path):
     assert "failed first: it exited with code 3" in done.stderr, done.stderr
 
 
-def test_what_ray_has_no_room_for_is_told_with_what_is_there(on_ray):
-    cluster = tfmagic.Cluster(workers=2, cpus_per_task=64, start_timeout_s=3)
-    with pytest.raises(LaunchError, match=r"each needs 64 CPU.*127\.0\.0\.2: .*8 CPU.*free are"):
-        cluster.start()
-    assert not cluster.running
-
-
 def test_a_second_start_uses_the_launchers_of_the_first(on_ray):
     launchers = []
     for _ in range(2):
@@ -138,7 +128,30 @@ def test_a_second_start_uses_the_launchers_of_the_first(on_ray):
 
 
 def test_gpus_that_ray_has_reserved_are_those_of_each_task(on_ray):
-    on_ray.add(cpus=4, gpus=2)
     with tfmagic.Cluster(workers=2, gpus_per_task=1, env={"TF_CPP_MIN_LOG_LEVEL": "3"}) as cluster:
         seen = cluster.run(lambda: __import__("os").environ["CUDA_VISIBLE_DEVICES"], view="quiet")
     assert sorted(seen.values()) == ["0", "1"]
+
+
+def test_what_ray_has_no_room_for_is_told_with_what_is_there(on_ray):
+    cluster = tfmagic.Cluster(workers=2, cpus_per_task=64, start_timeout_s=3)
+    with pytest.raises(LaunchError, match=r"each needs 64 CPU.*127\.0\.0\.2: .*8 CPU.*free are"):
+        cluster.start()
+    assert not cluster.running
+
+
+# strategies on several hosts: test_ray_hosts; faults that reach a task through its agent: the tests above
+@pytest.mark.soak
+@pytest.mark.parametrize("workers", [2, 3])
+def test_mirrored_strategy_again_and_after_a_restart(notebook, workers):
+    test_strategies.test_mirrored_strategy_again_and_after_a_restart(notebook, workers)
+
+
+@pytest.mark.soak
+def test_parameter_servers_start_by_themselves(notebook):
+    test_strategies.test_parameter_servers_start_by_themselves(notebook)
+
+
+@pytest.mark.soak
+def test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled(two):  # noqa: F811
+    test_faults_on_tasks.test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled(two)

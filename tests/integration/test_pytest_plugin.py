@@ -389,8 +389,8 @@ def test_xdist_workers_share_nothing_and_a_killed_one_leaves_no_task(suite):
     suite.makeconftest(HELPERS)
     suite.makepyfile(test_xdist=XDIST)
     result = suite.runpytest_subprocess(
-        *FLAGS, "-n", "2", "--dist", "load"
-    )  # xdist's loadscope breaks when a worker is killed
+        *FLAGS, "-n", "2", "--dist", "load", "--max-worker-restart=0"
+    )  # xdist's loadscope breaks when a worker is killed; the test that kills one is the last
     result.assert_outcomes(passed=6, failed=2)
     out = result.stdout.str()
     assert re.search(r"Captured output of worker-1 -+\nwritten on a task\n", out)
@@ -513,7 +513,9 @@ def pytest_unconfigure(config):
 """
 
 
-@pytest.mark.parametrize("how", [[], ["-p", "tfmagic.pytest_plugin"], ["-p", "tfmagic"]])
+@pytest.mark.parametrize(
+    "how", [[], pytest.param(["-p", "tfmagic.pytest_plugin"], marks=pytest.mark.soak), ["-p", "tfmagic"]]
+)
 def test_a_suite_without_clusters_loads_nothing_however_the_plugin_is_loaded(suite, how):
     suite.makeconftest(LIGHT)
     suite.makepyfile("def test_plain(): pass")

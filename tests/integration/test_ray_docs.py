@@ -65,7 +65,8 @@ def test_the_cells_run_on_ray_nodes(kernel, tmp_path):
         nodes.start(cpus=4)
         before = Path.cwd()
         environ = {**nodes.driver_variables(), "RAY_ADDRESS": nodes.address}
-        kernel.run(f"%unload_ext tfmagic\n%cd {tmp_path}\nimport os\nos.environ.update({environ!r})")
+        kernel.unload()
+        kernel.run(f"%cd {tmp_path}\nimport os\nos.environ.update({environ!r})")
         try:
             outputs = []
             for snippet in snippets("docs/ray.md", "ipython", "python"):

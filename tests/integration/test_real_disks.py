@@ -10,7 +10,7 @@ import sys
 import textwrap
 
 BEGIN = """
-    import json, os, sys
+    import json, os, subprocess, sys
     import tfmagic
     from tfmagic import Cluster, current_task, hdf5, logdir, tfrecord
     disk = sys.argv[1]
@@ -24,10 +24,6 @@ BEGIN = """
 
     def tell(**found):
         print("FOUND" + json.dumps(found))
-
-    def on_tasks(cell):
-        with Cluster(workers=2) as cluster:
-            tell(tasks=dict(cluster.run(cell)), left=sorted(os.listdir(disk)))
 """
 
 
@@ -96,7 +92,7 @@ def test_a_part_keeps_what_it_had_flushed_when_the_disk_became_full(tmp_path):
     assert found["left"] == ["a.worker-0.h5.unfinished"] and found["kept"]
 
 
-def test_tasks_in_a_cell_are_told_of_a_full_disk_and_nothing_half_written_is_visible(tmp_path):
+def test_tasks_in_a_cell_are_told_of_a_full_disk_with_nothing_half_written_and_of_a_read_only_base(tmp_path):
     found = on_a_disk(
         tmp_path,
         "size=4m",
@@ -124,7 +120,21 @@ def test_tasks_in_a_cell_are_told_of_a_full_disk_and_nothing_half_written_is_vis
         with Cluster(workers=2) as cluster:
             raised = told(lambda: cluster.run(cell))  # rows are lost, also if a task has caught the error
         tasks = {name: json.load(open(f"{disk}.{name}")) for name in ("worker-0", "worker-1")}
-        tell(tasks=tasks, raised=raised, left=sorted(os.listdir(disk)))
+        left = sorted(os.listdir(disk))
+
+        def write_nothing():
+            import tensorflow as tf
+            return {
+                "shards": told(lambda: tfrecord.ShardWriter(f"{disk}/r.tfrecord")),
+                "part": told(lambda: hdf5.TaskFile(f"{disk}/a.h5")),
+                "together": told(lambda: hdf5.SharedWriter(f"{disk}/t.h5")),
+                "folder": told(lambda: logdir.task_logdir(f"{disk}/run")),
+                "checkpoints": told(lambda: logdir.checkpoints(tf.Variable(1.0), f"{disk}/d")),
+            }
+
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        with Cluster(workers=2) as cluster:
+            tell(tasks=tasks, raised=raised, left=left, read_only=dict(cluster.run(write_nothing)))
         """,
     )
     for task in ("worker-0", "worker-1"):
@@ -135,33 +145,13 @@ def test_tasks_in_a_cell_are_told_of_a_full_disk_and_nothing_half_written_is_vis
     chief = found["tasks"]["worker-0"][1]
     assert chief[0] == "LogdirError" and "checkpoint 1 could not be written" in chief[1], chief
     assert found["left"] in (["c"], []), found
-
-
-def test_tasks_in_a_cell_are_told_of_a_read_only_base(tmp_path):
-    found = on_a_disk(
-        tmp_path,
-        "ro",
-        """
-        def cell():
-            import tensorflow as tf
-            return {
-                "shards": told(lambda: tfrecord.ShardWriter(f"{disk}/r.tfrecord")),
-                "part": told(lambda: hdf5.TaskFile(f"{disk}/a.h5")),
-                "together": told(lambda: hdf5.SharedWriter(f"{disk}/s.h5")),
-                "folder": told(lambda: logdir.task_logdir(f"{disk}/run")),
-                "checkpoints": told(lambda: logdir.checkpoints(tf.Variable(1.0), f"{disk}/c")),
-            }
-
-        on_tasks(cell)
-        """,
-    )
-    for name, (kind, text, _) in found["tasks"]["worker-0"].items():
+    for name, (kind, text, _) in found["read_only"]["worker-0"].items():
         assert kind in ("ShardWriteError", "PartError", "SharedWriterError", "LogdirError"), (
             name,
             kind,
             text,
         )
         assert str(tmp_path / "disk") in text and "Read-only file system" in text, (name, text)
-    for name, (kind, text, _) in found["tasks"]["worker-1"].items():
+    for name, (kind, text, _) in found["read_only"]["worker-1"].items():
         if name not in ("folder", "checkpoints"):  # a worker that is not chief writes elsewhere
             assert "Read-only file system" in text, (name, kind, text)

@@ -210,7 +210,8 @@ def coordinate(steps):
     return float(total.numpy())
 
 
-@pytest.mark.parametrize("how", ["restart", "policy"])
+# a policy alone: test_a_policy_brings_a_dead_task_back_and_collectives_go_on
+@pytest.mark.parametrize("how", ["restart", pytest.param("policy", marks=pytest.mark.soak)])
 def test_a_parameter_server_cluster_goes_on_without_a_lost_step(how):
     steps = 600
     restarts = 3 if how == "policy" else 0

@@ -39,7 +39,7 @@ float(total.numpy())
 """
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.soak)])
 def test_mirrored_strategy_again_and_after_a_restart(notebook, workers):
     expected = [1.0 + 10 * workers] * 2
     notebook.run(f"%tfcluster start --workers {workers}")
@@ -51,7 +51,7 @@ def test_mirrored_strategy_again_and_after_a_restart(notebook, workers):
     assert notebook.ns["r"].of("worker") == [expected] * workers
 
 
-@pytest.mark.parametrize("cells", [4, pytest.param(40, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("cells", [3, pytest.param(40, marks=pytest.mark.soak)])
 def test_many_strategies_one_after_the_other_do_not_lose_each_other(notebook, cells):
     """Without the meeting around a further strategy one of ten such cells failed or hung."""
     burn = "import threading\nthreading.Thread(target=lambda: [i * i for i in range(3_000_000)]).start()\n"

@@ -166,6 +166,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.soak  # under pytest: test_runner_install; as a script with `test_main`: test_multi_process_runner
 def test_a_test_case_of_tensorflow_and_absl_runs_as_a_script(tmp_path):
     """`test_runner_install` runs it under pytest."""
     script = tmp_path / "script_test.py"

@@ -261,7 +261,9 @@ def test_a_long_row_is_cut_and_counted():
     assert row == [("", "x" * LIMIT), ("d", " … (+3 characters)")]
 
 
-@pytest.mark.parametrize("head", ["", "\r", "\x1b[31m", "世"])
+@pytest.mark.parametrize(
+    "head", ["\x1b[31m", *(pytest.param(head, marks=pytest.mark.soak) for head in ("", "\r", "世"))]
+)
 def test_a_line_of_50_megabytes_costs_none(head):
     screen = Screen()
     piece = "x" * (1 << 18) if head != "世" else "世" * (1 << 17)

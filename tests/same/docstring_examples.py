@@ -1,8 +1,8 @@
 """Find the examples in the docstrings of installed packages, as programs.
 
-    python docstring_examples.py     prints {package: [[name, [statement, ...]], ...], ...} as JSON
+    python docstring_examples.py PACKAGE     prints [[name, [statement, ...]], ...] as JSON
 
-It runs in a process of its own because it imports the packages: a test's process imports no TensorFlow.
+It runs in a process of its own because it imports the package: a test's process imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import doctest
 import importlib
 import json
 import re
+import sys
 import warnings
 from typing import Any
 
@@ -96,4 +97,4 @@ def _find(finder: doctest.DocTestFinder, thing: Any, name: str) -> list[doctest.
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(json.dumps({package: find_examples(package) for package in MODULES}))
+    print(json.dumps(find_examples(sys.argv[1])))

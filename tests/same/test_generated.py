@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 BOUNDS = settings(
-    max_examples=500 if ALL else 4,
+    max_examples=500 if ALL else 3,
     derandomize=not ALL,
     database=None,
     deadline=None,

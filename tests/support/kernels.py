@@ -26,6 +26,14 @@ get_ipython().InteractiveTB.set_mode("Context")
 get_ipython().reset(new_session=True)
 """
 
+UNLOAD = """
+from tfmagic.backends import launcher_client
+launcher_client.close_all, _close_all = lambda: None, launcher_client.close_all
+%unload_ext tfmagic
+launcher_client.close_all = _close_all
+del launcher_client, _close_all
+"""
+
 
 class Kernel:
     """A kernel with its client; `run` returns the outputs of a cell."""
@@ -127,6 +135,10 @@ class Kernel:
                 if reply["parent_header"].get("msg_id") == request:
                     return bool(reply["content"]["status"] == "ok")
         return False
+
+    def unload(self) -> None:
+        """Unload the extension, and keep its launchers for the next test: they have TensorFlow imported."""
+        self.run(UNLOAD)
 
     def close(self) -> None:
         self.client.stop_channels()

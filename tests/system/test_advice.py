@@ -42,6 +42,7 @@ def test_under_pytest_it_is_a_call_of_the_fixture(monkeypatch):
     assert advice.here("with %tfcluster revive") == "with tfcluster.revive()"
 
 
+@pytest.mark.soak  # whether there is a notebook: the tests above
 def test_a_script_gets_steps_that_work_in_scripts():
     code = (
         "import tfmagic\n"
