@@ -59,11 +59,24 @@ LONG = (
 )
 # Its tests share nothing and only compute: one by one at the end they keep all processes busy.
 LAST = "tests/supervisor/test_simulation.py"
-_GROUPS = dict.fromkeys(
-    [f"tests/same/test_{name}.py" for name in ("programs", "docstrings", "generated")], "a pair of kernels"
-) | dict.fromkeys(
-    [f"tests/integration/test_{name}.py" for name in ("docs", "script_runs")], "tfmagic commands"
-)
+_SHARED = {  # what the files of a group share, and would each start anew
+    "a pair of kernels": ("same/test_programs", "same/test_docstrings", "same/test_generated"),
+    "tfmagic commands": (
+        *("integration/test_docs", "integration/test_script_runs", "integration/test_tfrecord_tasks"),
+        *(
+            "integration/test_every_interpreter",
+            "integration/test_processes",
+            "integration/test_shared_writer",
+        ),
+    ),
+    "a kernel": (
+        *("integration/test_multi_process_runner", "integration/test_kernel", "integration/test_ray_docs"),
+        *("integration/test_notebook_errors", "integration/test_captured_values"),
+        "integration/test_log_folders",
+    ),
+    "a launcher with Keras 2": ("integration/test_hints", "integration/test_strategies"),
+}
+_GROUPS = {f"tests/{name}.py": group for group, names in _SHARED.items() for name in names}
 
 
 def place(node_id: str) -> int:
