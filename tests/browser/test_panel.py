@@ -314,10 +314,10 @@ def test_the_saved_notebook_has_the_text_so_far_whichever_page_saves_it(alone):
 
 def test_a_cell_that_ended_while_no_page_was_open_is_in_the_saved_notebook(alone):
     wait_until(lambda: "begun on worker-0" in text_saved(alone))
-    alone.page.goto("about:blank")
+    assert alone.close_notebook()
     alone.flag.touch()
     wait_until(lambda: alone.kernel["execution_state"] == "idle", 30)
-    alone.open()
+    alone.open_in_page("idle")
     expect(alone.shown.get_by_text("2 of 2 done")).to_be_visible()
     (saved,) = alone.save().cells[1].outputs
     assert saved.data["text/plain"].count("ended") == 2 and "text/html" in saved.data
@@ -522,7 +522,8 @@ def test_widgets_of_tasks_are_live_during_the_cell_and_after_it(open_notebook, f
     expect(book.output(2)).to_contain_text(re.compile("worker-1]: +value 6 1"))
 
     book.save()
-    book.open()  # the page is loaded again
+    assert book.close_notebook()
+    book.open_in_page("idle")
     row = below.filter(has_text="worker-0").first
     row.locator("[role=slider]").press("ArrowLeft")
     expect(row.locator(".widget-readout")).to_have_text("2")

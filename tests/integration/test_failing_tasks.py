@@ -3,8 +3,6 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -318,21 +316,6 @@ def test_an_error_of_autograph_arrives_as_its_class(notebook):
             "f(tf.ones([2]))"
         )
     assert type(caught.value) is ValueError
-
-
-def test_an_error_of_tensorflow_arrives_by_name_where_the_notebook_has_no_tensorflow(tmp_path):
-    # In a process of its own: other tests import TensorFlow into theirs.
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import sys, tfmagic\n"
-        "def reshape():\n    import tensorflow as tf\n    tf.reshape(tf.ones([3]), [2])\n"
-        "with tfmagic.Cluster(workers=1, name='plain') as cluster:\n"
-        "    try:\n        cluster.run(reshape, view='quiet')\n"
-        "    except tfmagic.RemoteError as error:\n"
-        "        print('tensorflow' in sys.modules, type(error).__name__, 'tf.reshape' in error.text)\n"
-    )
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "False InvalidArgumentError True\n", done.stderr
 
 
 def test_a_time_limit_names_the_tasks_that_wait_and_their_collective(cluster):

@@ -13,7 +13,7 @@ from tfmagic.protocol.events import StopRequested
 
 COUNT = """
 import time
-end = time.monotonic() + 2.0
+end = time.monotonic() + 0.8
 n = 0
 while time.monotonic() < end:
     n += 1

@@ -219,14 +219,38 @@ def test_an_interrupted_cell_shows_its_place_and_the_queue_is_dropped(kernel):
     assert kernel.reply(queued)["status"] == "aborted"
 
 
-def test_nbclient_records_the_users_error():
+WITHOUT_TENSORFLOW = """
+import sys, tfmagic
+def reshape():
+    import tensorflow as tf
+    tf.reshape(tf.ones([3]), [2])
+with tfmagic.Cluster(workers=1, name="plain") as cluster:
+    try:
+        cluster.run(reshape, view="quiet")
+    except tfmagic.RemoteError as error:
+        print("tensorflow" in sys.modules, type(error).__name__, "tf.reshape" in error.text)
+"""
+
+
+def test_an_error_of_tensorflow_arrives_by_name_where_the_notebook_has_no_tensorflow(kernel):
+    assert kernel.text(WITHOUT_TENSORFLOW) == "False InvalidArgumentError True\n"
+
+
+def test_nbclient_records_the_users_error(kernel):
     cells = [
         "%load_ext tfmagic\nclass MyError(Exception): pass",
         "%%tfcluster --workers 1\nraise MyError('bad')",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-    with pytest.raises(CellExecutionError, match="MyError"):
-        NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    kernel.client.stop_channels()  # nbclient's has the same identity
+    client = NotebookClient(notebook, km=kernel.manager, timeout=120)
+    try:
+        with pytest.raises(CellExecutionError, match="MyError"):
+            client.execute()
+    finally:
+        if client.kc is not None:
+            client.kc.stop_channels()
+        kernel.connect()
     (error,) = [o for o in notebook.cells[1].outputs if o.output_type == "error"]
     assert error.ename == "MyError" and error.evalue.startswith("bad")
     assert "raised on worker-0" in "\n".join(error.traceback)

@@ -22,10 +22,9 @@ HANGS_S = 240  # of an inner session: ended before the outer test is
 FLAGS = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error"]
 
 
-@pytest.fixture
-def suite(pytester, tmp_path, monkeypatch):
-    """Inner sessions find the plugin by its entry point, as installed."""
-    installed = tmp_path / "site" / "tfmagic_entry-0.dist-info"
+def install_entry_point(folder):
+    """Let sessions find the plugin by its entry point, as installed; return their PYTHONPATH."""
+    installed = folder / "site" / "tfmagic_entry-0.dist-info"
     installed.mkdir(parents=True)
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tfmagic-entry\nVersion: 0\n")
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
@@ -33,9 +32,12 @@ def suite(pytester, tmp_path, monkeypatch):
     files = [path.relative_to(ROOT) for path in sorted((ROOT / "tfmagic").rglob("*.py"))]
     (installed / "RECORD").write_text("".join(f"{file},,\n" for file in files))  # pytest rewrites them
     (installed / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines]))
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(ROOT), str(installed.parent), os.environ["PYTHONPATH"]])
-    )
+    return os.pathsep.join([str(ROOT), str(installed.parent), os.environ["PYTHONPATH"]])
+
+
+@pytest.fixture
+def suite(pytester, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", install_entry_point(tmp_path))
     run = functools.partial(pytester.runpytest_subprocess, timeout=HANGS_S)
     monkeypatch.setattr(pytester, "runpytest_subprocess", run)
     return pytester
@@ -260,15 +262,50 @@ def test_a_cluster_of_the_module(tfcluster, n, note):
 """
 
 
-def test_a_suite_with_everything(suite):
-    suite.makeconftest(HELPERS)
-    suite.makepyfile(test_everything=EVERYTHING)
-    result = suite.runpytest_subprocess(
-        *FLAGS, "--import-mode=importlib", "-v", "-p", "tfmagic.pytest_plugin"
-    )
-    out = result.stdout.str()
-    result.assert_outcomes(passed=21, failed=3, errors=1)
-    assert not alive(pids_in(suite.path))
+MISTAKES = """
+import os
+
+import pytest
+
+@pytest.mark.tfcluster(workers="x")
+def test_workers(tfcluster): pass
+
+@pytest.mark.tfcluster(wokers=2)
+def test_wokers(tfcluster): pass
+
+@pytest.mark.tfcluster(2, workers=2)
+def test_twice(tfcluster): pass
+
+@pytest.mark.tfcluster(scope="sesion")
+def test_scope(tfcluster): pass
+
+@pytest.mark.parametrize("tfcluster", ["x"], indirect=True)
+def test_parameter(tfcluster): pass
+
+def test_beside_them(tfcluster): assert tfcluster.run(int)
+
+def test_death(tfcluster): tfcluster.run(os._exit, 3)
+"""
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """The folder and the lines of one session with everything, mistakes included."""
+    folder = tmp_path_factory.mktemp("everything")
+    files = {"conftest": HELPERS, "test_everything": EVERYTHING, "test_bad": MISTAKES}
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "test_good.py").write_text("def test_good(): pass")
+    environ = {**os.environ, "PYTHONPATH": install_entry_point(tmp_path_factory.mktemp("installed"))}
+    words = ("--import-mode=importlib", "-v", "-p", "tfmagic.pytest_plugin", "--rootdir", folder, folder)
+    with program(sys.executable, "-m", "pytest", *FLAGS, *words, cwd=folder, env=environ) as process:
+        return folder, process.communicate(timeout=HANGS_S)[0]
+
+
+def test_a_suite_with_everything(everything):
+    folder, out = everything
+    assert re.search(r"\n=+ 4 failed, 23 passed, 6 errors in ", out), out[-2000:]
+    assert not alive(pids_in(folder))
 
     failed = section(out, "test_that_fails_on_a_task")
     assert re.search(r"E +AssertionError: assert \(PosixPath\(.*, 1\) == \(PosixPath\(.*, 2\)", failed)
@@ -424,55 +461,6 @@ def test_ctrl_c_ends_pytest_and_every_task(suite):
     wait_until(lambda: not alive(pids_in(suite.path)))
 
 
-MISTAKES = """
-import os
-
-import pytest
-
-@pytest.mark.tfcluster(workers="x")
-def test_workers(tfcluster): pass
-
-@pytest.mark.tfcluster(wokers=2)
-def test_wokers(tfcluster): pass
-
-@pytest.mark.tfcluster(2, workers=2)
-def test_twice(tfcluster): pass
-
-@pytest.mark.tfcluster(scope="sesion")
-def test_scope(tfcluster): pass
-
-@pytest.mark.parametrize("tfcluster", ["x"], indirect=True)
-def test_parameter(tfcluster): pass
-
-def test_beside_them(tfcluster): assert tfcluster.run(int)
-
-def test_death(tfcluster): tfcluster.run(os._exit, 3)
-"""
-
-
-@pytest.fixture(scope="module")
-def mistakes(tmp_path_factory):
-    """The lines of one session whose tests make mistakes."""
-    folder = tmp_path_factory.mktemp("mistakes")
-    (folder / "test_bad.py").write_text(MISTAKES)
-    (folder / "test_good.py").write_text("def test_good(): pass")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        *FLAGS,
-        "-p",
-        "tfmagic.pytest_plugin",
-        "--rootdir",
-        folder,
-        folder,
-    ]
-    with program(
-        *command, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"}
-    ) as process:
-        return process.communicate(timeout=HANGS_S)[0]
-
-
 @pytest.mark.parametrize(
     ("test", "problem"),
     [
@@ -482,21 +470,21 @@ def mistakes(tmp_path_factory):
         ("scope", "scope is one of function, class, module, session, not 'sesion'"),
     ],
 )
-def test_a_marker_that_makes_no_sense_is_an_error_of_its_test_alone(mistakes, test, problem):
-    assert f"::test_{test}: the cluster of its marker tfcluster cannot be made: {problem}\n" in mistakes
-    assert re.search(r"1 failed, 2 passed, 5 errors in ", mistakes)
+def test_a_marker_that_makes_no_sense_is_an_error_of_its_test_alone(everything, test, problem):
+    _, out = everything
+    assert f"::test_{test}: the cluster of its marker tfcluster cannot be made: {problem}\n" in out
+    assert re.search(r"test_bad\.py::test_beside_them PASSED", out)
 
 
-def test_the_error_of_a_dead_task_names_what_the_test_can_do(mistakes):
-    assert re.search(
-        r"Go on with:  tfcluster\.revive\(\)   \(or tfcluster\.restart\('worker-.*'\)\)", mistakes
-    )
-    assert "%tfcluster" not in mistakes
+def test_the_error_of_a_dead_task_names_what_the_test_can_do(everything):
+    _, out = everything
+    assert re.search(r"Go on with:  tfcluster\.revive\(\)   \(or tfcluster\.restart\('worker-.*'\)\)", out)
+    assert "%tfcluster" not in out
 
 
-def test_a_parameter_that_makes_no_sense_is_an_error_of_its_test(mistakes):
+def test_a_parameter_that_makes_no_sense_is_an_error_of_its_test(everything):
     problem = "a parameter is a number of workers, or a dict of arguments, not 'x'"
-    assert re.search(rf"::test_parameter\[x\]: .*: {problem}", mistakes)
+    assert re.search(rf"::test_parameter\[x\]: .*: {problem}", everything[1])
 
 
 LIGHT = """

@@ -64,12 +64,18 @@ def test_each_epoch_has_an_order_of_its_own_that_comes_again(cluster_of_module, 
         assert sorted(itertools.chain(*(order[epoch] for order in orders))) == list(range(N))
 
 
-def test_a_seed_of_numpy_is_the_number_that_it_is(folder):
+def test_a_seed_of_numpy_is_the_number_that_it_is(cluster_of_module, folder):
     import numpy as np
 
+    pattern = str(folder / "a-*.tfrecord")
+
+    def read(task):
+        there = numbers(pattern, seed=7, epoch=2, task=task)
+        return there, numbers(pattern, seed=np.int64(7), epoch=np.int32(2), task=task)
+
     for task in ((0, 2), (1, 2)):
-        there = numbers(folder / "a-*.tfrecord", seed=7, epoch=2, task=task)
-        assert numbers(folder / "a-*.tfrecord", seed=np.int64(7), epoch=np.int32(2), task=task) == there
+        there, same = cluster_of_module.run(read, task, on="worker-0", view="quiet", timeout=100)["worker-0"]
+        assert there and same == there
 
 
 def test_fewer_shards_than_tasks_are_divided_by_record_with_a_warning(cluster_of_module, folder, tmp_path):

@@ -74,6 +74,11 @@ _SHARED = {  # what the files of a group share, and would each start anew
         *("integration/test_notebook_errors", "integration/test_captured_values"),
         "integration/test_log_folders",
     ),
+    "TensorFlow in the process of the tests": (
+        "logdir/test_logdir",
+        "logdir/test_logdir_remote",
+        "logdir/test_logdir_restarts",
+    ),
     "a launcher with Keras 2": ("integration/test_hints", "integration/test_strategies"),
 }
 _GROUPS = {f"tests/{name}.py": group for group, names in _SHARED.items() for name in names}
