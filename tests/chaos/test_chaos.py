@@ -329,6 +329,7 @@ for step in range(1000):
 """
 
 
+@pytest.mark.soak  # at one moment: test_cleanup
 @pytest.mark.parametrize("seed", range(SEED, SEED + max(STEPS // 12, 1)))
 def test_a_kernel_that_is_killed_at_any_moment_leaves_nothing(seed):
     rng = random.Random(seed)

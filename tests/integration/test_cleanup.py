@@ -426,6 +426,7 @@ class Server:
         self.log.close()
 
 
+@SOAK  # ipykernel ends a kernel whose server has gone; a kernel that ends: above
 def test_a_killed_jupyter_server_takes_kernel_tasks_and_daemons_along(tmp_path):
     from jupyter_client.blocking import BlockingKernelClient
 

@@ -371,7 +371,7 @@ def test_a_strategy_is_used_again_after_a_failure_in_the_middle_of_a_step():
         cluster.run(make_step, view="quiet")  # as the advice says
 
 
-@pytest.mark.parametrize("restarted", ["worker-0", "worker-1"])
+@pytest.mark.parametrize("restarted", ["worker-0", pytest.param("worker-1", marks=pytest.mark.soak)])
 def test_an_old_strategy_is_used_after_a_peer_was_restarted_alone(restarted):
     (other,) = {"worker-0", "worker-1"} - {restarted}
     with tfmagic.Cluster(workers=2, heartbeat_timeout_s=1) as cluster:

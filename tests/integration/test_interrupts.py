@@ -178,7 +178,9 @@ def test_an_interrupt_reaches_the_tasks_and_they_keep_their_variables(cluster_of
     assert set(cluster_of_module.run(recall, view="quiet").values()) == {wait.__name__}
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["in a tf.function", "eager"])
+@pytest.mark.parametrize(
+    "eager", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["in a tf.function", "eager"]
+)
 def test_an_interrupted_collective_keeps_the_state_and_taints_the_strategy(cluster_of_module, folder, eager):
     def make():
         import tensorflow as tf

@@ -480,7 +480,7 @@ def test_a_closed_pipe_ends_the_run_quietly(tool, script, tmp_path):
     assert "Traceback" not in text and "the reader of the output has closed it" in text
 
 
-def test_nothing_is_started_for_a_cluster_or_a_script_that_cannot_be(tool, script):
+def test_nothing_is_started_for_a_cluster_or_a_script_that_cannot_be(serve, script):
     broken = script("x = (\n", "broken.py")
     for words, code, said in (
         (("run", "nowhere.py"), 2, "can't open file 'nowhere.py'"),
@@ -490,7 +490,7 @@ def test_nothing_is_started_for_a_cluster_or_a_script_that_cannot_be(tool, scrip
         (("run", "--workers", 0, script("")), 2, "at least one chief or worker"),
         (("run", "--workers", 20_000, script("")), 125, "nothing was started"),
     ):
-        run = tool(*words)
+        run = serve(*words)
         assert run.wait() == code, run.err
         assert said in run.err
         assert not list((run.folder / "state").glob("runs/*"))
