@@ -236,21 +236,14 @@ def test_an_error_of_tensorflow_arrives_by_name_where_the_notebook_has_no_tensor
     assert kernel.text(WITHOUT_TENSORFLOW) == "False InvalidArgumentError True\n"
 
 
-def test_nbclient_records_the_users_error(kernel):
+def test_nbclient_records_the_users_error():
     cells = [
         "%load_ext tfmagic\nclass MyError(Exception): pass",
         "%%tfcluster --workers 1\nraise MyError('bad')",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-    kernel.client.stop_channels()  # nbclient's has the same identity
-    client = NotebookClient(notebook, km=kernel.manager, timeout=120)
-    try:
-        with pytest.raises(CellExecutionError, match="MyError"):
-            client.execute()
-    finally:
-        if client.kc is not None:
-            client.kc.stop_channels()
-        kernel.connect()
+    with pytest.raises(CellExecutionError, match="MyError"):
+        NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     (error,) = [o for o in notebook.cells[1].outputs if o.output_type == "error"]
     assert error.ename == "MyError" and error.evalue.startswith("bad")
     assert "raised on worker-0" in "\n".join(error.traceback)
