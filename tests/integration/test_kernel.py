@@ -274,7 +274,7 @@ def test_with_all_on_plain_cells_run_on_the_cluster(kernel):
     assert "plain cells run in the notebook" in kernel.text("%tfcluster stop")
     assert kernel.text("print(a, here, c)") == "5 ['a program'] {'worker-0': 30, 'worker-1': 30}\n"
     kernel.run("%tfcluster all on --workers 1")
-    kernel.run("%unload_ext tfmagic")
+    kernel.unload()
     assert kernel.text("print(a)") == "5\n"
 
 
