@@ -233,7 +233,8 @@ def test_the_commands_run_and_print_what_the_docs_show(shell, tmp_path):
                 assert code == 0 or "doctor" in line, f"{snippet.place}: {line}\n{output}"
                 if script is scripts[0] and command.startswith("tfmagic run"):
                     assert re.search(r"^\[worker-0\]:    trained on [24]$", output, re.MULTILINE), output
-    assert "no cluster" in shell("ipython --TFCluster.warm=False -c '%tfcluster status'")[1]  # the profile loads the extension
+    _, output = shell("ipython --TFCluster.warm=False -c '%tfcluster status'")
+    assert "no cluster" in output  # the profile loads the extension
     for snippet in snippets("docs/scripts.md", "text"):
         (tmp_path / "train.py").write_text(code_behind(snippet))
         code, output = shell("tfmagic run train.py")
