@@ -12,6 +12,8 @@ from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
 
 Place = tuple[int, int, int]
 """The names of a memory file in another process: its pid, its descriptor, and the inode."""
+Question = tuple[Place, bytes]
+"""The place and the content of a memory file: can the other process read it there?"""
 
 
 def read(handle: Handle) -> memoryview:
@@ -58,10 +60,10 @@ class Trial:
     def __init__(self) -> None:
         self._content = secrets.token_bytes(16)
         self._handle = write(self._content)
-        self.question = place_of(self._handle), self._content
+        self.question: Question = place_of(self._handle), self._content
 
 
-def can_open(question: tuple[Place, bytes]) -> bool:
+def can_open(question: Question) -> bool:
     """Check whether this process can open the memory files of the one that asks."""
     place, content = question
     try:

@@ -1,7 +1,6 @@
 """The places of a cluster's tasks in a Ray cluster: all of them, or an error that says what is missing."""
 
 import contextlib
-from collections.abc import Sequence
 
 import ray
 from ray import exceptions
@@ -50,33 +49,33 @@ class Places:
             refs[task.name] = find.options(scheduling_strategy=place).remote()
         self.gpus = {name: ray.get(ref, timeout=self.opening.timeout_s) for name, ref in refs.items()}
 
+    def shortage(self, waited_s: float) -> str:
+        """Say what was asked and what is there."""
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        free = ray.available_resources()
+        asked = ", ".join(f"{count:g} {name}" for name, count in self.bundles[0].items())
+        there = "; ".join(
+            f"{node['NodeManagerAddress']}: "
+            + ", ".join(
+                f"{count:g} {name}" for name, count in sorted(node["Resources"].items()) if _is_told(name)
+            )
+            for node in nodes
+        )
+        placement = self.opening.request.placement
+        each = " (a host for each)" if placement == "strict-spread" else ""
+        left = ", ".join(f"{count:g} {name}" for name, count in sorted(free.items()) if _is_told(name))
+        return (
+            f"Ray did not have room for all {len(self.bundles)} tasks within {waited_s:g} s: each needs "
+            f"{asked}, placement {placement}{each}. Its nodes have {there}; free are {left or 'none'}. Ask "
+            "for less, add nodes, or end what uses them"
+        )
+
 
 def _needs(opening: OpenHosts, task: TaskId) -> dict[str, float]:
     """Return the resources that Ray reserves for a task."""
     asked = opening.request
     needs = {"CPU": asked.cpus, "GPU": asked.gpus if task in opening.gpu_tasks else 0, **asked.resources}
     return {name: float(count) for name, count in needs.items() if count} or {"CPU": 0.001}
-
-
-def shortage(bundles: Sequence[dict[str, float]], placement: str, timeout_s: float) -> str:
-    """Say what was asked and what is there."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    free = ray.available_resources()
-    asked = ", ".join(f"{count:g} {name}" for name, count in bundles[0].items())
-    there = "; ".join(
-        f"{node['NodeManagerAddress']}: "
-        + ", ".join(
-            f"{count:g} {name}" for name, count in sorted(node["Resources"].items()) if _is_told(name)
-        )
-        for node in nodes
-    )
-    each = " (a host for each)" if placement == "strict-spread" else ""
-    left = ", ".join(f"{count:g} {name}" for name, count in sorted(free.items()) if _is_told(name))
-    return (
-        f"Ray did not have room for all {len(bundles)} tasks within {timeout_s:g} s: each needs {asked}, "
-        f"placement {placement}{each}. Its nodes have {there}; free are {left or 'none'}. Ask for less, add "
-        "nodes, or end what uses them"
-    )
 
 
 def _is_told(name: str) -> bool:

@@ -1,0 +1,244 @@
+"""The driver process of a cluster: connects to an engine, asks it for hosts, and relays frames.
+
+    control channel ←→ main thread: connect, places for the tasks, an agent on each host, ports
+    report channel  ←→ `tfmagic.backends.remote.relay` ←→ the agents
+
+It knows no engine: that finds the hosts, lets us in, places all tasks or none, tells that a host is lost, and
+moves the place of a task to another host then. This process ends with the kernel, and the agents with it.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+from tfmagic.backends.remote import memory_files, relay
+from tfmagic.backends.remote.messages import (
+    AddressesReserved,
+    CloseHosts,
+    Connected,
+    Deliver,
+    DriverRequest,
+    HostFacts,
+    HostsClosed,
+    HostsOpened,
+    OpenHosts,
+    RequestFailed,
+    ReserveAddresses,
+)
+from tfmagic.backends.remote.relay import Host, HostGone, Relay
+from tfmagic.errors import BackendError
+from tfmagic.protocol.channel import Channel
+from tfmagic.protocol.cluster_spec import TaskId
+
+_LOOK_S = 0.5
+_SOONER = 0.95  # of the kernel's own time limit, so that it hears the reason
+_CLOSE_S = 2.0
+
+Opened = tuple[str, Mapping[str, str], bool]
+"""The address of a host, the versions of what is installed there, and whether it shares memory with us."""
+
+
+class Engine(relay.Engine, Protocol):
+    """What a driver needs of an engine. Other exceptions than those named are told to the user."""
+
+    def connect(self, address: str, step: Callable[[], object]) -> None:
+        """Connect, unless that is done; call `step` when the head answers, and when we are in."""
+
+    def place(self, opening: OpenHosts) -> Mapping[TaskId, str]:
+        """Return a node for each task. Raise `BackendError` where there is no room for all."""
+
+    def node_of(self, task: TaskId) -> str:
+        """Return the node of a task's place; "" as long as that is a lost one."""
+
+    def shortage(self, waited_s: float) -> str:
+        """Say what the tasks need, and what there is."""
+
+    def agent_at(self, node: str) -> Any:
+        """Return the agent's process on a node, a new one if there is none."""
+
+    def open(self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float) -> list[Opened]:
+        """Let the agents on these nodes serve the cluster; only those on our own node get the trial."""
+
+    def reserve(self, agents: Mapping[Any, Sequence[str]], timeout_s: float) -> list[Mapping[str, str]]:
+        """Call `HostAgent.reserve` for the tasks of each agent."""
+
+    def close(self, agents: Sequence[Any], timeout_s: float) -> None:
+        """End the cluster of these agents, and give the places back."""
+
+    def end(self) -> None:
+        """End the agents' processes."""
+
+    def gone(self, error: BaseException) -> HostGone:
+        """Return what is lost by an error of the engine, and why."""
+
+
+def run(engine: Engine, control: int, reports: int) -> NoReturn:
+    """Serve the kernel until it closes the channels. Never returns."""
+    driver = Driver(
+        engine,
+        Channel(socket.socket(fileno=control), DriverRequest),
+        Channel(socket.socket(fileno=reports), Deliver),
+    )
+    try:
+        driver.serve()
+    finally:
+        driver.close()
+        sys.stdout.flush()
+        os._exit(0)
+
+
+class Driver:
+    """One cluster at a time: its relay; the engine's agents stay for the next one."""
+
+    def __init__(self, engine: Engine, control: Channel, reports: Channel):
+        self._engine, self._control, self._reports = engine, control, reports
+        self._trial = memory_files.Trial()
+        self._listens = False
+        self._timeout_s = 0.0
+        self._relay: Relay | None = None
+
+    def serve(self) -> None:
+        """Answer the requests of the kernel until it ends."""
+        self._control.send(Connected())  # the engine is imported
+        while True:
+            try:
+                request = self._control.receive()
+            except (EOFError, OSError):
+                return
+            try:
+                reply = self._answer(request)
+            except Exception as error:  # of the engine: told to the user
+                reply = RequestFailed(words_of(error))
+            self._control.send(reply)
+
+    def _answer(self, request: DriverRequest) -> Any:
+        match request:
+            case OpenHosts():
+                return HostsOpened(self._open(request))
+            case ReserveAddresses(tasks):
+                return AddressesReserved(self._reserve(tasks))
+            case CloseHosts():
+                self._close_cluster()
+                return HostsClosed()
+
+    def close(self) -> None:
+        """End the agents, and with them the tasks."""
+        with contextlib.suppress(Exception):
+            self._close_cluster()
+            self._engine.end()
+
+    def _close_cluster(self) -> None:
+        relay, self._relay = self._relay, None
+        agents = []
+        if relay is not None:
+            relay.close()
+            agents = [host.agent for host in relay.all_hosts() if host.agent is not None and not host.is_lost]
+        self._engine.close(agents, _CLOSE_S)
+        if relay is not None:
+            relay.wait_closed(_CLOSE_S)
+
+    # -- hosts --
+
+    def _open(self, opening: OpenHosts) -> tuple[HostFacts, ...]:
+        self._engine.connect(opening.request.address, lambda: self._control.send(Connected()))
+        if not self._listens:
+            self._listens = True
+            threading.Thread(target=self._relay_orders, name="tfmagic-orders", daemon=True).start()
+        self._timeout_s = opening.timeout_s
+        deadline = time.monotonic() + opening.timeout_s
+        places = self._engine.place(opening)
+        relay = Relay(self._engine, self._reports, opening.run_folder, opening.suspect_s, self._replace)
+        self._relay = relay
+        for task, node in places.items():
+            if (host := self._host_at(node)) is not None:
+                host.tasks.append(task)
+            relay.hosts[task] = host or Host([task], self._engine.agent_at(node), node)
+        hosts = relay.all_hosts()
+        limit_s = max(deadline - time.monotonic(), 1.0)
+        found = self._engine.open([host.node for host in hosts], self._trial.question, limit_s)
+        facts = []
+        for host, (address, versions, shares_memory) in zip(hosts, found, strict=True):
+            host.address, host.shares_memory = address, shares_memory
+            facts.append(HostFacts(address, tuple(host.tasks), versions))
+            relay.begin(host)
+        return tuple(facts)
+
+    def _relay_orders(self) -> None:
+        try:
+            while True:
+                orders = self._reports.receive_some()
+                if (relay := self._relay) is not None:
+                    relay.pass_on(orders)
+        except (EOFError, OSError):
+            pass  # the kernel is gone, which the main thread sees, too
+
+    def _host_at(self, node: str) -> Host | None:
+        assert self._relay is not None
+        return next((h for h in self._relay.all_hosts() if h.node == node and not h.is_lost), None)
+
+    def _reserve(self, tasks: Sequence[TaskId]) -> tuple[str, ...]:
+        """Hold a port for each task; a task whose host is lost gets a new one first."""
+        relay = self._relay
+        assert relay is not None
+        deadline = time.monotonic() + self._timeout_s
+        with relay.lock:
+            for task in tasks:
+                if relay.hosts[task].is_lost:
+                    self._replace(task)
+        while missing := [task.name for task in tasks if relay.hosts[task].agent is None]:
+            if time.monotonic() > deadline or relay.ended.wait(_LOOK_S):
+                raise BackendError(f"Ray has no place for {', '.join(missing)} since its host was lost")
+        asked = {host.agent: [t.name for t in host.tasks if t in tasks] for host in relay.all_hosts()}
+        found: dict[str, str] = {}
+        for addresses in self._engine.reserve(asked, max(deadline - time.monotonic(), 1.0)):
+            found |= addresses
+        return tuple(found[task.name] for task in tasks)
+
+    def _replace(self, task: TaskId) -> Host:
+        """Begin to find a host for a task whose host is lost, and return it. Call with the lock."""
+        relay = self._relay
+        assert relay is not None
+        relay.hosts[task] = host = Host([task])
+        threading.Thread(target=self._find_place, args=(relay, host), daemon=True).start()
+        return host
+
+    def _find_place(self, relay: Relay, host: Host) -> None:
+        (task,) = host.tasks
+        limit_s = self._timeout_s * _SOONER
+        deadline = time.monotonic() + limit_s
+        while not (node := self._engine.node_of(task)):
+            if time.monotonic() > deadline:
+                relay.give_up(host, self._engine.shortage(limit_s))
+            if relay.ended.wait(_LOOK_S) or host.is_lost:
+                return
+        with relay.lock:
+            if (other := self._host_at(node)) is not None:  # which serves this cluster already, or will
+                relay.move(task, host, other)
+                return
+            host.node = node
+        agent = self._engine.agent_at(node)
+        try:
+            ((host.address, _, host.shares_memory),) = self._engine.open(
+                [node], self._trial.question, self._timeout_s
+            )
+        except Exception as error:
+            self._engine.forget(agent)
+            relay.lose(host, self._engine.gone(error))
+            return
+        with relay.lock:
+            host.agent = agent
+            relay.begin(host)
+
+
+def words_of(error: BaseException) -> str:
+    """Return the text of an error and of what led to it: an engine's reason is often only there."""
+    text = str(error).strip()
+    if isinstance(error, BackendError):
+        return text
+    cause = f" ({words_of(error.__cause__)})" if error.__cause__ is not None else ""
+    return f"{type(error).__name__}: {text}{cause}"
