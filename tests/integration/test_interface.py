@@ -6,8 +6,6 @@ import itertools
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -145,19 +143,6 @@ def test_a_future_may_wait_for_another_in_its_callback(cluster_of_module):
     seen = []
     first.add_done_callback(lambda done: seen.append(second.result(20)["worker-0"]))
     wait_until(lambda: seen == [5])
-
-
-def test_an_interpreter_that_ends_with_pending_calls_does_not_hang(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import time, tfmagic\n"
-        "if __name__ == '__main__':\n"
-        "    cluster = tfmagic.Cluster(workers=1)\n"
-        "    futures = [cluster.submit(time.sleep, 1000) for _ in range(5)]\n"
-        "    print('submitted')\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "submitted\n", "")
 
 
 # ---- map ----------------------------------------------------------------------------------------

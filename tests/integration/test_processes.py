@@ -72,11 +72,11 @@ def check_whole(folder):
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
-    """One kernel for several questions: its lines, and a folder of files that a task had open at its end."""
+    """One kernel for several questions: its lines, a folder of files that a task had open at its end, its errors."""
     folder = tmp_path_factory.mktemp("open")
     code = textwrap.dedent(
         """
-        import multiprocessing, os, pathlib, sys, tfmagic
+        import multiprocessing, os, pathlib, sys, time, tfmagic
         sys.path.append(pathlib.Path.cwd())
         before = multiprocessing.get_start_method(allow_none=True)
         cluster = tfmagic.Cluster(workers=2).start()
@@ -86,11 +86,12 @@ def script(tmp_path_factory):
         print(cluster.run(int).of("worker"))
         print(before, multiprocessing.get_start_method(allow_none=True), "tensorflow" in sys.modules)
         cluster.run(open_all, sys.argv[1], on="worker-1", view="quiet")
+        futures = [cluster.submit(time.sleep, 1000, on="worker-0") for _ in range(5)]
         """
     )
     done = run_script(inspect.getsource(open_all) + code, str(folder))
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines(), folder
+    return done.stdout.splitlines(), folder, done.stderr
 
 
 def test_a_fork_of_the_kernel_does_not_end_the_cluster(script):
@@ -100,6 +101,10 @@ def test_a_fork_of_the_kernel_does_not_end_the_cluster(script):
 def test_a_path_object_in_sys_path_does_not_keep_a_cluster_from_starting(script):
     """`sys.path.append(Path("src"))` is common, and Python passes over it without a word."""
     assert script[0][0] == "[0, 0]"
+
+
+def test_an_interpreter_that_ends_with_pending_calls_does_not_hang(script):
+    assert script[2] == ""
 
 
 def test_the_users_multiprocessing_is_left_alone(script):

@@ -44,20 +44,26 @@ def server():
     started.stop()
 
 
-@pytest.fixture
-def bucket(server, monkeypatch, request):
-    """Make a bucket, and set the environment for it; its URL."""
+@pytest.fixture(scope="module")
+def store(server):
+    """A client of the server for the buckets of all tests: to make one costs as much as a test."""
     import fsspec
 
+    options = {"key": "a", "secret": "b", "endpoint_url": server, "use_listings_cache": False}
+    return fsspec.filesystem("s3", skip_instance_cache=True, **options)
+
+
+@pytest.fixture
+def bucket(server, store, monkeypatch, request):
+    """Make a bucket, and set the environment for it; its URL."""
     for name, value in {"ENDPOINT_URL": server, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    fs = fsspec.filesystem("s3", skip_instance_cache=True)
     name = f"bucket-{abs(hash(request.node.name))}"
-    fs.mkdir(name)
+    store.mkdir(name)
     yield f"s3://{name}"
-    fs.rm(name, recursive=True)
+    store.rm(name, recursive=True)
 
 
 def names(url):

@@ -67,7 +67,7 @@ def read_chapters(*chapters: str) -> list[Program]:
     return found
 
 
-def read_sample(*chapters: str, share: float = 0.1) -> list[Program]:
+def read_sample(*chapters: str, share: float = 0.07) -> list[Program]:
     """Return every program listed in `differences.py` and a share of the others, by seed; or all programs."""
     programs = read_chapters(*chapters)
     if ALL:
