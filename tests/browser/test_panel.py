@@ -726,6 +726,7 @@ def test_a_death_between_cells_is_shown_in_the_static_form(open_notebook, lab):
     book.page.screenshot(path=str(lab.folder / "death.png"))
 
 
+@pytest.mark.soak  # the frame that a kernel displays, and what TensorBoard serves: test_log_folders
 def test_tensorboard_is_a_frame_in_the_notebook(open_notebook, tmp_path):
     (tmp_path / "worker-0").mkdir()
     cells = ("%tfcluster start --workers 1", f"%tfcluster tensorboard {tmp_path}", "%tfcluster stop")

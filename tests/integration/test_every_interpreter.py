@@ -1,8 +1,5 @@
 """One of each of the first things that a user does. `scripts/suite.py` runs them on every Python there is."""
 
-import subprocess
-import sys
-
 import pytest
 from test_strategies import ALL_REDUCE, COORDINATOR
 
@@ -117,10 +114,8 @@ def test_a_script_runs_to_its_end_and_its_failure_is_the_exit_code(tmp_path, com
         assert (tmp_path / "out.txt").read_text().count("many steps: True") == 2
 
 
-def test_a_script_trains_on_two_workers(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(LONG + ALL_REDUCE + "\nprint('weights', w.numpy().tolist())\n")
-    command = [sys.executable, "-m", "tfmagic", "run", "--workers", "2", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("weights [21.0, 21.0]") == 2
+def test_a_script_trains_on_two_workers(tmp_path, commands):
+    (tmp_path / "train.py").write_text(LONG + ALL_REDUCE + "\nprint('weights', w.numpy().tolist())\n")
+    commands.start(tmp_path, ["run", "--workers", "2", "train.py"])
+    assert commands.wait() == 0, (tmp_path / "err.txt").read_text()
+    assert (tmp_path / "out.txt").read_text().count("weights [21.0, 21.0]") == 2

@@ -94,6 +94,7 @@ def test_one_that_left_early_will_not_come(hang):
     )
 
 
+@pytest.mark.soak  # in a tf.function: above
 def test_an_eager_collective_is_known_too(hang):
     hang(
         STEP + "if me == 1:\n    time.sleep(60)\nstrategy.run(reduce)",
