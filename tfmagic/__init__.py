@@ -27,6 +27,7 @@ from tfmagic.errors import (
 from tfmagic.protocol.task_context import TaskContext, barrier, current_task
 
 if TYPE_CHECKING:
+    from tfmagic.clusters.attaching import attach
     from tfmagic.clusters.cluster import Cluster
     from tfmagic.clusters.decorator import cluster
     from tfmagic.clusters.results import TaskResults
@@ -50,6 +51,7 @@ __all__ = [
     "TaskTimeoutError",
     "TfmagicError",
     "allow_other_machines",
+    "attach",
     "barrier",
     "cluster",
     "current_task",
@@ -58,6 +60,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "attach": "tfmagic.clusters.attaching",
     "Cluster": "tfmagic.clusters.cluster",
     "cluster": "tfmagic.clusters.decorator",
     "TFCluster": "tfmagic.clusters.settings",

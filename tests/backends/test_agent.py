@@ -8,14 +8,33 @@ import time
 import pytest
 from conftest import alive, wait_until
 
-from tfmagic.backends.remote import memory_files
+from tfmagic.backends.remote import journal, memory_files
 from tfmagic.backends.remote.agent import HostAgent
-from tfmagic.backends.remote.messages import AgentSetup, HostReport, LaunchTask, SendCommand, TasksUsed
+from tfmagic.backends.remote.messages import (
+    EPOCH,
+    TAKEN_OVER,
+    AgentSetup,
+    HostReport,
+    KeptTask,
+    LaunchTask,
+    SendCommand,
+    TasksUsed,
+)
 from tfmagic.backends.remote.own_modules import collect
+from tfmagic.errors import LaunchError
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
-from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.protocol.events import CellRaised, CellReturned, TaskReady, TaskStarted
+from tfmagic.protocol.commands import ReleaseBarrier, RunCell, TaskBoot
+from tfmagic.protocol.events import (
+    BarrierReached,
+    CellRaised,
+    CellReturned,
+    Displayed,
+    TaskExited,
+    TaskReady,
+    TaskStarted,
+)
+from tfmagic.protocol.payload import Packed
 from tfmagic.serialization.pickling import loads
 
 TASK = TaskId("worker", 0)
@@ -27,6 +46,13 @@ class Client:
     def __init__(self, agent):
         self.agent, self.sent, self.batch, self.log = agent, 0, 0, b""
         self.decoder = Decoder(HostReport)
+
+    def attach(self, *opened):
+        """Take the agent over, as the driver of a kernel that attaches."""
+        epoch = self.agent.claim()
+        *_, kept, _ = self.agent.resume(epoch, {"worker-0.log": len(self.log)}, opened)
+        self.sent = self.batch = epoch * EPOCH
+        return [Decoder(KeptTask).decode_frame(frame, ()) for _, frame in kept]
 
     def order(self, order):
         frame, handles = encode(order)
@@ -133,3 +159,110 @@ def test_an_agent_that_is_asked_nothing_ends_its_tasks_when_its_lease_runs_out(s
     assert alive([started.pid]) and not given_up.is_set()
     assert given_up.wait(20)
     wait_until(lambda: not alive([started.pid]))
+
+
+@pytest.fixture
+def kept(state_dir, tmp_path):
+    """Return a client of a kept agent with a task that is ready."""
+    setup = AgentSetup("run-3", "contract", lease_s=0.5, keep_s=60, kept_as="run-3")
+    agent = HostAgent(setup, "127.0.0.1", {}, lambda: None)
+    client = Client(agent)
+    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.wait_for(TaskReady)
+    yield client
+    agent.close()
+
+
+def cell(number, source):
+    return SendCommand(
+        TASK, RunCell(cell=number, source=source, filename="<c>", tasks=(TASK,), want_value=True)
+    )
+
+
+def test_a_driver_that_takes_over_gets_each_line_once_and_what_the_cell_returned(kept, tmp_path):
+    go = tmp_path / "go"
+    kept.order(
+        cell(
+            7,
+            f"import os, time\nx = 0\nprint('first')\nwhile not os.path.exists({str(go)!r}): pass\n"
+            "for x in range(1000): print(x)\nx",
+        )
+    )
+    old = Client(kept.agent)
+    old.log = kept.log
+    while b"first" not in old.log:
+        found = kept.agent.poll(kept.batch + 1, 5.0)
+        kept.batch = found.number
+        old.log += b"".join(content for name, _, content in found.files if name.endswith(".log"))
+    kept.log, old.sent, old.batch = old.log, kept.sent, kept.batch
+    go.touch()
+    old.wait_for(CellReturned)  # its kernel is killed before it does anything with it
+    (task,) = kept.attach(7)
+    assert (task.attempt, task.host, task.cells[-1].command.cell) == (1, "127.0.0.1", 7)
+    ended = kept.wait_for((CellReturned, CellRaised))
+    assert ended.cell == 7 and ended.owned is not None and "x" in ended.owned
+    assert kept.log.decode().split("first\n")[1].split() == [str(x) for x in range(1000)]
+    assert kept.agent.poll(old.batch + 1, 0).number == TAKEN_OVER
+    old.order(cell(8, "print('of the old driver')"))
+    kept.order(cell(9, "print(x + 1)"))
+    kept.wait_for(CellReturned)
+    assert kept.log.endswith(b"\n1000\n")
+
+
+def test_an_agent_that_is_alone_keeps_the_end_of_a_task_for_the_next_driver(kept):
+    kept.order(cell(3, "import os; os._exit(5)"))
+    wait_until(lambda: kept.agent._watched[TASK].pid == 0)
+    wait_until(lambda: not kept.agent._watched[TASK].held)  # the lease is over, the time to keep is not
+    (task,) = kept.attach()
+    assert isinstance(task.end, TaskExited) and task.end.exit_code == 5
+    assert task.cells[-1].end == task.end
+
+
+def test_a_driver_that_attaches_just_when_the_agent_finds_itself_alone_gets_what_happened(kept):
+    kept.order(cell(4, "1"))
+    wait_until(lambda: kept.agent._watched[TASK].journal.told)
+    (lease,) = (
+        thread for thread in threading.enumerate() if thread.name == "tfmagic-lease" and thread.is_alive()
+    )
+    wait_until(lambda: not kept.agent._watched[TASK].held)  # the agent is alone
+    with kept.agent._waiting:
+        wait_until(lambda: sys._current_frames()[lease.ident].f_code.co_name == "_keep_lease")
+        kept.attach(4)
+    wait_until(lambda: sys._current_frames()[lease.ident].f_code.co_name != "_keep_lease")
+    assert kept.wait_for(CellReturned, 10).cell == 4
+
+
+def test_the_owned_names_of_a_process_are_told_to_the_next_driver(kept):
+    kept.run("a = 1")
+    kept.run("b = 2")
+    kept.run("pass")
+    (task,) = kept.attach()
+    assert {"a", "b"} <= set(task.owned)
+
+
+def test_a_later_claim_refuses_an_earlier_one(kept):
+    first, second = kept.agent.claim(), kept.agent.claim()
+    kept.agent.resume(second, {}, ())
+    with pytest.raises(LaunchError, match="another notebook attached"):
+        kept.agent.resume(first, {}, ())
+
+
+def test_a_journal_drops_the_oldest_values_and_says_so():
+    kept = journal.Journal(TASK, attempt=1)
+    kept.note_command(RunCell(cell=1), 0)
+    kept.note_event(Displayed(TASK, 1, 1, 0, b"x" * 100), 0)
+    kept.note_event(CellReturned(TASK, 1, 1, 0.1, 0, value=Packed(b"y" * 100)), 0)
+    journal.limit([kept], 150)
+    assert [event.value.data for _, event in kept.told] == [b"y" * 100]
+    journal.limit([kept], 50)
+    ((_, event),) = kept.told
+    assert event.value is None and "100 B were returned while no notebook was attached" in event.value_error
+
+
+def test_a_journal_has_barriers_only_as_long_as_the_task_waits_there():
+    kept = journal.Journal(TASK, attempt=1)
+    kept.note_event(BarrierReached(TASK, 1, "a", (TASK,)), 0)
+    kept.note_command(ReleaseBarrier("a"), 0)
+    assert not kept.told
+    kept.note_event(BarrierReached(TASK, 1, "b", (TASK,)), 0)
+    assert [event.barrier for _, event in kept.told] == ["b"]

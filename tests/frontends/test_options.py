@@ -124,7 +124,7 @@ NAMES = {"all", "chief", "evaluator", "ps", "worker", "worker-0", "worker-1"}
         ("%tfcluster ", "", set(COMMANDS)),
         ("%tfcluster explode ", "", set()),
         ("%tfcluster start --wo", "--wo", {"--workers"}),
-        ("%%tfcluster --ke", "--ke", {"--keep-going", "--keras"}),
+        ("%%tfcluster --ke", "--ke", {"--keep", "--keep-going", "--keras"}),
         ("%%tfcluster --workers 2 --on wor", "wor", {"worker", "worker-0", "worker-1"}),
         ("%%tfcluster --on ", "", NAMES),
         ("%%tfcluster --on=worker-0,wor", "wor", {"worker", "worker-0", "worker-1"}),

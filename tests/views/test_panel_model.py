@@ -107,6 +107,7 @@ def test_the_setup_names_the_tasks_and_those_that_are_open(shown):
     setup = shown.model.setup
     assert [t["name"] for t in setup["tasks"]] == ["worker-0", "worker-1"]
     assert setup["cell"] == 7 and setup["open"] == [0, 1]
+    assert not setup["kept"] and setup["attach"].endswith("--cell 7")
     json.dumps(setup)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from tfmagic.system.advice import did_you_mean
 
+DEFAULT_KEEP = "8h"
 PLACEMENTS = ("pack", "spread", "strict-spread")
 _COMPARED = (
     "workers", "ps", "chief", "evaluator", "gpus_per_task", "keras", "auto_restart", "address", "placement",
-    "cpus_per_task",
+    "cpus_per_task", "keep",
 )  # fmt: skip
 
 
@@ -33,6 +34,7 @@ class ShapeOptions:
     placement: str | None = None
     cpus_per_task: float | None = None
     resources: tuple[tuple[str, float], ...] = ()
+    keep: float | None = None
     env: tuple[tuple[str, str], ...] = ()
     gpus_per_task: int | None = None
     keras: int | None = None
@@ -104,6 +106,27 @@ def parse_seconds(text: str) -> float:
     return value
 
 
+def read_duration(text: str | float) -> float:
+    """Return the seconds of a duration: ``90s``, ``30m``, ``2h``, ``1d``, or a number of seconds.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(text).strip())
+    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]] if found else 0.0
+    if not seconds:
+        raise ValueError(f"{text!r} is not a duration; write 30m, 2h or 1d")
+    return seconds
+
+
+def parse_duration(text: str) -> float:
+    """Parse a duration, for argparse."""
+    try:
+        return read_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def parse_variable(text: str) -> tuple[str, str]:
     """Parse ``NAME=VALUE``, for argparse."""
     name, sign, value = text.partition("=")
@@ -112,8 +135,8 @@ def parse_variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def add_shape(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the options of `ShapeOptions`."""
+def add_shape(parser: argparse.ArgumentParser, title: str, can_keep: bool = True) -> None:
+    """Add the options of `ShapeOptions`; `keep` not for a program that ends with its cluster."""
     group = parser.add_argument_group(title)
     add = group.add_argument
     add("--workers", type=parse_count, metavar="N", help="number of worker tasks")
@@ -124,6 +147,9 @@ def add_shape(parser: argparse.ArgumentParser, title: str) -> None:
     add("--address", metavar="ADDR", help="Ray's head, as 10.0.0.1:6379 (default: auto)")
     add("--placement", choices=PLACEMENTS, help="how Ray places the tasks (default: spread)")
     add("--cpus-per-task", type=parse_number, metavar="N", help="CPUs that Ray reserves a task (1)")
+    if can_keep:
+        keep = f"with Ray: go on so long after the kernel has ended (--keep alone: {DEFAULT_KEEP})"
+        add("--keep", nargs="?", const=DEFAULT_KEEP, type=parse_duration, metavar="TIME", help=keep)
     resource = "a custom resource of Ray's for each task"
     add("--resource", type=parse_resource, action="append", default=[], metavar="NAME=N", help=resource)
     environment = "environment of the tasks"

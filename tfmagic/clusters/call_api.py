@@ -49,6 +49,30 @@ class Calls:
             )
         return self._latest
 
+    @property
+    def resumed(self) -> list[Job]:
+        """The cells and calls of a former kernel, since `tfmagic.attach`."""
+        return self._running_cluster().resumed
+
+    @property
+    def unsent(self) -> tuple[int, ...]:
+        """The notebook's numbers of cells that a former kernel has not sent: they waited for their turn."""
+        return self._running_cluster().keeper.unsent
+
+    def collect(self) -> list[TaskResults[Any]]:
+        """Wait for the cells and calls of a former kernel; return their results in the order of their start.
+
+        Raises:
+            BaseException: What a task raised. Another call goes on with the next cell.
+        """
+        __tracebackhide__ = True
+        found, jobs = [], self.resumed
+        while jobs:
+            job = jobs.pop(0)
+            job.ctrl_c.take()
+            found.append(waiting.finish(job).results)
+        return found
+
     @overload
     def run(  # type: ignore[overload-overlap]
         self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any

@@ -59,6 +59,8 @@ class Cluster(Calls):
         address: Of Ray's head, as ``10.0.0.1:6379``; by default `TFCluster.address`.
         placement: ``pack`` the tasks on few machines, ``spread`` them, or ``strict-spread``: one each.
         cpus_per_task, resources: What Ray reserves for each task: CPUs (1), and custom resources by name.
+        keep: With Ray: how long tasks and cells go on after this kernel has ended, as ``2h`` or in seconds;
+            `tfmagic.attach` takes them over. By default they end with it.
         env: Environment variables of the task processes.
         gpus_per_task: GPUs of each task that computes; by default those there are, divided.
         keras: 3, or 2 for tf_keras.
@@ -91,6 +93,7 @@ class Cluster(Calls):
         placement: str | None = None,
         cpus_per_task: float | None = None,
         resources: Mapping[str, float] | None = None,
+        keep: str | float | None = None,
         env: Mapping[str, str] | None = None,
         gpus_per_task: int | None = None,
         keras: int = 3,
@@ -121,6 +124,7 @@ class Cluster(Calls):
             cpus_per_task,
             gpus_per_task,
             resources,
+            keep,
             default_address=self.setting("address"),
         )
         if asked is not None and (cluster_spec is not None or isolate):
@@ -190,18 +194,7 @@ class Cluster(Calls):
                 return self
             if self._faults is not None:
                 self._faults.close()
-            shape, settings = self.shape, self.task_settings
-            opened = RunningCluster(
-                self.name,
-                shape,
-                settings,
-                self.setting,
-                self._main,
-                self._lock,
-                self.widget_page,
-                progress=progress,
-            )
-            self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name)
+            opened = self._open(progress=progress)
             try:
                 timeout_s, old = self.setting("start_timeout_s"), dict.fromkeys(self.tasks, 0)
                 startup.wait_until_ready(opened.supervisor, old, timeout_s, progress)
@@ -473,6 +466,12 @@ class Cluster(Calls):
         return {t.name: list(find_lines(self.run_folder.log_path(t), tail, pattern)) for t in chosen}
 
     # -- inside --
+
+    def _open(self, **how: Any) -> RunningCluster:
+        shape, settings, page = self.shape, self.task_settings, self.widget_page
+        opened = RunningCluster(self.name, shape, settings, self.setting, self._main, self._lock, page, **how)
+        self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name)
+        return opened
 
     def _select(self, tasks: Iterable[str]) -> tuple[TaskId, ...]:
         return select(tuple(tasks), self.tasks)

@@ -1,6 +1,7 @@
 """The hosts of a cluster that does not run on this machine: what is asked of Ray, and what must agree."""
 
 import platform
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -10,7 +11,8 @@ from typing import Any
 from tfmagic.backends.remote import own_modules
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import AgentSetup, HostFacts, HostRequest
-from tfmagic.clusters.arguments import PLACEMENTS
+from tfmagic.clusters.arguments import PLACEMENTS, read_duration
+from tfmagic.clusters.keeping import KeptRun
 from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.task_settings import TaskSettings, computing_tasks
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError
@@ -30,6 +32,7 @@ def request_of(
     cpus: float | None,
     gpus: float | None,
     resources: Mapping[str, float] | None,
+    keep: str | float | None = None,
     default_address: str = "auto",
 ) -> HostRequest | None:
     """Return what is asked of the backend; None for processes of this machine.
@@ -38,6 +41,8 @@ def request_of(
         BackendError: There is no such backend.
         ClusterSpecError: An argument makes no sense, or needs another backend.
     """
+    if backend == "local" and keep is not None:
+        raise ClusterSpecError("keep needs backend='ray': a process of this machine ends with its kernel")
     if backend == "local":
         asked = resources or None  # `tfmagic run` gives empty ones
         given = {"address": address, "placement": placement, "cpus_per_task": cpus, "resources": asked}
@@ -52,12 +57,17 @@ def request_of(
     for name, count in {"cpus_per_task": cpus, **(resources or {})}.items():
         if count is not None and not (isinstance(count, int | float) and 0 <= count < float("inf")):
             raise ClusterSpecError(f"{name} is a number of 0 or more, not {count!r}")
+    try:
+        keep_s = 0.0 if keep is None else read_duration(keep)
+    except ValueError as error:
+        raise ClusterSpecError(f"keep: {error}") from None
     return HostRequest(
         address or default_address,
         placement or "spread",
         1 if cpus is None else cpus,
         gpus or 0,
         dict(resources or {}),
+        keep_s,
     )
 
 
@@ -69,8 +79,12 @@ def open_hosts(
     run: RunFolder,
     setting: Callable[[str], Any],
     progress: Progress | None,
+    kept: KeptRun | None = None,
 ) -> RemoteBackend:
     """Start an agent on each host, and check that it has what this notebook has.
+
+    Args:
+        kept: A run to whose agents this kernel attaches, instead of starting new ones.
 
     Raises:
         BackendError: Ray is not installed.
@@ -84,6 +98,12 @@ def open_hosts(
         legacy_keras=settings.keras == 2,
         environ=settings.load_time_environ(),
         lease_s=setting("lease_s"),
+        keep_s=request.keep_s,
+        kept_as=(f"{run}-{secrets.token_hex(4)}" if kept is None else kept.cluster.kept_as)
+        if request.keep_s
+        else "",
+        task_env=settings.env,
+        max_log_bytes=setting("max_log_bytes"),
     )
     limit = setting("max_module_bytes")
     own_modules.collect(module_origins.import_path(), (), limit)  # raises before anything is started
@@ -102,12 +122,17 @@ def open_hosts(
         setting("start_timeout_s"),
         setting("suspect_s"),
         limit,
+        kept is not None,
+        () if kept is None else tuple(kept.cluster.cells),
         waits_for,
     )
     try:
         check_versions(backend.hosts, own_versions())
     except LaunchError:
-        backend.close()
+        if kept is None:
+            backend.close()
+        else:
+            backend.leave()
         raise
     return backend
 

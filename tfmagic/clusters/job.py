@@ -12,7 +12,7 @@ import functools
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tfmagic.clusters.running_cluster import RunningCluster
 
 ViewName = Literal["text", "quiet"]
+ViewChoice = Callable[[ViewContext], View] | ViewName
 CallLater = Callable[[Callable[[], object]], object]
 
 
@@ -43,7 +44,8 @@ class Options:
     timeout_s: float | None = None
     keep_going: bool = False
     want_value: bool = False
-    view: Callable[[ViewContext], View] | ViewName = "text"
+    out: str = ""
+    view: ViewChoice = "text"
 
     def __post_init__(self) -> None:
         limit = self.timeout_s
@@ -119,6 +121,16 @@ class Job(RunningCell):
             self.ctrl_c.give_back()
             self.give_up()  # it might have been sent, and nothing would show it
             raise
+
+    def resume(self, starts: Mapping[TaskId, int], age_s: float) -> None:
+        """Go on with a cell that a former kernel has sent, instead of starting it."""
+        self.starts.update(starts)
+        self.requested_at -= age_s
+        self._is_sent = True
+
+    def show_resumed(self) -> None:
+        """Make the view of a job that goes on."""
+        self._view = self.cluster.make_view(self)
 
     def interrupt(self) -> None:
         """Interrupt the tasks that run it; a second time kills what is left."""

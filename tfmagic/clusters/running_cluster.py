@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,8 +19,9 @@ import msgspec
 from tfmagic.backends import launcher_client
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.protocol import Backend
-from tfmagic.clusters import hosts, parts, results, waiting
-from tfmagic.clusters.job import Job, Options
+from tfmagic.clusters import hosts, keeping, parts, results, waiting
+from tfmagic.clusters.job import Job, Options, ViewChoice
+from tfmagic.clusters.keeping import KeptRun
 from tfmagic.clusters.results import CellResult
 from tfmagic.clusters.settings import TFCluster, policy_source
 from tfmagic.clusters.startup import Progress
@@ -64,9 +66,11 @@ class RunningCluster:
         widget_page: Where widgets of tasks are shown.
         tasks: The tasks that are started; by default all of the shape.
         progress: Called while the hosts of the tasks are not there yet.
+        kept: A run whose tasks are taken over instead, and whose cells are shown by `view`.
 
     Attributes:
         last: The outcome of the last cell or call of the user, and the context of its failures.
+        resumed: The jobs that a former kernel has started.
 
     Raises:
         LaunchError: It could not be started; no process is left.
@@ -84,10 +88,12 @@ class RunningCluster:
         widget_page: WidgetPage | None = None,
         tasks: tuple[TaskId, ...] | None = None,
         progress: Progress | None = None,
+        kept: KeptRun | None = None,
+        view: ViewChoice = "text",
     ):
         __tracebackhide__ = True
         self._lock = lock
-        self.run = run = _create_run_folder(name, shape, task_settings, setting)
+        self.run = run = kept.run if kept else _create_run_folder(name, shape, task_settings, setting)
         self.name, self.shape = name, shape
         self.tasks = shape.tasks if tasks is None else tasks
         self._task_settings, self._setting, self._main = task_settings, setting, main
@@ -96,9 +102,9 @@ class RunningCluster:
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
         self.last: tuple[CellState, FailureContext] | None = None
-        backend = _open_backend(name, shape, task_settings, run, setting, progress)
+        backend = _open_backend(name, shape, task_settings, run, setting, progress, kept)
         try:
-            self.spec = _spec_of(shape, backend)
+            self.spec = kept.spec if kept else _spec_of(shape, backend)
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
@@ -117,6 +123,7 @@ class RunningCluster:
             setting("max_log_bytes"),
             self._observe,
             name=name,
+            outlives_us=task_settings.keep_s > 0,
         )
         self.shared_files = TaskFiles()
         self.supervisor.listen(self.shared_files.hear)
@@ -124,13 +131,38 @@ class RunningCluster:
         self.supervisor.listen(self.widgets.hear)
         self.supervisor.on_end(self.widgets.end)
         self.supervisor.on_end(self.shared_files.finish)
+        self.keeper = keeping.Keeper(backend, run, name, self.spec, task_settings, kept)
+        self.resumed = self._resume(view) if kept else []
         self.supervisor.start()
+        for job in self.resumed:
+            job.show_resumed()
 
     def close(self) -> None:
         """End every task, and close the HDF5 files that they share. Safe to call twice."""
         self.supervisor.close()
+        self.keeper.close()
         for reason in self.shared_files.close():
             print(f"tfmagic: {reason}", file=sys.stderr)
+
+    def _resume(self, view: ViewChoice) -> list[Job]:
+        """Go on with the tasks of a cluster that has outlived its kernel; return the jobs that go on."""
+        found = self.keeper.resume()
+        self._task_settings = replace(self._task_settings, env=found.env)
+        self._variables.resume(found.owned, found.last_number)
+        jobs = []
+        for cell in found.cells:
+            job = Job(self, cell.request, cell.options(view))
+            job.resume(cell.starts, cell.age_s)
+            jobs.append(job)
+            self._note_begun(job)
+            self._variables.expect(cell.request.commands, {task: found.owned[task][0] for task in job.tasks})
+        self.supervisor.resume(found.state, jobs)
+        return jobs
+
+    @property
+    def task_env(self) -> Mapping[str, str]:
+        """The environment that the user gave the tasks."""
+        return self._task_settings.env
 
     @property
     def running(self) -> bool:
@@ -237,15 +269,19 @@ class RunningCluster:
             timeout_s = None
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
         job = Job(self, request, options, may_begin)
+        self.keeper.begin(job)
         job.start(takes_ctrl_c=not detached)
-        self._under_way[job.number] = job
-        if command.source:
-            self._last_cell = job
-        if command.source or command.call:
-            self._log_starts.update(dict.fromkeys(commands, job.starts))
+        self._note_begun(job)
         if detached:
             self._variables.expect(commands, self.attempts(commands))
         return job
+
+    def _note_begun(self, job: Job) -> None:
+        self._under_way[job.number] = job
+        if job.command.source:
+            self._last_cell = job
+        if job.command.source or job.command.call:
+            self._log_starts.update(dict.fromkeys(job.tasks, job.starts))
 
     def _rejoin_if_possible(self) -> None:
         """Rejoin restarted tasks before a cell of the user, so that all of its tasks can meet.
@@ -301,6 +337,7 @@ class RunningCluster:
             self.spec = _spec_of(self.shape, self.supervisor.backend)
         except OSError as error:
             raise TfmagicError(f"no port could be reserved for every task: {error}") from error
+        self.keeper.move(self.spec)
         # read only now: a task that starts at this moment has the new addresses, or is seen here
         alive = [task for task, seen in self.supervisor.state.tasks.items() if seen.phase in ALIVE]
         number = next(self._variables.numbers)
@@ -367,6 +404,7 @@ class RunningCluster:
         __tracebackhide__ = True
         with self._lock:
             self._note_ended()
+            self.keeper.settle(job)
         results.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
         results.report_restored_folder(self.run)
         lost_files = self.shared_files.settle(job.number)
@@ -444,10 +482,11 @@ def _open_backend(
     run: RunFolder,
     setting: Callable[[str], Any],
     progress: Progress | None,
+    kept: KeptRun | None,
 ) -> Backend:
     if settings.hosts is None:
         return LocalBackend(settings.flavour, run)
-    return hosts.open_hosts(settings.hosts, name, shape, settings, run, setting, progress)
+    return hosts.open_hosts(settings.hosts, name, shape, settings, run, setting, progress, kept)
 
 
 def _spec_of(shape: Shape, backend: Backend) -> Spec:

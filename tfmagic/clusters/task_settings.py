@@ -64,6 +64,11 @@ class TaskSettings:
                 )
 
     @property
+    def keep_s(self) -> float:
+        """How long the tasks go on after the kernel has ended, in seconds; 0: they end with it."""
+        return self.hosts.keep_s if self.hosts is not None else 0.0
+
+    @property
     def flavour(self) -> Flavour:
         """The kind of launcher from which the tasks are forked."""
         return Flavour(self.keras == 2, self.isolate)

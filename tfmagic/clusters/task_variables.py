@@ -40,6 +40,19 @@ class TaskVariables:
         self._known: dict[str, Variable] = {}
         self.numbers = _cell_numbers
 
+    def resume(self, owned: Mapping[TaskId, tuple[int, Iterable[str]]], last: int) -> None:
+        """Go on with processes that a former kernel has started.
+
+        Args:
+            owned: The attempt of each task, and the names that its cells have assigned.
+            last: The highest number of their cells.
+        """
+        self._names = {
+            task: (attempt, TaskNames(frozenset(names))) for task, (attempt, names) in owned.items()
+        }
+        while next(self.numbers) < last:
+            pass
+
     def names_of(self, attempts: Mapping[TaskId, int]) -> dict[TaskId, TaskNames]:
         """Return the names that each task has; a new process has only those of its script."""
         for task, attempt in attempts.items():

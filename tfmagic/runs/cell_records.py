@@ -19,6 +19,7 @@ import msgspec
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
 from tfmagic.runs.folder import RunFolder, append_text, file_size, kernel_lives
+from tfmagic.runs.kept import is_kept
 from tfmagic.system import files
 
 LOST = "ended with its kernel"  #: The verdict of a cell whose kernel died or was restarted while it ran.
@@ -91,7 +92,7 @@ def read_records(run: RunFolder) -> list[CellRecord]:
 
 
 def _bring_up_to_date(record: CellRecord, run: RunFolder) -> CellRecord:
-    if kernel_lives(run):
+    if kernel_lives(run) or is_kept(run.folder):
         return replace(record, elapsed_s=max(time.time() - record.started, record.elapsed_s))
     ended = max(file.stat().st_mtime for file in os.scandir(run.folder) if file.is_file())
     note = "the kernel ended while the cell ran, and the tasks with it"

@@ -29,8 +29,9 @@ import platformdirs
 
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
+from tfmagic.runs.kept import is_kept
 from tfmagic.system import files
-from tfmagic.system.process_identity import from_json, identify
+from tfmagic.system.process_identity import Identity, from_json, identify
 from tfmagic.system.safe_path import user_name, why_replaceable
 
 SCRATCH = ".scratch"
@@ -46,6 +47,11 @@ def file_size(path: str | os.PathLike[str]) -> int:
     except FileNotFoundError:
         return 0
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def file_sizes(folder: str) -> dict[str, int]:
+    """Return the length in bytes of each file in a folder, by name."""
+    return {entry.name: entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()}
 
 
 def append_text(path: str | Path, text: str) -> None:
@@ -100,6 +106,14 @@ class RunFolder:
         meta = json.dumps({**_read_meta(self.folder), "logs": str(folder)})
         files.replace_text(self.folder / "run.json", meta, 0o600)
         self._notes["run.json"], self._logs = meta, str(folder)
+
+    def take(self) -> None:
+        """Note that this process has attached to the run."""
+        kernel = identify(os.getpid())
+        assert kernel is not None
+        meta = json.dumps({**_read_meta(self.folder), **kernel.as_json(), "notebook": _notebook()})
+        files.replace_text(self.folder / "run.json", meta, 0o600)
+        self._notes["run.json"] = meta
 
     def log_path(self, task: TaskId) -> Path:
         return Path(f"{self._logs}/{task.name}.log")
@@ -283,6 +297,14 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
+def kernel_of(run: RunFolder) -> Identity | None:
+    """Return the process that has started the run or attached to it; None where run.json does not name it."""
+    try:
+        return from_json(_read_meta(run.folder))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def kernel_lives(run: RunFolder) -> bool:
     """Check whether the process that started the run lives; True where run.json does not name it."""
     meta = _read_meta(run.folder)
@@ -295,7 +317,10 @@ def kernel_lives(run: RunFolder) -> bool:
 
 
 def old_runs(base: Path, keep_days: float, keep_bytes: int) -> list[RunFolder]:
-    """Return the oldest runs that exceed the age or the total size, and whose kernel is gone."""
+    """Return the oldest runs that exceed the age or the total size, and whose kernel is gone.
+
+    A run whose tasks outlive their kernel stays.
+    """
     found, old = [], []
     for folder in (base / "runs").glob("*"):
         try:
@@ -306,7 +331,7 @@ def old_runs(base: Path, keep_days: float, keep_bytes: int) -> list[RunFolder]:
     total = sum(size for _, size, _ in found)
     for started, size, run in sorted(found, key=lambda entry: entry[0]):
         too_old = time.time() - started > keep_days * 86400
-        if (too_old or total > keep_bytes) and not kernel_lives(run):
+        if (too_old or total > keep_bytes) and not kernel_lives(run) and not is_kept(run.folder):
             old.append(run)
             total -= size
     return old

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import assert_never
 
 import msgspec
@@ -140,6 +140,7 @@ class Supervisor:
         boot: Makes the boot message of a task's attempt.
         observer: Called on the loop's thread after a look at the processes, and when one begins or ends.
         clock: Returns the time in seconds; the backend's `wait` waits on the same clock.
+        outlives_us: Leave the tasks alone when this process ends without `close`.
 
     Attributes:
         state: The present state, or the last one.
@@ -164,8 +165,9 @@ class Supervisor:
         observer: Callable[[Supervisor], object] = lambda supervisor: None,
         name: str = "default",
         clock: Callable[[], float] = time.monotonic,
+        outlives_us: bool = False,
     ):
-        self._clock = clock
+        self._clock, self._outlives_us = clock, outlives_us
         self.backend, self.policy, self.boot, self.run = backend, policy, boot, run
         self.state: ClusterState = lifecycle.new_state(tasks)
         self.changed = threading.Condition()
@@ -190,7 +192,13 @@ class Supervisor:
     def start(self) -> None:
         """Start the loop, and with it every task. It ends with the interpreter at the latest."""
         self.thread.start()
-        atexit.register(self.close)
+        if not self._outlives_us:
+            atexit.register(self.close)
+
+    def resume(self, state: ClusterState, cells: Iterable[RunningCell]) -> None:
+        """Go on from this state instead of starting every task. Called before `start`."""
+        self.state = state
+        self._cells = {cell.request.cell: cell for cell in cells}
 
     # -- called by any thread --
 

@@ -20,6 +20,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Cause, Displayed, SignalAsked, StopRequested
 from tfmagic.runs.cell_records import CellRecord, TaskRecord
 from tfmagic.runs.folder import file_size
+from tfmagic.runs.kept import is_kept
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.supervisor.state import SIGKILL, SIGUSR1
 from tfmagic.system.usage import Usage
@@ -75,6 +76,7 @@ class PanelModel:
     def setup(self) -> dict[str, Any]:
         """What the page must know first."""
         context = self._context
+        kept = is_kept(context.folder.folder)
         return {
             "cell": context.prompt or context.run.request.cell,
             "name": f"{context.folder}/{context.run.request.cell}",
@@ -84,7 +86,8 @@ class PanelModel:
             "open": [i for i, task in enumerate(self.tasks) if task in self._watched],
             "row_limit": _ROW_LIMIT,
             "log_hint": str(context.folder.folder),
-            "attach": attach_line(context.folder, context.prompt),
+            "kept": kept,
+            "attach": attach_line(context.folder, 0 if kept else context.prompt),
             "grace_s": None
             if context.run.request.keep_going
             else context.supervisor.policy().failure_grace_s,

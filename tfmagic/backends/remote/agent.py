@@ -8,7 +8,10 @@ that is repeated is not performed twice. A batch of reports is kept until the se
 for, so a driver can have two polls under way, and no event and no line is lost if an answer was. An event
 follows the output that was written before it.
 
-Without a call for the time of its lease, the agent ends its tasks and its process.
+Without a call for the time of its lease, the agent ends its tasks and its process. A cluster that outlives
+its kernel has a long lease (`AgentSetup.keep_s`), and a `Journal` for the kernel that attaches next. Each
+kernel that attaches begins an epoch, by which its orders and batches are numbered: those of the kernel before
+are refused.
 """
 
 import contextlib
@@ -31,8 +34,11 @@ import psutil
 
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import HeldPorts, LocalBackend
-from tfmagic.backends.remote import memory_files
+from tfmagic.backends.remote import journal, memory_files
+from tfmagic.backends.remote.journal import Journal
 from tfmagic.backends.remote.messages import (
+    EPOCH,
+    TAKEN_OVER,
     AgentSetup,
     HostOrder,
     LaunchTask,
@@ -42,6 +48,7 @@ from tfmagic.backends.remote.messages import (
     WatchClosely,
 )
 from tfmagic.backends.remote.own_modules import Unpacked
+from tfmagic.errors import LaunchError
 from tfmagic.protocol import commands, events
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
@@ -57,7 +64,8 @@ _BUSY_LOOK_S = 0.01  # between two looks at the logs while a cell runs
 _IDLE_LOOK_S = 0.25
 _GATHER_S = 0.001  # tasks that end a cell at the same time are reported in one answer, not in one each
 _SAMPLE_S, _IDLE_SAMPLE_S = 0.5, 5.0
-_OWN = ("tensorflow", "keras", "tfmagic", "dill")
+_KEPT_BYTES = 256 << 20  # of what the tasks have returned and displayed, for a kernel that attaches
+_OWN = ("tensorflow", "keras", "tfmagic", "dill", "ray")
 
 Frame = tuple[bytes, list[Any]]
 """An encoded message, and the contents of its handles, or their places for a driver on this machine."""
@@ -94,6 +102,8 @@ class _Watched:
     held: deque[tuple[int, Event]] = field(default_factory=deque)
     pid: int = 0
     cells: int = 0  # sent and not yet ended
+    journal: Journal | None = None
+    is_log_closed: bool = False
 
 
 def read_setup(packed: bytes) -> AgentSetup:
@@ -128,7 +138,7 @@ class HostAgent:
         self._decoder = Decoder(HostOrder)
         self._watched: dict[TaskId, _Watched] = {}
         self._unsent: list[Event] = []  # of tasks without output
-        self._performed = 0
+        self._performed = self._epoch = self._resumed = 0
         self._batches: deque[Batch] = deque()  # that might not have arrived
         self._last_batch = 0
         self._ports: HeldPorts | None = None
@@ -180,33 +190,84 @@ class HostAgent:
 
         Two polls can be under way, so all batches but the one before this have arrived.
         """
-        self._heard = time.monotonic()
-        while self._batches and self._batches[0].number < number - 1:
-            self._batches.popleft()
-        for batch in self._batches:
-            if batch.number == number:  # its answer was lost
-                return batch
         found: list[Piece] = []
         frames: list[tuple[bytes, list[Handle]]] = []
-        deadline = self._heard + min(timeout_s, self._setup.lease_s / 2)
+        deadline = time.monotonic() + min(timeout_s, self._setup.lease_s / 2)
         while True:
             with self._lock:
+                if number <= self._epoch * EPOCH:
+                    return Batch(TAKEN_OVER, 0, 0.0, [], [], [])
+                self._heard = now = time.monotonic()
+                while self._batches and self._batches[0].number < number - 1:
+                    self._batches.popleft()
+                for batch in self._batches:
+                    if batch.number == number:  # its answer was lost
+                        return batch
                 if not self._closed.is_set():
                     self._collect(found, frames)
                 busy = any(watched.cells for watched in self._watched.values())
-            now = time.monotonic()
-            if found or frames:
-                deadline = min(deadline, now + _GATHER_S) if busy else now
-            if now >= deadline or self._closed.is_set():
-                break
+                if found or frames:
+                    deadline = min(deadline, now + _GATHER_S) if busy else now
+                if now >= deadline or self._closed.is_set():
+                    return self._new_batch(now, found, frames)
             with self._waiting, contextlib.suppress(OSError, ValueError):  # closed meanwhile
                 self._backend.wait(min(deadline - now, _BUSY_LOOK_S if busy else _IDLE_LOOK_S))
+
+    def _new_batch(self, now: float, found: list[Piece], frames: list[tuple[bytes, list[Handle]]]) -> Batch:
         self._last_batch += 1
         handles = [handle for _, needed in frames for handle in needed]
         contents = memory_files.place_of if self._shares_memory else memory_files.read
         named = [(frame, [*map(contents, needed)]) for frame, needed in frames]
         self._batches.append(Batch(self._last_batch, self._performed, now, found, named, handles))
         return self._batches[-1]
+
+    def claim(self) -> int:
+        """Begin a new epoch, and return its number. The driver that was served until now is refused.
+
+        The epoch of a cluster is the highest of its agents'.
+        """
+        with self._lock:
+            self._epoch += 1
+        self._backend.wake()
+        return self._epoch
+
+    def resume(
+        self, epoch: int, sizes: Mapping[str, int], opened: Sequence[int], trial: Any = None
+    ) -> tuple[str, dict[str, str], bytes, list[Any], bool]:
+        """Serve the kernel of this epoch from now on.
+
+        Args:
+            sizes: The sizes of the files in its run folder, in bytes.
+            opened: The numbers of the cells whose results no kernel has taken.
+            trial: The question of a driver on this node, else None; see `memory_files`.
+
+        Returns:
+            The address and versions of this host, its setup, a name and a frame for each task, and whether
+            this process shares memory with the driver.
+
+        Raises:
+            LaunchError: Another kernel has begun a later epoch.
+        """
+        with self._lock:
+            if epoch < self._epoch or epoch == self._resumed:
+                raise LaunchError("another notebook attached to this run at the same time, and has it now")
+            self._epoch = self._resumed = epoch
+            self._shares_memory = trial is not None and memory_files.can_open(trial)
+            self._heard, self._unsent = time.monotonic(), []
+            self._performed = self._last_batch = epoch * EPOCH
+            self._batches.clear()
+            kept = []
+            for watched in self._watched.values():
+                assert watched.journal is not None
+                for ending, sent in watched.sent.items():
+                    there = sizes.get(f"{watched.task.name}.{ending}", 0)
+                    own = file_size(self._run.folder / f"{watched.task.name}.{ending}")
+                    watched.sent[ending] = there if there <= own else sent
+                known = watched.journal.resume(opened)
+                watched.held = deque(watched.journal.told)
+                kept.append((watched.task.name, encode(known)[0]))
+        self._backend.wake()
+        return self._address, self.facts(), msgspec.msgpack.encode(self._setup), kept, self._shares_memory
 
     def close(self) -> None:
         """End the tasks, and delete what they have written here: it was reported."""
@@ -224,9 +285,30 @@ class HostAgent:
 
     def _keep_lease(self) -> None:
         while not self._closed.wait(min(self._setup.lease_s / 4, 1.0)):
-            if time.monotonic() - self._heard > self._setup.lease_s:
+            has_orders = self._performed > 0  # before, no kernel could find it
+            lease_s = self._setup.keep_s if self._setup.keep_s and has_orders else self._setup.lease_s
+            unheard_s = time.monotonic() - self._heard
+            if unheard_s > lease_s:
                 self.close()
                 self._give_up()
+            elif self._setup.keep_s:
+                with self._waiting, self._lock:
+                    self._tend()
+
+    def _tend(self) -> None:
+        """Do for the tasks what they need even while no kernel is attached."""
+        if self._closed.is_set():
+            return
+        self._backend.wait(0)
+        self._take_events()
+        journal.limit((w.journal for w in self._watched.values() if w.journal is not None), _KEPT_BYTES)
+        if time.monotonic() - self._heard > self._setup.lease_s:  # seen with the lock: a kernel may have come
+            limit = self._setup.max_log_bytes
+            for task, watched in self._watched.items():
+                watched.held.clear()  # the journal has what the next kernel needs
+                if file_size(self._run.log_path(task)) > limit and not watched.is_log_closed:
+                    watched.is_log_closed = True
+                    self._backend.send(task, commands.CloseLog(limit))
 
     def _obey(self, order: HostOrder) -> None:
         match order:
@@ -235,8 +317,11 @@ class HostAgent:
             case SendCommand(task, commands.MoveLog()):  # the kernel has lost its copy
                 self._watched[task].sent = dict.fromkeys(self._watched[task].sent, 0)
             case SendCommand(task, command):
+                watched = self._watched[task]
+                if watched.journal is not None:
+                    watched.journal.note_command(command, file_size(self._run.log_path(task)))
                 if isinstance(command, commands.RunCell):
-                    self._watched[task].cells += 1
+                    watched.cells += 1
                     self._next_sample = min(self._next_sample, time.monotonic() + _SAMPLE_S)
                 self._backend.send(task, command)
             case SignalTask(task, number):
@@ -248,7 +333,10 @@ class HostAgent:
         """Start a process here: with the folder, environment and import path of this host."""
         boot, log = order.boot, self._run.log_path(order.boot.task)
         watched = self._watched.setdefault(boot.task, _Watched(boot.task))
-        watched.cells, watched.pid = 0, 0
+        watched.cells, watched.pid, watched.is_log_closed = 0, 0, False
+        if self._setup.keep_s:
+            watched.journal = watched.journal or Journal(boot.task)
+            watched.journal.note_launch(boot.attempt)
         try:
             if file_size(log) < order.log_bytes:  # offsets in the log are the same here and there
                 os.close(files.open_to_append(log))
@@ -257,7 +345,10 @@ class HostAgent:
             boot = self._with_modules(order)
         except OSError as error:
             reason = f"its log and modules on {self._address} could not be made: {error}"
-            self._unsent.append(TaskLost(boot.task, boot.attempt, reason))
+            lost = TaskLost(boot.task, boot.attempt, reason)
+            self._unsent.append(lost)
+            if watched.journal is not None:
+                watched.journal.note_event(lost, 0)
             return
         here = msgspec.structs.replace(
             boot,
@@ -299,13 +390,18 @@ class HostAgent:
             presets["TF_NUM_INTRAOP_THREADS"] = str(max((os.cpu_count() or 1) // computing, 1))
         return presets
 
-    def _collect(self, found: list[Piece], frames: list[tuple[bytes, list[Handle]]]) -> None:
-        """Add what is new in the files, and the events whose output was reported."""
+    def _take_events(self) -> None:
         for event in self._backend.take_events():
             watched = self._watched[event.task]  # type: ignore[union-attr]  # all of a backend have one
             self._note(watched, event)
-            event = self._with_address(event)
-            watched.held.append((file_size(self._run.log_path(watched.task)), event))
+            event, log_bytes = self._with_address(event), file_size(self._run.log_path(watched.task))
+            watched.held.append((log_bytes, event))
+            if watched.journal is not None:
+                watched.journal.note_event(event, log_bytes)
+
+    def _collect(self, found: list[Piece], frames: list[tuple[bytes, list[Handle]]]) -> None:
+        """Add what is new in the files, and the events whose output was reported."""
+        self._take_events()
         for watched in self._watched.values():
             found += self._read_new(watched)
         ready, self._unsent = self._unsent, []

@@ -21,17 +21,18 @@ from tfmagic.backends.remote.messages import (
     AddressesReserved,
     AgentSetup,
     Deliver,
-    DriverReport,
     FrameArrived,
     HostLost,
     HostOrder,
     HostReport,
     HostRequest,
+    KeptTask,
     LaunchTask,
     OpenHosts,
     ReserveAddresses,
     SendCommand,
     SignalTask,
+    TakenOver,
     TasksUsed,
     WatchClosely,
 )
@@ -47,6 +48,7 @@ from tfmagic.system import files
 from tfmagic.system.usage import Usage
 
 _SAME_START_S = 0.2  # tasks that are started together get the modules that were found for the first
+_TAKEN_OVER = "another notebook has attached to this run; its tasks go on there"
 
 
 @dataclass(slots=True)
@@ -64,15 +66,21 @@ class RemoteBackend:
         waits_for: See `DriverProcess.open`.
         suspect_s: After so many seconds without an answer a host counts as silent.
         max_module_bytes: Limit of the notebook's own modules, which hosts get.
+        resumes: Take over the agents of a cluster that has outlived its kernel, instead of starting some.
+        opened: The numbers of its cells whose results no kernel has taken.
 
     Attributes:
+        tasks: All tasks of the cluster.
         hosts: What is known of each host.
+        setup: Of the agents.
+        kept: The tasks that were taken over. A task that is missing was lost with its host.
+        was_taken_over: Whether another kernel has taken the agents over since.
 
     Raises:
         LaunchError: The engine cannot be reached, or has no room.
     """
 
-    runs_here = False
+    runs_here = was_taken_over = False
 
     def __init__(
         self,
@@ -84,9 +92,11 @@ class RemoteBackend:
         timeout_s: float,
         suspect_s: float,
         max_module_bytes: int = 0,
+        resumes: bool = False,
+        opened: tuple[int, ...] = (),
         waits_for: driver_client.Waits = lambda what: None,
     ):
-        self._run = run
+        self._run, self.tasks = run, tasks
         self._processes: dict[TaskId, _Process] = {}
         self._usage: dict[TaskId, Usage] = {}
         self._closely: tuple[TaskId, ...] = ()
@@ -99,19 +109,39 @@ class RemoteBackend:
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed, self._wake_lock = False, threading.RLock()  # signal handlers call `wake` too
-        self._timeout_s = timeout_s
+        self._timeout_s, self._is_open = timeout_s, True
         self._selector.register(self._wake, selectors.EVENT_READ, "wake")
         packed = msgspec.msgpack.encode(setup)
-        opening = OpenHosts(request, tasks, gpu_tasks, str(run.folder), packed, timeout_s, suspect_s)
+        self._opening = opening = OpenHosts(
+            request,
+            tasks,
+            gpu_tasks,
+            str(run.folder),
+            packed,
+            timeout_s,
+            suspect_s,
+            kept_as=setup.kept_as,
+            resumes=resumes,
+            opened=opened,
+        )
         self._driver = driver_client.take(request.address)
         self._reports = self._driver.reports
         self._selector.register(self._reports, selectors.EVENT_READ, "reports")
         try:
-            self.hosts = self._driver.open(opening, waits_for)
+            reply = self._driver.open(opening, waits_for)
         except BaseException:
-            self._driver.close()
-            self.close()
+            self.leave()
             raise
+        self.hosts = reply.hosts
+        self.setup = msgspec.msgpack.decode(reply.setup, type=AgentSetup) if resumes else setup
+        decoder = Decoder(KeptTask)
+        self.kept: tuple[KeptTask, ...] = tuple(
+            decoder.decode_frame(frame, ()) for host in reply.hosts for frame in host.kept
+        )
+        if resumes:
+            self._processes = {task: _Process(1, ended=True) for task in tasks}
+            for known in self.kept:
+                self._processes[known.task] = _Process(known.attempt)
 
     # -- the interface --
 
@@ -160,6 +190,9 @@ class RemoteBackend:
             return found
         try:
             for report in self._reports.receive_ready():
+                if isinstance(report, TakenOver):
+                    self.was_taken_over = True
+                    return found + self._part(_TAKEN_OVER)
                 found += self._read(report)
         except (EOFError, OSError):
             found += self._driver_ended()
@@ -190,12 +223,30 @@ class RemoteBackend:
         if self._reports.fileno() >= 0:
             self._selector.unregister(self._reports)
             self._driver.give_back()
+        elif self._is_open and self._opening.kept_as and not self.was_taken_over:
+            self._end_kept()
         self._selector.close()
         os.close(self._wake)
 
+    def _end_kept(self) -> None:
+        """End what has outlived the driver process; where that fails, it ends after its time."""
+        with contextlib.suppress(LaunchError, OSError):
+            driver = driver_client.take(self._opening.request.address)
+            driver.open(msgspec.structs.replace(self._opening, resumes=True), lambda what: None)
+            driver.give_back()
+
+    def leave(self) -> None:
+        """End the driver process alone: the hosts of a kept cluster wait for the next kernel."""
+        self._is_open = False
+        self._driver.close()
+        self.close()
+
     def _driver_ended(self) -> list[Event]:
+        return self._part(f"the process that talks to Ray ended{self._driver.how_it_ended()}")
+
+    def _part(self, reason: str) -> list[Event]:
+        """Lose all tasks, and the driver process."""
         self._selector.unregister(self._reports)
-        reason = f"the process that talks to Ray ended{self._driver.how_it_ended()}"
         self._driver.close()
         return self._lose(tuple(self._processes), reason)
 
@@ -231,7 +282,7 @@ class RemoteBackend:
         except OSError as error:
             self._unreported += self._lose(dict.fromkeys(order.task for order in orders), str(error))
 
-    def _read(self, report: DriverReport) -> list[Event]:
+    def _read(self, report: FrameArrived | HostLost | HostSilent) -> list[Event]:
         match report:
             case HostLost(tasks, reason):
                 return self._lose(tasks, reason)

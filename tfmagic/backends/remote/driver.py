@@ -4,7 +4,8 @@
     report channel  ←→ `tfmagic.backends.remote.relay` ←→ the agents
 
 It knows no engine: that finds the hosts, lets us in, places all tasks or none, tells that a host is lost, and
-moves the place of a task to another host then. This process ends with the kernel, and the agents with it.
+moves the place of a task to another host then. This process ends with the kernel, and the agents with it, but
+for those of a kept cluster, which wait for the driver of another kernel.
 """
 
 import contextlib
@@ -15,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
+
+from msgspec import structs
 
 from tfmagic.backends.remote import memory_files, relay
 from tfmagic.backends.remote.messages import (
@@ -34,6 +37,7 @@ from tfmagic.backends.remote.relay import Host, HostGone, Relay
 from tfmagic.errors import BackendError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.runs.folder import file_sizes
 
 _LOOK_S = 0.5
 _SOONER = 0.95  # of the kernel's own time limit, so that it hears the reason
@@ -52,6 +56,15 @@ class Engine(relay.Engine, Protocol):
     def place(self, opening: OpenHosts) -> Mapping[TaskId, str]:
         """Return a node for each task. Raise `BackendError` where there is no room for all."""
 
+    def take_over(self, opening: OpenHosts) -> Mapping[str, Any]:
+        """Return the living agents of a kept cluster by node."""
+
+    def resume(self, opening: OpenHosts) -> None:
+        """Go on with the places of a kept cluster."""
+
+    @property
+    def own_node(self) -> str: ...
+
     def node_of(self, task: TaskId) -> str:
         """Return the node of a task's place; "" as long as that is a lost one."""
 
@@ -64,14 +77,14 @@ class Engine(relay.Engine, Protocol):
     def open(self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float) -> list[Opened]:
         """Let the agents on these nodes serve the cluster; only those on our own node get the trial."""
 
-    def reserve(self, agents: Mapping[Any, Sequence[str]], timeout_s: float) -> list[Mapping[str, str]]:
-        """Call `HostAgent.reserve` for the tasks of each agent."""
+    def ask(self, method: str, args: Mapping[Any, Sequence[Any]], timeout_s: float) -> list[Any]:
+        """Call a method of each `HostAgent`; `args` by agent."""
 
     def close(self, agents: Sequence[Any], timeout_s: float) -> None:
         """End the cluster of these agents, and give the places back."""
 
     def end(self) -> None:
-        """End the agents' processes."""
+        """End the agents' processes, but those of a kept cluster."""
 
     def gone(self, error: BaseException) -> HostGone:
         """Return what is lost by an error of the engine, and why."""
@@ -101,6 +114,8 @@ class Driver:
         self._listens = False
         self._timeout_s = 0.0
         self._relay: Relay | None = None
+        self._kept_as = ""
+        self._leaves_cluster = False  # it outlives this process
 
     def serve(self) -> None:
         """Answer the requests of the kernel until it ends."""
@@ -119,7 +134,7 @@ class Driver:
     def _answer(self, request: DriverRequest) -> Any:
         match request:
             case OpenHosts():
-                return HostsOpened(self._open(request))
+                return self._resume(request) if request.resumes else HostsOpened(self._open(request))
             case ReserveAddresses(tasks):
                 return AddressesReserved(self._reserve(tasks))
             case CloseHosts():
@@ -129,7 +144,8 @@ class Driver:
     def close(self) -> None:
         """End the agents, and with them the tasks."""
         with contextlib.suppress(Exception):
-            self._close_cluster()
+            if not self._leaves_cluster:
+                self._close_cluster()
             self._engine.end()
 
     def _close_cluster(self) -> None:
@@ -144,12 +160,39 @@ class Driver:
 
     # -- hosts --
 
-    def _open(self, opening: OpenHosts) -> tuple[HostFacts, ...]:
+    def _connect(self, opening: OpenHosts) -> None:
         self._engine.connect(opening.request.address, lambda: self._control.send(Connected()))
         if not self._listens:
             self._listens = True
             threading.Thread(target=self._relay_orders, name="tfmagic-orders", daemon=True).start()
-        self._timeout_s = opening.timeout_s
+        self._timeout_s, self._kept_as = opening.timeout_s, opening.kept_as
+
+    def _resume(self, opening: OpenHosts) -> HostsOpened:
+        """Take over the agents of a cluster that has outlived its kernel."""
+        self._leaves_cluster = True
+        self._connect(opening)
+        agents = self._engine.take_over(opening)
+        if not agents:
+            raise BackendError(
+                f"nothing of {opening.kept_as} lives there any more; --cell N shows a cell of it from disk"
+            )
+        claims = self._engine.ask("claim", dict.fromkeys(agents.values(), ()), self._timeout_s)
+        epoch, sizes = max(claims), file_sizes(opening.run_folder)
+        own, trial = self._engine.own_node, self._trial.question
+        args = {
+            agent: (epoch, sizes, opening.opened, trial if node == own else None)
+            for node, agent in agents.items()
+        }
+        found = self._engine.ask("resume", args, self._timeout_s)
+        opening = structs.replace(opening, setup=found[0][2])
+        self._engine.resume(opening)
+        relay = Relay(self._engine, self._reports, opening.run_folder, opening.suspect_s, self._replace)
+        self._relay = relay
+        return HostsOpened(relay.resume(opening.tasks, agents, epoch, found), opening.setup)
+
+    def _open(self, opening: OpenHosts) -> tuple[HostFacts, ...]:
+        self._leaves_cluster = False
+        self._connect(opening)
         deadline = time.monotonic() + opening.timeout_s
         places = self._engine.place(opening)
         relay = Relay(self._engine, self._reports, opening.run_folder, opening.suspect_s, self._replace)
@@ -173,6 +216,7 @@ class Driver:
             while True:
                 orders = self._reports.receive_some()
                 if (relay := self._relay) is not None:
+                    self._leaves_cluster = bool(self._kept_as)  # the kernel has noted where it is
                     relay.pass_on(orders)
         except (EOFError, OSError):
             pass  # the kernel is gone, which the main thread sees, too
@@ -193,9 +237,9 @@ class Driver:
         while missing := [task.name for task in tasks if relay.hosts[task].agent is None]:
             if time.monotonic() > deadline or relay.ended.wait(_LOOK_S):
                 raise BackendError(f"Ray has no place for {', '.join(missing)} since its host was lost")
-        asked = {host.agent: [t.name for t in host.tasks if t in tasks] for host in relay.all_hosts()}
+        asked = {host.agent: [[t.name for t in host.tasks if t in tasks]] for host in relay.all_hosts()}
         found: dict[str, str] = {}
-        for addresses in self._engine.reserve(asked, max(deadline - time.monotonic(), 1.0)):
+        for addresses in self._engine.ask("reserve", asked, max(deadline - time.monotonic(), 1.0)):
             found |= addresses
         return tuple(found[task.name] for task in tasks)
 

@@ -20,7 +20,6 @@ from tfmagic.backends.remote.messages import (
     DriverReply,
     DriverReport,
     DriverRequest,
-    HostFacts,
     HostsClosed,
     HostsOpened,
     OpenHosts,
@@ -83,7 +82,7 @@ class DriverProcess:
     def alive(self) -> bool:
         return self.owner_pid == os.getpid() and self.process.poll() is None
 
-    def open(self, opening: OpenHosts, waits_for: Waits) -> tuple[HostFacts, ...]:
+    def open(self, opening: OpenHosts, waits_for: Waits) -> HostsOpened:
         """Return the hosts on which every task has a place.
 
         Args:
@@ -103,7 +102,7 @@ class DriverProcess:
             limit_s = opening.timeout_s + _MARGIN_S
             reply = self._expect(HostsOpened, limit_s, self._engine, lambda who: waits_for(place))
         assert isinstance(reply, HostsOpened)
-        return reply.hosts
+        return reply
 
     def ask(self, request: DriverRequest, kind: type[DriverReply], timeout_s: float) -> DriverReply:
         """Return the reply to a request. Raise `LaunchError` where it fails."""

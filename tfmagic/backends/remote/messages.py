@@ -7,10 +7,13 @@ on without reading them; only the contents of handles, which are memory files, t
 from collections.abc import Mapping
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import Command, TaskBoot
+from tfmagic.protocol.commands import Command, RunCell, TaskBoot
 from tfmagic.protocol.events import HostSilent, TaskEvent, TaskExited, TaskLost, TaskStarted
 from tfmagic.protocol.payload import Handle, Message, Record
 from tfmagic.system.usage import Usage
+
+EPOCH = 1 << 40  # orders and batches of an epoch: see `tfmagic.backends.remote.agent`
+TAKEN_OVER = -1  # the number of the batch that a driver of an earlier epoch gets
 
 # ---- requests of the kernel, answered one by one ------------------------------------------------
 
@@ -22,6 +25,7 @@ class HostRequest(Record, frozen=True):
         address: Of the engine's head, or ``auto``.
         placement: pack, spread, or strict-spread.
         cpus, gpus, resources: Of each task. Only tasks that compute get GPUs.
+        keep_s: How long the tasks go on without a kernel, in seconds; 0: they end with it.
     """
 
     address: str = "auto"
@@ -29,6 +33,7 @@ class HostRequest(Record, frozen=True):
     cpus: float = 1
     gpus: float = 0
     resources: Mapping[str, float] = {}
+    keep_s: float = 0.0
 
 
 class AgentSetup(Record, frozen=True):
@@ -38,6 +43,10 @@ class AgentSetup(Record, frozen=True):
         run: The name of the run.
         environ: Variables that TensorFlow reads when it is loaded, as the kernel has them.
         lease_s: Without a sign of the kernel for so long, in seconds, an agent ends its tasks and itself.
+        keep_s: The same for a cluster that outlives its kernel; 0 for others.
+        kept_as: The name by which the engine finds such a cluster.
+        task_env: The environment that the user gave its tasks.
+        max_log_bytes: Limit of a task's log while no kernel is attached.
     """
 
     run: str
@@ -45,6 +54,10 @@ class AgentSetup(Record, frozen=True):
     legacy_keras: bool = False
     environ: Mapping[str, str] = {}
     lease_s: float = 30.0
+    keep_s: float = 0.0
+    kept_as: str = ""
+    task_env: Mapping[str, str] = {}
+    max_log_bytes: int = 1 << 30
 
 
 class OpenHosts(Message, frozen=True):
@@ -55,6 +68,9 @@ class OpenHosts(Message, frozen=True):
         setup: An encoded `AgentSetup`.
         run_folder: Where the driver writes what the tasks on the hosts have written.
         suspect_s: After so many seconds without an answer, a host is reported as silent.
+        kept_as: The name of a cluster that outlives its kernel, else "".
+        resumes: Take over that cluster's agents, and start none.
+        opened: The numbers of its cells whose results no kernel has taken.
     """
 
     request: HostRequest
@@ -64,6 +80,9 @@ class OpenHosts(Message, frozen=True):
     setup: bytes
     timeout_s: float
     suspect_s: float
+    kept_as: str = ""
+    resumes: bool = False
+    opened: tuple[int, ...] = ()
 
 
 class Connected(Message, frozen=True):
@@ -71,17 +90,23 @@ class Connected(Message, frozen=True):
 
 
 class HostFacts(Record, frozen=True):
-    """A host: its address, its tasks, and the versions of what is installed there."""
+    """A host: its address, its tasks, and the versions of what is installed there.
+
+    Attributes:
+        kept: Frames, each with a `KeptTask`, of a cluster that was taken over.
+    """
 
     address: str
     tasks: tuple[TaskId, ...]
     versions: Mapping[str, str]
+    kept: tuple[bytes, ...] = ()
 
 
 class HostsOpened(Message, frozen=True):
-    """Every task has its place."""
+    """Every task has its place; or the agents were taken over, whose `setup` this is."""
 
     hosts: tuple[HostFacts, ...]
+    setup: bytes = b""
 
 
 class ReserveAddresses(Message, frozen=True):
@@ -147,7 +172,11 @@ class HostLost(Message, frozen=True):
     reason: str
 
 
-DriverReport = FrameArrived | HostLost | HostSilent
+class TakenOver(Message, frozen=True):
+    """Another kernel has attached to the cluster, and serves it from now on."""
+
+
+DriverReport = FrameArrived | HostLost | HostSilent | TakenOver
 
 
 # ---- in frames: orders to an agent, and its reports ---------------------------------------------
@@ -193,6 +222,48 @@ class TasksUsed(Message, frozen=True):
     """What the processes of tasks use, by the tasks' names."""
 
     usage: Mapping[str, Usage]
+
+
+class KeptCell(Record, frozen=True):
+    """A cell that a task was sent before this kernel attached.
+
+    Attributes:
+        command: Without the values that went with it.
+        attempt: The process that got it.
+        age_s: The time since then, in seconds.
+        log_start: The length of the task's log then, in bytes.
+        end: How this process ended, if it did so before the cell.
+    """
+
+    command: RunCell
+    attempt: int
+    age_s: float
+    log_start: int
+    end: TaskExited | TaskLost | None = None
+
+
+class KeptTask(Message, frozen=True):
+    """A task of a cluster to which a kernel attaches.
+
+    Attributes:
+        attempt: Of the present process, or of the last one if that has ended.
+        host: The address of its machine; "" until it is ready.
+        is_busy: Whether it runs a cell.
+        owned: The names that its cells have assigned.
+        joined: The tasks with which it has made a collective strategy.
+        end: How its last process ended. It is reported again.
+    """
+
+    task: TaskId
+    attempt: int
+    pid: int
+    host: str
+    fresh: bool
+    is_busy: bool
+    owned: tuple[str, ...]
+    joined: tuple[TaskId, ...]
+    end: TaskExited | TaskLost | None
+    cells: tuple[KeptCell, ...]
 
 
 HostOrder = LaunchTask | SendCommand | SignalTask | WatchClosely

@@ -45,6 +45,7 @@ class RayAgent:
         Returns:
             The address of this host, the versions on it, and whether it shares memory with the driver.
         """
+        import contextlib
         import os
 
         import ray
@@ -54,11 +55,19 @@ class RayAgent:
         self.close()
         shares = trial is not None and memory_files.can_open(trial)
         address = ray.util.get_node_ip_address()
-        self.agent = agent.HostAgent(agent.read_setup(setup), address, gpus, lambda: os._exit(0), shares)
-        return address, {**self.agent.facts(), "ray": ray.__version__}, shares
+        read = agent.read_setup(setup)
 
-    def reserve(self, tasks: list[str]) -> dict[str, str]:
-        return self.agent.reserve(tasks)
+        def give_up() -> None:
+            if read.kept_as:
+                with contextlib.suppress(Exception):  # another host's agent has removed the places
+                    ray.util.remove_placement_group(ray.util.get_placement_group(read.kept_as))
+            os._exit(0)
+
+        self.agent = agent.HostAgent(read, address, gpus, give_up, shares)
+        return address, self.agent.facts(), shares
+
+    def ask(self, method: str, *args: Any) -> Any:
+        return getattr(self.agent, method)(*args)
 
     def perform(self, number: int, frames: Any, *contents: Any) -> None:
         self.agent.perform(number, frames, *contents)

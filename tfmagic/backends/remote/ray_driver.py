@@ -29,7 +29,8 @@ class RayEngine:
     """See `tfmagic.backends.remote.driver.Engine`. The agents are actors, which stay when a cluster ends."""
 
     def __init__(self) -> None:
-        self.actors: dict[str, Any] = {}  # by node
+        self.actors: dict[str, Any] = {}  # by KEPT_AS@NODE
+        self.kept_as = ""
         self.head = Head("")
         self.places: Places | None = None
 
@@ -52,7 +53,7 @@ class RayEngine:
         _refuse_open_clusters(self.head)
 
     def place(self, opening: OpenHosts) -> Mapping[TaskId, str]:
-        self.places = places = Places(opening)
+        self.kept_as, self.places = opening.kept_as, (places := Places(opening))
         if not places.group.wait(opening.timeout_s):
             text = places.shortage(opening.timeout_s)
             self.close([], 0)
@@ -60,6 +61,24 @@ class RayEngine:
         if opening.request.gpus:
             places.find_gpus()
         return places.nodes()
+
+    def take_over(self, opening: OpenHosts) -> Mapping[str, Any]:
+        self.kept_as = opening.kept_as
+        names = [name for name in sorted(ray.util.list_named_actors()) if self._is_kept(name)]
+        self.actors |= {name: ray.get_actor(name) for name in names}
+        return {name.rpartition("@")[2]: self.actors[name] for name in names}
+
+    def resume(self, opening: OpenHosts) -> None:
+        self.places = Places(opening)
+        if opening.request.gpus:
+            self.places.find_gpus()
+
+    def _is_kept(self, name: str) -> bool:
+        return bool(self.kept_as) and name.startswith(f"{self.kept_as}@")
+
+    @property
+    def own_node(self) -> str:
+        return ray.get_runtime_context().get_node_id()
 
     def node_of(self, task: TaskId) -> str:
         return self._places.living_node(task)
@@ -73,14 +92,17 @@ class RayEngine:
         return self.places
 
     def agent_at(self, node: str) -> Any:
-        if node not in self.actors:
+        name = f"{self.kept_as}@{node}"
+        if name not in self.actors:
             place = NodeAffinitySchedulingStrategy(node, soft=False)
-            self.actors[node] = actor_class().options(scheduling_strategy=place).remote(source_of_tfmagic())
-        return self.actors[node]
+            lasting = {"name": name, "lifetime": "detached"} if self.kept_as else {}
+            made = actor_class().options(scheduling_strategy=place, **lasting)
+            self.actors[name] = made.remote(source_of_tfmagic())
+        return self.actors[name]
 
     def forget(self, agent: Any) -> None:
-        for node in [node for node, actor in self.actors.items() if actor is agent]:
-            del self.actors[node]
+        for name in [name for name, actor in self.actors.items() if actor is agent]:
+            del self.actors[name]
 
     def perform(self, agent: Any, number: int, frames: list[Any], contents: list[Any]) -> None:
         agent.perform.remote(number, frames, *contents)
@@ -103,7 +125,7 @@ class RayEngine:
         return memoryview(ray.get(content)) if isinstance(content, ray.ObjectRef) else content
 
     def open(self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float) -> list[Opened]:
-        own, opening = ray.get_runtime_context().get_node_id(), self._places.opening
+        own, opening = self.own_node, self._places.opening
         opened = {
             self.agent_at(node).open.remote(
                 opening.setup, self._places.gpus, trial if node == own else None
@@ -120,8 +142,9 @@ class RayEngine:
             )
         return ray.get(list(opened))
 
-    def reserve(self, agents: Mapping[Any, Sequence[str]], timeout_s: float) -> list[Mapping[str, str]]:
-        return ray.get([agent.reserve.remote(tasks) for agent, tasks in agents.items()], timeout=timeout_s)
+    def ask(self, method: str, args: Mapping[Any, Sequence[Any]], timeout_s: float) -> list[Any]:
+        asked = [agent.ask.remote(method, *given) for agent, given in args.items()]
+        return ray.get(asked, timeout=timeout_s)
 
     def close(self, agents: Sequence[Any], timeout_s: float) -> None:
         if closing := [agent.close.remote() for agent in agents]:
@@ -129,10 +152,13 @@ class RayEngine:
         places, self.places = self.places, None
         if places is not None:
             remove_placement_group(places.group)
+        for name in filter(self._is_kept, list(self.actors)):  # they serve no other cluster
+            ray.kill(self.actors.pop(name))
 
     def end(self) -> None:
-        for actor in self.actors.values():
-            ray.kill(actor)
+        for name, actor in self.actors.items():
+            if name.startswith("@"):
+                ray.kill(actor)
 
     def gone(self, error: BaseException) -> HostGone:
         # Ray's text has a table of the actor, the reason, and a list of guesses

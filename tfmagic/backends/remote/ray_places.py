@@ -4,7 +4,7 @@ import contextlib
 
 import ray
 from ray import exceptions
-from ray.util.placement_group import placement_group, placement_group_table
+from ray.util.placement_group import get_placement_group, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tfmagic.backends.remote.messages import OpenHosts
@@ -19,7 +19,13 @@ class Places:
     def __init__(self, opening: OpenHosts):
         self.opening, self.tasks = opening, opening.tasks
         self.bundles = [_needs(opening, task) for task in opening.tasks]
-        self.group = placement_group(self.bundles, strategy=_PLACES[opening.request.placement])
+        name, strategy = opening.kept_as, _PLACES[opening.request.placement]
+        lifetime = "detached" if name else None
+        self.group = (
+            get_placement_group(name)
+            if opening.resumes
+            else placement_group(self.bundles, strategy=strategy, name=name, lifetime=lifetime)
+        )
         self.gpus: dict[str, list[str]] = {}
 
     def nodes(self) -> dict[TaskId, str]:

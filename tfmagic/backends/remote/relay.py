@@ -15,14 +15,23 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tfmagic.backends.remote import memory_files
-from tfmagic.backends.remote.messages import Deliver, DriverReport, FrameArrived, HostLost
+from tfmagic.backends.remote.messages import (
+    EPOCH,
+    TAKEN_OVER,
+    Deliver,
+    DriverReport,
+    FrameArrived,
+    HostFacts,
+    HostLost,
+    TakenOver,
+)
 from tfmagic.protocol.channel import Channel
-from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import HostSilent
 from tfmagic.protocol.payload import Handle
 from tfmagic.system import files
@@ -156,6 +165,28 @@ class Relay:
         self._listening.append(thread)
         thread.start()
 
+    def resume(
+        self, tasks: Sequence[TaskId], agents: Mapping[str, Any], epoch: int, found: Sequence[Any]
+    ) -> tuple[HostFacts, ...]:
+        """Serve hosts whose agents another driver served before.
+
+        Args:
+            tasks: All tasks of the cluster; one that no agent has was lost.
+            agents: By node.
+            found: What `HostAgent.resume` has returned, by agent.
+        """
+        self.hosts = {task: Host([task], is_lost=True) for task in tasks}
+        facts = []
+        for (node, agent), (address, versions, _, kept, shares) in zip(agents.items(), found, strict=True):
+            host = Host([parse_task(name) for name, _ in kept], agent, node, address)
+            host.sent = host.batch = epoch * EPOCH
+            host.shares_memory = shares
+            self.hosts.update(dict.fromkeys(host.tasks, host))
+            self.begin(host)
+            frames = tuple(frame for _, frame in kept)
+            facts.append(HostFacts(address, tuple(host.tasks), versions, frames))
+        return tuple(facts)
+
     def move(self, task: TaskId, old: Host, new: Host) -> None:
         """Give a task and the orders of a host that was not found to another one. Call with the lock."""
         new.tasks.append(task)
@@ -223,6 +254,9 @@ class Relay:
                 polls.append(self._engine.poll(host.agent, host.batch + len(polls) + 1, self._poll_s))
             try:
                 number, performed, clock, pieces, frames = self._engine.answer(polls.popleft())
+                if number == TAKEN_OVER:
+                    self._send(TakenOver())
+                    return
                 self._report(host, clock, pieces, frames)
             except HostUnreachable:
                 host.was_unreachable = True

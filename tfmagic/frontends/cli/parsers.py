@@ -80,7 +80,7 @@ def make_parser(command: str) -> Parser:
         case "run":
             _add_run(parser)
         case "doctor":
-            add_shape(parser, "the cluster to check for (default: two workers)")
+            add_shape(parser, "the cluster to check for (default: two workers)", can_keep=False)
             add("--json", action="store_true", help="for programs")
         case "status":
             add("--all", action="store_true", help="also clusters that have ended or died")
@@ -191,7 +191,7 @@ def _is_shape(word: str) -> bool:
 
 
 def _add_run(parser: Parser) -> None:
-    add_shape(parser, "the cluster (default: two workers)")
+    add_shape(parser, "the cluster (default: two workers)", can_keep=False)
     add = parser.add_argument_group("the run").add_argument
     add("--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks")
     add("--keep-going", action="store_true", help="a failing task does not stop the others")

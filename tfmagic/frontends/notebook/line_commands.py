@@ -15,6 +15,7 @@ import json
 import re
 import signal
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,8 @@ from tfmagic.frontends.notebook.options import (
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.runs import folder
 from tfmagic.runs.cell_records import read_records
-from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.folder import RunFolder, kernel_lives
+from tfmagic.runs.kept import kept_until
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.views import static_form, tables
 from tfmagic.views.panel import PanelView
@@ -263,7 +265,7 @@ def _wait(magics: TFClusterMagics, line: Namespace) -> None:
 
 @line_command(
     "attach",
-    "show a cell of a past run again, from disk:  attach [RUN] [--cell N]",
+    "take over a run that was kept (--keep), or show a cell of a past run:  attach [RUN] [--cell N]",
     option("run_name", "RUN", "name of the run; default: the newest", nargs="?"),
     option("--cell", "N", "number of the cell in the notebook", type=parse_count),
     flag("--full", "without the size limit of a saved cell"),
@@ -277,6 +279,12 @@ def _attach(magics: TFClusterMagics, line: Namespace) -> None:
         print("%tfcluster attach RUN --cell N  shows a cell again")
         return
     run = _find_run(magics, line.cluster, line.run_name)
+    if line.cell is None and (until := kept_until(run.folder)) is not None and not kernel_lives(run):
+        if time.time() < until:
+            print(reports.attachment(magics.attach(run)))
+            return
+        when = time.strftime("%A %H:%M", time.localtime(until))
+        print(f"tfmagic: run {run} was kept until {when}, and has ended; this is its last cell")
     records = [r for r in read_records(run) if line.cell in (None, r.prompt)]
     if not records:
         which = f"cell {line.cell}" if line.cell is not None else "a cell"

@@ -25,8 +25,9 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 from IPython.display import display
 
 from tfmagic.backends import launcher_client
-from tfmagic.clusters import waiting
+from tfmagic.clusters import keeping, waiting
 from tfmagic.clusters.arguments import ShapeOptions
+from tfmagic.clusters.attaching import attach
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import Job, Options
 from tfmagic.clusters.results import CellResult, TaskResults, table_bundle
@@ -34,7 +35,7 @@ from tfmagic.clusters.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.frontends import doctor
-from tfmagic.frontends.notebook import awaited_cells, detached_cells, line_commands, plain_cells
+from tfmagic.frontends.notebook import awaited_cells, detached_cells, line_commands, plain_cells, reports
 from tfmagic.frontends.notebook.cell_source import prepare_cell
 from tfmagic.frontends.notebook.local_cell import LocalCell
 from tfmagic.frontends.notebook.options import (
@@ -50,6 +51,7 @@ from tfmagic.frontends.notebook.options import (
 from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, publisher
 from tfmagic.protocol.cluster_spec import ClusterShape, select
 from tfmagic.protocol.commands import RunCell
+from tfmagic.runs.folder import RunFolder
 from tfmagic.system.advice import did_you_mean
 from tfmagic.views.progress import StartProgress
 from tfmagic.views.task_widgets import WidgetPage
@@ -150,6 +152,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             timeout_s=options.timeout,
             keep_going=options.keep_going,
             want_value=bool(options.out),
+            out=options.out or "",
             view=choose_view(options.view, self.shell, display_id),
         )
 
@@ -224,7 +227,29 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             cluster.start(progress)
         finally:
             progress.end()
+        if cluster.task_settings.keep_s:
+            print(reports.kept(cluster, "this kernel"))
         return progress.display_id
+
+    def attach(self, run: RunFolder) -> Cluster:
+        """Take over the cluster of a run that was kept, and show the cells that go on."""
+        kept = keeping.find_run(run).cluster.options
+        running = self.clusters.get(kept["name"])
+        if running is not None and running.running:
+            raise UsageError(
+                f"cluster {kept['name']!r} runs here already, and run {run} has the same name; end the one "
+                f"here first:  %tfcluster stop{_naming(kept['name'])}"
+            )
+        view = choose_view("auto", self.shell)
+        page = WidgetPage(self.shell.kernel) if hasattr(self.shell, "kernel") else None
+        cluster = attach(run, view=view, namespace=self.shell.user_ns, widget_page=page)
+        fields = [field.name for field in dataclasses.fields(ShapeOptions)]
+        known: dict[str, Any] = {name: kept[name] for name in fields if name in kept}
+        known["resources"] = tuple(kept["resources"].items())
+        self.add(cluster, ShapeOptions(**known))
+        for job in cluster.resumed:
+            self.detached.add(cluster, job, job.options.out or None)
+        return cluster
 
     def running_names(self) -> str:
         names = [name for name, cluster in self.clusters.items() if cluster.running]

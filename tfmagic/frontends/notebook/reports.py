@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.payload import Packed
 from tfmagic.runs.cell_records import CellRecord, read_records
@@ -39,6 +40,31 @@ def sizes_text(sizes: Sequence[int]) -> str:
     """Return the bytes of each task where they are equal, and of all tasks."""
     each = f"{format_bytes(sizes[0])} each, " if len(sizes) > 1 and len(set(sizes)) == 1 else ""
     return f"{each}{format_bytes(sum(sizes))} in all"
+
+
+def kept(cluster: Cluster, kernel: str) -> str:
+    """Return how long a cluster goes on without a kernel, and how to attach to it."""
+    run, kept_for = cluster.run_folder, duration(cluster.task_settings.keep_s)
+    kept_for = kept_for.removesuffix(" 0 s").removesuffix(" 0 min")
+    return (
+        f"tfmagic: cluster {cluster.name} goes on for {kept_for} after {kernel} has ended, "
+        f"as run {run}:  %tfcluster attach {run}  takes it over,  %tfcluster stop  ends it"
+    )
+
+
+def attachment(cluster: Cluster) -> str:
+    """Return what was found of a cluster that has outlived its kernel."""
+    state = cluster.state
+    assert state is not None
+    lines = [f"tfmagic: attached to cluster {cluster.name}, {cluster.shape}, of run {cluster.run_folder}"]
+    for job in cluster.resumed:
+        lines.append(f"  cell [{job.command.prompt}] on {names_of(job.tasks)}:  %tfcluster wait")
+    for task, seen in state.tasks.items():
+        if seen.end is not None and seen.phase.value == "dead":
+            lines.append(f"  {task} {describe_end(seen.end)}:  %tfcluster revive")
+    for prompt in cluster.unsent:
+        lines.append(f"  cell [{prompt}] waited for its turn and was never sent: run it again")
+    return "\n".join([*lines, kept(cluster, "this kernel, too,")])
 
 
 def interruption(cluster: Cluster, chosen: Sequence[TaskId], detached: Iterable[Job]) -> str:

@@ -725,13 +725,16 @@ class Panel {
 		});
 	}
 
-	/** Show that no task can run any more: none outlives its kernel. */
+	/** Show that no task can run any more, but those of a cluster that is kept. */
 	loseKernel() {
 		if (this.head.over) return;
 		const elapsed = (performance.now() - this.since) / 1000;
-		const message = `the kernel of this cell was restarted or has ended, and its tasks with it; all they wrote:  ${this.setup.attach}`;
+		const { attach, kept } = this.setup;
+		const tasks = kept ? "; its tasks go on:" : ", and its tasks with it; all they wrote:";
+		const message = `the kernel of this cell was restarted or has ended${tasks}  ${attach}`;
+		const end = kept ? { note: "goes on without its kernel" } : { state: "stopped", note: "ended with its kernel" };
 		for (const task of this.tasks) {
-			if (!hasEnded(task.facts.state)) task.update({ state: "stopped", note: "ended with its kernel", line: 0 });
+			if (!hasEnded(task.facts.state)) task.update({ ...end, line: 0 });
 		}
 		this.messages++;
 		this.receiveHead({ over: true, verdict: "kernel ended", elapsed, message, queued: "" });

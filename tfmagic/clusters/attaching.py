@@ -1,0 +1,46 @@
+"""`tfmagic.attach`: take over a cluster that has outlived its kernel."""
+
+from dataclasses import replace
+from typing import Any
+
+from tfmagic.clusters import keeping
+from tfmagic.clusters.cluster import Cluster
+from tfmagic.clusters.job import ViewChoice
+from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.startup import Progress
+from tfmagic.runs import folder
+from tfmagic.runs.folder import RunFolder
+from tfmagic.views.task_widgets import WidgetPage
+
+
+def attach(
+    run: str | RunFolder,
+    *,
+    view: ViewChoice = "text",
+    namespace: dict[str, Any] | None = None,
+    widget_page: WidgetPage | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Cluster:
+    """Take over a cluster that was started with `keep`, whose kernel has ended.
+
+    Its tasks have their variables. `Cluster.collect` returns what its cells and calls have returned.
+
+    Args:
+        run: The name of the run.
+        view: How cells that go on are shown.
+        namespace, settings: As for a new `Cluster`.
+        widget_page, progress: For other packages of tfmagic.
+
+    Raises:
+        TfmagicError: There is no such run, or a living kernel has it.
+        LaunchError: It has ended, or cannot be reached.
+    """
+    __tracebackhide__ = True
+    base = folder.state_dir(settings.get("state_dir", TFCluster.instance().state_dir))
+    found = keeping.find_run(run if isinstance(run, RunFolder) else RunFolder(base / "runs" / run))
+    cluster = Cluster(**found.cluster.options, namespace=namespace, **settings)
+    cluster.widget_page = widget_page
+    opened = cluster._open(kept=found, view=view, progress=progress)
+    cluster.task_settings = replace(cluster.task_settings, env=opened.task_env)
+    return cluster
