@@ -190,7 +190,7 @@ def test_every_option_of_a_run():
         ("run --workers x s.py", "not a whole number"),
         ("run --grace -1 s.py", "expected one argument|more than 0"),
         ("run --timeout 0 s.py", "more than 0"),
-        ("run --backend ray s.py", "unrecognized arguments"),
+        ("run --backend spark s.py", "invalid choice: 'spark'"),
         ("run --wor 2 s.py", "unrecognized arguments: --wor; did you mean --workers?"),
         ("logs --tial 3", "unrecognized arguments: --tial; did you mean --tail?"),
         ("statsu", "no command 'statsu'; did you mean status?"),

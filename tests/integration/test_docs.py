@@ -27,6 +27,7 @@ NOT_RUN = {
     "make demo-ray": "installs packages; tests/integration/test_ray_docs.py runs tasks on such nodes",
     "make test": "runs this test",
     'pip install "tfmagic[remote]" s3fs': "needs the network",
+    "cluster = tfmagic.attach(": "needs a kernel that was killed; tests/integration/test_ray_kept.py has some",
     "kernel ── driver process ──→ Ray": "is a drawing",
     "worker-0 and worker-2 wait in all_reduce": "takes ten seconds; tests/supervisor/test_stalls.py has the sentence",
 }

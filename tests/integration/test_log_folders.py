@@ -243,7 +243,8 @@ def restore_values(base):
 
 def test_a_chief_that_is_killed_while_it_saves_leaves_a_whole_checkpoint(cluster_of_module, tmp_path):
     future = cluster_of_module.submit(save_for_ever, str(tmp_path), on="worker-0")
-    wait_until(lambda: glob.glob(f"{tmp_path}/*.index") and glob.glob(f"{tmp_path}/ckpt-*_temp/*"))
+    wait_until(lambda: os.path.exists(f"{tmp_path}/checkpoint"))  # the first one is complete
+    wait_until(lambda: glob.glob(f"{tmp_path}/ckpt-*_temp/*"))
     cluster_of_module.kill("worker-0")
     with pytest.raises(tfmagic.TaskDied):
         future.result()

@@ -74,7 +74,7 @@ def test_the_cells_run_on_ray_nodes(kernel, tmp_path):
                 errors = [content for kind, content in found if kind == "error"]
                 assert not errors, f"{snippet.place}:\n" + plain("\n".join(errors[0]["traceback"]))
                 outputs.append(found)
-            assert "42" in str(outputs[-1])
+            assert any("42" in str(found) for found in outputs)
             found = kernel.run("assert set(replicas.values()) == {2}, replicas")
             assert not [content for kind, content in found if kind == "error"]
         finally:

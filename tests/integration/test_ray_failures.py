@@ -3,7 +3,9 @@
 The nodes are `ray start` on this machine, so each process of a "host" can be looked at.
 """
 
+import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from test_recovery import all_reduce, values
 import tfmagic
 from tfmagic.errors import LaunchError, TaskDied
 
+libc = ctypes.CDLL(None)
 SEEN_S = 5.0  # measured 0.02 s; a busy machine must not fail the test
 LOST_S = 60.0  # measured 2 to 4 s
 ENDED_S = 30.0
@@ -159,6 +162,31 @@ def test_all_tasks_end_with_a_killed_driver_process_and_restart_finds_a_new_one(
     workers.restart()
     assert workers.run(lambda: 1, view="quiet") == {"worker-0": 1, "worker-1": 1}
     assert own_pid(workers) != driver
+
+
+def test_a_stopped_driver_process_goes_on_and_a_frame_of_it_that_is_damaged_costs_the_tasks(workers):
+    driver = psutil.Process(own_pid(workers))
+    driver.suspend()
+    assert workers.run(lambda: 1, view="quiet") == {"worker-0": 1, "worker-1": 1}
+
+    reports = int(re.search(r"ray_driver\.main\(\d+, (\d+)\)", " ".join(driver.cmdline()))[1])
+    theirs = take_file(driver.pid, reports)
+    os.write(theirs, b"\xc1" * 64)
+    os.close(theirs)
+    with pytest.raises(TaskDied, match="the process that talks to Ray sent what cannot be read"):
+        workers.run(lambda: None, view="quiet")
+    wait_until(lambda: not driver.is_running(), ENDED_S)
+    workers.restart()
+    assert workers.run(lambda: 2, view="quiet") == {"worker-0": 2, "worker-1": 2}
+
+
+def take_file(pid, fd):
+    """Return a file of another process (`pidfd_getfd`, Linux 5.6)."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        return libc.syscall(438, pidfd, fd, 0)
+    finally:
+        os.close(pidfd)
 
 
 def own_pid(cluster):

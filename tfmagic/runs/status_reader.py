@@ -9,12 +9,14 @@ import contextlib
 import heapq
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tfmagic.runs.folder import RunFolder, is_task_name, kernel_lives
+from tfmagic.runs.kept import kept_until
 from tfmagic.system import files
 
 STATES = ("planned", "starting", "ready", "running", "ending", "dead", "stopped")
@@ -52,6 +54,7 @@ class Snapshot:
     started: float = 0.0
     live: bool = False  #: The kernel lives, and has not noted that the cluster ended.
     died: bool = False  #: The kernel is gone, and had not noted that the cluster ended.
+    kept_until: float | None = None  #: Until then the tasks go on without a kernel; seconds since the epoch.
     readable: bool = True  #: False for a status.json that cannot be used.
     written: float = 0.0  #: When the kernel last wrote, in seconds since the epoch; 0 if never.
     processes: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)  #: "kernel" and "launcher".
@@ -96,6 +99,8 @@ def read_snapshot(folder: Path) -> Snapshot | None:
     written = _number(status.get("written")) or 0.0
     open_ended = bool(status) and status.get("ended") is not True
     lives = open_ended and pid > 0 and kernel_lives(RunFolder(folder))
+    until = kept_until(folder) if open_ended and not lives else None
+    is_kept = until is not None and time.time() < until
     return Snapshot(
         run=folder.name,
         cluster=clean_text(meta.get("cluster")) or clean_text(status.get("cluster")),
@@ -103,7 +108,8 @@ def read_snapshot(folder: Path) -> Snapshot | None:
         pid=int(pid),
         started=float(started),
         live=lives,
-        died=open_ended and not lives,
+        died=open_ended and not lives and not is_kept,
+        kept_until=until if is_kept else None,
         readable=content != {},
         written=float(written),
         processes={

@@ -332,8 +332,12 @@ class Supervisor:
         return {task: self._sample(task, use) for task, use in seen.items()}
 
     def _resume_own(self) -> None:
-        """Let stopped processes of the backend (SIGSTOP) go on where tasks wait for them."""
-        if any(seen.phase in COMING for seen in self.state.tasks.values()):
+        """Let stopped processes of the backend (SIGSTOP) go on where tasks wait for them.
+
+        Cells wait for the process that talks to an engine, tasks that start for a launcher.
+        """
+        starts = any(seen.phase in COMING for seen in self.state.tasks.values())
+        if starts or (self._cells and not self.backend.runs_here):
             for name, pid in self.own_pids().items():
                 if self.usage.get(name, Usage()).paused:
                     os.kill(pid, SIGCONT)

@@ -19,6 +19,7 @@ _PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"%tfcluster stop, then start", "{cluster}.stop(), then {cluster}.start()"),
     (r"%tfcluster start or Cluster\.start\(\)", "{cluster}.start()"),
     (r"%tfcluster wait\b", "future.result()"),
+    (r"%tfcluster pull NAME\b", "{cluster}.pull(NAME)"),
     (r"%tfcluster tensorboard LOGDIR", "{cluster}.tensorboard(LOGDIR)"),
     (rf"%tfcluster resume\b{_TASKS}", lambda found: f"{{cluster}}.faults.resume({_quoted(found[1])})"),
     (r"%tfcluster debug TASK", "{cluster}.debug(TASK)"),

@@ -37,7 +37,7 @@ from tfmagic.backends.remote.messages import (
     WatchClosely,
 )
 from tfmagic.backends.remote.own_modules import OwnModules
-from tfmagic.errors import LaunchError
+from tfmagic.errors import LaunchError, ProtocolError
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Command, TaskBoot
@@ -196,6 +196,8 @@ class RemoteBackend:
                 found += self._read(report)
         except (EOFError, OSError):
             found += self._driver_ended()
+        except ProtocolError as error:
+            found += self._part(f"the process that talks to Ray sent what cannot be read: {error}")
         return found
 
     def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:

@@ -186,7 +186,7 @@ def _without_values(event: Event) -> Event:
         return event
     reason = (
         f"{format_bytes(size)} were returned while no notebook was attached, more than its host keeps then; "
-        "fetch variables with  %tfcluster pull"
+        "fetch variables with  %tfcluster pull NAME"
     )
     return msgspec.structs.replace(
         event,

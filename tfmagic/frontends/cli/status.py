@@ -27,25 +27,27 @@ def main(args: argparse.Namespace) -> int:
     """Print the clusters."""
     base = runs.state_dir()
     seen = [found for folder in reversed(newest_runs(base, _MOST_RUNS)) if (found := read_snapshot(folder))]
-    shown = [snapshot for snapshot in seen if args.all or snapshot.live]
+    shown = [snapshot for snapshot in seen if args.all or snapshot.live or snapshot.kept_until]
     if args.json:
         print(json.dumps([as_json(snapshot, base) for snapshot in shown]))
         return 0
     for snapshot in shown:
         print(describe(snapshot, base, time.time()))
-    if not any(snapshot.live for snapshot in seen):
+    if not any(snapshot.live or snapshot.kept_until for snapshot in seen):
         print(f"no cluster runs here, by the state folder {base}")
     if len(shown) < len(seen):
-        ended, died = sum(not snapshot.live for snapshot in seen), sum(snapshot.died for snapshot in seen)
+        ended, died = len(seen) - len(shown), sum(snapshot.died for snapshot in seen)
         what = "1 run has" if ended == 1 else f"{ended} runs have"
         print(f"{what} ended{f', of which {died} died' if died else ''}; --all shows them")
     return 0
 
 
 def state_of(snapshot: Snapshot) -> str:
-    """Return running, ended, died, or unknown if the run has no status."""
+    """Return running, kept, ended, died, or unknown if the run has no status."""
     if snapshot.live:
         return "running"
+    if snapshot.kept_until is not None:
+        return "kept"
     if snapshot.died:
         return "died"
     return "ended" if snapshot.written else "unknown"
@@ -54,17 +56,20 @@ def state_of(snapshot: Snapshot) -> str:
 def describe(snapshot: Snapshot, base: Path, now: float) -> str:
     """Return the owner, the folder and a table of the tasks; one line for a cluster that has ended."""
     state, shape = state_of(snapshot), snapshot.shape or "of unknown shape"
-    if not (snapshot.live or snapshot.died):
+    if not (snapshot.live or snapshot.died or snapshot.kept_until):
         return f"{snapshot.run}  {state}, {shape}"
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.started))
     silent_s = now - snapshot.written
     owner = f"pid {snapshot.pid}, which lives"
     if snapshot.died:
         owner = f"pid {snapshot.pid}, which is gone; {program_name()} reap ends the processes that it left"
+    elif snapshot.kept_until is not None:
+        until = time.strftime("%A %H:%M", time.localtime(snapshot.kept_until))
+        owner = f"none; the tasks go on until {until}, and  %tfcluster attach {snapshot.run}  takes them over"
     elif silent_s > _STALE_S:
         owner += f", and has written nothing for {silent_s:.0f} s: it is stopped, or very busy"
     table = tables.to_text(tables.STATUS_HEADER, tables.status_table(map(row_of, snapshot.tasks)))
-    age = f"as it was {silent_s:.0f} s ago:\n" if snapshot.died else ""
+    age = "" if snapshot.live else f"as it was {silent_s:.0f} s ago:\n"
     facts = f"owner    {owner}\nstarted  {started}\nfolder   {base / 'runs' / snapshot.run}\n{age}{table}\n"
     return f"cluster {snapshot.cluster or '?'}: {state}, {shape}\n{textwrap.indent(facts, '  ')}"
 
