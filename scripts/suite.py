@@ -34,7 +34,6 @@ QUICK = (
     "tests/serialization/test_free_names.py",
     "tests/frontends/test_options.py",
     "tests/protocol/test_cluster_spec.py",
-    "tests/supervisor/test_supervisor.py",
     "tests/serialization/test_tracebacks.py",
     "tests/protocol/test_channel.py",
 )

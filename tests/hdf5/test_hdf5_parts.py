@@ -272,7 +272,7 @@ def test_rows_go_to_the_dataset_that_has_the_name_now(base):
         }
 
 
-@pytest.mark.parametrize("kind", ["h5py", "ours"])
+@pytest.mark.parametrize("kind", [pytest.param("h5py", marks=pytest.mark.soak), "ours"])
 def test_plain_h5py_is_unreadable_when_it_is_killed_after_a_flush(base, kind):
     """HDF5 writes some of its tree whenever its cache is full; `keep_flushed` is the cure."""
     with other(NAIVE, base, kind) as writer:

@@ -111,7 +111,7 @@ def test_keras_3_fits_under_parameter_servers():
 @pytest.mark.parametrize(
     ("kind", "steps"),
     [
-        ("arrays", None),
+        pytest.param("arrays", None, marks=pytest.mark.soak),
         ("dataset", 20),
         pytest.param("arrays", 20, marks=pytest.mark.soak),
         pytest.param("dataset", None, marks=pytest.mark.soak),

@@ -70,7 +70,7 @@ def whose(folder, rounds):
     return dict(collections.Counter(value(i) for i in range(rounds)))
 
 
-@pytest.mark.parametrize("save", [save_naively, save_with_the_rule])
+@pytest.mark.parametrize("save", [pytest.param(save_naively, marks=pytest.mark.soak), save_with_the_rule])
 def test_two_tasks_that_save_to_one_folder(cluster_of_module, tmp_path, save):
     rounds = 200 if save is save_naively else 60
     errors = run(cluster_of_module, save, str(tmp_path), rounds)

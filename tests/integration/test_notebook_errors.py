@@ -236,6 +236,7 @@ def test_an_error_of_tensorflow_arrives_by_name_where_the_notebook_has_no_tensor
     assert kernel.text(WITHOUT_TENSORFLOW) == "False InvalidArgumentError True\n"
 
 
+@pytest.mark.soak  # tests/notebooks/test_quickstart.py has an error in nbclient too
 def test_nbclient_records_the_users_error():
     cells = [
         "%load_ext tfmagic\nclass MyError(Exception): pass",

@@ -312,6 +312,7 @@ def test_what_no_kernel_attaches_to_ends_after_its_time(nodes, tmp_path):
         assert kind == "LaunchError" and "lives there any more" in text
 
 
+@pytest.mark.soak
 def test_a_stop_ends_also_what_has_outlived_the_process_that_talks_to_ray(nodes):
     with kernel(nodes) as only:
         only.ask("start('10m', 1)")

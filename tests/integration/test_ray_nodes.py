@@ -28,6 +28,7 @@ except ray.exceptions.ActorDiedError:
 """
 
 
+@pytest.mark.soak  # of the helper; the other tests of Ray need it to work
 def test_an_actor_runs_on_the_node_that_was_added_until_its_raylet_is_killed():
     with RayNodes() as nodes:
         nodes.start(cpus=1)
