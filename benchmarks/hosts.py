@@ -40,6 +40,7 @@ PULL_TARGET = Target("value", ">=", 200)
 PULL_RATIO_TARGET = Target("ratio", ">=", 0.9)
 AGENT_TARGET = Target("value", "<=", 60)
 _MIB = 1 << 20
+_QUIET_S, _QUIET_PERCENT = 30.0, 10.0
 _NODES = {2: "the kernel's node", 3: "another node"}  # by the end of the address
 
 PRINT = f"""
@@ -160,17 +161,26 @@ def _starts(book: Notebook, peer: Runner, options: str, repeats: int) -> list[Ro
     first_op_s: Pairs = ([], [])
     for _ in range(repeats):
         book.line("stop")
+        _await_quiet()
         started = time.perf_counter()
         book.line(f"start --workers {TASKS} {options}")
         ready_s[0].append(time.perf_counter() - started)
         book.cell(FIRST_OP)
         first_op_s[0].append(time.perf_counter() - started)
+        _await_quiet()
         for seconds, all_s in zip(peer.ask("start"), (ready_s[1], first_op_s[1]), strict=True):
             all_s.append(seconds)
     return [
         _row("second start of 4 tasks", "s", ready_s, START_TARGET),
         _row("second start of 4 tasks to first op", "s", first_op_s),
     ]
+
+
+def _await_quiet() -> None:
+    """Wait until the machine is quiet: where actors have ended, Ray starts processes for the next ones."""
+    deadline = time.monotonic() + _QUIET_S
+    while psutil.cpu_percent(0.5) > _QUIET_PERCENT and time.monotonic() < deadline:
+        pass
 
 
 def _memory(ray: LocalRay, peer: Runner) -> Row:

@@ -666,8 +666,12 @@ def test_a_damaged_file_of_records_is_gone_when_it_is_asked_about(cluster_of_mod
 
         import tensorflow as tf
 
-        with open(path, "wb") as file:
-            file.write(b"no records at all")
+        import __main__
+
+        for name in (path, f"{path}-of-an-earlier-cell"):
+            with open(name, "wb") as file:
+                file.write(b"no records at all")
+        __main__.earlier = tf.data.TFRecordDataset(name)
         try:
             for _ in tf.data.TFRecordDataset(path):
                 pass

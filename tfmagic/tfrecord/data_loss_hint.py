@@ -93,7 +93,11 @@ def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
         for dataset in (*_with_inputs(near), *newest)
         for name in _strings_of(dataset)
     )
-    yield from (each for each in islice(dict.fromkeys(found), _MAX_FILES) if each[0].is_file())
+    for path, compression in islice(dict.fromkeys(found), _MAX_FILES):
+        if path.is_file():
+            yield path, compression
+        elif compression is not None:
+            return  # these records are gone, and can be those that failed: older ones are not looked at
 
 
 def _with_inputs(datasets: list[Any]) -> Iterator[Any]:

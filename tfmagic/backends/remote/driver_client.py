@@ -12,6 +12,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from tfmagic.backends.remote.messages import (
@@ -59,6 +60,7 @@ class DriverProcess:
         self._is_connected = False
         self._noise = os.memfd_create("tfmagic-ray", os.MFD_CLOEXEC)
         self._control, control = channel_pair(DriverReply)
+        self._replies: deque[DriverReply] = deque()
         self.reports, reports = channel_pair(DriverReport)
         code = (
             "from tfmagic.backends.remote import ray_driver; "
@@ -157,18 +159,21 @@ class DriverProcess:
     ) -> DriverReply:
         ready, deadline = select.poll(), time.monotonic() + timeout_s
         ready.register(self._control.fileno(), select.POLLIN)
-        while not ready.poll(_LOOK_MS):
-            waits_for(who)
-            if time.monotonic() < deadline:
+        while not self._replies:  # one read can bring several
+            if ready.poll(_LOOK_MS):
+                try:
+                    self._replies += self._control.receive_ready()
+                except (EOFError, OSError):
+                    reason = f"the process that talks to Ray ended{self.how_it_ended()}"
+                    raise LaunchError(reason) from None
                 continue
-            raise LaunchError(
-                f"{who} did not answer within {timeout_s:g} s; nothing was started. Look whether its head "
-                f"is overloaded or hangs:  ray status --address {self.address}{self._said()}"
-            )
-        try:
-            reply = self._control.receive()
-        except (EOFError, OSError):
-            raise LaunchError(f"the process that talks to Ray ended{self.how_it_ended()}") from None
+            waits_for(who)
+            if time.monotonic() > deadline:
+                raise LaunchError(
+                    f"{who} did not answer within {timeout_s:g} s; nothing was started. Look whether its "
+                    f"head is overloaded or hangs:  ray status --address {self.address}{self._said()}"
+                )
+        reply = self._replies.popleft()
         if isinstance(reply, RequestFailed):
             raise LaunchError(f"{self._engine}: {reply.reason}")
         if not isinstance(reply, kind):
