@@ -78,9 +78,23 @@ def passes(python: str, more: list[str], *, quick: bool, called: str = "") -> Re
         command = [python, "-m", "pytest", *AT_ONCE, f"--junitxml={report}", *(QUICK if quick else ()), *more]
         # hundreds of processes import tfmagic, and would each compile it
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        if not quick:
+            compile_tests(python, environ)
         exit_code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
         counts = counts_of(report.read_text("utf-8")) if report.exists() else "no test was run"
     return Result(exit_code, f"{title}: {'passed' if exit_code == 0 else f'FAILED ({exit_code})'}: {counts}")
+
+
+def compile_tests(python: str, environ: dict[str, str]) -> None:
+    """Let pytest compile the tests, half of them in each of two processes; else each parallel one compiles all."""
+    halves = (["tests/integration"], ["tests", "--ignore=tests/integration"])
+    command = [python, "-m", "pytest", "--collect-only", "-q"]
+    started = [
+        subprocess.Popen([*command, *half], cwd=ROOT, env=environ, stdout=subprocess.DEVNULL)
+        for half in halves
+    ]
+    for process in started:
+        process.wait()
 
 
 def counts_of(report: str) -> str:

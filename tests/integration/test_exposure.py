@@ -101,6 +101,14 @@ def serve(open_to_all=False):
     return port
 
 
+def words_of(process):
+    """Return the command of a process; "" if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 @pytest.fixture
 def cluster():
     with tfmagic.Cluster(workers=2) as made:
@@ -109,7 +117,7 @@ def cluster():
 
 def test_nothing_of_ours_listens(cluster):
     kernel = psutil.Process()
-    jupyter = [child for child in kernel.children() if "ipykernel_launcher" in " ".join(child.cmdline())]
+    jupyter = [child for child in kernel.children() if "ipykernel_launcher" in words_of(child)]
     others = {
         pid for each in jupyter for pid in (each.pid, *(child.pid for child in each.children(recursive=True)))
     }
@@ -312,7 +320,7 @@ def test_a_loose_folder_of_runs_is_closed_again(tmp_path):
 
 def test_control_channels_have_no_name(cluster):
     """No process can connect to a socket that has neither a path nor an abstract name."""
-    keepers = [child for child in psutil.Process().children() if "keeper" in " ".join(child.cmdline())]
+    keepers = [child for child in psutil.Process().children() if "keeper" in words_of(child)]
     inodes = set()
     for pid in [os.getpid(), *(p.pid for k in keepers for p in (k, *k.children(recursive=True)))]:
         for name in os.listdir(f"/proc/{pid}/fd"):

@@ -195,6 +195,7 @@ def test_values_of_the_notebook_arrive_unchanged_on_the_task(pair):
     hold()
 
 
+@pytest.mark.soak  # tests/same/test_programs.py has written ones
 @pytest.mark.timeout(0 if ALL else 240)
 def test_programs_run_on_a_task_as_they_do_in_a_notebook(pair):
     @BOUNDS
