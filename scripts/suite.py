@@ -86,7 +86,7 @@ def passes(python: str, more: list[str], *, quick: bool, called: str = "") -> Re
 
 
 def compile_tests(python: str, environ: dict[str, str]) -> None:
-    """Let pytest compile the tests, half of them in each of two processes; else each parallel one compiles all."""
+    """Let pytest compile the tests in two processes; else each one of a parallel run would compile all."""
     halves = (["tests/integration"], ["tests", "--ignore=tests/integration"])
     command = [python, "-m", "pytest", "--collect-only", "-q"]
     started = [
