@@ -286,6 +286,9 @@ def ray_nodes() -> Iterator[RayNodes]:
     """Return a Ray cluster of this machine with a head of 8 CPUs, for a module; tests can add nodes."""
     from ray_nodes import RayNodes
 
+    from tfmagic.backends.remote import driver_client
+
     with RayNodes() as nodes:
         nodes.start(cpus=8)
         yield nodes
+        driver_client.close_idle()  # Ray's part of a driver listens
