@@ -32,7 +32,7 @@ from tfmagic.protocol.launcher_messages import (
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs import orphans
-from tfmagic.system.helper_process import start_in_lasting_thread, start_interpreter
+from tfmagic.system.helper_process import start_in_lasting_thread
 from tfmagic.system.process_identity import identify
 
 IMPORT_TIME_PREFIXES = (
@@ -86,15 +86,13 @@ class LauncherProcess:
             f"launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {preload!r})"
         )
         self.process = start_in_lasting_thread(
-            lambda: start_interpreter(
-                code,
-                path=import_path(),
-                stdout=self._noise,
-                stderr=self._noise,
-                env=environ,
-                pass_fds=[theirs.fileno()],
-            ),
             "tfmagic-keeper",
+            code,
+            path=import_path(),
+            stdout=self._noise,
+            stderr=self._noise,
+            env=environ,
+            pass_fds=[theirs.fileno()],
         )
         theirs.close()
         self.keeper = identify(self.process.pid)

@@ -17,7 +17,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 _DIE_WITH_PARENT = """\
 import ctypes, os, signal, sys
@@ -66,17 +67,12 @@ def start_killed_with_us(
     """Start an interpreter that gets SIGKILL when this process ends, also when it is stopped at that time."""
     us = str(os.getpid())
     return start_in_lasting_thread(
-        lambda: start_interpreter(
-            _DIE_WITH_PARENT + code, us, *arguments, stdout=output, stderr=output, env=env
-        ),
-        "tfmagic-helper",
+        "tfmagic-helper", _DIE_WITH_PARENT + code, us, *arguments, stdout=output, stderr=output, env=env
     )
 
 
-def start_in_lasting_thread(
-    start: Callable[[], subprocess.Popen[bytes]], name: str
-) -> subprocess.Popen[bytes]:
-    """Start an interpreter that asks for a signal when this process ends.
+def start_in_lasting_thread(name: str, code: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start an interpreter, as `start_interpreter` does, that asks for a signal when this process ends.
 
     Linux sends that signal when the *thread* ends that has started the interpreter. So a daemon thread of
     this name starts it and waits for it.
@@ -85,7 +81,7 @@ def start_in_lasting_thread(
 
     def keep() -> None:
         try:
-            process = start()
+            process = start_interpreter(code, *arguments, **options)
         except Exception as error:
             started.put(error)
             return

@@ -30,7 +30,7 @@ from tfmagic.backends.remote.ray_head import token_of
 from tfmagic.errors import LaunchError
 from tfmagic.protocol.channel import channel_pair
 from tfmagic.protocol.module_origins import import_path
-from tfmagic.system.helper_process import start_in_lasting_thread, start_interpreter
+from tfmagic.system.helper_process import start_in_lasting_thread
 
 CONNECT_S = 15.0
 _IMPORT_S = 60.0
@@ -67,15 +67,13 @@ class DriverProcess:
             f"ray_driver.main({control.fileno()}, {reports.fileno()})"
         )
         self.process = start_in_lasting_thread(
-            lambda: start_interpreter(
-                code,
-                path=import_path(),
-                stdout=self._noise,
-                stderr=self._noise,
-                env={**_PRESETS, **_token_mode(self.environ), **self.environ},
-                pass_fds=[control.fileno(), reports.fileno()],
-            ),
             "tfmagic-ray",
+            code,
+            path=import_path(),
+            stdout=self._noise,
+            stderr=self._noise,
+            env={**_PRESETS, **_token_mode(self.environ), **self.environ},
+            pass_fds=[control.fileno(), reports.fileno()],
         )
         control.close()
         reports.close()
