@@ -15,7 +15,7 @@ from benchmarks.report import QUICK, Row, Sizes, render, render_rounds
 
 NAMES = (
     "cells", "runner", "failures", "supervision", "cleanup", "starts", "output", "page", "arrays", "memory",
-    "training", "records", "hdf5",
+    "training", "network", "records", "hdf5",
 )  # fmt: skip
 ASKED_ONLY = ("hosts",)  # it starts a Ray cluster
 

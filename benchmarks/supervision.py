@@ -174,7 +174,7 @@ def _share(count: int, sizes: Sizes) -> Row:
     context = ViewContext(
         "simulated", f"{count} workers", run, cell, supervisor, lambda outcome: {}, "pass", "<cell>"
     )
-    view = PanelView(context, lambda data, **how: None, _Encoded, Look())
+    view = PanelView(context, lambda data, metadata=None, **how: None, _Encoded, Look())
     seconds = sizes.watch_s
     writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder), str(count), str(seconds + 1)])
     _show(view, 1.0)

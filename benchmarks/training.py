@@ -45,7 +45,7 @@ def _cell(book: Notebook) -> float:
         book.cluster.restart()
         book.cell(SCRIPT.read_text(), "--pull " + ",".join(RESULTS))
     pulled = [book.shell.user_ns[name] for name in RESULTS]
-    return _checked([{name: p[task] for name, p in zip(RESULTS, pulled, strict=True)} for task in pulled[0]])
+    return check([{name: p[task] for name, p in zip(RESULTS, pulled, strict=True)} for task in pulled[0]])
 
 
 def _scripts() -> float:
@@ -62,10 +62,10 @@ def _scripts() -> float:
     for process, (_, errors) in zip(started, outputs, strict=True):
         if process.returncode:
             raise RuntimeError(f"{SCRIPT.name} exited with {process.returncode}:\n{errors[-2000:]}")
-    return _checked([json.loads(text.splitlines()[-1]) for text, _ in outputs])
+    return check([json.loads(text.splitlines()[-1]) for text, _ in outputs])
 
 
-def _checked(results: list[dict[str, float]]) -> float:
+def check(results: list[dict[str, float]]) -> float:
     """Return the slower worker's steps a second. Raise RuntimeError if the two did not train one model."""
     first, second = results
     same = all(math.isclose(first[name], second[name], rel_tol=1e-4) for name in ("last_loss", "checksum"))

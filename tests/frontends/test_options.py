@@ -46,7 +46,7 @@ def test_every_option_of_a_cell():
         ("--env NOPE", "NAME=VALUE"),
         ("--view tv", "invalid choice"),
         ("--compare 1,2", "workers=1,2,4"),
-        ("--compare workers=1 --workers 2", "brings its own sizes"),
+        ("--compare workers=1 --workers 2", "brings its own workers; leave --workers and"),
         ("--on ,", "names no task"),
         ("--out class", "'class' is not a variable name"),
         ("--pull True", "'True' is not a variable name"),
@@ -78,7 +78,7 @@ def test_help_is_text():
     with pytest.raises(HelpShown, match="--workers N"):
         parse_cell_line("--help")
     for line in ("", "--help"):
-        with pytest.raises(HelpShown, match=r"restart[\s\S]*--compare workers=1,2,4"):
+        with pytest.raises(HelpShown, match=r"restart[\s\S]*--compare AXIS=A,B,C"):
             parse_line(line)
     for command in COMMANDS:
         with pytest.raises(HelpShown, match=command):
@@ -88,7 +88,7 @@ def test_help_is_text():
 def test_the_commands_are_those_of_the_documentation():
     assert " ".join(COMMANDS) == (
         "start stop restart status logs errors interrupt stacks revive all debug push pull wait attach doctor "
-        "tensorboard kill pause resume preempt slow flood chaos"
+        "tensorboard kill pause resume preempt partition heal slow flood chaos network"
     )
 
 

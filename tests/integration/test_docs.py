@@ -81,6 +81,10 @@ assert rows == {"results": (6,), "activations": (1536, 1024), "scores": (4,)}, r
 import os
 assert sorted(os.listdir("runs/7/tb")) == ["worker-0", "worker-1"] and os.path.exists("runs/7/model.keras")
 """,
+    "docs/simulated-hosts.md": """
+assert [row.variant["network"] for row in found.rows] == ["100mbit", "1gbit", "off"]
+assert all(row.steps == 20 and row.sent_bytes > 400_000 for row in found.rows)
+""",
     "docs/tfrecord.md": """
 assert found.ok
 assert tfmagic.tfrecord.verify("good.tfrecord").ok

@@ -17,9 +17,15 @@ class Lessons:
         self.folder = folder
         self.kernel: Kernel | None = None
 
-    def execute(self, name: str) -> NotebookNode:
-        """Run all cells of a notebook, as nbclient and papermill do, and return it with its outputs."""
+    def execute(self, name: str, then: str = "") -> NotebookNode:
+        """Run all cells of a notebook, as nbclient and papermill do, and return it with its outputs.
+
+        Args:
+            then: Code that is run after them, and must not raise.
+        """
         notebook = nbformat.read(self.folder / name, as_version=4)
+        if then:
+            notebook.cells.append(nbformat.v4.new_code_cell(then))
         self.kernel = self.kernel or Kernel(cwd=str(self.folder))
         self.kernel.client.stop_channels()  # nbclient's has the same identity: the kernel answers one of them
         client = NotebookClient(notebook, km=self.kernel.manager, timeout=240)

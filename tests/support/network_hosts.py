@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
 import signal
@@ -35,6 +34,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tfmagic.system.namespaces import explain_refusal
+
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
@@ -45,12 +46,6 @@ _ENDED_S = 20.0
 _TC_H_ROOT = 0xFFFFFFFF
 _TBF_BURST_BYTES = 32_000
 _TBF_LATENCY = "50ms"
-_SETTINGS = (  # (file, the value that forbids, the line that allows)
-    ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
-    ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
-    ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=10000"),
-    ("user/max_net_namespaces", "0", "sysctl -w user.max_net_namespaces=10000"),
-)  # fmt: skip
 _ENTER = """\
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -175,19 +170,7 @@ def _pids_in(net_namespaces: Sequence[int]) -> set[int]:
     return found
 
 
-def explain_refusal(error: OSError, settings: Path = Path("/proc/sys")) -> str:
-    """Return which setting of this machine forbids namespaces, and the line that allows them."""
-    for name, forbids, line in _SETTINGS:
-        with contextlib.suppress(OSError):
-            if (settings / name).read_text().strip() == forbids:
-                return f"this machine forbids network namespaces ({error}); as root, this allows them: {line}"
-    return (
-        f"this machine forbids network namespaces ({error}); in a container, its options allow them: "
-        "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
-    )
-
-
-# ---- the holder: a process of its own, which has no threads and imports nothing of tfmagic ----
+# ---- the holder: a process of its own, which has no threads ----
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -336,7 +319,7 @@ def _hold(count: int, private: Sequence[str]) -> NoReturn:
             else:
                 answer(value=None)
     except OSError as error:
-        answer(error=explain_refusal(error) if error.errno in (errno.EPERM, errno.ENOSPC) else str(error))
+        answer(error=explain_refusal(error) or str(error))
     finally:
         while left_over := _pids_in(namespaces) - {os.getpid()}:
             for pid in left_over:

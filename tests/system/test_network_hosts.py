@@ -1,6 +1,5 @@
 """The hosts of the tests: see `tests/support/network_hosts.py`."""
 
-import errno
 import os
 import signal
 import socket
@@ -10,7 +9,7 @@ import sys
 import psutil
 import pytest
 from conftest import program, wait_until
-from network_hosts import NetworkHosts, _pids_in, address_of, explain_refusal
+from network_hosts import NetworkHosts, _pids_in, address_of
 
 _SERVER = """\
 import socket
@@ -103,11 +102,3 @@ os.kill(os.getpid(), signal.SIGKILL)
     with program(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": paths}) as process:
         namespace = int(process.stdout.read())
     wait_until(lambda: not _pids_in([namespace]))
-
-
-def test_a_refusal_names_the_line_that_allows_it(tmp_path):
-    refused = PermissionError(errno.EPERM, "unshare: Operation not permitted")
-    assert "docker run" in explain_refusal(refused, tmp_path)
-    (tmp_path / "user").mkdir()
-    (tmp_path / "user" / "max_user_namespaces").write_text("0\n")
-    assert "sysctl -w user.max_user_namespaces=10000" in explain_refusal(refused, tmp_path)

@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tfmagic.backends import launcher_client
+from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.errors import LaunchError, ProtocolError
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Command, TaskBoot
-from tfmagic.protocol.events import Event, TaskEvent, TaskExited, TaskLost, TaskStarted
+from tfmagic.protocol.events import Event, HostCutOff, TaskEvent, TaskExited, TaskLost, TaskStarted
 from tfmagic.protocol.launcher_messages import ForkFailed, ForkTask, SessionFailed, TaskForked, TaskReaped
 from tfmagic.protocol.payload import Handle, HandleLost
 from tfmagic.runs import orphans
@@ -54,6 +55,12 @@ class _Process:
 class LocalBackend:
     """A `tfmagic.backends.protocol.Backend` for this machine.
 
+    Args:
+        hosts: Simulated hosts of the tasks, which end with the backend.
+
+    Attributes:
+        simulated: The simulated hosts; None without them.
+
     Raises:
         LaunchError: The launcher has ended.
     """
@@ -61,8 +68,8 @@ class LocalBackend:
     runs_here = True
     has_ended = False
 
-    def __init__(self, flavour: launcher_client.Flavour, run: RunFolder):
-        self._run = run
+    def __init__(self, flavour: launcher_client.Flavour, run: RunFolder, hosts: SimulatedHosts | None = None):
+        self._run, self.simulated = run, hosts
         self._selector = selectors.DefaultSelector()
         self._processes: dict[TaskId, _Process] = {}
         self._silent: dict[TaskId, float] = {}  # since when: channel closed, process running
@@ -79,12 +86,18 @@ class LocalBackend:
         except OSError as error:
             self._selector.close()
             os.close(self._wake)
+            if hosts is not None:
+                hosts.close()
             raise LaunchError(
                 "the launcher process ended before the cluster started:\n" + self.launcher.import_failure()
             ) from error
         self._selector.register(self._wake, selectors.EVENT_READ, "wake")
+        if hosts is not None:
+            self._selector.register(hosts.pidfd, selectors.EVENT_READ, "hosts")
 
     def allocate(self, tasks: Iterable[TaskId]) -> Mapping[TaskId, str]:
+        if self.simulated is not None:
+            return self.simulated.allocate(tasks)
         ports, self._ports = self._ports, HeldPorts(tasks)
         if ports is not None:
             ports.close()
@@ -112,7 +125,8 @@ class LocalBackend:
             assert self._session is not None
             fresh = launcher_client.import_time_variables(boot.environ) != self.launcher.import_time
             environ = boot.environ if fresh else {}
-            request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh)
+            where = None if self.simulated is None else self.simulated.place_of(task)
+            request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh, where)
             self._session.send(request)
             marked = {**boot.environ, orphans.MARK: self.launcher.mark}
             self.send(task, msgspec.structs.replace(boot, environ=marked))
@@ -163,6 +177,9 @@ class LocalBackend:
                     os.eventfd_read(self._wake)
             elif key.data == "session":
                 events += self._read_session()
+            elif key.data == "hosts" and self.simulated is not None:
+                self._selector.unregister(key.fileobj)
+                events.append(HostCutOff(self.simulated.lose()))
             else:
                 events += self._serve_task(key.data, mask)
         events += self._unreported
@@ -174,7 +191,8 @@ class LocalBackend:
         return {}
 
     def own_pids(self) -> Mapping[str, int]:
-        return self.launcher.own_pids() if self._session is not None else {}
+        pids = self.launcher.own_pids() if self._session is not None else {}
+        return pids if self.simulated is None else {**pids, **self.simulated.pids()}
 
     def wake(self) -> None:
         with self._wake_lock:
@@ -191,6 +209,8 @@ class LocalBackend:
             self._session.close()
         if self._ports is not None:
             self._ports.close()
+        if self.simulated is not None:
+            self.simulated.close()
         self._selector.close()
         os.close(self._wake)
         self._run.clear_scratch()

@@ -17,7 +17,7 @@ DEFAULT_KEEP = "8h"
 PLACEMENTS = ("pack", "spread", "strict-spread")
 _COMPARED = (
     "workers", "ps", "chief", "evaluator", "gpus_per_task", "keras", "auto_restart", "address", "placement",
-    "cpus_per_task", "keep",
+    "cpus_per_task", "keep", "hosts", "network",
 )  # fmt: skip
 
 
@@ -41,6 +41,8 @@ class ShapeOptions:
     keras_fix: bool = True
     auto_restart: int | None = None
     isolate: bool = False
+    hosts: int | None = None
+    network: str | None = None
 
     @property
     def given(self) -> bool:
@@ -159,6 +161,9 @@ def add_shape(parser: argparse.ArgumentParser, title: str, can_keep: bool = True
     add("--no-keras-fix", dest="keras_fix", action="store_false", help="leave Keras 3's fit as it is")
     add("--auto-restart", type=parse_count, metavar="N", help="restart a dead task up to N times")
     add("--isolate", action="store_true", help="a network of the tasks' own")
+    add("--hosts", type=parse_count, metavar="N", help="spread the tasks over N simulated machines")
+    link = "the link of each simulated machine: RATE[,LATENCY[,LOSS]], as 1gbit or 100mbit,0.5ms"
+    add("--network", metavar="LINK", help=link)
 
 
 def refuse_unknown(words: Iterable[str], parser: argparse.ArgumentParser) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tfmagic.clusters import hosts, parts, startup, waiting
-from tfmagic.clusters.call_api import Calls
+from tfmagic.backends.simulated.hosts import read_request
+from tfmagic.clusters import parts, remote_hosts, startup, waiting
+from tfmagic.clusters.fault_api import Faults
 from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job, Options
 from tfmagic.clusters.running_cluster import RunningCluster
@@ -45,7 +45,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Calls):
+class Cluster(Faults):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.
@@ -67,6 +67,9 @@ class Cluster(Calls):
         keras_fix: Repair `model.fit` of Keras 3 under multi-worker strategies.
         auto_restart: How often a task that died gets a new process.
         isolate: Put the tasks into a network of their own, without access to others.
+        hosts: Spread the tasks over that number of simulated machines, with a network and a name each.
+        network: The link of each simulated host, ``RATE[,LATENCY[,LOSS]]`` as ``1gbit,0.5ms``; without
+            `hosts`, each task has a host of its own.
         namespace: The ``__main__`` whose functions and variables travel by name.
         task_settings: Replaces `env` to `isolate`; for other packages of tfmagic.
         **settings: Any setting of `TFCluster`, such as ``failure_grace_s=5``.
@@ -100,6 +103,8 @@ class Cluster(Calls):
         keras_fix: bool = True,
         auto_restart: int = 0,
         isolate: bool = False,
+        hosts: int | None = None,
+        network: str | None = None,
         namespace: dict[str, Any] | None = None,
         task_settings: TaskSettings | None = None,
         **settings: Any,
@@ -117,7 +122,7 @@ class Cluster(Calls):
         )
         self.tasks = self.shape.tasks
         check_name(name)
-        asked = hosts.request_of(
+        asked = remote_hosts.request_of(
             backend or self.setting("backend"),
             address,
             placement,
@@ -129,14 +134,26 @@ class Cluster(Calls):
         )
         if asked is not None and (cluster_spec is not None or isolate):
             raise ClusterSpecError("cluster_spec and isolate are for tasks of this machine, not for Ray's")
+        simulated = read_request(hosts, network, self.tasks)
+        if simulated is not None and cluster_spec is not None:
+            raise ClusterSpecError(
+                "cluster_spec gives addresses, and simulated hosts have their own; leave one out"
+            )
         self.name = name
         self.task_settings = task_settings or TaskSettings(
-            dict(env or {}), gpus_per_task, keras, keras_fix, auto_restart, isolate, hosts=asked
+            dict(env or {}),
+            gpus_per_task,
+            keras,
+            keras_fix,
+            auto_restart,
+            isolate,
+            hosts=asked,
+            network=simulated,
         )
         self._namespace = namespace
         self.widget_page: WidgetPage | None = None
         self._latest = None
-        self._faults: FaultLab | None = None
+        self._faults = None
         self._tensorboard: TensorBoardProcess | None = None
         self._lock = threading.RLock()
 
@@ -340,7 +357,7 @@ class Cluster(Calls):
         __tracebackhide__ = True
         return parts.join(name, self.pull(name, on=on)[name])
 
-    # -- failures and faults --
+    # -- failures; faults on purpose are in `fault_api` --
 
     def interrupt(self, *tasks: str) -> None:
         """Interrupt the running cell as Ctrl-C does, on every task or only on these."""
@@ -368,17 +385,6 @@ class Cluster(Calls):
         with self._lock:
             job = self._running_cluster().begin_cell(RunCell(cell=0, debug=True), Options(on=task))
         waiting.finish(job)
-
-    @property
-    def faults(self) -> FaultLab:
-        """Crashes, hangs, slowness, preemption, floods and chaos, on purpose."""
-        self._running_cluster()
-        assert self._faults is not None  # made by `start`
-        return self._faults
-
-    def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """Crash task processes with a signal. See `faults` for other faults."""
-        self.faults.kill(*tasks, signal_number=signal_number)
 
     # -- what is shown --
 
@@ -470,7 +476,7 @@ class Cluster(Calls):
     def _open(self, **how: Any) -> RunningCluster:
         shape, settings, page = self.shape, self.task_settings, self.widget_page
         opened = RunningCluster(self.name, shape, settings, self.setting, self._main, self._lock, page, **how)
-        self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name)
+        self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name, opened.hosts)
         return opened
 
     def _select(self, tasks: Iterable[str]) -> tuple[TaskId, ...]:

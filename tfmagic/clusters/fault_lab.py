@@ -12,18 +12,21 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId, select
-from tfmagic.protocol.events import Cause, FloodAsked, SignalAsked
+from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked
 from tfmagic.supervisor.state import Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system.memory import format_bytes
 
-KINDS = ("kill", "pause", "resume", "preempt", "slow", "flood", "interrupt")
-_LASTING = ("pause", "slow")
+KINDS = ("kill", "pause", "resume", "preempt", "slow", "flood", "interrupt", "partition", "heal")
+_OF_HOSTS = ("partition", "heal")
+_LASTING = ("pause", "slow", "partition")
 DEFAULT_KINDS = ("kill", "pause", "slow", "flood", "interrupt")
 _PERIOD_S = 0.05  # a slowed task runs for a part of each period; TensorFlow's heartbeats are far longer
 _KILLED_S = 5.0
+_SEEN_S = 1.0  # until the supervisor knows of a cut
 _ELSEWHERE_S = 1.5  # on another machine it is not known beforehand whether a task handles the signal
 _MOST_FAULTS = 10_000
 _MOST_BYTES = 10**12
@@ -115,8 +118,8 @@ class FaultLab:
     process. A kind, signal, time or amount that makes no sense is a `ValueError`.
     """
 
-    def __init__(self, supervisor: Supervisor, name: str):
-        self._supervisor, self._name = supervisor, name
+    def __init__(self, supervisor: Supervisor, name: str, hosts: SimulatedHosts | None = None):
+        self._supervisor, self._name, self._hosts = supervisor, name, hosts
         self._closed = threading.Event()
         self._plans: dict[threading.Thread, threading.Event] = {}  # under way, and what ends each
         self._chaos: tuple[threading.Thread, ...] = ()  # those of them that `chaos` has begun
@@ -173,11 +176,32 @@ class FaultLab:
         for chosen in self._select((task,)):
             self._supervisor.ask(FloodAsked(chosen, size_bytes))
 
-    def later(self, after_s: float, kind: str, tasks: Sequence[str], amount: float = 0) -> tuple[TaskId, ...]:
-        """Inject a `Fault` later, while cells run; return the tasks that it will hit."""
-        chosen = select(tasks, self._supervisor.state.tasks)
+    def partition(self, *targets: str) -> tuple[str, ...]:
+        """Cut simulated hosts off from the others, as by a pulled cable: packets are dropped, not refused.
+
+        Args:
+            *targets: Hosts, or tasks for their hosts.
+
+        Returns:
+            The hosts that were not cut off before.
+        """
+        return self._set_cut(self._hosts_of(targets), True)
+
+    def heal(self, *targets: str) -> tuple[str, ...]:
+        """Join hosts to the others again, all by default; return those that were cut off."""
+        return self._set_cut(self._hosts_of(targets) if targets else (), False)
+
+    def later(self, after_s: float, kind: str, targets: Sequence[str], amount: float = 0) -> tuple[str, ...]:
+        """Inject a `Fault` later, while cells run; return the tasks or hosts that it will hit."""
+        if kind in _OF_HOSTS:
+            network = require_hosts(self._hosts)
+            hosts = self._hosts_of(targets) if targets else network.names
+            chosen, names = [network.tasks_on([host])[0] for host in hosts], hosts
+        else:
+            chosen = list(select(targets, self._supervisor.state.tasks))
+            names = tuple(task.name for task in chosen)
         self.unleash([Fault(after_s, kind, task, amount) for task in chosen])
-        return chosen
+        return names
 
     def chaos(
         self,
@@ -222,9 +246,10 @@ class FaultLab:
 
     @property
     def at_work(self) -> bool:
-        """True if a task is paused or slowed, or faults are still to come."""
+        """True if a task is paused or slowed, a host cut off, a link changed, or faults are still to come."""
+        is_changed = self._hosts is not None and self._hosts.has_changed
         with self._lock:
-            return bool(self._paused or self._slowed or any(t.is_alive() for t in self._plans))
+            return bool(self._paused or self._slowed or is_changed or any(t.is_alive() for t in self._plans))
 
     # -- inside --
 
@@ -242,6 +267,25 @@ class FaultLab:
             must_end.set()
         for thread in plans:
             thread.join()
+
+    def _hosts_of(self, targets: Sequence[str]) -> tuple[str, ...]:
+        """Return the hosts that hosts and selectors of tasks name."""
+        network = require_hosts(self._hosts)
+        found = {name for name in targets if name in network.names}
+        for target in targets:
+            if target.startswith("host-") and target not in found:
+                network.select([target])  # raises
+            elif target not in found:
+                found |= {network.host_of(task) for task in select(target, self._supervisor.state.tasks)}
+        return tuple(name for name in network.names if name in found)
+
+    def _set_cut(self, hosts: Sequence[str], cut: bool) -> tuple[str, ...]:
+        network = require_hosts(self._hosts)
+        changed = network.set_cut(hosts, cut)
+        tasks = network.tasks_on(changed)
+        self._supervisor.ask(HostCutOff(tasks, cut))
+        self._supervisor.wait_for(lambda s: all(s.tasks[task].cut_off is cut for task in tasks), _SEEN_S)
+        return changed
 
     def _select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
         state = self._supervisor.state
@@ -327,6 +371,10 @@ class FaultLab:
             case None:
                 self._slow([task], 1)
                 self._send([task], signal.SIGCONT)
+                if self._hosts is not None:
+                    self._set_cut([self._hosts.host_of(task)], False)
+            case Fault(kind="partition" | "heal" as kind):
+                self._set_cut([require_hosts(self._hosts).host_of(task)], kind == "partition")
             case Fault(kind="slow", amount=factor):
                 self._slow([task], factor)
             case Fault(kind="flood", amount=size_bytes):

@@ -42,6 +42,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
 
     Attributes:
         seconds: The run time, by task name.
+        steps: How often a task called the tf.function that it called most often, by task name.
         started, ended: When the task began and ended it, by task name.
         output: The text that the task wrote, by task name; read from its log at each access.
     """
@@ -57,6 +58,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         self.started, self.ended = times.started, times.ended
         self._values = {task.name: value for task, value in values.items()}
         self.seconds = {task.name: returned[task].seconds for task in values}
+        self.steps = {task.name: returned[task].steps for task in values}
         self._spans = {t.name: (run.log_path(t), starts[t], returned[t].log_end) for t in values}
 
     @property

@@ -16,17 +16,15 @@ from typing import Any
 
 import msgspec
 
-from tfmagic.backends import launcher_client
 from tfmagic.backends.local import LocalBackend
-from tfmagic.backends.protocol import Backend
-from tfmagic.clusters import hosts, keeping, parts, results, waiting
+from tfmagic.clusters import keeping, opening, parts, results, waiting
 from tfmagic.clusters.job import Job, Options, ViewChoice
 from tfmagic.clusters.keeping import KeptRun
 from tfmagic.clusters.results import CellResult
 from tfmagic.clusters.settings import TFCluster, policy_source
 from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import StatusWriter
-from tfmagic.clusters.task_settings import TaskSettings, check_memory
+from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.clusters.task_variables import TaskVariables
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
@@ -34,11 +32,9 @@ from tfmagic.failures.deaths import DeathReports, describe_end
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.hdf5.shared_writer.sessions import TaskFiles
-from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Selector, Shape, Spec, TaskId, select
+from tfmagic.protocol.cluster_spec import GivenSpec, Selector, Shape, TaskId, select
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested, GroupChanged, LaunchRequested
-from tfmagic.runs import folder, orphans
-from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ALIVE, CellState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
@@ -69,6 +65,7 @@ class RunningCluster:
         kept: A run whose tasks are taken over instead, and whose cells are shown by `view`.
 
     Attributes:
+        hosts: The simulated hosts; None without them.
         last: The outcome of the last cell or call of the user, and the context of its failures.
         resumed: The jobs that a former kernel has started.
 
@@ -93,7 +90,7 @@ class RunningCluster:
     ):
         __tracebackhide__ = True
         self._lock = lock
-        self.run = run = kept.run if kept else _create_run_folder(name, shape, task_settings, setting)
+        self.run = run = kept.run if kept else opening.create_run_folder(name, shape, task_settings, setting)
         self.name, self.shape = name, shape
         self.tasks = shape.tasks if tasks is None else tasks
         self._task_settings, self._setting, self._main = task_settings, setting, main
@@ -102,9 +99,10 @@ class RunningCluster:
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
         self.last: tuple[CellState, FailureContext] | None = None
-        backend = _open_backend(name, shape, task_settings, run, setting, progress, kept)
+        backend = opening.open_backend(name, shape, task_settings, run, setting, progress, kept)
+        self.hosts = backend.simulated if isinstance(backend, LocalBackend) else None
         try:
-            self.spec = kept.spec if kept else _spec_of(shape, backend)
+            self.spec = kept.spec if kept else opening.spec_of(shape, backend)
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
@@ -334,7 +332,7 @@ class RunningCluster:
                 "processes, with Cluster.restart()"
             )
         try:
-            self.spec = _spec_of(self.shape, self.supervisor.backend)
+            self.spec = opening.spec_of(self.shape, self.supervisor.backend)
         except OSError as error:
             raise TfmagicError(f"no port could be reserved for every task: {error}") from error
         self.keeper.move(self.spec)
@@ -458,37 +456,3 @@ class RunningCluster:
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         heartbeat_s = self._setting("heartbeat_timeout_s")
         return self._task_settings.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
-
-
-def _create_run_folder(
-    name: str, shape: Shape, task_settings: TaskSettings, setting: Callable[[str], Any]
-) -> RunFolder:
-    """Check memory and GPUs, clean up after former runs, and return a new run folder."""
-    if task_settings.hosts is None:
-        check_memory(shape, setting("task_bytes"), launcher_client.is_warm(task_settings.flavour))
-        for task in shape.tasks:
-            task_settings.environ(task, shape)  # raises if there are too few GPUs
-    base = folder.state_dir(setting("state_dir"))
-    folder.check_private(base)
-    orphans.reap(base)
-    folder.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
-    return folder.create_run(base, name, {"shape": str(shape)})
-
-
-def _open_backend(
-    name: str,
-    shape: Shape,
-    settings: TaskSettings,
-    run: RunFolder,
-    setting: Callable[[str], Any],
-    progress: Progress | None,
-    kept: KeptRun | None,
-) -> Backend:
-    if settings.hosts is None:
-        return LocalBackend(settings.flavour, run)
-    return hosts.open_hosts(settings.hosts, name, shape, settings, run, setting, progress, kept)
-
-
-def _spec_of(shape: Shape, backend: Backend) -> Spec:
-    """Return the shape with the addresses that it was given, or with ports that the backend holds for it."""
-    return shape if isinstance(shape, GivenSpec) else ClusterSpec(shape, backend.allocate(shape.tasks))

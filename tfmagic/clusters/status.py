@@ -96,6 +96,7 @@ def status_rows(
                 "state": seen.phase.value,
                 "pid": seen.pid or None,
                 "host": seen.host,
+                "cut_off": seen.cut_off,
                 "uptime_s": uptime_s,
                 "cpu_percent": _round(usage.cpu_percent),
                 "cpu_s": usage.cpu_s,

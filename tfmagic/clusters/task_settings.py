@@ -3,13 +3,15 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.remote.messages import HostRequest
+from tfmagic.backends.simulated.hosts import NetworkRequest
+from tfmagic.backends.simulated.messages import address_of
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import GivenSpec, Shape, Spec, TaskId
@@ -34,6 +36,7 @@ class TaskSettings:
         task_env: Further environment of single tasks.
         script: The caller's script, if tasks import it.
         hosts: What is asked of the engine whose hosts run the tasks; None for processes of this machine.
+        network: The simulated hosts of these processes; None for none.
 
     Raises:
         ClusterSpecError: There is no such version of Keras, or `env` is no environment.
@@ -49,12 +52,20 @@ class TaskSettings:
     task_env: Mapping[TaskId, Mapping[str, str]] = field(default_factory=dict)
     script: MainScript | None = None
     hosts: HostRequest | None = None
+    network: NetworkRequest | None = None
 
     def __post_init__(self) -> None:
         if self.keras not in (2, 3):
             raise ClusterSpecError(f"keras is 2 or 3, not {self.keras!r}")
         if self.isolate and self.hosts is not None:
             raise ClusterSpecError("isolate gives tasks a network within this machine; leave it out on Ray")
+        if self.isolate and self.network is not None:
+            raise ClusterSpecError("simulated hosts have a network of their own already; leave isolate out")
+        if self.hosts is not None and self.network is not None:
+            raise ClusterSpecError(
+                "hosts and network simulate machines on this one; with backend='ray' tasks are on real ones, "
+                "which placement chooses"
+            )
         for name, value in self.env.items():
             if not (isinstance(name, str) and isinstance(value, str)):
                 raise ClusterSpecError(f"env is {{text: text}}, not {name!r}: {value!r}")
@@ -95,7 +106,8 @@ class TaskSettings:
                 forced["CUDA_VISIBLE_DEVICES"] = ",".join(assign_gpus(task, shape, gpus, self.gpus_per_task))
             if self.keras == 2:
                 forced["TF_USE_LEGACY_KERAS"] = "1"
-        return {**presets, **base, **forced, **_without_proxy({**base, **own}), **own}
+        addresses = [address_of(n) for n in range(self.network.hosts)] if self.network else ["127.0.0.1"]
+        return {**presets, **base, **forced, **_without_proxy({**base, **own}, addresses), **own}
 
     def load_time_environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the variables that other machines get as well: those of TensorFlow and its libraries."""
@@ -145,7 +157,7 @@ def proxy_variable(environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
+def _without_proxy(environ: Mapping[str, str], addresses: Sequence[str]) -> dict[str, str]:
     """Return the variable that lets tasks connect directly; through a proxy they would wait for ever.
 
     Tried likewise: no_grpc_proxy replaces no_proxy for gRPC, and nothing else reads it. An entry matches the
@@ -154,7 +166,7 @@ def _without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
     if not proxy_variable(environ):
         return {}
     others = environ.get("no_grpc_proxy", environ.get("no_proxy", ""))
-    return {"no_grpc_proxy": ",".join(filter(None, ("127.0.0.1", others)))}
+    return {"no_grpc_proxy": ",".join(filter(None, (*addresses, others)))}
 
 
 def existing_folder() -> str:

@@ -87,7 +87,7 @@ def build_error(cell: CellState, context: FailureContext, raised_first: bool = F
         error = errors[root]
         for note in also_failed(cell, outcome, others):
             exceptions.add_note(error, note)
-        if isinstance(outcome, CellRaised) and (advice := hints.find_hint(outcome.error)):
+        if isinstance(outcome, CellRaised) and (advice := _advice(cell, root, outcome)):
             exceptions.add_note(error, here(f"hint: {advice}"))
     else:
         return None
@@ -103,13 +103,25 @@ def full_texts(cell: CellState, context: FailureContext) -> dict[str, str]:
     texts = {}
     for task, outcome in find_failures(cell).items():
         match outcome:
-            case CellRaised(error=packed):
-                advice = hints.find_hint(packed)
+            case CellRaised(error=packed) as outcome:
+                advice = _advice(cell, task, outcome)
                 text = ipython_tracebacks.name_cells(packed.text.rstrip())
                 texts[task.name] = text + (here(f"\nhint: {advice}") if advice else "")
             case TaskExited() | TaskLost():
                 texts[task.name] = str(_died(task, outcome, context))
     return texts
+
+
+def _advice(cell: CellState, task: TaskId, outcome: CellRaised) -> str | None:
+    """Return the hint for a failure; a host that was cut off explains what its peers raise."""
+    if cell.cut_off and _is_consequence(cell, task, outcome):
+        hosts, was = " and ".join(cell.cut_off), "was" if len(cell.cut_off) == 1 else "were"
+        return (
+            f"{hosts} {was} cut off from the others during this cell. "
+            "%tfcluster heal joins what is still cut off; then make the strategy anew. Should a task keep "
+            "failing, %tfcluster restart gives new processes to all"
+        )
+    return hints.find_hint(outcome.error)
 
 
 def _died(task: TaskId, end: TaskExited | TaskLost, context: FailureContext) -> TaskDied:

@@ -149,6 +149,7 @@ class CellReturned(_OfCell, frozen=True):
         pulled, failed_pulls: The variables that were asked for, and those that could not be sent.
         owned: The names that the task's own cells have assigned; None if unchanged since the last report.
         lost_bytes: How much of the output could not be written, since the disk is full.
+        steps: How often the cell called the tf.function that it called most often.
     """
 
     seconds: float
@@ -159,6 +160,7 @@ class CellReturned(_OfCell, frozen=True):
     failed_pulls: Mapping[str, FailedPull] = {}
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
+    steps: int = 0
 
 
 class CellRaised(_OfCell, frozen=True):
@@ -169,6 +171,7 @@ class CellRaised(_OfCell, frozen=True):
         bound: False if the variables of the cell could not be unpickled.
         raised_at: When, on the monotonic clock of the kernel's machine, in seconds: it orders failures.
         stopped: Whether the strategies that the task has made cannot go on since this cell.
+        lost_peers: Whether its TensorFlow takes living peers for dead, and does so until it is reset.
     """
 
     seconds: float
@@ -180,6 +183,7 @@ class CellRaised(_OfCell, frozen=True):
     bound: bool = True
     raised_at: float = 0.0
     stopped: bool = False
+    lost_peers: bool = False
 
 
 TaskEvent = (
@@ -234,6 +238,13 @@ class HostSilent(Message, frozen=True):
     tasks: tuple[TaskId, ...]
     host: str
     silent: bool = True
+
+
+class HostCutOff(Message, frozen=True):
+    """The host of these tasks was cut off from the others on purpose; or, without `cut`, joined again."""
+
+    tasks: tuple[TaskId, ...]
+    cut: bool = True
 
 
 class ProcessSample(Message, frozen=True):
@@ -336,6 +347,7 @@ Event = (
     | TaskExited
     | TaskLost
     | HostSilent
+    | HostCutOff
     | TasksObserved
     | LaunchRequested
     | CellRequested

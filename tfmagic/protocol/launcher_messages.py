@@ -6,7 +6,7 @@ Commands are imperative, reports are in the past tense, as in `tfmagic.protocol.
 from collections.abc import Mapping
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.payload import Handle, Message
+from tfmagic.protocol.payload import Handle, Message, Record
 
 
 class OpenSession(Message, frozen=True):
@@ -15,8 +15,20 @@ class OpenSession(Message, frozen=True):
     channel: Handle
 
 
+class HostPlace(Record, frozen=True):
+    """A simulated host, as a task process enters it.
+
+    Attributes:
+        namespaces: Its user namespace, if it has one, its network, and its host name.
+        hosts_file: Its /etc/hosts.
+    """
+
+    namespaces: tuple[Handle, ...]
+    hosts_file: str
+
+
 class ForkTask(Message, frozen=True):
-    """Start a task process with this control channel and log."""
+    """Start a task process with this control channel and log, on a simulated host if `where` is one."""
 
     task: TaskId
     attempt: int
@@ -24,6 +36,7 @@ class ForkTask(Message, frozen=True):
     log: Handle
     environ: Mapping[str, str]
     fresh: bool
+    where: HostPlace | None = None
 
 
 class LauncherReady(Message, frozen=True):

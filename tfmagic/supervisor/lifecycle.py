@@ -23,6 +23,7 @@ from tfmagic.supervisor import barriers, ladder, restarts, stalls
 from tfmagic.supervisor.state import (
     ALIVE,
     COMING,
+    LOST,
     Action,
     CellState,
     ClusterState,
@@ -36,6 +37,7 @@ from tfmagic.supervisor.state import (
     are_needed,
     replace,
     with_cell,
+    with_cut_off,
     with_task,
 )
 
@@ -54,7 +56,8 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
         case events.LaunchRequested(tasks):
             return _apply_launch(state, tasks)
         case events.CellRequested():
-            return with_cell(state, CellState(event, now, queued=are_needed(state, event.commands)))
+            cell = CellState(event, now, queued=are_needed(state, event.commands))
+            return with_cut_off(with_cell(state, cell))
         case events.GroupChanged(group, gone):
             return replace(state, groups={**state.groups, group: gone})
         case events.InterruptPressed():
@@ -84,6 +87,10 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
                 if task in state.tasks:
                     state = with_task(state, task, silent_host=host if silent else "")
             return state
+        case events.HostCutOff(tasks, cut):
+            for task in [task for task in tasks if task in state.tasks]:
+                state = with_task(state, task, cut_off=cut)
+            return with_cut_off(state)
         case events.TasksObserved():
             return stalls.observe(state, event, now)
         case events.Displayed() | events.LineReached() | events.InputWanted() | events.InputAnswered():
@@ -145,6 +152,8 @@ def _apply_outcome(
     seen = replace(state.tasks[task], phase=Phase.READY)
     if isinstance(event, events.CellReturned) and cell.request.commands[task].tf_config:
         seen = replace(seen, joined={})  # it has forgotten its peers
+    if isinstance(event, events.CellRaised) and event.lost_peers:
+        seen = replace(seen, joined=dict.fromkeys(seen.joined, LOST))
     cells = {**state.cells, cell.number: _with_outcome(cell, task, event, now)}
     return replace(state, tasks={**state.tasks, task: seen}, cells=cells)
 

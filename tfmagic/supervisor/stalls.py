@@ -45,6 +45,7 @@ _IDLE_SHARE = 0.02
 _BURST_S = 0.03
 _WANTED_SHARE = 0.5  # of the time between two looks; one that only waits wakes up now and then
 _GAP_S = 3.0  # between two looks, which are 0.5 s apart: no look was taken meanwhile
+_CUT_OFF_S = 3.0  # until who waits is told, where a host is cut off
 _NAMED = 3  # tasks that are named in one clause
 _READS_DATA = re.compile(r"read_shards|[Dd]ataset|\.fit\(")
 _FEWER_BATCHES = "perhaps its data ended first: give each task as many batches, with take or repeat"
@@ -283,6 +284,8 @@ def explain(
         return f"the cell waits for a new process of {_names(coming)}" if is_late else ""
     if not cell.progress:
         return ""
+    if cut_off := list(_cut_off(state)):
+        after_s = min(after_s, _CUT_OFF_S)
     activities = describe(state, cell, policy, now)
     if not any(_is_worth_telling(activity, after_s) for activity in activities.values()):
         return ""
@@ -298,6 +301,7 @@ def explain(
     hosts = _hosts_of(state)
     parts = [reason.clause(tasks, what, hosts) + place for (reason, what, place), tasks in clauses.items()]
     parts += _absent(cell, any(_meets_in_a_call(cell, task) for task in activities))
+    parts += cut_off
     return "; ".join([*parts[:1], *(part.replace("(cell line ", "(line ") for part in parts[1:])])
 
 
@@ -355,6 +359,13 @@ def _absent(cell: CellState, others_meet: bool) -> Iterable[str]:
         yield f"{_names(ended)} {'has' if len(ended) == 1 else 'have'} ended the cell{why}"
     if failed:
         yield f"{_names(failed)} failed"
+
+
+def _cut_off(state: ClusterState) -> Iterable[str]:
+    """Yield a clause for the hosts that are cut off."""
+    hosts = sorted({seen.host for seen in state.tasks.values() if seen.cut_off})
+    if hosts:
+        yield f"{' and '.join(hosts)} {'is' if len(hosts) == 1 else 'are'} cut off"
 
 
 def _hosts_of(state: ClusterState) -> Mapping[TaskId, str]:

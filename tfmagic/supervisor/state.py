@@ -38,6 +38,7 @@ class Phase(enum.Enum):
     STOPPED = "stopped"
 
 
+LOST = 0  # instead of an attempt: TensorFlow takes that process for dead
 COMING = (Phase.PLANNED, Phase.STARTING, Phase.ENDING)
 ALIVE = (Phase.STARTING, Phase.READY, Phase.RUNNING, Phase.ENDING)
 
@@ -53,11 +54,12 @@ class TaskState:
         since: When the task came into its phase; a planned process starts then.
         restarts: How many processes the policy has given it.
         stalls: How often it was found to be stalled.
-        joined: The attempts of the tasks with which its process has made a collective strategy. TensorFlow
-            accepts no other process of theirs.
+        joined: The attempts of the tasks with which its process has made a collective strategy, or `LOST`.
+            TensorFlow accepts no other process of theirs.
         kill_at: When a process that ends by itself is killed.
         signals: The signals that were sent to the present process, and why.
         silent_host: Its host, if that does not answer; else "".
+        cut_off: Whether its host is cut off from the others on purpose.
     """
 
     phase: Phase = Phase.PLANNED
@@ -74,6 +76,12 @@ class TaskState:
     kill_at: float | None = None
     signals: Mapping[int, Cause] = field(default_factory=dict)
     silent_host: str = ""
+    cut_off: bool = False
+
+    @property
+    def place(self) -> str:
+        """Its host, as people read it."""
+        return f"{self.host} (cut off)" if self.cut_off else self.host
 
 
 Outcome = CellReturned | CellRaised | TaskExited | TaskLost
@@ -135,6 +143,7 @@ class CellState:
         insists: Whether one press is enough to kill a task that nothing else reaches.
         replaced: The tasks that were killed since nothing else reached them.
         waits: Who waited for whom when the time limit had passed.
+        cut_off: The hosts that were cut off from the others while the cell ran.
     """
 
     request: CellRequested
@@ -145,6 +154,7 @@ class CellState:
     failed_at: float | None = None
     timed_out: bool = False
     waits: str = ""
+    cut_off: tuple[str, ...] = ()
     released: bool = False
     aborted: bool = False
     presses: int = 0
@@ -290,6 +300,14 @@ def with_cell(state: ClusterState, cell: CellState) -> ClusterState:
     if state.cells.get(cell.number) is cell:
         return state
     return replace(state, cells={**state.cells, cell.number: cell})
+
+
+def with_cut_off(state: ClusterState) -> ClusterState:
+    """Return the state with the hosts that are cut off now noted in its cells."""
+    hosts = {seen.host for seen in state.tasks.values() if seen.cut_off}
+    for cell in state.cells.values() if hosts else ():
+        state = with_cell(state, replace(cell, cut_off=tuple(sorted({*cell.cut_off, *hosts}))))
+    return state
 
 
 def are_needed(state: ClusterState, tasks: Collection[TaskId]) -> bool:

@@ -18,6 +18,8 @@ _PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"%tfcluster restart --workers (\d+) --ps (\d+)", r"tfmagic.Cluster(workers=\1, ps=\2)"),
     (r"%tfcluster stop, then start", "{cluster}.stop(), then {cluster}.start()"),
     (r"%tfcluster start or Cluster\.start\(\)", "{cluster}.start()"),
+    (r"%tfcluster restart --hosts (\d+)", r"tfmagic.Cluster(hosts=\1)"),
+    (r"%tfcluster heal\b", "{cluster}.faults.heal()"),
     (r"%tfcluster wait\b", "future.result()"),
     (r"%tfcluster pull NAME\b", "{cluster}.pull(NAME)"),
     (r"%tfcluster tensorboard LOGDIR", "{cluster}.tensorboard(LOGDIR)"),

@@ -2,19 +2,13 @@
 
 import contextlib
 import ctypes
-import fcntl
 import os
-import socket
-import struct
+from typing import Any
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_CLONE_NEWUSER = 0x10000000
-_CLONE_NEWNET = 0x40000000
-_SIOCSIFFLAGS = 0x8914
-_IFF_UP = 0x1
 _IOLBF = 1
 _CLOCK_MONOTONIC = 1
 
@@ -80,27 +74,6 @@ def close_all_but(*keep: int) -> None:
                 os.close(fd)
 
 
-def isolate_network() -> None:
-    """Move this process into a network namespace of its own with nothing but loopback.
-
-    Raises:
-        OSError: The machine does not allow it (containers and some distributions do not).
-    """
-    uid, gid = os.getuid(), os.getgid()
-    flags = _CLONE_NEWNET if uid == 0 else _CLONE_NEWUSER | _CLONE_NEWNET
-    _check(_libc.unshare(flags), "unshare")
-    if uid != 0:
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{uid} {uid} 1"),
-            ("gid_map", f"{gid} {gid} 1"),
-        ):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(text)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
-
-
 class _TimerSpec(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_long) for name in ("every_s", "every_ns", "value_s", "value_ns"))
 
@@ -120,6 +93,11 @@ class Alarm:
     def wait(self) -> None:
         """Wait until the timer ends."""
         os.read(self.fd, 8)
+
+
+def call_libc(name: str, *arguments: Any) -> None:
+    """Call a function of C's library that returns 0, or else raise its OSError."""
+    _check(getattr(_libc, name)(*arguments), name)
 
 
 def _check(result: int, what: str) -> None:

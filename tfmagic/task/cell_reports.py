@@ -24,10 +24,9 @@ from tfmagic.serialization import exceptions, pickling, tracebacks
 from tfmagic.system import advice
 from tfmagic.task import exits, streams
 from tfmagic.task.shell import CellRunner
-from tfmagic.task.tensorflow import collectives, interrupts
+from tfmagic.task.tensorflow import collectives, function_calls, interrupts
 
 _OF_HISTORY = re.compile(r"_i?\d+|_i{1,3}|_{1,3}")  # inputs and values of earlier cells
-HOST = socket.gethostname()
 
 
 @dataclass(slots=True)
@@ -70,7 +69,14 @@ class Reports:
             else:
                 pulled[name] = item
         end = self._end_of(cell, seconds)
-        event = CellReturned(**end, value=packed, value_error=problem, pulled=pulled, failed_pulls=failed)
+        event = CellReturned(
+            **end,
+            value=packed,
+            value_error=problem,
+            pulled=pulled,
+            failed_pulls=failed,
+            steps=function_calls.most(),
+        )
         self._channel.send(event)
 
     def _end_of(self, cell: RunCell, seconds: float) -> dict[str, Any]:
@@ -100,7 +106,7 @@ class Reports:
         """Report that the cell raised. An exception that cannot travel goes as text."""
         error = attempt.error
         assert error is not None
-        where = f"{self._boot.task} (pid {os.getpid()}, {HOST})"
+        where = f"{self._boot.task} (pid {os.getpid()}, {socket.gethostname()})"
         interrupted = interrupts.is_interrupt(error)
         collectives.end_background()
         explained = type(error).__name__ == "DataLossError" and _explain_data_loss(error, seconds)
@@ -116,7 +122,7 @@ class Reports:
         if cell.exits:
             _print_end(error, packed.text, only_text=interrupted or issubclass(type(error), SystemExit))
         end, bound, raised_at = self._end_of(cell, seconds), attempt.bound, attempt.raised_at
-        is_stopped = collectives.were_stopped_in_cell()
+        is_stopped, has_lost_peers = collectives.were_stopped_in_cell(), collectives.has_lost_peers(error)
         self._channel.send(
             CellRaised(
                 **end,
@@ -125,6 +131,7 @@ class Reports:
                 bound=bound,
                 raised_at=raised_at,
                 stopped=is_stopped,
+                lost_peers=has_lost_peers,
             )
         )
 

@@ -45,7 +45,7 @@ from tfmagic.protocol.launcher_messages import (
     TaskReaped,
 )
 from tfmagic.protocol.payload import Handle
-from tfmagic.system import processes
+from tfmagic.system import namespaces, processes
 from tfmagic.system.process_identity import is_resource_tracker
 from tfmagic.task.keeper import end_descendants
 
@@ -64,7 +64,8 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
     started = time.perf_counter()
     try:
         if isolate:
-            processes.isolate_network()
+            namespaces.enter_own_network()
+            namespaces.start_loopback()
         version = _preload(preload)
     except BaseException as error:  # an import can raise anything, and the kernel reports it
         text = "".join(traceback.format_exception(error))
@@ -231,6 +232,11 @@ class Launcher:
         log = request.log.take()
         try:
             launcher = os.getppid()
+            if request.where is not None:
+                namespaces.enter(
+                    [handle.take() for handle in request.where.namespaces], request.where.hosts_file
+                )
+            namespaces.drop_rights()
             processes.set_parent_death_signal(signal.SIGKILL)
             os.setsid()
             signal.set_wakeup_fd(-1)

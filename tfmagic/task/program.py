@@ -40,10 +40,10 @@ from tfmagic.system import files
 from tfmagic.task import debugger, exits, process_setup, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
 from tfmagic.task.cell_position import PlaceWatch
-from tfmagic.task.cell_reports import HOST, Attempt, Reports
+from tfmagic.task.cell_reports import Attempt, Reports
 from tfmagic.task.channel_reader import Turns, Work
 from tfmagic.task.shell import CellRunner, encode_bundle
-from tfmagic.task.tensorflow import collectives, interrupts, keras_scopes
+from tfmagic.task.tensorflow import collectives, function_calls, interrupts, keras_scopes
 from tfmagic.task.tensorflow.interrupts import StuckWatch
 from tfmagic.task.widgets import Widgets
 
@@ -119,7 +119,7 @@ class TaskProgram:
         self._install_context()
         self._prepare_tensorflow()
         self.side_thread.start()
-        self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), HOST))
+        self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), socket.gethostname()))
         while True:
             command = self._next_command()
             match command:
@@ -335,6 +335,7 @@ class TaskProgram:
     def _run(self, cell: commands.RunCell) -> None:
         self.cell = cell
         interrupts.begin_cell()
+        function_calls.begin_cell()
         self.barriers.begin_cell()
         self.widgets.begin_cell(cell.cell)
         collectives.begin_cell()

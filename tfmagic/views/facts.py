@@ -34,8 +34,11 @@ def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> C
         _describe_task(state, known, task, activities.get(task, TaskActivity()), start)
         for task, start in run.starts.items()
     )
-    if not context.supervisor.backend.runs_here:
-        hosts = [state.tasks[task].host for task in run.starts]
+    if (
+        not context.supervisor.backend.runs_here
+        or len({seen.host for seen in state.tasks.values()} - {""}) > 1
+    ):
+        hosts = [state.tasks[task].place for task in run.starts]
         tasks = tuple(replace(part, host=host) for part, host in zip(tasks, hosts, strict=True))
     if cell is None and run.done.is_set():
         tasks = tuple(replace(t, state="stopped", note="") if t.end is None else t for t in tasks)

@@ -40,7 +40,7 @@ def _status_row(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["task"],
         row["state"],
         str(row["pid"] or "-"),
-        row["host"] or "-",
+        f"{row['host']} (cut off)" if row.get("cut_off") else row["host"] or "-",
         "-" if row["uptime_s"] is None else f"{row['uptime_s']:.0f} s",
         _percent(row["cpu_percent"]),
         _size(row["memory_bytes"]),

@@ -5,7 +5,7 @@
 
 A check is a function from the `Case` to findings; a new one is a line in the table below. A check must start
 no process, import neither TensorFlow nor Keras, and use no network but this machine's own. Only those of
-`ray_cluster` ask another machine: its head.
+`ray_cluster` ask another machine: its head. And `simulated_hosts`, if a shape has some, tries to make them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _CHECKS: tuple[Check, ...] = (
     machine.threads,
     machine.address_space,
     machine.loopback,
+    machine.simulated_hosts,
     machine.proxy,
     folder.state_folder,
     folder.leftovers,
@@ -71,7 +72,15 @@ _OF_RAY: frozenset[Check] = frozenset(
     )
 )
 _ONLY_WHEN_ASKED: frozenset[Check] = frozenset(  # none of them prevents a start, or the start reports it
-    (machine.memory_room, machine.cores, machine.gpus, folder.leftovers, software.tf_config, *_OF_RAY)
+    (
+        machine.memory_room,
+        machine.cores,
+        machine.gpus,
+        machine.simulated_hosts,
+        folder.leftovers,
+        software.tf_config,
+        *_OF_RAY,
+    )
 )
 
 

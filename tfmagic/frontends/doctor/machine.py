@@ -4,6 +4,7 @@ import importlib.util
 import os
 import resource
 import socket
+import tempfile
 from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
@@ -12,6 +13,8 @@ import psutil
 
 from tfmagic.backends import launcher_client
 from tfmagic.backends.local import HeldPorts
+from tfmagic.backends.simulated.hosts import SimulatedHosts
+from tfmagic.backends.simulated.links import Link
 from tfmagic.clusters import task_settings
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
@@ -221,7 +224,7 @@ def loopback(case: Case) -> Iterator[Finding]:
         fix = "end what holds them, or ask for fewer tasks:  !ss -tan | wc -l"
         yield refused(f"no port for each of {len(tasks)} tasks ({reason})", fix)
         return
-    if case.task_settings.isolate:  # the tasks get a loopback of their own
+    if case.task_settings.isolate or case.task_settings.network:  # the tasks get a loopback of their own
         return
     with socket.create_server((_ADDRESS, 0)) as server:
         try:
@@ -231,6 +234,29 @@ def loopback(case: Case) -> Iterator[Finding]:
             yield trouble(f"nothing can connect to {_ADDRESS} ({error.strerror or error})", fix)
             return
     yield Finding(f"network: {_ADDRESS}, with a port for each of {len(tasks)} tasks")
+
+
+def simulated_hosts(case: Case) -> Iterator[Finding]:
+    """Try whether this machine can simulate the hosts and links that the shape asks for."""
+    request = case.task_settings.network
+    if request is None or case.running:
+        return
+    what = f"simulated hosts: {request.hosts}, link {request.link}"
+    with tempfile.TemporaryDirectory() as folder:
+        hosts = SimulatedHosts(case.shape.tasks, request, Path(folder) / "hosts")
+        try:
+            hosts.wait_until_made()
+            yield Finding(what)
+            hosts.set_link(Link(latency_s=0.001))
+        except LaunchError as error:
+            yield refused(what, str(error))
+        except ClusterSpecError as error:
+            if request.link.needs_netem:
+                yield refused(what, str(error))
+            else:
+                yield Finding("simulated hosts: rates and partitions; this Linux has no latency and loss")
+        finally:
+            hosts.close()
 
 
 def _count_ports(limits: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> int:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import html
+import re
 import sys
 from argparse import Namespace
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -30,13 +30,21 @@ from tfmagic.clusters.arguments import ShapeOptions
 from tfmagic.clusters.attaching import attach
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import Job, Options
-from tfmagic.clusters.results import CellResult, TaskResults, table_bundle
+from tfmagic.clusters.results import CellResult
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.frontends import doctor
-from tfmagic.frontends.notebook import awaited_cells, detached_cells, line_commands, plain_cells, reports
+from tfmagic.frontends.notebook import (
+    awaited_cells,
+    detached_cells,
+    line_commands,
+    line_faults,
+    plain_cells,
+    reports,
+)
 from tfmagic.frontends.notebook.cell_source import prepare_cell
+from tfmagic.frontends.notebook.comparison import Comparison, name_of, variants_of
 from tfmagic.frontends.notebook.local_cell import LocalCell
 from tfmagic.frontends.notebook.options import (
     COMMANDS,
@@ -58,7 +66,7 @@ from tfmagic.views.task_widgets import WidgetPage
 
 Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
 PreparedCell = tuple[RunCell, frozenset[str]]  # with the names that it can need from the notebook
-_COMMAND_MODULE = line_commands  # fills COMMANDS
+_COMMAND_MODULES = (line_commands, line_faults)  # they fill COMMANDS
 
 
 @magics_class
@@ -157,17 +165,26 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         )
 
     def _compare(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:
-        """Run the cell in a new cluster of each size."""
-        found = {}
-        for size in options.compare:
-            shape = dataclasses.replace(options.shape, workers=size)
-            cluster = self.new_cluster(f"compare-{size}", shape)
+        """Run the cell in a new cluster of each variant."""
+        comparison = Comparison()
+        for variant in variants_of(options.compare):
+            shape = dataclasses.replace(options.shape, **variant)
+            name = re.sub(r"[^\w.+-]", "-", f"compare-{'-'.join(map(str, variant.values()))}")
+            try:
+                cluster = self.new_cluster(name, shape)
+            except ClusterSpecError as error:
+                comparison.left_out.append(f"{name_of(variant)} was left out: {error}")
+                continue
             try:
                 run_options = self._run_options(options, self.start_shown(cluster))
-                found[size] = (yield cluster.begin_cell(*cell, run_options)).results
+                before = cluster.bytes_sent()
+                results = (yield cluster.begin_cell(*cell, run_options)).results
+                comparison.add(variant, results, _added(cluster.bytes_sent(), before))
             finally:
                 cluster.stop()
-        return Comparison(found)
+        if not comparison:
+            raise UsageError("; ".join(comparison.left_out))
+        return comparison
 
     # -- which cluster --
 
@@ -196,7 +213,12 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         assert isinstance(shape, ClusterShape)  # always, of a line
         self.clusters[cluster.name] = cluster
         self.shapes[cluster.name] = dataclasses.replace(
-            asked, workers=shape.workers, ps=shape.ps, chief=shape.chief, evaluator=shape.evaluator
+            asked,
+            workers=shape.workers,
+            ps=shape.ps,
+            chief=shape.chief,
+            evaluator=shape.evaluator,
+            hosts=network.hosts if (network := cluster.task_settings.network) else None,
         )
 
     def refuse_other_shape(self, name: str, asked: ShapeOptions) -> None:
@@ -278,35 +300,9 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             cluster.stop()
 
 
-class Comparison(dict[int, TaskResults[Any]]):
-    """The results of ``--compare`` by number of workers; shown as a table with a chart of the seconds."""
-
-    @property
-    def seconds(self) -> dict[int, float]:
-        """The time of the cell at each size: that of the slowest task."""
-        return {size: max(results.seconds.values()) for size, results in self.items()}
-
-    def __repr__(self) -> str:
-        return self._repr_mimebundle_()["text/plain"]
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        seconds = self.seconds
-        first, most = next(iter(seconds.values())), max(seconds.values())
-        rows = []
-        for size, taken in seconds.items():
-            bar = "█" * max(round(30 * taken / most), 1)
-            rows.append((str(size), f"{taken:.2f}", f"{first / taken:.2f} ×", bar))
-        bundle = table_bundle(("workers", "seconds", "speed-up", ""), rows)
-        bars = "".join(
-            f'<div style="display:flex;align-items:center;margin:2px 0">'
-            f'<span style="width:90px">{size} worker{"s" if size > 1 else ""}</span>'
-            f'<span style="display:inline-block;height:14px;width:{max(300 * taken / most, 2):.0f}px;'
-            f'background-color:#1a73e8"></span><span style="margin-left:6px">{html.escape(f"{taken:.2f} s")}'
-            "</span></div>"
-            for size, taken in seconds.items()
-        )
-        table = table_bundle(("workers", "seconds", "speed-up"), [row[:3] for row in rows])["text/html"]
-        return {**bundle, "text/html": table + bars}
+def _added(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int] | None:
+    """Return by how much counters have grown; None without counters."""
+    return {name: count - before[name] for name, count in now.items()} or None
 
 
 def _naming(cluster: str) -> str:

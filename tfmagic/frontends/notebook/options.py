@@ -21,6 +21,7 @@ from IPython.core.error import UsageError
 
 from tfmagic.clusters.arguments import add_shape, parse_seconds, refuse_unknown, shape_of
 from tfmagic.errors import ClusterSpecError
+from tfmagic.frontends.notebook.comparison import parse_axis
 from tfmagic.protocol.cluster_spec import TASK_TYPES, check_name
 
 if TYPE_CHECKING:
@@ -151,14 +152,6 @@ def _parse_cluster_name(text: str) -> str:
     return text
 
 
-def _parse_sizes(text: str) -> tuple[int, ...]:
-    kind, _, numbers = text.partition("=")
-    values = numbers.split(",")
-    if kind != "workers" or not all(v.strip().isdigit() and int(v) > 0 for v in values):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form workers=1,2,4")
-    return tuple(int(v) for v in values)
-
-
 _CLUSTER = option("--cluster", "NAME", "name of the cluster", type=_parse_cluster_name, default=DEFAULT_NAME)
 
 # -- the cell --------------------------------------------------------------------------------------
@@ -184,7 +177,15 @@ def cell_parser() -> Parser:
         option("--timeout", "SECONDS", "stop the cell then, with stacks", type=parse_seconds),
         flag("--keep-going", "let the other tasks run on when one fails"),
         option("--view", None, "how output is shown", choices=VIEWS, default="auto"),
-        option("--compare", "workers=1,2,4", "run the cell at several sizes", type=_parse_sizes, default=()),
+        option(
+            "--compare",
+            "AXIS=A,B,C",
+            "run the cell in several clusters: workers=1,2,4, hosts=1,2, network=100mbit,1gbit,off",
+            type=parse_axis,
+            action="extend",
+            nargs="+",
+            default=[],
+        ),
         title="the cell",
     )
 
@@ -198,9 +199,16 @@ def parse_cell_line(line: str) -> argparse.Namespace:
         parser.error("--detach goes on in a cluster that stays: leave --fresh and --compare out")
     if found.on is not None and not found.on.strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
-    if found.compare and (found.shape.workers is not None or found.fresh):
-        parser.error("--compare brings its own sizes; leave --workers and --fresh out")
+    axes = [axis for axis, _ in found.compare]
+    if found.compare and (found.fresh or any(getattr(found.shape, axis) is not None for axis in axes)):
+        parser.error(f"--compare brings its own {', '.join(axes)}; leave {_options_of(axes)} and --fresh out")
+    if len(axes) != len(set(axes)):
+        parser.error("--compare names each of workers, hosts and network once")
     return found
+
+
+def _options_of(axes: Iterable[str]) -> str:
+    return ", ".join(f"--{axis}" for axis in axes)
 
 
 # -- line commands ---------------------------------------------------------------------------------

@@ -117,6 +117,26 @@ def injury(cluster: Cluster, kind: str, pids: Mapping[TaskId, int], amount: floa
     return "; ".join(parts)
 
 
+def partition(cluster: Cluster, kind: str, hosts: Sequence[str]) -> str:
+    """Return which hosts were cut off or joined again, with their tasks, and the next step."""
+    places = cluster.simulated_hosts()
+    if not hosts:
+        return "these hosts are cut off already" if kind == "partition" else "no host was cut off"
+    named = ", ".join(f"{host} ({names_of(places.tasks_on([host]))})" for host in hosts)
+    if kind == "heal":
+        return f"joined {named} to the others again"
+    return f"cut {named} off from the others; %tfcluster heal {' '.join(hosts)} joins again"
+
+
+def links(cluster: Cluster) -> str:
+    """Return the link of each host; equal links once."""
+    places = cluster.simulated_hosts()
+    by_link: dict[str, list[str]] = {}
+    for host, link in places.links.items():
+        by_link.setdefault("no limit" if str(link) == "off" else str(link), []).append(host)
+    return "; ".join(f"{', '.join(hosts)}: {link}" for link, hosts in by_link.items())
+
+
 def rows_of_runs(runs: Iterable[RunFolder]) -> list[tuple[str, ...]]:
     """Return a row for each cell. The runs of a notebook stand together; the newest run is the last one.
 

@@ -23,6 +23,7 @@ Measured on TensorFlow 2.21 (private API, which is named only here):
 """
 
 import json
+import re
 import socket
 import sys
 import time
@@ -42,6 +43,8 @@ _LEADER_WAIT_S = 60.0  # the leader was at the barrier: it only has to open its 
 _UNTIL_RESET = "Restart your program to reset"  # ends TensorFlow's message of each collective after an abort
 
 Meet = Callable[[str, tuple[TaskId, ...]], object]
+
+_NO_HEARTBEAT = re.compile(r"stopped sending heartbeats|CoordinationService/Heartbeat")
 
 _stopped = ""  # why the collectives of this process cannot go on
 _stopped_before = ""  # the same when the cell began
@@ -162,6 +165,14 @@ def are_stopped() -> bool:
 def were_stopped_in_cell() -> bool:
     """Check whether the strategies of this process became unusable in this cell."""
     return bool(_stopped) and not _stopped_before
+
+
+def has_lost_peers(error: BaseException) -> bool:
+    """Check whether the heartbeats between this task and its peers have failed (a cut network, for example).
+
+    TensorFlow then takes the peers for dead, whether they are or not, and fails every later collective.
+    """
+    return _context_with_collectives() is not None and bool(_NO_HEARTBEAT.search(str(error)))
 
 
 def explain(error: BaseException) -> str:

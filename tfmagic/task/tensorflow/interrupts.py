@@ -22,7 +22,7 @@ from typing import Any
 
 from tfmagic.protocol import channel
 from tfmagic.task import cell_position, comm_sender
-from tfmagic.task.tensorflow import loopback_only
+from tfmagic.task.tensorflow import function_calls, loopback_only
 
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
@@ -40,7 +40,7 @@ _is_held = False  # whether all tasks start their first strategy: each waits in 
 
 
 def install() -> None:
-    """Run each call of a tf.function in this process under a cancellation manager of its own.
+    """Run each call of a tf.function in this process under a cancellation manager of its own, and count it.
 
     Patches ``cancellation.context``, which only `Context.call_function` calls, once a call. TensorFlow's own
     context manager is no solution: it sets a process-wide variable, which `ClusterCoordinator` replaces. One
@@ -57,6 +57,8 @@ def install() -> None:
         __slots__ = ("__weakref__",)
 
     def context() -> Any:
+        with _lock:
+            function_calls.note(sys._getframe(1))
         given = own_context()
         if given is not None:
             return given

@@ -3,7 +3,7 @@
 import pytest
 
 from tfmagic.backends.remote.messages import HostFacts, HostRequest
-from tfmagic.clusters.hosts import check_versions, own_versions, request_of
+from tfmagic.clusters.remote_hosts import check_versions, own_versions, request_of
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError
 

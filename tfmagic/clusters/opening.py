@@ -1,0 +1,60 @@
+"""Open what a running cluster needs: its run folder, its backend, and the addresses of its tasks."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tfmagic.backends import launcher_client
+from tfmagic.backends.local import LocalBackend
+from tfmagic.backends.protocol import Backend
+from tfmagic.backends.simulated.hosts import SimulatedHosts
+from tfmagic.clusters import remote_hosts
+from tfmagic.clusters.keeping import KeptRun
+from tfmagic.clusters.startup import Progress
+from tfmagic.clusters.task_settings import TaskSettings, check_memory
+from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Shape, Spec
+from tfmagic.runs import folder, orphans
+from tfmagic.runs.folder import RunFolder
+
+
+def create_run_folder(
+    name: str, shape: Shape, task_settings: TaskSettings, setting: Callable[[str], Any]
+) -> RunFolder:
+    """Check memory and GPUs, clean up after former runs, and return a new run folder."""
+    if task_settings.hosts is None:
+        check_memory(shape, setting("task_bytes"), launcher_client.is_warm(task_settings.flavour))
+        for task in shape.tasks:
+            task_settings.environ(task, shape)  # raises if there are too few GPUs
+    base = folder.state_dir(setting("state_dir"))
+    folder.check_private(base)
+    orphans.reap(base)
+    folder.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
+    return folder.create_run(base, name, {"shape": str(shape)})
+
+
+def open_backend(
+    name: str,
+    shape: Shape,
+    settings: TaskSettings,
+    run: RunFolder,
+    setting: Callable[[str], Any],
+    progress: Progress | None,
+    kept: KeptRun | None,
+) -> Backend:
+    """Return the backend that the settings ask for, ready to launch tasks."""
+    if settings.hosts is None:
+        network = settings.network
+        hosts = None if network is None else SimulatedHosts(shape.tasks, network, run.folder / "hosts")
+        backend = LocalBackend(settings.flavour, run, hosts)
+        try:
+            if hosts is not None:
+                hosts.wait_until_made()
+        except BaseException:
+            backend.close()
+            raise
+        return backend
+    return remote_hosts.open_hosts(settings.hosts, name, shape, settings, run, setting, progress, kept)
+
+
+def spec_of(shape: Shape, backend: Backend) -> Spec:
+    """Return the shape with the addresses that it was given, or with ports that the backend holds for it."""
+    return shape if isinstance(shape, GivenSpec) else ClusterSpec(shape, backend.allocate(shape.tasks))

@@ -1,0 +1,194 @@
+"""``--compare``: the same cell in clusters that differ in their size, their hosts or their network.
+
+    workers=1,2  network=100mbit,off ──→ 4 variants ──→ a cluster each, one after the other
+    results, bytes on the links ──→ Row for each ──→ Comparison: a table, a chart, and what the cores add
+
+A step is a call of the tf.function that the cell called most often: that of a training loop, or of `fit`.
+"""
+
+import argparse
+import html
+import itertools
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tfmagic.backends.simulated.links import parse_link
+from tfmagic.clusters.results import TaskResults, table_bundle
+from tfmagic.errors import ClusterSpecError
+from tfmagic.system.memory import format_bytes
+
+AXES = ("workers", "hosts", "network")
+Value = int | str
+Variant = Mapping[str, Value]
+"""A value for each axis that is compared."""
+
+_OF_A_LINK = re.compile(r"(\d\s*(us|ms|s)|%)$", re.I)  # a latency or a loss
+_BAR_PX, _BAR_CHARS = 300, 30
+
+
+def parse_axis(text: str) -> tuple[str, tuple[Value, ...]]:
+    """Read ``workers=1,2,4``, ``hosts=1,2`` or ``network=100mbit,1gbit,0.5ms,off``, for argparse."""
+    name, _, given = text.partition("=")
+    words = [word.strip() for word in given.split(",")]
+    if name == "network" and given:
+        return name, _parse_links(words)
+    if name not in AXES or not all(word.isdigit() and int(word) > 0 for word in words):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not of the form workers=1,2,4, hosts=1,2 or network=100mbit,1gbit,off"
+        )
+    return name, tuple(map(int, words))
+
+
+def _parse_links(words: Sequence[str]) -> tuple[Value, ...]:
+    """Return the links of a list in which a latency or a loss follows the rate that it belongs to."""
+    links: list[str] = []
+    for word in words:
+        if links and _OF_A_LINK.search(word):
+            links[-1] += f",{word}"
+        else:
+            links.append(word)
+    try:
+        return tuple(str(parse_link(link)) for link in links)
+    except ClusterSpecError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def variants_of(axes: Iterable[tuple[str, tuple[Value, ...]]]) -> list[dict[str, Value]]:
+    """Return every combination, the first axis slowest."""
+    named = dict(axes)
+    return [dict(zip(named, values, strict=True)) for values in itertools.product(*named.values())]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was measured of one variant.
+
+    Attributes:
+        variant: The value of each axis.
+        tasks: How many tasks ran the cell.
+        seconds: The time of the cell: that of the slowest task.
+        steps: How many steps a task made; 0 if the cell called no tf.function.
+        step_s: Time of a step, in seconds.
+        sent_bytes: What each host sent to others in a step, or in the cell if it has no steps; None without
+            simulated hosts.
+        communication: The share of the time that went into communication; None if it is not known.
+        efficiency: The time of a step (or of the cell) in the first variant, divided by that in this one.
+    """
+
+    variant: Variant
+    tasks: int
+    seconds: float
+    steps: int
+    step_s: float
+    sent_bytes: float | None
+    communication: float | None
+    efficiency: float
+
+
+class Comparison(dict[Any, TaskResults[Any]]):
+    """The results of ``--compare``, by the value of the axis, or by a tuple of values if there are several.
+
+    Attributes:
+        rows: What was measured, a `Row` for each.
+        left_out: The combinations that make no cluster, and why.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Row] = []
+        self.left_out: list[str] = []
+
+    def add(self, variant: Variant, results: TaskResults[Any], sent: Mapping[str, int] | None) -> None:
+        """Add the results of a variant, and the bytes that each of its hosts has sent meanwhile."""
+        seconds, steps = max(results.seconds.values()), max(results.steps.values(), default=0)
+        step_s = seconds / max(steps, 1)
+        sent_bytes = None if sent is None else max(sent.values()) / max(steps, 1)
+        first = self.rows[0].step_s if self.rows else step_s
+        row = Row(variant, len(results), seconds, steps, step_s, sent_bytes, None, first / step_s)
+        self.rows.append(row)
+        values = tuple(variant.values())
+        self[values[0] if len(values) == 1 else values] = results
+
+    @property
+    def seconds(self) -> dict[Any, float]:
+        """The time of the cell in each variant: that of the slowest task."""
+        return {key: row.seconds for key, row in zip(self, self.rows, strict=True)}
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The rows as plain data, for `pandas.DataFrame` for example."""
+        found = [asdict(row) for row in self.rows]
+        return [{**row.pop("variant"), **row} for row in found]
+
+    def __repr__(self) -> str:
+        return self._repr_mimebundle_()["text/plain"]
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        most = max(row.step_s for row in self.rows)
+        header, cells = _columns(self.rows)
+        bars = ["█" * max(round(_BAR_CHARS * row.step_s / most), 1) for row in self.rows]
+        text = table_bundle((*header, ""), [(*row, bar) for row, bar in zip(cells, bars, strict=True)])
+        words = [*cores_sentence(self.rows), *self.left_out]
+        chart = "".join(map(_bar, self.rows, itertools.repeat(most)))
+        notes = "".join(f"<p>{html.escape(line)}</p>" for line in words)
+        return {
+            "text/plain": "\n".join([text["text/plain"].rstrip(), *words]),
+            "text/html": table_bundle(header, cells)["text/html"] + chart + notes,
+        }
+
+
+def cores_sentence(rows: Sequence[Row], cores: int | None = None) -> list[str]:
+    """Return what sharing this machine's cores adds to the times; [] if each task had one."""
+    cores = cores or len(os.sched_getaffinity(0))
+    most = max(row.tasks for row in rows)
+    if most <= cores:
+        return []
+    return [
+        f"Up to {most} tasks shared the {cores} cores of this machine: on a machine each they would compute "
+        f"up to {most / cores:.1f} times faster, and communication would be a larger share of a step."
+    ]
+
+
+def _columns(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and cells of the table; a column that no row has is left out."""
+    has_steps = any(row.steps for row in rows)
+    columns: list[tuple[str, list[str]]] = [
+        (axis, [str(row.variant[axis]) for row in rows]) for axis in rows[0].variant
+    ]
+    columns.append(("seconds", [f"{row.seconds:.2f}" for row in rows]))
+    if has_steps:
+        columns.append(("steps", [str(row.steps) for row in rows]))
+        columns.append(("ms a step", [f"{row.step_s * 1e3:.1f}" for row in rows]))
+    if any(row.communication is not None for row in rows):
+        shares = ["-" if row.communication is None else f"{row.communication:.0%}" for row in rows]
+        columns.append(("communication", shares))
+    if any(row.sent_bytes is not None for row in rows):
+        each = "sent a step and host" if has_steps else "sent a host"
+        sent = ["-" if row.sent_bytes is None else format_bytes(row.sent_bytes) for row in rows]
+        columns.append((each, sent))
+    columns.append(("speed-up", [f"{rows[0].seconds / row.seconds:.2f} ×" for row in rows]))
+    if has_steps:
+        columns.append(("efficiency", [f"{row.efficiency:.0%}" for row in rows]))
+    return tuple(name for name, _ in columns), list(zip(*(cells for _, cells in columns), strict=True))
+
+
+def _bar(row: Row, most: float) -> str:
+    taken = f"{row.step_s * 1e3:.1f} ms a step" if row.steps else f"{row.seconds:.2f} s"
+    return (
+        '<div style="display:flex;align-items:center;margin:2px 0">'
+        f'<span style="width:180px">{html.escape(name_of(row.variant))}</span>'
+        f'<span style="display:inline-block;height:14px;width:{max(_BAR_PX * row.step_s / most, 2):.0f}px;'
+        f'background-color:#1a73e8"></span><span style="margin-left:6px">{html.escape(taken)}</span></div>'
+    )
+
+
+def name_of(variant: Variant) -> str:
+    """Return "2 workers, network 1gbit"."""
+    words = []
+    for axis, value in variant.items():
+        singular = axis[:-1] if value == 1 else axis
+        words.append(f"network {value}" if axis == "network" else f"{value} {singular}")
+    return ", ".join(words)
