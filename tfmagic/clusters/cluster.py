@@ -19,6 +19,7 @@ from tfmagic.clusters import parts, remote_hosts, startup, waiting
 from tfmagic.clusters.fault_api import Faults
 from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job, Options
+from tfmagic.clusters.picture_api import Pictures
 from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.clusters.startup import Progress
@@ -45,7 +46,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Faults):
+class Cluster(Faults, Pictures):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.

@@ -40,6 +40,7 @@ from tfmagic.frontends.notebook import (
     detached_cells,
     line_commands,
     line_faults,
+    line_pictures,
     plain_cells,
     reports,
 )
@@ -66,7 +67,7 @@ from tfmagic.views.task_widgets import WidgetPage
 
 Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
 PreparedCell = tuple[RunCell, frozenset[str]]  # with the names that it can need from the notebook
-_COMMAND_MODULES = (line_commands, line_faults)  # they fill COMMANDS
+_COMMAND_MODULES = (line_commands, line_faults, line_pictures)  # they fill COMMANDS
 
 
 @magics_class

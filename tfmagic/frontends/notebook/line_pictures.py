@@ -1,0 +1,85 @@
+"""``%tfcluster map`` and ``%tfcluster timeline``."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+import time
+import uuid
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from IPython.display import display
+
+from tfmagic.errors import TfmagicError
+from tfmagic.frontends.notebook.options import flag, line_command, option
+from tfmagic.frontends.notebook.view_choice import can_update, publisher
+from tfmagic.views.pictures.cluster_map import ClusterMap
+
+if TYPE_CHECKING:
+    from tfmagic.clusters.cluster import Cluster
+    from tfmagic.frontends.notebook.magic import TFClusterMagics
+    from tfmagic.views.saved_cell import Publisher
+
+_REDRAW_S = 1.0  # between two pictures of a live map, at least
+_LOOK_S = 0.1  # between two looks at whether a cell runs
+
+
+@line_command(
+    "map",
+    "draw who is who, and what talks to what:  map , or  map worker-1  for its TF_CONFIG",
+    option("task", "TASK", "explain the TF_CONFIG of this task, field by field", nargs="?", default=""),
+    flag("--live", "also draw it anew while the next cell runs"),
+)
+def _map(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster = magics.running(line.cluster)
+    found = cluster.draw_map(line.task)
+    is_live = not line.task and (cluster.busy or line.live)
+    if is_live and can_update(magics.shell):
+        LiveMap(cluster, publisher(magics.shell), found, waits=line.live).start()
+    else:
+        display(found)
+
+
+class LiveMap:
+    """A map on the page that is drawn anew when something has changed, until the cells that run have ended.
+
+    It has a thread of its own, since a cell can block the main thread.
+
+    Args:
+        waits: Where no cell runs, wait for the next one.
+    """
+
+    def __init__(self, cluster: Cluster, publish: Publisher, first: ClusterMap, waits: bool):
+        self._cluster, self._publish, self._shown, self._waits = cluster, publish, first, waits
+        self._display_id = f"tfmagic-map-{uuid.uuid4().hex}"
+        self._context = contextvars.copy_context()  # the request of the page, to which it belongs
+        self._thread = threading.Thread(target=self._serve, name="tfmagic-map", daemon=True)
+
+    def start(self) -> None:
+        """Show the map, and keep it up to date."""
+        self._publish(self._shown._repr_mimebundle_(), display_id=self._display_id)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        has_run, drawn_at = False, time.monotonic()
+        while self._cluster.running:
+            is_busy = self._cluster.busy
+            is_over = not is_busy and (has_run or not self._waits)
+            if is_over or time.monotonic() - drawn_at >= _REDRAW_S:
+                drawn_at = time.monotonic()
+                self._draw()
+            if is_over:
+                return
+            has_run = has_run or is_busy
+            time.sleep(_LOOK_S)
+
+    def _draw(self) -> None:
+        """Draw the map again if it shows something else than before."""
+        with contextlib.suppress(TfmagicError):  # the cluster was stopped at this moment
+            found = self._cluster.draw_map()
+            if found.facts != self._shown.facts:
+                self._shown = found
+                bundle = found._repr_mimebundle_()
+                self._context.run(self._publish, bundle, display_id=self._display_id, update=True)

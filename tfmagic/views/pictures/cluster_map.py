@@ -1,0 +1,344 @@
+"""The map of a cluster: who is who, where, and what talks to what under the strategy in use. Pure functions.
+
+The strategy is known from what the tasks report: those that have made a collective strategy
+(`TaskState.joined`), and a coordinator that waits in a remote call. Otherwise the map shows what the shape
+implies, and says so.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfmagic.failures.deaths import describe_end
+from tfmagic.protocol.cluster_spec import Spec, TaskId, parse_task
+from tfmagic.protocol.events import Wait
+from tfmagic.supervisor import stalls
+from tfmagic.supervisor.stalls import TaskActivity
+from tfmagic.supervisor.state import ALIVE, ClusterState, Phase, Policy, TaskState
+from tfmagic.views import tables
+from tfmagic.views.pictures import drawing, map_svg
+from tfmagic.views.pictures.map_svg import Card, Link
+
+_RING = "all-reduce: gradients go around the ring"
+_NO_PACKETS = "cut off: the network drops what they send"
+_CUT_RING = "cut: the process of a member has ended"
+_HEADER = ("task", "role", "state", "pid", "host", "address")
+_NAMED = 40  # rows and arrows of the text form
+_EXPLAINED = 64  # tasks with a TF_CONFIG below the picture
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """What the tasks use to train together.
+
+    Attributes:
+        kind: collective, servers, or "" for a single task.
+        members: The tasks of a collective strategy, in the order of its ring.
+        note: One sentence: what is known, or what was assumed.
+        is_known: Whether the tasks have reported it.
+        gone: Members whose process has ended since.
+    """
+
+    kind: str
+    members: tuple[TaskId, ...]
+    note: str
+    is_known: bool
+    gone: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMap:
+    """The tasks of a cluster at one moment, and the links between them.
+
+    It shows itself as a picture in a notebook, and as text elsewhere.
+
+    Attributes:
+        title: The name of the cluster, its shape, and when it was looked at.
+        explanations: For each task, what each field of its TF_CONFIG means.
+        only: The one task that is shown as text, if one was asked for.
+    """
+
+    title: str
+    cards: tuple[Card, ...]
+    links: tuple[Link, ...]
+    strategy: Strategy
+    explanations: Mapping[str, tuple[tuple[str, str], ...]]
+    only: str = ""
+
+    @property
+    def text(self) -> str:
+        """The map as text; for one task, what its TF_CONFIG means."""
+        return explain(self, self.only) if self.only else _to_text(self)
+
+    @property
+    def svg(self) -> str:
+        """The picture as SVG."""
+        return map_svg.draw(self.cards, self.links, self.title, self.strategy.note).svg
+
+    @property
+    def facts(self) -> object:
+        """What a new picture would show, but for the time."""
+        return self.cards, self.links, self.strategy
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        if self.only:
+            page = map_svg.table_html(self.explanations[self.only])
+            head = f"<b>{drawing.escape(self.only)}</b>: {drawing.escape(_sentence(self, self.only))}"
+            return {"text/html": f"<div>{head}{page}</div>", "text/plain": self.text}
+        drawn = map_svg.draw(self.cards, self.links, self.title, self.strategy.note)
+        some = dict(list(self.explanations.items())[:_EXPLAINED])
+        return drawing.bundle(drawn.svg, drawn.size, drawn.spots, self.text, map_svg.details_html(some))
+
+
+def make_map(
+    title: str, spec: Spec, state: ClusterState, policy: Policy, now: float, only: str = ""
+) -> ClusterMap:
+    """Return the map of a cluster in this state.
+
+    Args:
+        now: The time of the state, on the clock of the supervisor.
+        only: A task, to show only this one.
+    """
+    addresses = spec.addresses
+    tasks = sorted(set(addresses) & set(state.tasks))
+    strategy = find_strategy(state, tasks)
+    activities: dict[TaskId, TaskActivity] = {}
+    for cell in state.cells.values():
+        if cell.sent:
+            activities |= stalls.describe(state, cell, policy, now)
+    cards = []
+    for task in tasks:
+        seen, activity = state.tasks[task], activities.get(task)
+        doing = seen.phase.value if activity is None else activity.doing.value
+        cards.append(
+            Card(
+                task.name,
+                role_of(task, tasks),
+                doing,
+                _note_of(seen, activity),
+                seen.pid,
+                seen.place,
+                addresses.get(task, ""),
+                seen.attempt,
+            )
+        )
+    links = links_of(strategy, tasks)
+    for name in (task.name for task in tasks if state.tasks[task].cut_off):
+        links = cut_links(links, {card.name: card.host for card in cards}, name)
+    explanations = {task.name: explain_config(spec.tf_config(task), tasks) for task in tasks}
+    return ClusterMap(title, tuple(cards), links, strategy, explanations, only)
+
+
+def _note_of(seen: TaskState, activity: TaskActivity | None) -> str:
+    if activity is None:
+        return describe_end(seen.end) if seen.phase is Phase.DEAD and seen.end is not None else ""
+    return activity.note
+
+
+def role_of(task: TaskId, tasks: list[TaskId]) -> str:
+    """Return in a few words what the task is there for."""
+    has_servers = any(other.type == "ps" for other in tasks)
+    match task.type:
+        case "chief" if has_servers:
+            return "coordinator: sends steps, and saves checkpoints"
+        case "chief":
+            return "chief: a worker that also saves checkpoints and logs"
+        case "worker" if has_servers:
+            return "worker: computes the steps that it is sent"
+        case "worker" if task == min(tasks):
+            return "worker, and acts as chief: saves checkpoints and logs"
+        case "worker":
+            return "worker: computes its share of each batch"
+        case "ps":
+            return "parameter server: holds variables"
+        case "evaluator":
+            return "evaluator: tests checkpoints, outside of the training"
+    return task.type
+
+
+# ---- the strategy ---------------------------------------------------------------------------------
+
+
+def find_strategy(state: ClusterState, tasks: list[TaskId]) -> Strategy:
+    """Return the strategy in use, or the one that the shape implies."""
+    members = _joined(state)
+    if members:
+        note = f"In use: a collective strategy over {_list(members)}."
+        if gone := _gone_since(state, members):
+            whose = "the process" if len(gone) == 1 else "the processes"
+            note = (
+                f"A collective strategy over {_list(members)} was made, and {whose} of {_list(gone)} "
+                "ended since: it must be made again on every task."
+            )
+        return Strategy("collective", members, note, True, gone)
+    servers = [task for task in tasks if task.type == "ps"]
+    coordinator = TaskId("chief", 0)
+    if servers and _makes_remote_calls(state, coordinator):
+        return Strategy("servers", (), f"In use: {coordinator} coordinates workers and servers.", True)
+    assumed = "No task has reported a strategy yet; this is what the shape implies: "
+    if servers:
+        return Strategy("servers", (), f"{assumed}ParameterServerStrategy.", False)
+    members = tuple(task for task in tasks if task.type in ("chief", "worker"))
+    if len(members) > 1:
+        return Strategy("collective", members, f"{assumed}MultiWorkerMirroredStrategy.", False)
+    return Strategy("", members, "One task computes: it needs no other task to train.", False)
+
+
+def _joined(state: ClusterState) -> tuple[TaskId, ...]:
+    """Return the members of the largest collective strategy of the tasks that live."""
+    found = [
+        tuple(sorted(seen.joined)) for seen in state.tasks.values() if seen.phase in ALIVE and seen.joined
+    ]
+    return max(found, key=len, default=())
+
+
+def _gone_since(state: ClusterState, members: tuple[TaskId, ...]) -> tuple[TaskId, ...]:
+    """Return the members whose process has ended since the strategy was made."""
+    known = {task: attempt for member in members for task, attempt in state.tasks[member].joined.items()}
+    return tuple(
+        task
+        for task in members
+        if state.tasks[task].attempt != known.get(task) or state.tasks[task].phase not in ALIVE
+    )
+
+
+def _makes_remote_calls(state: ClusterState, task: TaskId) -> bool:
+    places = [cell.place(task) for cell in state.cells.values()]
+    return any(place is not None and place.wait is Wait.RPC for place in places)
+
+
+def links_of(strategy: Strategy, tasks: list[TaskId]) -> tuple[Link, ...]:
+    """Return what talks to what."""
+    links: list[Link] = []
+    ring = [member.name for member in strategy.members]
+    if strategy.kind == "collective" and len(ring) > 1:
+        ends = [*ring[1:], ring[0]]
+        gone = {task.name for task in strategy.gone}
+        for source, target in zip(ring, ends, strict=True):
+            is_cut = bool({source, target} & gone)
+            what, kind = (_CUT_RING, "cut") if is_cut else (_RING, "ring")
+            links.append(Link(source, target, what, kind, strategy.is_known and not is_cut))
+    if strategy.kind == "servers":
+        workers = [task.name for task in tasks if task.type == "worker"]
+        servers = [task.name for task in tasks if task.type == "ps"]
+        for chief in (task.name for task in tasks if task.type == "chief"):
+            links += [Link(chief, to, "steps to compute", "call", strategy.is_known) for to in workers]
+            links += [
+                Link(chief, to, "creates and saves variables", "call", strategy.is_known) for to in servers
+            ]
+        what = "reads variables, sends gradients"
+        links += [Link(worker, to, what, "data", strategy.is_known) for worker in workers for to in servers]
+    for task in tasks:
+        if task.type == "evaluator":
+            links.append(Link(task.name, min(tasks).name, "reads checkpoints from files", "files", False))
+    return tuple(links)
+
+
+def cut_links(links: Sequence[Link], hosts: Mapping[str, str], name: str) -> tuple[Link, ...]:
+    """Return the links with those cut that lead from the host of this task, or to it, over the network."""
+    found = []
+    for link in links:
+        ends = (link.source, link.target)
+        is_cut = link.kind != "files" and name in ends and hosts[link.source] != hosts[link.target]
+        found.append(Link(*ends, _NO_PACKETS, "cut", False) if is_cut else link)
+    return tuple(found)
+
+
+# ---- TF_CONFIG ------------------------------------------------------------------------------------
+
+
+def explain_config(config: str, tasks: list[TaskId]) -> tuple[tuple[str, str], ...]:
+    """Return each field of a TF_CONFIG with its meaning."""
+    content = json.loads(config)
+    me = TaskId(content["task"]["type"], content["task"]["index"])
+    rows = []
+    for kind, addresses in content["cluster"].items():
+        for index, address in enumerate(addresses):
+            task = TaskId(kind, index)
+            whose = "this task listens here" if task == me else f"{task} listens here"
+            if kind == "evaluator":
+                whose = "kept for the evaluator, which no other task calls"
+            rows.append((f"cluster.{kind}[{index}] = {address}", f"{whose}; {role_of(task, tasks)}"))
+    if len(rows) > _NAMED:
+        rows[_NAMED:] = [("…", f"{len(rows) - _NAMED} more tasks")]
+    rows.append((f"task.type = {me.type}", f"the kind of this task: {role_of(me, tasks)}"))
+    several = len(content["cluster"].get(me.type, ()))
+    which = f"number {me.index} of {several}, counted from 0" if several > 1 else "the only one of its type"
+    rows.append((f"task.index = {me.index}", f"{which}; so the task is called {me}"))
+    if "rpc_layer" in content:
+        rows.append((f"rpc_layer = {content['rpc_layer']}", "how TensorFlow's servers talk"))
+    if any(task.type == "evaluator" for task in tasks) and "evaluator" not in content["cluster"]:
+        rows.append(("no cluster.evaluator", "the others train without it: only its own TF_CONFIG names it"))
+    return tuple(rows)
+
+
+def explain(found: ClusterMap, name: str) -> str:
+    """Return the TF_CONFIG of a task, field by field, and what it talks to."""
+    rows = found.explanations[name]
+    width = max(len(field) for field, _ in rows)
+    lines = [f"  {field:<{width}}  {meaning}" for field, meaning in rows]
+    return "\n".join([f"{name}: {_sentence(found, name)}", "TF_CONFIG:", *lines, *_talks(found, name)])
+
+
+def _sentence(found: ClusterMap, name: str) -> str:
+    card = next(card for card in found.cards if card.name == name)
+    pid = f", pid {card.pid}" if card.pid else ""
+    return f"{card.role} ({card.state}{pid}{f', on {card.host}' if card.host else ''})"
+
+
+def _talks(found: ClusterMap, name: str) -> list[str]:
+    to = [f"  to {link.target}: {link.what}" for link in found.links if link.source == name]
+    come = [f"  from {link.source}: {link.what}" for link in found.links if link.target == name]
+    return [found.strategy.note, *to[:_NAMED], *come[:_NAMED]]
+
+
+# ---- text -----------------------------------------------------------------------------------------
+
+
+def _to_text(found: ClusterMap) -> str:
+    several = len({card.host for card in found.cards}) > 1
+    cards = sorted(found.cards, key=lambda card: card.host) if several else list(found.cards)
+    rows = [
+        (
+            c.name,
+            c.role,
+            f"{c.state}{f': {c.note}' if c.note else ''}",
+            str(c.pid or "-"),
+            c.host or "-",
+            c.address,
+        )
+        for c in cards
+    ]
+    lines = [found.title, tables.to_text(_HEADER, rows[:_NAMED])]
+    if len(rows) > _NAMED:
+        lines.append(f"and {len(rows) - _NAMED} more tasks")
+    return "\n".join([*lines, "", found.strategy.note, *_link_lines(found.links)])
+
+
+def _link_lines(links: tuple[Link, ...]) -> list[str]:
+    """Return a line for a ring, and one for each source with the same message to several tasks."""
+    ring = [link for link in links if link.kind in ("ring", "cut")]
+    lines = []
+    if ring:
+        steps = [f"{link.source} {'╳' if link.kind == 'cut' else '→'}" for link in ring]
+        steps = steps if len(steps) <= _NAMED else [*steps[:3], "…", steps[-1]]
+        lines.append(f"  {' '.join(steps)} {ring[0].source}   {_RING}")
+    grouped: dict[tuple[str, str], list[TaskId]] = {}
+    for link in links:
+        if link not in ring:
+            grouped.setdefault((link.source, link.what), []).append(parse_task(link.target))
+    lines += [f"  {source} → {_list(targets)}   {what}" for (source, what), targets in grouped.items()]
+    return lines[:_NAMED]
+
+
+def _list(tasks: Sequence[TaskId]) -> str:
+    names = [task.name for task in tasks]
+    if len(names) > 6:
+        names = [*names[:3], f"… ({len(names)} tasks)"]
+    return ", ".join(names)
