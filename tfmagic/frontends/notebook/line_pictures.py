@@ -59,7 +59,7 @@ class LiveMap:
 
     def start(self) -> None:
         """Show the map, and keep it up to date."""
-        self._publish(self._shown._repr_mimebundle_(), display_id=self._display_id)
+        self._publish(self._shown.bundle(), display_id=self._display_id)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -81,5 +81,5 @@ class LiveMap:
             found = self._cluster.draw_map()
             if found.facts != self._shown.facts:
                 self._shown = found
-                bundle = found._repr_mimebundle_()
+                bundle = found.bundle()
                 self._context.run(self._publish, bundle, display_id=self._display_id, update=True)

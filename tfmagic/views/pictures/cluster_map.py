@@ -87,6 +87,10 @@ class ClusterMap:
         return self.text
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return self.bundle()
+
+    def bundle(self) -> dict[str, str]:
+        """Return the html and the text that a notebook shows and keeps."""
         if self.only:
             page = map_svg.table_html(self.explanations[self.only])
             head = f"<b>{drawing.escape(self.only)}</b>: {drawing.escape(_sentence(self, self.only))}"
