@@ -255,6 +255,7 @@ def test_help_and_looking_load_nothing_heavy():
         "logs": set(),
         "doctor": set(),
         "reap": set(),
+        "course": {"dill", "psutil"},
     }
     for command, more in heavy.items():
         done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True)

@@ -68,7 +68,7 @@ _LAZY = {
     "allow_other_machines": "tfmagic.task.tensorflow.loopback_only",
 }
 
-_SUBPACKAGES = ("hdf5", "logdir", "multi_process_runner", "tfrecord")
+_SUBPACKAGES = ("course", "hdf5", "logdir", "multi_process_runner", "tfrecord")
 
 
 def __getattr__(name: str) -> Any:

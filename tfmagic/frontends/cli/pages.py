@@ -156,6 +156,17 @@ living kernel. The next start of a cluster does the same.""",
         ),
         (("0", "no process is left"), ("1", "a process is left"), ("2", "bad usage")),
     ),
+    "course": Page(
+        "copy the course into a folder",
+        "DIR",
+        """\
+The course has twelve lessons as notebooks, of 10 to 20 minutes each: what a task is,
+collectives, sharding, parameter servers, failures, hangs, and the way to real machines.
+Each has exercises with checks and hints. It needs JupyterLab: pip install "tfmagic[lab]".
+Nothing that is in the folder is replaced.""",
+        (("course clusters", "make the folder clusters with the lessons"),),
+        (("0", "the lessons are there"), ("1", "they could not be copied"), ("2", "bad usage")),
+    ),
 }
 
 ENVIRONMENT = (

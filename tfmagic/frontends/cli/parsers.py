@@ -95,6 +95,8 @@ def make_parser(command: str) -> Parser:
         case "reap":
             add("--dry-run", action="store_true", help="end nothing, only list the processes")
             add("--runs", action="store_true", help="also delete old run folders")
+        case "course":
+            add("folder", metavar="DIR", help="the folder, which is made")
         case "tfrecord":
             _add_tfrecord(parser)
     return parser

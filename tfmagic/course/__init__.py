@@ -1,0 +1,15 @@
+"""The course: twelve lessons on clusters as notebooks, and the checks of their exercises.
+
+    tfmagic course DIR            copies the notebooks into a folder
+    tfmagic.course.check("3.2")   says what an answer lacks, without giving it away
+    tfmagic.course.hint("3.2")    gives the next hint
+
+An exercise leaves its answer in variables of the notebook; a check reads nothing else. The notebooks are in
+`notebooks/course` of a checkout, and beside this module in an installation. May import `tfmagic.errors`, and
+nothing else.
+"""
+
+from tfmagic.course.exercises import check, find_fault, hint
+from tfmagic.course.lessons import copy, lesson_files
+
+__all__ = ["check", "copy", "find_fault", "hint", "lesson_files"]

@@ -1,0 +1,154 @@
+"""What an exercise is, and how its check is called.
+
+    @exercise("3.2", "a first hint", "a second one")
+    def _(answers: Answers) -> None:
+        total = answers.number("total")
+        expect(total == 3, "`total` is the sum over both workers; each has contributed one number so far.")
+
+`answers` reads the notebook's variables and says which are missing or of another kind. `expect` says what an
+answer lacks. The functions stand in a module for each lesson, `lesson_01` and so on, which is imported when
+one of its exercises is checked.
+"""
+
+import numbers
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from tfmagic.errors import TfmagicError
+
+_NUMBER = re.compile(r"(\d{1,2})\.(\d)")
+
+
+class NotYet(Exception):
+    """The answer lacks something, which the message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """An exercise: its number, the function that checks it, and its hints."""
+
+    number: str
+    check: Callable[["Answers"], None]
+    hints: tuple[str, ...]
+
+
+EXERCISES: dict[str, Exercise] = {}  # filled by the modules of the lessons
+_hints_given: dict[str, int] = {}
+
+
+def exercise(
+    number: str, *hints: str
+) -> Callable[[Callable[["Answers"], None]], Callable[["Answers"], None]]:
+    """Add a check to `EXERCISES`."""
+
+    def add(function: Callable[["Answers"], None]) -> Callable[["Answers"], None]:
+        EXERCISES[number] = Exercise(number, function, hints)
+        return function
+
+    return add
+
+
+def expect(holds: object, otherwise: str) -> None:
+    """Raise `NotYet` with the text if something does not hold."""
+    if not holds:
+        raise NotYet(otherwise)
+
+
+class Answers:
+    """The variables of the notebook, as a check reads them. Each method raises `NotYet`."""
+
+    def __init__(self, namespace: Mapping[str, Any]):
+        self._namespace = namespace
+
+    def value(self, name: str, kind: type | tuple[type, ...] = object, called: str = "") -> Any:
+        """Return a variable that the exercise asks for.
+
+        Args:
+            kind: The types that it may have.
+            called: What such a value is called in a sentence, as "a list".
+        """
+        expect(name in self._namespace, f"there is no variable `{name}` yet.")
+        found = self._namespace[name]
+        expect(found is not ..., f"`{name}` is still the `...` of the exercise: put your answer there.")
+        expect(
+            isinstance(found, kind), f"`{name}` should be {called}, and is of type {type(found).__name__}."
+        )
+        return found
+
+    def number(self, name: str) -> float:
+        return float(self.value(name, (numbers.Real,), "a number"))
+
+    def text(self, name: str) -> str:
+        return str(self.value(name, (str,), "a text"))
+
+    def results(self, name: str, *tasks: str) -> Mapping[str, Any]:
+        """Return the results that a cell has bound with ``--out``, of exactly these tasks if some are named."""
+        found: Mapping[str, Any] = self.value(
+            name, (Mapping,), f"the results of a cell (`%%tfcluster --out {name}`)"
+        )
+        expect(hasattr(found, "seconds"), f"bind `{name}` with `%%tfcluster --out {name}`, not by hand.")
+        for task in tasks:
+            expect(task in found, f"`{name}` has no result of {task}; it has those of {', '.join(found)}.")
+        for task in found:
+            expect(
+                not tasks or task in tasks, f"`{name}` also has a result of {task}, which was not asked for."
+            )
+            expect(found[task] is not None, f"on {task} the last line of the cell has no value.")
+        return found
+
+
+def find(number: str) -> Exercise:
+    """Return an exercise. Raise `TfmagicError` if there is none of that number."""
+    match = _NUMBER.fullmatch(str(number))
+    if match is not None:
+        try:
+            import_module(f"tfmagic.course.lesson_{int(match[1]):02}")
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith("tfmagic.course."):
+                raise
+    if number not in EXERCISES:
+        raise TfmagicError(
+            f'there is no exercise {number!r}; they are called as "3.2" (lesson 3, exercise 2)'
+        )
+    return EXERCISES[number]
+
+
+def find_fault(number: str, namespace: Mapping[str, Any]) -> str:
+    """Return what the answer lacks that these variables hold, or "" if it is right."""
+    chosen = find(number)
+    try:
+        chosen.check(Answers(namespace))
+    except NotYet as fault:
+        return str(fault)
+    return ""
+
+
+def check(number: str) -> None:
+    """Print whether the notebook's answer to an exercise is right, or what it lacks."""
+    fault = find_fault(number, _notebook())
+    if not fault:
+        print(f"✔ {number}: right.")
+        return
+    more = f'  (a hint: tfmagic.course.hint("{number}"))' if find(number).hints else ""
+    print(f"✘ {number}: not yet: {fault}{more}")
+
+
+def hint(number: str) -> None:
+    """Print the next hint for an exercise; after the last one, the first again."""
+    hints = find(number).hints
+    place = _hints_given.get(number, 0) % max(len(hints), 1)
+    _hints_given[number] = place + 1
+    print(f"hint {place + 1} of {len(hints)}: {hints[place]}" if hints else f"{number} has no hint")
+
+
+def _notebook() -> Mapping[str, Any]:
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if shell is None:
+        raise TfmagicError("the exercises are checked in a notebook or in IPython, where their variables are")
+    namespace: Mapping[str, Any] = shell.user_ns
+    return namespace

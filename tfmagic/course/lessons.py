@@ -1,0 +1,36 @@
+"""Where the notebooks of the course are, and how they are copied out."""
+
+import shutil
+from pathlib import Path
+
+from tfmagic.errors import TfmagicError
+
+_INSTALLED = Path(__file__).parent / "notebooks"
+_IN_CHECKOUT = Path(__file__).parents[2] / "notebooks" / "course"
+
+
+def lesson_files() -> tuple[Path, ...]:
+    """Return the notebooks, in their order. Raise `TfmagicError` if this installation has none."""
+    folder = _INSTALLED if _INSTALLED.is_dir() else _IN_CHECKOUT
+    found = tuple(sorted(folder.glob("[0-9][0-9]-*.ipynb")))
+    if not found:
+        raise TfmagicError(f"this installation has no lessons: they should be in {_INSTALLED}")
+    return found
+
+
+def copy(folder: Path) -> list[Path]:
+    """Copy the lessons into a folder, which is made; return the copies.
+
+    Raises:
+        FileExistsError: A lesson is there already, with your answers perhaps; nothing was copied.
+        OSError: The folder cannot be written.
+    """
+    lessons = lesson_files()
+    copies = [folder / lesson.name for lesson in lessons]
+    present = [path.name for path in copies if path.exists()]
+    if present:
+        raise FileExistsError(f"{folder} has {', '.join(present)} already; choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for lesson, path in zip(lessons, copies, strict=True):
+        shutil.copyfile(lesson, path)
+    return copies
