@@ -2,8 +2,7 @@
 
     python scripts/course.py [LESSON ...]      all lessons, or those whose file names begin so, as 03
 
-The outputs in the repository come from here: a real run, in a kernel of its own for each lesson. Paths and
-process numbers differ from run to run; a lesson whose text is the same is not written again.
+The outputs in the repository come from here: a real run, in a kernel of its own for each lesson.
 """
 
 from __future__ import annotations

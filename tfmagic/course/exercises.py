@@ -85,7 +85,7 @@ class Answers:
         return str(self.value(name, (str,), "a text"))
 
     def results(self, name: str, *tasks: str) -> Mapping[str, Any]:
-        """Return the results that a cell has bound with ``--out``, of exactly these tasks if some are named."""
+        """Return results that a cell has bound with ``--out``, of exactly these tasks if some are named."""
         found: Mapping[str, Any] = self.value(
             name, (Mapping,), f"the results of a cell (`%%tfcluster --out {name}`)"
         )

@@ -1,0 +1,56 @@
+"""How checks and hints speak, and how the lessons are copied."""
+
+import pytest
+
+from tfmagic import course
+from tfmagic.course.exercises import EXERCISES, Answers, NotYet, find
+from tfmagic.errors import TfmagicError
+from tfmagic.frontends.cli import main
+
+
+@pytest.mark.parametrize("number", ["9", "1.99", "99.1", "a.b", ""])
+def test_an_exercise_that_does_not_exist_is_named(number):
+    with pytest.raises(TfmagicError, match="no exercise"):
+        course.find_fault(number, {})
+
+
+def test_what_is_missing_or_of_another_kind_is_said():
+    answers = Answers({"a": ..., "b": "text", "c": {"worker-0": 1}})
+    for read, says in (
+        (lambda: answers.number("x"), "no variable `x`"),
+        (lambda: answers.number("a"), "still the `...`"),
+        (lambda: answers.number("b"), "should be a number, and is of type str"),
+        (lambda: answers.results("c"), "not by hand"),
+    ):
+        with pytest.raises(NotYet) as fault:
+            read()
+        assert says in str(fault.value)
+
+
+def test_hints_come_one_after_the_other(capsys):
+    count = len(find("1.2").hints)
+    for _ in range(count + 1):
+        course.hint("1.2")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"hint 1 of {count}: ") and lines[count] == lines[0]
+
+
+def test_without_a_notebook_a_check_says_where_it_works():
+    with pytest.raises(TfmagicError, match="in a notebook"):
+        course.check("1.1")
+
+
+def test_the_lessons_are_copied_and_replace_nothing(tmp_path, capsys):
+    assert main(["course", str(tmp_path / "new")]) == 0
+    copied = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert copied == [path.name for path in course.lesson_files()]
+    assert "jupyter lab" in capsys.readouterr().out
+    assert main(["course", str(tmp_path / "new")]) == 1
+    assert "already" in capsys.readouterr().err
+
+
+def test_every_exercise_has_hints_that_end_as_sentences():
+    for path in course.lesson_files():
+        find(f"{int(path.name[:2])}.1")
+    for exercise in EXERCISES.values():
+        assert exercise.hints and all(hint.endswith(".") for hint in exercise.hints), exercise.number

@@ -1,0 +1,70 @@
+"""Each lesson, run as a learner does: its claims hold, wrong answers are found, and solutions are right."""
+
+import ast
+import re
+
+import nbformat
+import pytest
+import wrong_answers
+from course_run import solutions, take
+
+from tfmagic import course
+from tfmagic.course.exercises import find
+
+NAMES = [path.name for path in course.lesson_files()]
+
+
+def wrong_of(name):
+    return getattr(wrong_answers, f"LESSON_{name[:2]}")
+
+
+def assert_checks(run, wrong):
+    """Assert that each check takes the solution, and neither the empty cell nor a wrong answer."""
+    for number, said in run.said.items():
+        *faults, last = said
+        assert last == f"✔ {number}: right.", last
+        assert len(faults) == 1 + len(wrong[number]) >= 4
+        for fault in faults:
+            assert fault.startswith(f"✘ {number}: not yet: "), fault
+        assert len(set(faults[1:])) > 1 or len(faults) < 3, f"{number}: one sentence for all wrong answers"
+    assert set(run.said) == set(wrong)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lesson_has_all_its_parts(name):
+    notebook = nbformat.read(next(p for p in course.lesson_files() if p.name == name), as_version=4)
+    sources = [cell.source for cell in notebook.cells]
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    assert re.match(rf"# {int(name[:2])}\. ", sources[0]) and "**Question:**" in sources[0]
+    assert "%pip install" in sources[1] and "%load_ext tfmagic" in sources[1]
+    assert text.count("**Predict:**") >= 2 and "## Break it" in text and "## What you know now" in text
+    numbers = list(solutions(notebook))
+    assert 2 <= len(numbers) <= 3 and all(number.startswith(f"{int(name[:2])}.") for number in numbers)
+    for number in numbers:
+        assert f'tfmagic.course.check("{number}")' in sources
+        assert find(number).hints, "a hint on request"
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and not cell.source.lstrip().startswith(("%", "!", "#")):
+            ast.parse(cell.source)
+    assert any(cell.get("outputs") for cell in notebook.cells), "outputs of a real run"
+
+
+def test_a_first_cluster(lessons):
+    run = take(lessons, "01-first-cluster.ipynb", wrong_answers.LESSON_01)
+    assert_checks(run, wrong_answers.LESSON_01)
+    assert "I am worker-1, one of 2" in run.shown("%%tfcluster --workers 2")
+    assert "[worker-1]:    x is 10" in run.shown('%%tfcluster\nprint("x is", x)')
+    assert "x is the notebook's" in run.shown('print("x is", x)')
+    assert run.shown("sum(doubled") == "4\n"
+    assert "ZeroDivisionError" in run.after("## Break it") and "raised on worker-1" in run.after(
+        "## Break it"
+    )
+    assert run.shown('%%tfcluster\nprint("still here")').count("still here") == 2
+
+
+def test_what_a_task_is(lessons):
+    run = take(lessons, "02-tf-config.ipynb", wrong_answers.LESSON_02)
+    assert_checks(run, wrong_answers.LESSON_02)
+    acts = run.shown("%%tfcluster\nme = tfmagic.current_task()\nprint(me.name, ")
+    assert "worker-0 acts as chief: True" in acts and acts.count("False") == 2
+    assert "I am not in my own cluster" in run.after("## Break it")

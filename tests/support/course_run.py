@@ -1,0 +1,107 @@
+"""Run a lesson of the course as a learner does: each exercise with wrong answers first, then with its solution."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import nbformat
+from kernels import Kernel
+from lessons import Lessons
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+
+_CODE = re.compile(r"```python\n(.*)\n```", re.S)
+
+
+@dataclass
+class CourseRun:
+    """A lesson after its run.
+
+    Attributes:
+        said: What the check of each exercise said of the empty cell, of each wrong answer, and of the solution.
+    """
+
+    notebook: NotebookNode
+    said: dict[str, list[str]] = field(default_factory=dict)
+
+    def shown(self, source: str) -> str:
+        """Return the text that the one cell with this beginning shows, its error included."""
+        (cell,) = [c for c in self.notebook.cells if c.cell_type == "code" and c.source.startswith(source)]
+        return _text(cell)
+
+    def after(self, words: str) -> str:
+        """Return the text that the first code cell after this text of a lesson shows."""
+        cells = self.notebook.cells
+        (place,) = [n for n, c in enumerate(cells) if c.cell_type == "markdown" and words in c.source]
+        return _text(next(c for c in cells[place:] if c.cell_type == "code"))
+
+
+def _text(cell: NotebookNode) -> str:
+    parts = []
+    for output in cell.outputs:
+        parts.append(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
+        parts.append("\n".join(output.get("traceback", ())))
+    return "\n".join(parts)
+
+
+def solutions(notebook: NotebookNode) -> dict[str, str]:
+    """Return the solution of each exercise."""
+    found = {}
+    for cell in notebook.cells:
+        if number := cell.metadata.get("tfmagic", {}).get("solution"):
+            found[number] = _CODE.search(cell.source)[1]
+    return found
+
+
+def take(lessons: Lessons, name: str, wrong: Mapping[str, Sequence[str]]) -> CourseRun:
+    """Run a lesson in the kernel that the lessons share.
+
+    Args:
+        wrong: Wrong answers of each exercise.
+    """
+    notebook = nbformat.read(lessons.folder / "course" / name, as_version=4)
+    right, run = solutions(notebook), CourseRun(notebook)
+    lessons.kernel = lessons.kernel or Kernel(cwd=str(lessons.folder))
+    lessons.kernel.client.stop_channels()
+    client = NotebookClient(notebook, km=lessons.kernel.manager, timeout=240)
+    try:
+        with client.setup_kernel():
+            _run_cells(client, run, right, wrong)
+    finally:
+        if client.kc is not None:
+            client.kc.stop_channels()
+    lessons.kernel.connect()
+    if not lessons.kernel.clear():
+        lessons.close()
+    return run
+
+
+def _run_cells(
+    client: NotebookClient, run: CourseRun, right: Mapping[str, str], wrong: Mapping[str, Sequence[str]]
+) -> None:
+    cells = run.notebook.cells
+    number, first = "", 0
+    for place, cell in enumerate(cells):
+        if exercise := cell.metadata.get("tfmagic", {}).get("exercise"):
+            number, first = exercise, place
+        elif number and cell.source == f'tfmagic.course.check("{number}")':
+            group = range(first, place + 1)
+            answers = [cells[first].source, *wrong[number], right[number]]
+            run.said[number] = [_answer(client, cells, group, answer) for answer in answers]
+            number = ""
+        elif not number and cell.cell_type == "code":
+            client.execute_cell(cell, place)
+
+
+def _answer(client: NotebookClient, cells: Sequence[NotebookNode], group: range, answer: str) -> str:
+    """Put an answer into the first cell of a group; run the group; return what its check said."""
+    cells[group[0]].source = answer
+    for place in group:
+        if cells[place].cell_type == "code":
+            with contextlib.suppress(CellExecutionError):  # a wrong answer, and some right ones, raise
+                client.execute_cell(cells[place], place)
+    return _text(cells[group[-1]]).strip()

@@ -1,0 +1,40 @@
+"""Three typical wrong answers to each exercise of the course; each check must say what they lack."""
+
+LESSON_01 = {
+    "1.1": (
+        "import os\npids = {'worker-0': os.getpid(), 'worker-1': os.getpid()}",
+        "%%tfcluster --out pids --on worker-0\nimport os\nos.getpid()",
+        "%%tfcluster --out pids\nimport os\nprint(os.getpid())",
+    ),
+    "1.2": (
+        "%%tfcluster --out squares\n[n * n for n in range(10)]",
+        "%%tfcluster --out squares\n[n * n for n in range(me.index * 5, me.index * 5 + 4)]",
+        "%%tfcluster --out squares\n[n for n in range(me.index, 10, 2)]",
+    ),
+    "1.3": (
+        "%%tfcluster\nraise ValueError('my batch is empty')",
+        "%%tfcluster\nif me.index == 1:\n    raise RuntimeError('my batch is empty')",
+        "raise ValueError('my batch is empty')",
+    ),
+}
+LESSON_02 = {
+    "2.1": (
+        "%%tfcluster --out addresses\nimport json, os\njson.loads(os.environ['TF_CONFIG'])['cluster']['worker'][0]",
+        "%%tfcluster --out addresses\nimport json, os\njson.loads(os.environ['TF_CONFIG'])['cluster']['worker']",
+        "%%tfcluster --out addresses --on worker\nimport json, os\n"
+        "json.loads(os.environ['TF_CONFIG'])['cluster']['worker'][me.index]",
+    ),
+    "2.2": (
+        "import json\ndef leads(text):\n    return json.loads(text)['task']['index'] == 0",
+        "import json\ndef leads(text):\n    return json.loads(text)['task']['type'] == 'chief'",
+        "def leads(text):\n    return text['task']['index'] == 0",
+    ),
+    "2.3": (
+        "configs = [{'cluster': {'worker': ['alpha:2222', 'beta:2222']}, 'task': {'type': 'worker', 'index': n}}"
+        " for n in (1, 2)]",
+        "configs = [{'cluster': {'worker': [f'{host}:2222']}, 'task': {'type': 'worker', 'index': n}}"
+        " for n, host in enumerate(('alpha', 'beta'))]",
+        "configs = [{'cluster': {'worker': ['alpha:2222', 'beta']}, 'task': {'type': 'worker', 'index': n}}"
+        " for n in (0, 1)]",
+    ),
+}
