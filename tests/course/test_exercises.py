@@ -3,9 +3,9 @@
 import pytest
 
 from tfmagic import course
-from tfmagic.course.exercises import EXERCISES, Answers, NotYet, find
 from tfmagic.errors import TfmagicError
 from tfmagic.frontends.cli import main
+from tfmagic.frontends.course.exercises import EXERCISES, Answers, NotYet, find
 
 
 @pytest.mark.parametrize("number", ["9", "1.99", "99.1", "a.b", ""])

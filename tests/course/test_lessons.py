@@ -9,7 +9,7 @@ import wrong_answers
 from course_run import solutions, take
 
 from tfmagic import course
-from tfmagic.course.exercises import find
+from tfmagic.frontends.course.exercises import find
 
 NAMES = [path.name for path in course.lesson_files()]
 

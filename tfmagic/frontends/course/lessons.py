@@ -6,7 +6,7 @@ from pathlib import Path
 from tfmagic.errors import TfmagicError
 
 _INSTALLED = Path(__file__).parent / "notebooks"
-_IN_CHECKOUT = Path(__file__).parents[2] / "notebooks" / "course"
+_IN_CHECKOUT = Path(__file__).parents[3] / "notebooks" / "course"
 
 
 def lesson_files() -> tuple[Path, ...]:

@@ -5,11 +5,11 @@
     tfmagic.course.hint("3.2")    gives the next hint
 
 An exercise leaves its answer in variables of the notebook; a check reads nothing else. The notebooks are in
-`notebooks/course` of a checkout, and beside this module in an installation. May import `tfmagic.errors`, and
-nothing else.
+`notebooks/course` of a checkout, and beside this module in an installation. A user reaches this package as
+`tfmagic.course`. It may import `tfmagic.errors`, and nothing else.
 """
 
-from tfmagic.course.exercises import check, find_fault, hint
-from tfmagic.course.lessons import copy, lesson_files
+from tfmagic.frontends.course.exercises import check, find_fault, hint
+from tfmagic.frontends.course.lessons import copy, lesson_files
 
 __all__ = ["check", "copy", "find_fault", "hint", "lesson_files"]
