@@ -315,6 +315,10 @@ def test_the_saved_notebook_has_the_text_so_far_whichever_page_saves_it(alone):
 def test_a_cell_that_ended_while_no_page_was_open_is_in_the_saved_notebook(alone):
     wait_until(lambda: "begun on worker-0" in text_saved(alone))
     assert alone.close_notebook()
+    alone.open_in_page("connected")
+    first = last_step(text_saved(alone))
+    wait_until(lambda: last_step(text_saved(alone)) > first)
+    assert alone.close_notebook()
     alone.flag.touch()
     wait_until(lambda: alone.kernel["execution_state"] == "idle", 30)
     alone.open_in_page("idle")
@@ -430,10 +434,11 @@ def test_a_flood_costs_the_page_little_and_the_disk_has_every_line(open_notebook
     )
     book = open_notebook("flood.ipynb", "%load_ext tfmagic", cell, check)
     book.run(0)
-    book.received_bytes = 0
+    book.received_bytes = book.large_messages = 0
     book.run(1, 120)
     expect(book.output(1).get_by_text("the end").first).to_be_visible()
     assert book.received_bytes < 5_000_000
+    assert book.large_messages == 1, "the saved form: drafts of a flood are short, and the page has it once"
     expect(book.output(1).get_by_text("150,001 lines").first).to_be_visible()
     note = re.compile(r"lines, \d+ MiB, left out here:  %tfcluster attach \S+ --cell 2 --full")
     expect(book.output(1).get_by_text(note)).to_be_in_viewport()
@@ -603,6 +608,8 @@ def test_the_saved_notebook_reads_untrusted_and_converted(alone, lab, browser):
         "() => window.jupyterapp.shell.currentWidget.content.widgets[1].model.trusted"
     )
     expect(alone.shown.get_by_text("begun on worker-0")).to_be_visible()
+    tinted = alone.shown.locator("div", has_text="2 of 2 done").last
+    expect(tinted).to_have_css("background-color", "rgba(128, 128, 128, 0.09)")
     head = alone.shown.locator("summary", has_text="worker-0")
     head.click()
     expect(alone.shown.get_by_text("begun on worker-0")).not_to_be_visible()

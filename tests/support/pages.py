@@ -200,6 +200,7 @@ class NotebookPage:
         self.console: list[str] = []
         self.received_bytes = 0
         self.largest_message = 0
+        self.large_messages = 0  # of more than 100 kB
         self.listeners: dict[str, Any] = {"console": self._note, "websocket": self._listen}
         for event, listener in self.listeners.items():
             page.on(event, listener)
@@ -222,6 +223,7 @@ class NotebookPage:
         def count(frame: Any) -> None:
             self.received_bytes += len(frame)
             self.largest_message = max(self.largest_message, len(frame))
+            self.large_messages += len(frame) > 100_000
 
         socket_.on("framereceived", count)
 

@@ -302,6 +302,23 @@ def test_a_draft_has_the_text_so_far_is_drawn_when_that_has_changed_and_not_too_
     assert saved.message() == {"kind": "form", "data": published.pop()[0], "over": True}
 
 
+def test_a_draft_of_a_flood_is_short_and_the_whole_one_comes_after_it(shown):
+    published = []
+    saved = SavedCell(shown.context, lambda data, *_, **how: published.append(data), Look(), "bar", 0.0)
+    shown.write(A, f"{'a line':60}\n" * 800)
+    assert saved.draft()
+    short = published.pop()
+    assert 5_000 < len(short["text/html"]) + len(short["text/plain"]) < 20_000
+    saved._draft_at = 0.0
+    assert saved.draft()
+    assert published.pop()["text/plain"].count("a line") == 800
+    saved._draft_at = 0.0
+    shown.write(A, "one more\n")
+    assert saved.draft()
+    whole = published.pop()["text/plain"]
+    assert whole.count("a line") == 800 and "one more" in whole
+
+
 def test_a_cell_that_waits_for_another_one_shows_none_of_its_output(shown):
     request = CellRequested(2, {A: RunCell(cell=2, tasks=(A,))})
     shown.supervisor.happen(request)

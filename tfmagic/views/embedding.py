@@ -16,7 +16,9 @@ from tfmagic.protocol.comms import WIDGET_VIEW
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TYPESET = "tex2jax_process mathjax_process"  # MathJax looks for formulas here
-_CODE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:none;padding:0"
+_CODE = (
+    "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background-color:transparent;padding:0"
+)
 _FORMULA = re.compile(r"\$\$.+?\$\$|(?<![\\$])\$[^\s$](?:[^$\n]*[^\s$\\])?\$(?!\d)", re.DOTALL)
 _SVG_WITHOUT_NAMESPACE = re.compile(r"<svg\b(?![^>]*\sxmlns\s*=)")  # a browser shows no such file
 _JSON_DEPTH = 20
@@ -168,4 +170,4 @@ def _image(kind: str, data: Mapping[str, Any], size: Any) -> str:
         for side in ("width", "height")
         if isinstance(size, Mapping) and isinstance(size.get(side), int | float) and math.isfinite(size[side])
     )
-    return f'<img src="{source}" alt="{words}"{limits} style="max-width:100%;background:#fff">'
+    return f'<img src="{source}" alt="{words}"{limits} style="max-width:100%;background-color:#fff">'

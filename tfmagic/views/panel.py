@@ -41,7 +41,7 @@ class LiveDisplay(Protocol):
         """Return what the page has asked for since the last call."""
 
     def end(self, message: Mapping[str, Any]) -> None:
-        """Send the last message; pages that come later get it, too."""
+        """Keep the last message for pages that come later."""
 
 
 class PanelView:
@@ -115,13 +115,13 @@ class PanelView:
             self._model.close()
             self._saved.finish(record)
         if live is not None:
-            live.end(self._saved.message())
+            self._end(live)
             self._saved.show_live({})
 
     def add_note(self, text: str) -> None:
         self._saved.add_note(text)
         if self._live is not None:
-            self._live.end(self._saved.message())
+            self._end(self._live)
 
     def show_again(self) -> None:
         """Put the same display on the page once more; both are live, and both end as the static form."""
@@ -130,6 +130,11 @@ class PanelView:
         else:
             self._saved.show(again=True)
             self._saved.show_live(self._live.open(self._model))
+
+    def _end(self, live: LiveDisplay) -> None:
+        """Tell the pages that the form is the last; a page that did not get it as a display gets it now."""
+        live.end(self._saved.message())
+        live.send(self._saved.message() if len(self._pages) > 1 else self._saved.notice())
 
     def _open(self) -> None:
         self._live = self._make_live()

@@ -3,6 +3,7 @@
 A front end saves what it was sent last, and nothing that a kernel does can reach a file that no page has
 open. So a draft has the text so far, and the line by which the rest can be seen. It is drawn if something has
 changed, at a bounded rate: a page draws it again each time, and a server keeps it for a page that is away.
+A draft of a flood is short, since the flood needs the cores; the whole one is drawn when the flood has ended.
 """
 
 import time
@@ -21,6 +22,7 @@ from tfmagic.views.protocol import ViewContext
 
 DRAFT_S = 5.0
 _DRAFT_BYTES_S = 20_000
+_FLOOD_DRAFT_BYTES = 20_000
 _DRAFT_SHARE = 0.02  # of a core, for drawing drafts
 
 
@@ -71,6 +73,7 @@ class SavedCell:
         self._form: Mapping[str, Any] = {}
         self._draft_s, self._draft_bytes = draft_s, draft_bytes or look.saved_bytes
         self._draft_at = 0.0
+        self._written, self._written_at = 0, context.run.requested_at  # by the tasks until the last draft
         self._drafted: list[object] = []
 
     def begin(self) -> None:
@@ -82,14 +85,17 @@ class SavedCell:
 
     def draft(self, at_once: bool = False) -> bool:
         """Draw the cell as it is now, if something has changed and it is due; return whether it was drawn."""
-        if time.monotonic() < self._draft_at and not at_once:
+        now = time.monotonic()
+        if now < self._draft_at and not at_once:
             return False
         began, size = time.thread_time(), 0
         record = self.record(None)
         seen = self._look_at(record)
         if seen != self._drafted:
-            self._drafted = seen
-            form = self._draw(record, self._draft_bytes)
+            is_flood = self._is_flood(record, now)
+            self._drafted = [] if is_flood else seen  # then the next one differs
+            limit_bytes = min(_FLOOD_DRAFT_BYTES, self._draft_bytes) if is_flood else self._draft_bytes
+            form = self._draw(record, limit_bytes)
             size = len(form.html) + len(form.text)
         cost_s = time.thread_time() - began
         pause_s = max(self._draft_s, size / _DRAFT_BYTES_S, cost_s / _DRAFT_SHARE)
@@ -108,7 +114,11 @@ class SavedCell:
 
     def message(self) -> dict[str, Any]:
         """Return the form for pages that were loaded too late to get it as a display."""
-        return {"kind": "form", "data": self._form, "over": self._record is not None}
+        return {**self.notice(), "data": self._form}
+
+    def notice(self) -> dict[str, Any]:
+        """Return the same for pages that have the form."""
+        return {"kind": "form", "over": self._record is not None}
 
     def record(self, cell: CellState | None, open_names: tuple[str, ...] = ()) -> CellRecord:
         record = describe_cell(self._context, cell, time.monotonic())
@@ -159,6 +169,14 @@ class SavedCell:
     def _mark(self, **more: bool) -> dict[str, Any]:
         """Return metadata by which the page and other programs find the outputs of a cell."""
         return {"tfmagic": {"run": str(self._context.folder), "cell": self._context.run.request.cell, **more}}
+
+    def _is_flood(self, record: CellRecord, now: float) -> bool:
+        """Return whether the tasks wrote more since the last draft than drafts are to hold."""
+        sizes = (part.end or self._context.folder.log_bytes(parse_task(part.task)) for part in record.tasks)
+        written = sum(sizes) - sum(part.start for part in record.tasks)
+        new, since_s = written - self._written, now - self._written_at
+        self._written, self._written_at = written, now
+        return new > max(_FLOOD_DRAFT_BYTES, _DRAFT_BYTES_S * since_s)
 
     def _look_at(self, record: CellRecord) -> list[object]:
         """Return what differs when a new draft would differ, but for the time."""

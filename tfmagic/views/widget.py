@@ -65,7 +65,6 @@ class WidgetDisplay:
 
     def end(self, message: Mapping[str, Any]) -> None:
         is_first, self._end, self._model = self._end is None, message, None
-        self.send(message)
         if self._widget is not None and is_first:
             _kept.append(self._widget)
             while len(_kept) > _KEPT:

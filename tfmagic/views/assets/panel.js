@@ -623,7 +623,8 @@ function keepFilter({ area, query, setup }) {
 }
 
 function addFilter(form, text) {
-	const logs = [...form.querySelectorAll(":scope > details")].flatMap((task) => {
+	let logs; // read at the first filter: most forms get none
+	const read = () => [...form.querySelectorAll(":scope > details")].flatMap((task) => {
 		const prefix = `[${task.querySelector("b").textContent}]:`.padEnd(14) + " ";
 		const blocks = task.querySelectorAll(":scope > div > div > pre, :scope > div > div > details > pre");
 		return [...blocks].map((block) => ({
@@ -635,6 +636,7 @@ function addFilter(form, text) {
 	const apply = (query) => {
 		const { matches, error } = filterOf(query);
 		let count = 0;
+		logs ??= read();
 		for (const { block, lines, texts } of logs) {
 			const kept = lines.filter((_, place) => !matches || matches(texts[place]));
 			count += kept.length;
@@ -648,7 +650,7 @@ function addFilter(form, text) {
 	Object.assign(box, { value: text, style: "width:92px;padding:0 8px;border:1px solid rgba(128,128,128,.4);border-radius:5px;font:inherit;font-size:11px;color:inherit" });
 	box.addEventListener("keydown", (event) => event.stopPropagation());
 	form.firstElementChild.append(h("span", { style: "float:right" }, found, box));
-	apply(text.trim());
+	if (text.trim()) apply(text.trim());
 }
 
 // ---- the panel ----
@@ -705,8 +707,15 @@ class Panel {
 		if (this.messages || (times < 4 && !this.root.isConnected)) return;
 		this.root.hidden = !times; // it may never come: the saved form is above
 		if (!times) return;
-		this.model.send({ kind: "hello", page: performance.timeOrigin });
+		this.hello();
 		setTimeout(() => this.sayHello(times - 1), 1000);
+	}
+
+	/** Say hello: the answer is a snapshot, and the form when the cell is over. */
+	hello() {
+		const notebook = this.context ?? window; // opened again, it does not get the form as a display
+		notebook.tfmPage ??= Math.random();
+		this.model.send({ kind: "hello", page: notebook.tfmPage });
 	}
 
 	/** Notice the end of the kernel, and a lost connection. */
@@ -741,18 +750,20 @@ class Panel {
 		this.schedule();
 	}
 
-	/** Put a form into the notebook's model, unless this page got it as a display: then only the panel goes. */
+	/** Put a form into the notebook's model; without `data`, this page has it as a display, and only the panel goes. */
 	keepForm({ data, over }) {
 		for (const { outputs, sharedModel } of this.context?.model?.cells ?? []) {
 			for (let place = (outputs?.length ?? 0) - 1; place >= 0; place--) {
 				const { data: old, metadata } = outputs.get(place);
 				const { tfmagic: mark } = metadata;
 				if (!mark || `${mark.run}/${mark.cell}` !== this.setup.name) continue;
-				if (!mark.live && !isSame(old, data)) outputs.set(place, { output_type: "display_data", data, metadata });
+				if (!mark.live && data && !isSame(old, data)) outputs.set(place, { output_type: "display_data", data, metadata });
 				if (mark.live && over) sharedModel.updateOutputs(place, place + 1, []);
 			}
 		}
-		if (over && !this.context) this.root.innerHTML = data["text/html"] ?? ""; // sanitized
+		if (!over || this.context) return;
+		if (data) this.root.innerHTML = data["text/html"] ?? ""; // sanitized
+		else this.hello();
 	}
 
 	makeHeader() {
