@@ -164,6 +164,22 @@ def test_a_policy_brings_a_dead_task_back_and_collectives_go_on():
             cluster.run(lambda: None, view="quiet")
 
 
+def test_a_cell_finds_its_names_on_a_task_that_comes_back_meanwhile():
+    def die():
+        if tfmagic.current_task().index == 1:
+            os._exit(3)
+
+    with tfmagic.Cluster(workers=2, auto_restart=2, restart_delay_s=0.5, failure_grace_s=1) as cluster:
+        for number in (1, 2):
+            cluster.run(all_reduce, number, view="quiet")
+            with pytest.raises(TaskDied, match="exited with code 3"):
+                cluster.run(die, view="quiet")
+            assert cluster.status()[1]["state"] != "ready"
+        results = cluster.run(all_reduce, 3, view="quiet")  # sent before the new process exists
+        assert values(results, 0) == {"worker-0": 6.0, "worker-1": 6.0}
+        assert results["worker-0"][1] == [1, 2, 3] and results["worker-1"][1] == [3]
+
+
 def test_a_chief_that_ends_ends_the_cluster_by_policy():
     with tfmagic.Cluster(workers=2, chief=True, dependence_on_chief=True, failure_grace_s=30) as cluster:
 

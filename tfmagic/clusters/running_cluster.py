@@ -167,9 +167,9 @@ class RunningCluster:
         return self.supervisor.thread.is_alive() and not self.supervisor.ended
 
     def attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
-        """Return the present attempt of each task."""
+        """Return the present attempt of each task; a process that is planned counts as present."""
         state = self.supervisor.state
-        return {task: state.tasks[task].attempt for task in tasks}
+        return {task: state.tasks[task].next_attempt for task in tasks}
 
     def targets(self, on: Selector) -> dict[TaskId, int]:
         """Return the present attempt of each selected task. Raise `TaskDied` if one is dead."""

@@ -95,7 +95,8 @@ def must_rejoin(state: ClusterState) -> bool:
     It neither accepts the new process nor forgets the old one: all tasks need new addresses.
     """
     return any(
-        seen.phase in ALIVE and any(state.tasks[m].attempt != attempt for m, attempt in seen.joined.items())
+        seen.phase in ALIVE
+        and any(state.tasks[m].next_attempt != attempt for m, attempt in seen.joined.items())
         for seen in state.tasks.values()
     )
 

@@ -79,6 +79,11 @@ class TaskState:
     cut_off: bool = False
 
     @property
+    def next_attempt(self) -> int:
+        """The process that a cell requested now will reach: one that is planned has the next number."""
+        return self.attempt + (self.phase is Phase.PLANNED)
+
+    @property
     def place(self) -> str:
         """Its host, as people read it."""
         return f"{self.host} (cut off)" if self.cut_off else self.host
