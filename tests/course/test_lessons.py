@@ -30,6 +30,11 @@ def assert_checks(run, wrong):
     assert set(run.said) == set(wrong)
 
 
+def values(shown):
+    """Return the values in the table of a cell's results, as their texts, by task."""
+    return dict(re.findall(r"^(\S+-\d+) +\S+ +(.*)$", shown, re.M))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lesson_has_all_its_parts(name):
     notebook = nbformat.read(next(p for p in course.lesson_files() if p.name == name), as_version=4)
@@ -68,3 +73,19 @@ def test_what_a_task_is(lessons):
     acts = run.shown("%%tfcluster\nme = tfmagic.current_task()\nprint(me.name, ")
     assert "worker-0 acts as chief: True" in acts and acts.count("False") == 2
     assert "I am not in my own cluster" in run.after("## Break it")
+
+
+def test_collectives(lessons):
+    run = take(lessons, "03-collectives.ipynb", wrong_answers.LESSON_03)
+    assert_checks(run, wrong_answers.LESSON_03)
+    assert run.shown('%%tfcluster\nprint("the sum is"').count("the sum is 30") == 2
+    assert run.shown("%%tfcluster\nimport tensorflow").count("together: 30.0") == 2
+    steps = run.shown("%%tfcluster\nx = tf.constant")
+    of_step = re.findall(r"step 2: my gradient +(\S+), mean +(\S+), w = (\S+)", steps)
+    assert len(of_step) == 2 and of_step[0][0] != of_step[1][0] and of_step[0][1:] == of_step[1][1:]
+    alone, trained = values(run.shown("alone")), values(run.shown("trained"))
+    assert alone["worker-0"] != alone["worker-1"] and trained["worker-0"] == trained["worker-1"]
+    broken = run.after("## Break it")
+    assert broken.count("all-reduce 1 gives 2.0") == 2 and "all-reduce 2" not in broken
+    assert "TaskTimeoutError" in broken and "stopped on worker-0" in broken
+    assert run.shown("%%tfcluster\nstrategy = ").count("workers that answer: 2.0") == 2

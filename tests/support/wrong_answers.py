@@ -1,5 +1,17 @@
 """Three typical wrong answers to each exercise of the course; each check must say what they lack."""
 
+
+def _train_together(how: str, rate: float) -> str:
+    """Return a cell that trains one variable, for lesson 3."""
+    return (
+        "%%tfcluster --out together\nwith strategy.scope():\n    w = tf.Variable(0.0)\n"
+        "def replica_step():\n"
+        f"    gradient = tf.distribute.get_replica_context().all_reduce('{how}', gradient_of(w))\n"
+        f"    w.assign_sub({rate} * gradient)\n"
+        "for number in range(20):\n    strategy.run(replica_step)\nfloat(w.numpy())"
+    )
+
+
 LESSON_01 = {
     "1.1": (
         "import os\npids = {'worker-0': os.getpid(), 'worker-1': os.getpid()}",
@@ -36,5 +48,29 @@ LESSON_02 = {
         " for n, host in enumerate(('alpha', 'beta'))]",
         "configs = [{'cluster': {'worker': ['alpha:2222', 'beta']}, 'task': {'type': 'worker', 'index': n}}"
         " for n in (0, 1)]",
+    ),
+}
+LESSON_03 = {
+    "3.1": (
+        "%%tfcluster --out overall\nsum(temperatures) / len(temperatures)",
+        "%%tfcluster --out overall\n"
+        "mine = strategy.run(lambda: tf.constant(sum(temperatures) / len(temperatures)))\n"
+        "float(strategy.reduce('MEAN', mine, axis=None))",
+        "%%tfcluster --out overall\n"
+        "mine = strategy.run(lambda: tf.constant(sum(temperatures)))\n"
+        "float(strategy.reduce('SUM', mine, axis=None))",
+    ),
+    "3.2": (
+        "%%tfcluster --out together\nw = tf.Variable(0.0)\nfor number in range(20):\n"
+        "    w.assign_sub(0.001 * gradient_of(w))\nfloat(w.numpy())",
+        _train_together("SUM", 0.001),
+        _train_together("MEAN", 0.01),
+    ),
+    "3.3": (
+        "%%tfcluster --out reports\nloss = strategy.run(lambda: tf.constant(0.25 * (me.index + 1)))\n"
+        "f'mean loss {float(strategy.reduce(\"MEAN\", loss, axis=None))}'",
+        "%%tfcluster --out reports\nloss = strategy.run(lambda: tf.constant(0.25 * (me.index + 1)))\n"
+        "f'mean loss {float(loss)}' if me.is_chief else 'no report'",
+        "%%tfcluster --out reports\n'no report'",
     ),
 }

@@ -99,6 +99,23 @@ class Answers:
             expect(found[task] is not None, f"on {task} the last line of the cell has no value.")
         return found
 
+    def numbers(self, name: str, *tasks: str) -> dict[str, float]:
+        """Return such results as numbers; a tensor or array with one number is a number, too."""
+        found = {}
+        for task, value in self.results(name, *tasks).items():
+            single = isinstance(value, numbers.Real) or (
+                getattr(value, "size", None) == 1 and hasattr(value, "item")
+            )
+            expect(
+                single,
+                f"{task} should return a number, and returned something of type {type(value).__name__}.",
+            )
+            try:
+                found[task] = float(value)
+            except (TypeError, ValueError):
+                expect(False, f"{task} should return a number, and returned {value!r}.")
+        return found
+
 
 def find(number: str) -> Exercise:
     """Return an exercise. Raise `TfmagicError` if there is none of that number."""
