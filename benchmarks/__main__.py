@@ -17,7 +17,7 @@ NAMES = (
     "cells", "runner", "failures", "supervision", "cleanup", "starts", "output", "page", "arrays", "memory",
     "training", "network", "records", "hdf5",
 )  # fmt: skip
-ASKED_ONLY = ("hosts",)  # it starts a Ray cluster
+ASKED_ONLY = ("hosts", "profiling")  # a Ray cluster; the cost of an option
 
 
 def main() -> int:

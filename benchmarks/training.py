@@ -31,7 +31,7 @@ def measure(sizes: Sizes) -> list[Row]:
     ours, theirs = [], []
     with notebook(WORKERS) as book:
         for number in range(sizes.training_rounds):
-            turns = [(ours, lambda: _cell(book)), (theirs, _scripts)]
+            turns = [(ours, lambda: train_in_cell(book)), (theirs, _scripts)]
             for rates, run in turns if number % 2 == 0 else turns[::-1]:  # a drift affects both sides equally
                 rates.append(run())
     what = "training, 2 workers, same threads"
@@ -39,11 +39,15 @@ def measure(sizes: Sizes) -> list[Row]:
     return [Row(what, statistics.median(ours), "steps/s", peer, "2 plain scripts", TARGET, (ours, theirs))]
 
 
-def _cell(book: Notebook) -> float:
-    """Return the steps a second of the slower worker, in new task processes."""
+def train_in_cell(book: Notebook, option: str = "") -> float:
+    """Return the steps a second of the slower worker, in new task processes.
+
+    Args:
+        option: A further option of the cell.
+    """
     with muted():
         book.cluster.restart()
-        book.cell(SCRIPT.read_text(), "--pull " + ",".join(RESULTS))
+        book.cell(SCRIPT.read_text(), f"--pull {','.join(RESULTS)} {option}")
     pulled = [book.shell.user_ns[name] for name in RESULTS]
     return check([{name: p[task] for name, p in zip(RESULTS, pulled, strict=True)} for task in pulled[0]])
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, overload
 from tfmagic.clusters import waiting
 from tfmagic.clusters.job import Job, Options, ViewName
 from tfmagic.clusters.parallel_map import ParallelMap
+from tfmagic.clusters.profiles import PROFILE_S
 from tfmagic.clusters.results import TaskResults, require_values
 from tfmagic.clusters.running_cluster import Call, RunningCluster
 from tfmagic.clusters.task_times import CallFuture, TaskTimes, task_times
@@ -87,6 +88,7 @@ class Calls:
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
+        profile: bool | float = False,
         **kwargs: Any,
     ) -> TaskResults[T]: ...
 
@@ -98,6 +100,7 @@ class Calls:
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
+        profile: bool | float = False,
         **kwargs: Any,
     ) -> TaskResults[Any]:
         """Call ``fn(*args, **kwargs)`` on the tasks and return what each returned.
@@ -108,16 +111,18 @@ class Calls:
             timeout: Seconds after which the call is stopped.
             keep_going: Let the other tasks finish when one fails.
             view: ``text`` prints the tasks' output, prefixed; ``quiet`` prints nothing.
+            profile: Trace the tasks with TensorFlow's profiler, for 60 s or the seconds given; the results'
+                `profile` tells where their time went.
             **kwargs: Arguments of `fn`. Use `functools.partial` for those that have a name from above.
 
         Raises:
             BaseException: The root failure of the tasks, with its own type.
             CaptureError: Something cannot travel; nothing was run.
             TaskTimeoutError: `timeout` has passed.
-            ValueError: `timeout` is not above 0.
+            ValueError: `timeout` or `profile` is not above 0.
         """
         __tracebackhide__ = True
-        options = _options(on, timeout, keep_going, view)
+        options = _options(on, timeout, keep_going, view, profile)
         result = waiting.finish(self._begin_call((fn, args, kwargs), options, detached=False))
         require_values(result.results)
         return result.results
@@ -136,6 +141,7 @@ class Calls:
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "quiet",
+        profile: bool | float = False,
         **kwargs: Any,
     ) -> CallFuture[TaskResults[T]]: ...
 
@@ -147,6 +153,7 @@ class Calls:
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "quiet",
+        profile: bool | float = False,
         **kwargs: Any,
     ) -> CallFuture[TaskResults[Any]]:
         """Do as `run`, in the background: return a future of the results.
@@ -158,7 +165,7 @@ class Calls:
         """
         background = _BackgroundCall()
         try:
-            options = _options(on, timeout, keep_going, view)
+            options = _options(on, timeout, keep_going, view, profile)
             background.follow(self._begin_call((fn, args, kwargs), options, may_begin=background.begin))
         except BaseException as error:  # the future raises it
             background.fail(error)
@@ -180,6 +187,7 @@ class Calls:
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
+        profile: bool | float = False,
         **kwargs: Any,
     ) -> TaskResults[T]: ...
 
@@ -191,6 +199,7 @@ class Calls:
         timeout: float | None = None,
         keep_going: bool = False,
         view: ViewName = "text",
+        profile: bool | float = False,
         **kwargs: Any,
     ) -> TaskResults[Any]:
         """Do as `run`, in a coroutine: the event loop goes on meanwhile.
@@ -199,7 +208,7 @@ class Calls:
         or run at the same time on different tasks.
         """
         __tracebackhide__ = True
-        options = _options(on, timeout, keep_going, view)
+        options = _options(on, timeout, keep_going, view, profile)
         await self._lock_when_running()
         try:
             job = self._begin_call((fn, args, kwargs), options)
@@ -295,8 +304,13 @@ class Calls:
                 self._lock.release()
 
 
-def _options(on: Selector, timeout: float | None, keep_going: bool, view: ViewName) -> Options:
-    return Options(on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view)
+def _options(
+    on: Selector, timeout: float | None, keep_going: bool, view: ViewName, profile: bool | float
+) -> Options:
+    profile_s = PROFILE_S if profile is True else float(profile)
+    return Options(
+        on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view, profile_s=profile_s
+    )
 
 
 class _BackgroundCall:

@@ -25,6 +25,7 @@ from tfmagic.protocol.payload import release
 from tfmagic.supervisor.supervisor import RunningCell
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.text import QuietView
+from tfmagic.views.time_shares import Profile
 
 if TYPE_CHECKING:
     from tfmagic.clusters.running_cluster import RunningCluster
@@ -46,11 +47,12 @@ class Options:
     want_value: bool = False
     out: str = ""
     view: ViewChoice = "text"
+    profile_s: float = 0.0
 
     def __post_init__(self) -> None:
-        limit = self.timeout_s
-        if limit is not None and not 0 < limit < float("inf"):
-            raise ValueError(f"a time limit is a number of seconds above 0, not {limit!r}")
+        for limit in (self.timeout_s, self.profile_s or None):
+            if limit is not None and not 0 < limit < float("inf"):
+                raise ValueError(f"a time limit is a number of seconds above 0, not {limit!r}")
 
 
 class Job(RunningCell):
@@ -64,6 +66,8 @@ class Job(RunningCell):
     Attributes:
         ctrl_c: Interrupts the job while a thread waits for it.
         has_shown_end: Whether the view has shown the end.
+        servers: The job that has begun to trace the tasks that serve this cell.
+        profile: Where the time went, once the job was settled.
     """
 
     def __init__(
@@ -81,6 +85,8 @@ class Job(RunningCell):
         self._view: View | None = None
         self.has_shown_end = False
         self._call_later: CallLater | None = None
+        self.servers: Job | None = None
+        self.profile: Profile | None = None
 
     @property
     def number(self) -> int:

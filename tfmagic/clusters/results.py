@@ -21,6 +21,7 @@ from tfmagic.supervisor.state import CellState
 from tfmagic.system import advice
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import tables
+from tfmagic.views.time_shares import Profile
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         steps: How often a task called the tf.function that it called most often, by task name.
         started, ended: When the task began and ended it, by task name.
         output: The text that the task wrote, by task name; read from its log at each access.
+        profile: Where the time went, if that was asked for; else None.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class TaskResults(Mapping[str, T], Generic[T]):
         starts: Mapping[TaskId, int],
         run: RunFolder,
         times: TaskTimes,
+        profile: Profile | None = None,
     ):
         self.started, self.ended = times.started, times.ended
+        self.profile = profile
         self._values = {task.name: value for task, value in values.items()}
         self.seconds = {task.name: returned[task].seconds for task in values}
         self.steps = {task.name: returned[task].steps for task in values}
@@ -129,6 +133,7 @@ def unpack_outcome(
     pull: tuple[str, ...],
     main: Mapping[str, Any],
     run: RunFolder,
+    profile: Profile | None = None,
 ) -> CellResult:
     """Return the values of a cell that returned on every task.
 
@@ -136,6 +141,7 @@ def unpack_outcome(
         starts: The length of each task's log when the cell began, in bytes.
         pull: The names that were requested.
         main: The notebook's namespace.
+        profile: Where the time of the cell went.
 
     Raises:
         NameError: A task does not have a variable that was pulled.
@@ -150,7 +156,7 @@ def unpack_outcome(
         for name, packed in result.pulled.items():
             pulled[name][task.name] = _load(task, packed, main)
     _raise_failed_pulls(outcome)
-    return CellResult(TaskResults(values, returned, starts, run, task_times(outcome)), pulled)
+    return CellResult(TaskResults(values, returned, starts, run, task_times(outcome), profile), pulled)
 
 
 def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[TaskId]) -> None:

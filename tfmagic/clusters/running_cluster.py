@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tfmagic.backends.local import LocalBackend
-from tfmagic.clusters import keeping, opening, parts, results, waiting
+from tfmagic.clusters import keeping, opening, parts, profiles, results, waiting
 from tfmagic.clusters.job import Job, Options, ViewChoice
 from tfmagic.clusters.keeping import KeptRun
 from tfmagic.clusters.results import CellResult
@@ -265,9 +265,11 @@ class RunningCluster:
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
         if command.tf_config:  # no task is killed since it rejoins slowly
             timeout_s = None
+        commands = profiles.traced(commands, options.profile_s)
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
         job = Job(self, request, options, may_begin)
         self.keeper.begin(job)
+        job.servers = profiles.trace_servers(self, job)
         job.start(takes_ctrl_c=not detached)
         self._note_begun(job)
         if detached:
@@ -400,6 +402,7 @@ class RunningCluster:
     def settle(self, job: Job, outcome: CellState) -> CellResult:
         """Unpack what the tasks returned, or raise what they raised."""
         __tracebackhide__ = True
+        job.profile = profiles.profile_of(self, job, outcome)
         with self._lock:
             self._note_ended()
             self.keeper.settle(job)
@@ -416,7 +419,8 @@ class RunningCluster:
             raise ipython_tracebacks.dress(error)
         if lost_files:
             raise SharedWriterError("; ".join(lost_files))
-        return results.unpack_outcome(outcome, job.starts, job.options.pull, self._main(), self.run)
+        names = self._main()
+        return results.unpack_outcome(outcome, job.starts, job.options.pull, names, self.run, job.profile)
 
     def _note_new_process(self, error: BaseException) -> None:
         """Add a note to `error` if the task that died has another process by now."""

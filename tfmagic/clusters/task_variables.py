@@ -14,7 +14,7 @@ from tfmagic.serialization.capture import Captured, TaskNames, Variable
 from tfmagic.serialization.free_names import names_assigned
 from tfmagic.supervisor.state import CellState
 
-_cell_numbers = itertools.count(1)
+cell_numbers = itertools.count(1)
 
 
 class TaskVariables:
@@ -38,7 +38,7 @@ class TaskVariables:
         self._of_script = frozenset[str]() if script is None else main_script.names_of(script)
         self._names: dict[TaskId, tuple[int, TaskNames]] = {}
         self._known: dict[str, Variable] = {}
-        self.numbers = _cell_numbers
+        self.numbers = cell_numbers
 
     def resume(self, owned: Mapping[TaskId, tuple[int, Iterable[str]]], last: int) -> None:
         """Go on with processes that a former kernel has started.
@@ -77,7 +77,7 @@ class TaskVariables:
             CaptureError: Something cannot travel.
         """
         __tracebackhide__ = True
-        number, tasks = next(_cell_numbers), tuple(attempts)
+        number, tasks = next(cell_numbers), tuple(attempts)
         if not reads and not pushed:
             return dict.fromkeys(attempts, msgspec.structs.replace(template, cell=number, tasks=tasks))
         main, limit_bytes = self._main(), self._setting("max_capture_bytes")
@@ -96,7 +96,7 @@ class TaskVariables:
         """
         __tracebackhide__ = True
         before = {task: copy.deepcopy(names) for task, names in self.names_of(attempts).items()}
-        number, commands = next(_cell_numbers), dict[TaskId, RunCell]()
+        number, commands = next(cell_numbers), dict[TaskId, RunCell]()
         try:
             for task, part in parts.items():
                 one = self.cell_commands(RunCell(0), (), (name,), {name: part}, {task: attempts[task]})

@@ -21,10 +21,12 @@ from pathlib import Path
 
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.runs.folder import SCRATCH, RunFolder
-from tfmagic.system import files
+from tfmagic.system import advice, files
 from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
 POINTER = "tensorboard.logdir"  # the file in which `tfmagic.logdir.tensorboard_dir` notes its folder
+TRACES = "profile"  # the folder in which `tfmagic.task.tensorflow.profiler` leaves the traces of cells
+_PLUGIN = "TensorBoard's profile plugin:  pip install xprof"
 _START_S = 60.0
 _ANSWER_S = 5.0  # for an answer of a running TensorBoard
 _LOOK_S = 0.05
@@ -138,6 +140,8 @@ def _scratch_name() -> str:
 def find_logdir(logdir: str | None, run: RunFolder) -> str:
     """Return the named folder as a path, or by default the last one that a task of the run has noted.
 
+    Without one, it is that of the traces of profiled cells.
+
     Raises:
         TfmagicError: No folder is known, or there is none of that name.
     """
@@ -145,6 +149,8 @@ def find_logdir(logdir: str | None, run: RunFolder) -> str:
         try:
             logdir = files.read_text(run.folder / POINTER)
         except OSError:
+            if (run.folder / TRACES).is_dir():
+                return str(run.folder / TRACES)
             raise TfmagicError(
                 "no cell of this cluster has asked for tfmagic.logdir.tensorboard_dir(base) yet; say which "
                 "folder:  %tfcluster tensorboard LOGDIR"
@@ -156,6 +162,26 @@ def find_logdir(logdir: str | None, run: RunFolder) -> str:
         what = "is a file" if path.exists() else "does not exist"
         raise TfmagicError(f"TensorBoard shows a folder, and {path} {what}")
     return str(path)
+
+
+def profile_advice(run: RunFolder) -> str:
+    """Return how to open the traces of profiled cells (`TRACES`), and what has to be installed for it."""
+    lacks = "" if has_profile_plugin() else f"; it needs {_PLUGIN}"
+    folder = str(run.folder / TRACES)
+    line = advice.here("%tfcluster tensorboard LOGDIR")
+    line = line.replace("LOGDIR", folder if advice.is_notebook() else repr(folder))
+    return f"the full traces:  {line}{lacks}"
+
+
+def has_profile_plugin() -> bool:
+    """Check whether TensorBoard's profile plugin is installed, under its present or its former name."""
+    return any(importlib.util.find_spec(name) for name in ("xprof", "tensorboard_plugin_profile"))
+
+
+def missing_plugin(logdir: str) -> str:
+    """Return what TensorBoard needs to show the traces in a folder; "" if it has that, or there are none."""
+    has_traces = "://" not in logdir and (Path(logdir) / "plugins" / "profile").is_dir()
+    return f"the traces in {logdir} need {_PLUGIN}" if has_traces and not has_profile_plugin() else ""
 
 
 def _check_port(host: str, port: int) -> None:

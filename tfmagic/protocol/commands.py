@@ -1,5 +1,6 @@
 """Commands: what the supervisor sends to a task process. Imperative, frozen; `events` come back."""
 
+import enum
 import sys
 from collections.abc import Mapping
 
@@ -76,6 +77,15 @@ class TaskBoot(Message, frozen=True):
     is_relayed: bool = False
 
 
+class Trace(enum.Enum):
+    """A part of a trace of TensorFlow's profiler."""
+
+    NONE = "none"
+    WHOLE = "this cell"
+    BEGIN = "what happens from this cell on"
+    END = "what happened since the cell that began it"
+
+
 class RunCell(Message, frozen=True):
     """Run a cell, or a call, in the task's namespace.
 
@@ -93,6 +103,8 @@ class RunCell(Message, frozen=True):
         exits: End the process with the cell; its exit code tells how the cell ended.
         group: Cells of one group meet at barriers as if they were one.
         prompt: The notebook's number of the cell, or 0.
+        trace: The part of a trace of TensorFlow's profiler that this cell is.
+        trace_s: How long the trace lasts, at most.
     """
 
     cell: int
@@ -110,6 +122,8 @@ class RunCell(Message, frozen=True):
     exits: bool = False
     group: int = 0
     prompt: int = 0
+    trace: Trace = Trace.NONE
+    trace_s: float = 0.0
 
 
 class EndTask(Message, frozen=True):

@@ -14,6 +14,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, RunCell
 from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.payload import Handle, Message, Packed, PackedError, Record
+from tfmagic.protocol.task_profile import TaskProfile
 
 FIRST_STRATEGY = "first strategy"  # where tasks meet that have made no collective strategy before
 
@@ -150,6 +151,7 @@ class CellReturned(_OfCell, frozen=True):
         owned: The names that the task's own cells have assigned; None if unchanged since the last report.
         lost_bytes: How much of the output could not be written, since the disk is full.
         steps: How often the cell called the tf.function that it called most often.
+        profile: Where its time went, if that was asked for.
     """
 
     seconds: float
@@ -161,6 +163,7 @@ class CellReturned(_OfCell, frozen=True):
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
     steps: int = 0
+    profile: TaskProfile | None = None
 
 
 class CellRaised(_OfCell, frozen=True):
@@ -172,6 +175,7 @@ class CellRaised(_OfCell, frozen=True):
         raised_at: When, on the monotonic clock of the kernel's machine, in seconds: it orders failures.
         stopped: Whether the strategies that the task has made cannot go on since this cell.
         lost_peers: Whether its TensorFlow takes living peers for dead, and does so until it is reset.
+        profile: As of `CellReturned`.
     """
 
     seconds: float
@@ -184,6 +188,7 @@ class CellRaised(_OfCell, frozen=True):
     raised_at: float = 0.0
     stopped: bool = False
     lost_peers: bool = False
+    profile: TaskProfile | None = None
 
 
 TaskEvent = (

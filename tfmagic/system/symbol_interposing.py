@@ -67,7 +67,7 @@ def interpose(folder: str, function: str, replacement: Any) -> int:
     assert address is not None
     slots = [slot for library in _libraries(folder) for slot in _slots(library, function.encode(), kinds)]
     for slot in slots:
-        _write(slot, address)
+        write_word(slot, address)
     return len(slots)
 
 
@@ -126,12 +126,16 @@ def _array(address: int, count: int, fields: list[tuple[str, str]]) -> Any:
     return np.frombuffer((ctypes.c_char * (count * kind.itemsize)).from_address(address), kind)
 
 
-def _write(slot: int, address: int) -> None:
-    """Write a slot. Most loaders have made its page read-only, which it is again afterwards."""
-    page = slot - slot % mmap.PAGESIZE
+def write_word(address: int, value: int) -> None:
+    """Write 8 bytes at once. If their page is read-only, as most are, it is so again afterwards.
+
+    Raises:
+        OSError: The system does not allow it.
+    """
+    page = address - address % mmap.PAGESIZE
     before = _protection(page)
     _protect(page, before | mmap.PROT_WRITE)
-    ctypes.c_uint64.from_address(slot).value = address
+    ctypes.c_uint64.from_address(address).value = value
     _protect(page, before)
 
 

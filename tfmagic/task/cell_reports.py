@@ -20,6 +20,7 @@ from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
+from tfmagic.protocol.task_profile import TaskProfile
 from tfmagic.serialization import exceptions, pickling, tracebacks
 from tfmagic.system import advice
 from tfmagic.task import exits, streams
@@ -37,6 +38,7 @@ class Attempt:
     error: BaseException | None = None
     raised_at: float = 0.0  # in seconds of the monotonic clock
     bound: bool = False  # whether all names that travel with the cell have arrived
+    profile: TaskProfile | None = None
 
 
 class Reports:
@@ -54,8 +56,9 @@ class Reports:
         self._runner.namespace.update(names)
         self._received.update(names)
 
-    def report_return(self, cell: RunCell, value: Any, seconds: float) -> None:
-        """Report that the cell returned this value, with the variables that the notebook pulls."""
+    def report_return(self, cell: RunCell, attempt: Attempt, seconds: float) -> None:
+        """Report that the cell returned its value, with the variables that the notebook pulls."""
+        value = attempt.value
         packed, problem = self._pack(value) if cell.want_value and value is not None else (None, "")
         pulled: dict[str, Packed] = {}
         failed: dict[str, FailedPull] = {}
@@ -68,7 +71,7 @@ class Reports:
                 failed[name] = FailedPull(reason)
             else:
                 pulled[name] = item
-        end = self._end_of(cell, seconds)
+        end = self._end_of(cell, attempt, seconds)
         event = CellReturned(
             **end,
             value=packed,
@@ -79,7 +82,7 @@ class Reports:
         )
         self._channel.send(event)
 
-    def _end_of(self, cell: RunCell, seconds: float) -> dict[str, Any]:
+    def _end_of(self, cell: RunCell, attempt: Attempt, seconds: float) -> dict[str, Any]:
         """Return the fields that both events have."""
         return {
             "task": self._boot.task,
@@ -89,6 +92,7 @@ class Reports:
             "log_end": streams.log_offset(),
             "owned": self._owned_names(),
             "lost_bytes": streams.take_lost_bytes(),
+            "profile": attempt.profile,
         }
 
     def _pack(self, value: Any) -> tuple[Packed | None, str]:
@@ -121,7 +125,7 @@ class Reports:
             packed = msgspec.structs.replace(packed, explained=explained)
         if cell.exits:
             _print_end(error, packed.text, only_text=interrupted or issubclass(type(error), SystemExit))
-        end, bound, raised_at = self._end_of(cell, seconds), attempt.bound, attempt.raised_at
+        end, bound, raised_at = self._end_of(cell, attempt, seconds), attempt.bound, attempt.raised_at
         is_stopped, has_lost_peers = collectives.were_stopped_in_cell(), collectives.has_lost_peers(error)
         self._channel.send(
             CellRaised(

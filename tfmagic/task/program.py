@@ -43,7 +43,7 @@ from tfmagic.task.cell_position import PlaceWatch
 from tfmagic.task.cell_reports import Attempt, Reports
 from tfmagic.task.channel_reader import Turns, Work
 from tfmagic.task.shell import CellRunner, encode_bundle
-from tfmagic.task.tensorflow import collectives, function_calls, interrupts, keras_scopes
+from tfmagic.task.tensorflow import collectives, function_calls, interrupts, keras_scopes, profiler
 from tfmagic.task.tensorflow.interrupts import StuckWatch
 from tfmagic.task.widgets import Widgets
 
@@ -96,6 +96,7 @@ class TaskProgram:
         self.runner = CellRunner(self._send_display, self._ask)
         self.reports = Reports(boot, channel, self.runner)
         self.widgets = Widgets(boot, channel, self._send_bundle)
+        self.tracing = profiler.Tracing(boot)
         self.cell = commands.RunCell(0)
         self.running = self.in_callback = False
         self.pid = os.getpid()
@@ -341,6 +342,7 @@ class TaskProgram:
         collectives.begin_cell()
         if cell.source or cell.call:
             self.last_error = None  # its frames hold memory that this cell can need
+        self.tracing.begin(cell)
         started = time.perf_counter()
         entered, of_keras = interrupts.take_scopes(), keras_scopes.take_scopes()
         attempt = self._attempt(cell)
@@ -349,11 +351,12 @@ class TaskProgram:
             exits.end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
+        attempt.profile = self.tracing.end(cell)
         self.widgets.end_cell()
         if cell.exits and issubclass(type(error), SystemExit):
             pass  # the exit code is the report
         elif error is None:
-            self.reports.report_return(cell, attempt.value, seconds)
+            self.reports.report_return(cell, attempt, seconds)
         else:
             keras_scopes.put_back(of_keras)
             if interrupts.is_interrupt(error):

@@ -26,6 +26,7 @@ from tfmagic.clusters import waiting
 from tfmagic.clusters.arguments import parse_count, parse_seconds
 from tfmagic.clusters.results import table_bundle
 from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.tensorboard import missing_plugin
 from tfmagic.frontends import doctor
 from tfmagic.frontends.notebook import plain_cells, reports
 from tfmagic.frontends.notebook.options import (
@@ -325,6 +326,8 @@ def _tensorboard(magics: TFClusterMagics, line: Namespace) -> None:
     if not line.stop:
         board = cluster.tensorboard(line.logdir or None, port=line.port or None, host=line.host)
         board.show(line.height)
+        if lacks := missing_plugin(board.logdir):
+            print(f"tfmagic: {lacks}")
     elif (running := cluster.board) is None:
         print(f"tfmagic: no TensorBoard runs beside cluster {line.cluster}")
     else:

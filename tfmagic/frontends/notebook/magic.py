@@ -144,7 +144,12 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             cluster = self.new_cluster(options.cluster, options.shape) if options.fresh else None
             try:
                 used = cluster or self.cluster_for(options)
-                result = yield used.begin_cell(*cell, self._run_options(options, self.start_shown(used)))
+                job = used.begin_cell(*cell, self._run_options(options, self.start_shown(used)))
+                try:
+                    result = yield job
+                finally:  # also of a cell that failed or was interrupted
+                    if job.profile is not None and options.view != "quiet":
+                        display(job.profile)
             finally:
                 if cluster is not None:
                     cluster.stop()
@@ -163,6 +168,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             want_value=bool(options.out),
             out=options.out or "",
             view=choose_view(options.view, self.shell, display_id),
+            profile_s=options.profile,
         )
 
     def _compare(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:

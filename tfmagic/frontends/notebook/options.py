@@ -20,6 +20,7 @@ from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.error import UsageError
 
 from tfmagic.clusters.arguments import add_shape, parse_seconds, refuse_unknown, shape_of
+from tfmagic.clusters.profiles import PROFILE_S
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.notebook.comparison import parse_axis
 from tfmagic.protocol.cluster_spec import TASK_TYPES, check_name
@@ -186,6 +187,15 @@ def cell_parser() -> Parser:
             nargs="+",
             default=[],
         ),
+        option(
+            "--profile",
+            "SECONDS",
+            f"show where the time went; trace the first SECONDS ({PROFILE_S:.0f}) of the cell",
+            type=parse_seconds,
+            nargs="?",
+            const=PROFILE_S,
+            default=0.0,
+        ),
         title="the cell",
     )
 
@@ -197,6 +207,8 @@ def parse_cell_line(line: str) -> argparse.Namespace:
     found = parser.read(line)
     if found.detach and (found.fresh or found.compare):
         parser.error("--detach goes on in a cluster that stays: leave --fresh and --compare out")
+    if found.detach and found.profile and not found.out:
+        parser.error("--detach shows no profile at the cell's end: give --out NAME, then NAME.profile has it")
     if found.on is not None and not found.on.strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
     axes = [axis for axis, _ in found.compare]

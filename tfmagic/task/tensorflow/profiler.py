@@ -1,0 +1,189 @@
+"""Trace a cell with TensorFlow's profiler: ``%%tfcluster --profile``.
+
+    start ── the user's code ── end: *.xplane.pb in the run folder ── trace_reader ──→ TaskProfile
+               └─ the limit has passed: cut
+
+The traces of a cell lie where TensorBoard's profile plugin looks for them:
+``<run>/profile/plugins/profile/<cell>/<task>.xplane.pb``.
+
+TensorFlow (2.21) has one profiler a process. It keeps every event in memory until its end, and has no limit
+of its own: so a trace is cut after some seconds, or when the process has grown too much. A program that
+starts the profiler itself gets it: tfmagic's trace ends without a result, and the report says why. Nothing
+here raises: the cell's result stands without a profile.
+"""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tfmagic.protocol.commands import RunCell, TaskBoot, Trace
+from tfmagic.protocol.task_profile import TaskProfile
+from tfmagic.system import function_patching
+
+_NEW_ACTIVITY_ID = "_ZN3tsl8profiler15TraceMeRecorder13NewActivityIdEv"
+_OWN_PROFILER = (
+    "the cell uses TensorFlow's profiler itself (tf.profiler, tf.summary.trace_on, or the profile_batch of "
+    "Keras' TensorBoard callback), and a process has only one; leave --profile out, or that"
+)
+_RUNS_ALREADY = (
+    "TensorFlow's profiler runs there already, since an earlier cell; end it with "
+    "tf.profiler.experimental.stop()"
+)
+_LOOK_S = 0.25
+_GROWTH_BYTES = 1 << 30
+
+
+class _Trace:
+    """The trace of one cell."""
+
+    def __init__(self, cell: RunCell, boot: TaskBoot):
+        from tensorflow.python.profiler import profiler_v2
+
+        self._module, self._boot, self._cell = profiler_v2, boot, cell
+        self._session: Any = None
+        self._problem = ""
+        self._without_split_events: function_patching.ReturnsZero | None = None
+        self._is_cut = False
+        self._lock = threading.Lock()  # of the session: the thread below can end it
+        self._over = threading.Event()
+        folder = Path(boot.stacks_path).parent / "profile"
+        name = f"cell-{cell.prompt}" if cell.prompt else f"call-{cell.group or cell.cell}"
+        self._path = folder / "plugins" / "profile" / name / f"{boot.task.name}.xplane.pb"
+        self._scratch = folder / f"{boot.task.name}-{boot.attempt}"
+
+    def begin(self) -> None:
+        """Begin to trace. Must be followed by `end`."""
+        module = self._module
+        if module._profiler is not None:
+            self._problem = _RUNS_ALREADY
+            return
+        try:
+            self._without_split_events = _leave_out_split_events()
+            self._session = module._pywrap_profiler.ProfilerSession()
+            self._session.start(str(self._scratch), {})  # its defaults; 2.21 does not take others
+        except Exception as error:
+            self._session, self._problem = None, f"TensorFlow's profiler did not start: {error}"
+            return
+        module._pywrap_profiler = _Giving(module._pywrap_profiler, self._give_way)
+        threading.Thread(target=self._watch, name="tfmagic-profile", daemon=True).start()
+
+    def end(self) -> TaskProfile:
+        """End the trace, and return what it shows."""
+        self._over.set()
+        self._stop(is_cut=False)
+        module = self._module
+        if isinstance(module._pywrap_profiler, _Giving):
+            module._pywrap_profiler = module._pywrap_profiler.real
+        try:
+            return self._read()
+        except Exception as error:
+            return TaskProfile(problem=f"its trace cannot be read: {type(error).__name__}: {error}")
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _read(self) -> TaskProfile:
+        from tfmagic.task.tensorflow import trace_reader
+
+        if self._problem:
+            return TaskProfile(problem=self._problem)
+        written = next(self._scratch.rglob("*.xplane.pb"))
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(written, self._path)
+        return trace_reader.read_trace(self._path, self._is_cut)
+
+    def _stop(self, is_cut: bool) -> None:
+        with self._lock:
+            session, self._session = self._session, None
+            if session is None:
+                return
+            self._is_cut = is_cut
+            try:
+                session.export_to_tb()
+            except Exception as error:
+                self._problem = f"its trace could not be written: {error}"
+        self._end_patch()
+
+    def _give_way(self) -> None:
+        """Leave the profiler to the user's code."""
+        with self._lock:
+            if self._session is not None:
+                self._session, self._problem = None, _OWN_PROFILER
+        self._end_patch()
+
+    def _end_patch(self) -> None:
+        if self._without_split_events is not None:
+            self._without_split_events.end()
+
+    def _watch(self) -> None:
+        """Cut the trace at its limits."""
+        deadline, limit_bytes = time.monotonic() + self._cell.trace_s, _memory_bytes() + _GROWTH_BYTES
+        while not self._over.wait(min(_LOOK_S, max(deadline - time.monotonic(), 0))):
+            if time.monotonic() >= deadline or _memory_bytes() > limit_bytes:
+                self._stop(is_cut=True)
+                return
+
+
+class _Giving:
+    """TensorFlow's module of profiler sessions: a further session ends the one of tfmagic first."""
+
+    def __init__(self, real: Any, give_way: Any):
+        self.real, self._give_way = real, give_way
+
+    def ProfilerSession(self) -> Any:  # as TensorFlow names it
+        self._give_way()
+        return self.real.ProfilerSession()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def _leave_out_split_events() -> function_patching.ReturnsZero | None:
+    """Give no numbers to events, so that none can begin in one thread and end in another.
+
+    TensorFlow 2.21 joins both halves at the end of a trace through pointers into a vector that has moved
+    meanwhile (TraceMeRecorder::Consume). One in six traces of a training with collectives ended the process
+    so, also without tfmagic. Without a number such events are not recorded; what is lost besides are the
+    arrows between threads in TensorBoard.
+    """
+    from tensorflow.python.platform import sysconfig
+
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(os.path.join(sysconfig.get_lib(), "libtensorflow_framework.so.2"))
+        patch = function_patching.ReturnsZero(library, _NEW_ACTIVITY_ID)
+        return patch if patch.begin() else None
+    return None
+
+
+def _memory_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+class Tracing:
+    """The traces of a task, one at a time."""
+
+    def __init__(self, boot: TaskBoot):
+        self._boot = boot
+        self._trace: _Trace | None = None
+
+    def begin(self, cell: RunCell) -> None:
+        """Begin to trace, if the cell is the beginning of a trace."""
+        if cell.trace in (Trace.WHOLE, Trace.BEGIN):
+            if self._trace is not None:  # of a cell whose kernel has not ended it
+                self._trace.end()
+            self._trace = _Trace(cell, self._boot)
+            self._trace.begin()
+
+    def end(self, cell: RunCell) -> TaskProfile | None:
+        """Return what the trace shows, if the cell is the end of one."""
+        trace = self._trace
+        if trace is None or cell.trace not in (Trace.WHOLE, Trace.END):
+            return None
+        self._trace = None
+        return trace.end()
