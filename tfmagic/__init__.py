@@ -24,7 +24,7 @@ from tfmagic.errors import (
     TaskTimeoutError,
     TfmagicError,
 )
-from tfmagic.protocol.task_context import TaskContext, barrier, current_task
+from tfmagic.protocol.task_context import TaskContext, barrier, current_task, track
 
 if TYPE_CHECKING:
     from tfmagic.clusters.attaching import attach
@@ -56,6 +56,7 @@ __all__ = [
     "cluster",
     "current_task",
     "load_ipython_extension",
+    "track",
     "unload_ipython_extension",
 ]
 

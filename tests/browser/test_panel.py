@@ -461,6 +461,7 @@ def test_figures_and_values_in_place(open_notebook, flag):
     cell = (
         "%%tfcluster --workers 2\nimport os, time\nimport matplotlib.pyplot as plt\nprint('before')\n"
         "plt.plot([1, 2]); plt.show()\nhandle = display('first', display_id=True)\nhandle.update('second')\n"
+        "import tfmagic\nfor n in range(30):\n    tfmagic.track(loss=1 / (n + 1))\n"
         f"print('after')\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)\n42"
     )
     book = open_notebook("figures.ipynb", "%load_ext tfmagic", cell)
@@ -470,8 +471,14 @@ def test_figures_and_values_in_place(open_notebook, flag):
     expect(log.locator("img")).to_be_visible(timeout=30_000)
     expect(log.get_by_text("'second'")).to_be_visible()
     expect(log.get_by_text("'first'")).to_have_count(0)
+    chart = book.output(1).locator(".tfm-figures img")
+    expect(chart).to_have_attribute(
+        "alt", re.compile(r"^loss: worker-0 0\.03333 \(step 29\), worker-1 0\.03333")
+    )
+    assert chart.evaluate("image => image.naturalWidth") == 320, "drawn, and no broken image"
     flag.touch()
     book.wait_until_ended(1)
+    expect(book.output(1).locator("img[alt=loss]")).to_be_visible()
     row = book.output(1).locator("tr", has_text="worker-0, worker-1")
     expect(row).to_contain_text("42")
 

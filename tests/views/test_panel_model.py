@@ -20,6 +20,7 @@ from tfmagic.protocol.events import (
     CellRequested,
     CellReturned,
     Displayed,
+    PointsTracked,
     SignalAsked,
     StopRequested,
     TaskExited,
@@ -28,11 +29,13 @@ from tfmagic.protocol.events import (
 )
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.tracked_points import append_points
 from tfmagic.supervisor.lifecycle import apply, decide, new_state
 from tfmagic.supervisor.state import Policy
 from tfmagic.supervisor.supervisor import RunningCell
 from tfmagic.system.usage import Sampler
 from tfmagic.task.cell_position import find_frame
+from tfmagic.views import panel_model
 from tfmagic.views.facts import describe_cell
 from tfmagic.views.panel_model import PanelModel
 from tfmagic.views.protocol import ViewContext
@@ -109,6 +112,20 @@ def test_the_setup_names_the_tasks_and_those_that_are_open(shown):
     assert setup["cell"] == 7 and setup["open"] == [0, 1]
     assert not setup["kept"] and setup["attach"].endswith("--cell 7")
     json.dumps(setup)
+
+
+def test_charts_are_drawn_at_most_twice_a_second_and_once_more_at_the_end(shown, monkeypatch):
+    def track(step):
+        append_points(shown.run, PointsTracked(A, 1, 1, b'{"loss":[[%d,1]]}' % step), 1 << 20)
+
+    track(0)
+    assert "step 0" in shown.model.look()["figures"]["loss"]
+    track(1)
+    assert "figures" not in shown.model.look(), "too soon"
+    assert "step 0" in shown.model.snapshot()["figures"]["loss"]
+    monkeypatch.setattr(panel_model, "_DRAW_S", 0.0)
+    assert "step 1" in shown.model.look()["figures"]["loss"]
+    assert "figures" not in shown.model.look(), "nothing is new"
 
 
 def test_a_look_returns_what_has_changed_and_the_next_one_nothing(shown):

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import Displayed
+from tfmagic.protocol.events import Displayed, PointsTracked
 from tfmagic.runs.cell_records import (
     CellRecord,
     ErrorRecord,
@@ -20,6 +20,7 @@ from tfmagic.runs.cell_records import (
     read_records,
 )
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.tracked_points import append_points
 from tfmagic.views import embedding, static_form
 from tfmagic.views.values import fold_values
 
@@ -92,6 +93,20 @@ def test_the_html_has_a_panel_for_each_task_with_output(tmp_path):
     assert Balanced(form.html).tags.count("details") == 1
     assert "<details open" in form.html and "worker-0" in form.html
     assert "2 of 2 done" in words(form.html) and "1.50 s" in form.html
+
+
+def test_what_was_tracked_is_a_chart_and_its_last_values_are_text(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"a\n", worker_1=b"b\n")
+    for number in range(2):
+        task = TaskId("worker", number)
+        append_points(kept.run, PointsTracked(task, 1, 1, b'{"loss<":[[0,1],[1,0.5]]}'), 1 << 20)
+    form = kept.render()
+    Balanced(form.html)
+    assert form.text.splitlines()[-1] == "loss<: worker-0 0.5 (step 1), worker-1 0.5 (step 1)"
+    (code,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)" alt="loss&lt;"', form.html)
+    assert base64.b64decode(code).count(b"<polyline") == 2
+    small = kept.render(limit_bytes=4_000)
+    assert "data:image" not in small.html and small.text.endswith("(step 1)"), "the text has it in any case"
 
 
 def test_a_silent_cell_is_one_line(tmp_path):

@@ -7,6 +7,8 @@ import html
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
 from tfmagic.clusters.task_times import TaskTimes, task_times
@@ -16,6 +18,7 @@ from tfmagic.protocol.events import CellReturned, FailedPull
 from tfmagic.protocol.payload import HandleLost, Packed
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import read_output
+from tfmagic.runs.tracked_points import PointsReader
 from tfmagic.serialization import pickling, tensorflow_values
 from tfmagic.supervisor.state import CellState
 from tfmagic.system import advice
@@ -47,6 +50,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         started, ended: When the task began and ended it, by task name.
         output: The text that the task wrote, by task name; read from its log at each access.
         profile: Where the time went, if that was asked for; else None.
+        tracked: What the tasks gave to `tfmagic.track`; read from disk at each access.
     """
 
     def __init__(
@@ -63,11 +67,26 @@ class TaskResults(Mapping[str, T], Generic[T]):
         self._values = {task.name: value for task, value in values.items()}
         self.seconds = {task.name: returned[task].seconds for task in values}
         self.steps = {task.name: returned[task].steps for task in values}
+        self._run, self._cells = run, {task: returned[task].cell for task in values}
         self._spans = {t.name: (run.log_path(t), starts[t], returned[t].log_end) for t in values}
 
     @property
     def output(self) -> dict[str, str]:
         return {name: read_output(*span) for name, span in self._spans.items()}
+
+    @property
+    def tracked(self) -> Any:
+        """The rows task, name, step, value: a DataFrame where pandas is installed, else a list of dicts."""
+        rows = [
+            {"task": task.name, "name": name, "step": step, "value": value}
+            for task, cell in self._cells.items()
+            for batch in PointsReader(self._run, task, cell).read()
+            for name, points in batch.items()
+            for step, value in points
+        ]
+        if find_spec("pandas") is None:
+            return rows
+        return import_module("pandas").DataFrame(rows, columns=["task", "name", "step", "value"])
 
     def of(self, task_type: str) -> list[T]:
         """Return the values of the tasks of one type, by index.

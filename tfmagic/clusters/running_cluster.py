@@ -261,6 +261,8 @@ class RunningCluster:
         `may_begin` is described at `RunningCell`.
         """
         __tracebackhide__ = True
+        if not self._setting("track_fit"):
+            commands = {task: msgspec.structs.replace(c, track_fit=False) for task, c in commands.items()}
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
         if command.tf_config:  # no task is killed since it rejoins slowly

@@ -55,6 +55,7 @@ class TFCluster(SingletonConfigurable):
     state_dir = Unicode("", help="Folder of the run folders; TFMAGIC_STATE_DIR has precedence.")
     keep_runs_days = Float(7.0, help="Days after which a run folder is deleted.")
     keep_runs_bytes = Int(4 << 30, help="Total size, in bytes, above which the oldest runs are deleted.")
+    track_fit = Bool(True, help="Draw loss and metrics of model.fit in the panel, by task.")
     fold_noise = Bool(True, help="Fold TensorFlow's start-up lines into one that opens.")
     fold_equal = Bool(True, help="Show equal lines of several tasks once in a merged stream.")
     saved_bytes = Int(200_000, help="Limit, in bytes, of the saved html and text of a cell.")

@@ -105,6 +105,7 @@ class RunCell(Message, frozen=True):
         prompt: The notebook's number of the cell, or 0.
         trace: The part of a trace of TensorFlow's profiler that this cell is.
         trace_s: How long the trace lasts, at most.
+        track_fit: Whether `model.fit` reports to `tfmagic.track`.
     """
 
     cell: int
@@ -124,6 +125,7 @@ class RunCell(Message, frozen=True):
     prompt: int = 0
     trace: Trace = Trace.NONE
     trace_s: float = 0.0
+    track_fit: bool = True
 
 
 class EndTask(Message, frozen=True):

@@ -76,6 +76,12 @@ class Displayed(_OfCell, frozen=True):
     is_update: bool = False
 
 
+class PointsTracked(_OfCell, frozen=True):
+    """The cell tracked these values: JSON of ``{name: [[step, value], ...]}``."""
+
+    points: bytes
+
+
 class CommsSent(_OfTask, frozen=True):
     """Widgets of the task sent these messages to the page, in this order."""
 
@@ -194,6 +200,7 @@ class CellRaised(_OfCell, frozen=True):
 TaskEvent = (
     TaskReady
     | Displayed
+    | PointsTracked
     | CommsSent
     | LineReached
     | BarrierReached

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import parse_task
@@ -56,6 +57,7 @@ class TaskServices:
         scratch: A folder, to be made, that the cluster deletes when the process has ended.
         want_writer: Connects a socket with the writer of a shared HDF5 file, given the file's path, the mode,
             and the number of the notebook's opening or 0; see `tfmagic.hdf5.shared_writer.client`.
+        track: Takes a step or None, and values by name.
         run_mark: Returns a text that the tasks share while they run one cell, call or script, and that no
             other run has; "" if only some of the tasks that work on data run it.
     """
@@ -65,6 +67,7 @@ class TaskServices:
     scratch: str | None = None
     want_writer: Callable[[str, str, int, int], None] | None = None
     run_mark: Callable[[], str] = lambda: ""
+    track: Callable[[float | None, Mapping[str, Any]], None] | None = None
 
 
 def _refuse(timeout: float | None) -> int:
@@ -149,6 +152,25 @@ def barrier(timeout: float | None = None) -> None:
         TfmagicError: This process is no task of a cluster.
     """
     meet(timeout)
+
+
+def track(step: float | None = None, **values: Any) -> None:
+    """Draw values as they change: a small chart for each name, with a line for each task.
+
+    All points are in `TaskResults.tracked`. Outside of a task it does nothing, so that the same code runs.
+
+    Args:
+        step: The place on the x axis; by default one more than the last of that name in this cell.
+        **values: Numbers, or scalars of numpy or TensorFlow, by name.
+
+    Raises:
+        TypeError: A value is no number.
+    """
+    if _services.track is not None:
+        _services.track(step, values)
+
+
+track.autograph_info__ = {}  # type: ignore[attr-defined]  # inside a tf.function, it is called and not translated
 
 
 def meet(timeout: float | None = None) -> int:

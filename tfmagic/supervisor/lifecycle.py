@@ -99,7 +99,7 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             return state if cause is events.Cause.NONE else restarts.note_signal(state, task, number, cause)
         case events.FloodAsked() | events.WriterWanted():
             return state
-        case events.CommsSent() | events.CommAnswered():
+        case events.CommsSent() | events.CommAnswered() | events.PointsTracked():
             return state
         case _:
             assert_never(event)

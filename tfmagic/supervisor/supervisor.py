@@ -35,6 +35,7 @@ from tfmagic.protocol.events import (
     InputAnswered,
     InputWanted,
     InterruptPressed,
+    PointsTracked,
     ProcessSample,
     SignalAsked,
     StopRequested,
@@ -45,7 +46,7 @@ from tfmagic.protocol.events import (
     TaskStarted,
 )
 from tfmagic.protocol.payload import release
-from tfmagic.runs import cell_records
+from tfmagic.runs import cell_records, tracked_points
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import lifecycle
 from tfmagic.supervisor.state import (
@@ -391,6 +392,8 @@ class Supervisor:
                 self._cells[event.cell].displays.append(event)
             case Displayed(is_update=True):  # of a widget, for the saved form
                 cell_records.append_display(self.run, event, self._max_log_bytes)
+            case PointsTracked():
+                tracked_points.append_points(self.run, event, self._max_log_bytes)
             case InputWanted() if event.cell in self._cells:
                 self._cells[event.cell].inputs.append(event)
             case InputAnswered(task, answer):

@@ -88,7 +88,9 @@ def _preload(modules: tuple[str, ...]) -> str:
         import tf_keras  # noqa: F401 - tf.keras is then this one
     _touch_lazy_modules(tf)
     from tfmagic.task import program, shell  # noqa: F401
-    from tfmagic.task.tensorflow import graph_settings, keras_repair, loopback_only, scope_hint  # noqa: F401
+    from tfmagic.task.tensorflow import (
+        loopback_only,
+    )
 
     shell.make_shell()
     loopback_only.install()

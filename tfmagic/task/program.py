@@ -32,7 +32,7 @@ from tfmagic.protocol import commands, task_context
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.comms import CommMessage
-from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, TaskReady, WriterWanted
+from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, PointsTracked, TaskReady, WriterWanted
 from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import GAVE_UP, SCRATCH, write_end_reason
 from tfmagic.serialization import main_script, pickling
@@ -43,8 +43,16 @@ from tfmagic.task.cell_position import PlaceWatch
 from tfmagic.task.cell_reports import Attempt, Reports
 from tfmagic.task.channel_reader import Turns, Work
 from tfmagic.task.shell import CellRunner, encode_bundle
-from tfmagic.task.tensorflow import collectives, function_calls, interrupts, keras_scopes, profiler
+from tfmagic.task.tensorflow import (
+    collectives,
+    function_calls,
+    interrupts,
+    keras_scopes,
+    keras_tracking,
+    profiler,
+)
 from tfmagic.task.tensorflow.interrupts import StuckWatch
+from tfmagic.task.tracker import Tracker
 from tfmagic.task.widgets import Widgets
 
 _LINE_MS = 150  # between two looks at the line that runs
@@ -97,6 +105,7 @@ class TaskProgram:
         self.reports = Reports(boot, channel, self.runner)
         self.widgets = Widgets(boot, channel, self._send_bundle)
         self.tracing = profiler.Tracing(boot)
+        self.tracker = Tracker(self._send_points)
         self.cell = commands.RunCell(0)
         self.running = self.in_callback = False
         self.pid = os.getpid()
@@ -195,6 +204,7 @@ class TaskProgram:
             came = []
             if self.running and (place := self.place_watch.look(self.cell)) is not None:
                 self.channel.send(place)
+            self.tracker.flush_if_due()
             if urgent:
                 self._free_main_thread()
         for command in came:
@@ -271,6 +281,7 @@ class TaskProgram:
             self.scratch,
             self._want_writer,
             self._run_mark,
+            self.tracker.track,
         )
         task_context.install(me, services)
 
@@ -297,6 +308,8 @@ class TaskProgram:
         graph_settings.keep_files_in(self.scratch)
         if self.boot.keras_fix:
             keras_repair.install()
+        if not self.boot.is_plain:
+            keras_tracking.install()
         guarding.begin_task()
         has_ps = any(t.type == "ps" for t in self.boot.shape_tasks)
         if self.boot.starts_servers and has_ps and self.boot.task.type in ("ps", "worker"):
@@ -329,6 +342,9 @@ class TaskProgram:
         if shown := self.widgets.note_display(content):
             self._send_bundle(shown, self.cell.cell, streams.log_offset())
 
+    def _send_points(self, points: bytes, cell: int) -> None:
+        self.channel.send(PointsTracked(self.boot.task, self.boot.attempt, cell, points))
+
     def _send_bundle(self, content: dict[str, Any], cell: int, offset: int) -> None:
         bundle, is_update = encode_bundle(content), bool(content.get("update"))
         self.channel.send(Displayed(self.boot.task, self.boot.attempt, cell, offset, bundle, is_update))
@@ -340,6 +356,8 @@ class TaskProgram:
         self.barriers.begin_cell()
         self.widgets.begin_cell(cell.cell)
         collectives.begin_cell()
+        self.tracker.begin_cell(cell.cell)
+        keras_tracking.is_on = cell.track_fit
         if cell.source or cell.call:
             self.last_error = None  # its frames hold memory that this cell can need
         self.tracing.begin(cell)
@@ -353,6 +371,7 @@ class TaskProgram:
         streams.flush_all()
         attempt.profile = self.tracing.end(cell)
         self.widgets.end_cell()
+        self.tracker.flush()
         if cell.exits and issubclass(type(error), SystemExit):
             pass  # the exit code is the report
         elif error is None:

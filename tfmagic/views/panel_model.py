@@ -33,6 +33,7 @@ from tfmagic.views.facts import (
     find_place,
     with_texts,
 )
+from tfmagic.views.figures import Figures
 from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed
 from tfmagic.views.protocol import ViewContext
 from tfmagic.views.values import fold_values
@@ -43,6 +44,7 @@ _KEYFRAME_ROWS = 200
 _FLOOD_ROWS = 96  # of all tasks at one look: more cannot be read, and the page needs a core to draw them
 _LOOK_BYTES, _FLOOD_BYTES = 1 << 16, 1 << 15  # a server drops what exceeds 1 MB/s
 _STACKS_S = 2.0
+_DRAW_S = 0.5
 _LOG_BYTES = 4 << 20
 _LOG_PART_CHARACTERS = 1 << 19
 _MEGABYTE = 1 << 20
@@ -68,6 +70,8 @@ class PanelModel:
         self.greeted = False  # whether a page has asked: then it gets all rows that are kept
         self._dumps: dict[TaskId, tuple[int, float, int]] = {}
         self._texts: Mapping[str, str] = {}
+        self._figures = Figures(context.folder, context.run.request.cell, self.tasks)
+        self._drawn_at = 0.0
         self.is_flooded = False  # whether a task wrote more than was shown at the last look
 
     # -- what the page gets --
@@ -123,6 +127,8 @@ class PanelModel:
         if count != self._values:
             self._values = count
             message["values"] = self._encode_values()
+        if figures := self._draw_figures(at_once=record is not None):
+            message["figures"] = figures
         if dumps := self._take_dumps():
             message["stacks"] = dumps
         return {"kind": "update", **message} if message else {}
@@ -143,6 +149,7 @@ class PanelModel:
             "tasks": {self._number(task): dict(self._sent[task]) for task in self.tasks},
             "rows": rows,
             "values": self._encode_values(),
+            "figures": self._figures.charts(),
         }
 
     def greet(self) -> dict[str, Any]:
@@ -285,6 +292,13 @@ class PanelModel:
     def _encode_values(self) -> list[Any]:
         rows = fold_values({task.name: feed.values for task, feed in self._feeds.items()})
         return [row.encode() for row in rows]
+
+    def _draw_figures(self, at_once: bool) -> dict[str, str]:
+        """Return the charts as SVG by name, if there are new points and it is time."""
+        if not at_once and time.monotonic() - self._drawn_at < _DRAW_S:
+            return {}
+        self._drawn_at = time.monotonic()
+        return self._figures.charts() if self._figures.read() else {}
 
     def _watch(self, tasks: list[TaskId], merged: bool, send: Send) -> None:
         wanted = set(self.tasks) if merged else set(tasks)

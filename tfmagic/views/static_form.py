@@ -19,6 +19,7 @@ from tfmagic.runs.terminal.screen import plain_text
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import embedding, static_html
 from tfmagic.views.facts import attach_line
+from tfmagic.views.figures import Figures
 from tfmagic.views.log_items import (
     WHOLE_BYTES,
     DisplayItem,
@@ -34,6 +35,7 @@ LIMIT_BYTES = 200_000
 _PREFIX_BYTES = PREFIX_COLUMNS + 1
 _TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its tags
 _DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at most
+_CHARTS_SHARE = 0.25  # of the limit is for what the tasks tracked, at most
 _MARKS_BYTES = 1000  # the html of a task beside its lines
 _DISPLAY_MARKS_BYTES = 300  # the html beside a display, and the beginning of the text behind it
 _ERRORS_SHARE = 0.4  # of the html is for failures with tracebacks; longer tracebacks are left out
@@ -89,11 +91,15 @@ def render(
     if limit_bytes < FULL_BYTES:
         whole = f"{line} --full"
     text, lost = _text(parts, values, int(limit_bytes * _TEXT_SHARE), run)
+    figures = Figures(run, record.cell, [parse_task(part.task) for part in record.tasks])
+    figures.read()
+    text = "\n".join([text, *figures.lines()])
     notes = [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
     text = "\n".join([text, *notes]).lstrip("\n")
     below = "shown below" if record.verdict else f"{line} shows it"
     apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE), below)
-    page = _html(record, parts, values, limit_bytes - len(text.encode()), fold_noise, run, whole)
+    charts = static_html.figures_html(figures.charts(), int(limit_bytes * _CHARTS_SHARE))
+    page = _html(record, parts, values, limit_bytes - len(text.encode()), fold_noise, run, whole, charts)
     return StaticForm(page, text, tuple(apart), widgets)
 
 
@@ -288,8 +294,9 @@ def _html(
     fold_noise: bool,
     run: RunFolder,
     whole: str,
+    charts: str,
 ) -> str:
-    room = limit - _MARKS_BYTES
+    room = limit - _MARKS_BYTES - len(charts)
     table = static_html.values_html(values, room // 4)
     parts, left_out = _choose_parts(parts, limit // 3 // _MARKS_BYTES)
     room -= _MARKS_BYTES * len(parts) + len(table.encode())
@@ -309,7 +316,7 @@ def _html(
     logs = static_html.logs_html(run) if parts else ""
     head = static_html.head_html(record, run, _left_out(lost, whole))
     is_draft = not record.verdict
-    return static_html.page_html(head + body + table + logs, f"{run}/{record.cell}", is_draft)
+    return static_html.page_html(head + body + charts + table + logs, f"{run}/{record.cell}", is_draft)
 
 
 def _choose_parts(parts: Sequence[_Part], count: int) -> tuple[list[_Part], int]:

@@ -101,6 +101,16 @@ def _badge(text: str, colour: str) -> str:
     return f'<span style="{style}">{_esc(text)}</span>'
 
 
+def figures_html(figures: Mapping[str, str], room: int) -> str:
+    """Return the charts as images, as far as they fit into `room` characters."""
+    shown = ""
+    for name, svg in figures.items():
+        image = embedding.as_html({"image/svg+xml": svg, "text/plain": name}, {}) or ""
+        if len(shown) + len(image) <= room:
+            shown += image + " "
+    return f'<div style="{_RULE};padding:4px 6px">{shown}</div>' if shown else ""
+
+
 def values_html(values: Sequence[ValueRow], room: int) -> str:
     """Return the table task → value, or "" without values; `room` is its size at most, in characters."""
     rows = ""

@@ -21,13 +21,20 @@ from types import FrameType
 from typing import Any
 
 from tfmagic.protocol import channel
-from tfmagic.task import cell_position, comm_sender
+from tfmagic.task import cell_position, comm_sender, tracker
 from tfmagic.task.tensorflow import function_calls, loopback_only
 
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
-_NO_INTERRUPT = (_ABC, loopback_only.__file__, channel.__file__, comm_sender.__file__, __file__)
+_NO_INTERRUPT = (
+    _ABC,
+    loopback_only.__file__,
+    channel.__file__,
+    comm_sender.__file__,
+    tracker.__file__,
+    __file__,
+)
 _STILL_S = 0.04  # in one call, without computing, after a peer has failed: then it waits
 _JOIN_S = 0.02
 _BUSY = 0.5  # share of one core above which a process computes

@@ -679,9 +679,11 @@ class Panel {
 		this.watched = this.watchRequest(); // the kernel begins with it
 		this.waiting = h("div.waiting", { hidden: "" }, "waiting for the kernel…");
 		this.valuesBox = h("div.values");
+		this.figuresBox = h("div.figures");
+		this.figures = {}; // by name: an image
 		this.live = h("div.sr", { "aria-live": "polite" });
 		this.root = h("div.root", { [QUIET]: "true" }, this.makeHeader(), this.waiting,
-			...this.makeLists(), this.merged.el, this.valuesBox, this.live);
+			...this.makeLists(), this.merged.el, this.figuresBox, this.valuesBox, this.live);
 		this.root.style.setProperty("--tfm-name", `${Math.max(...tasks.map((task) => task.name.length)) + 1}ch`);
 		this.root.addEventListener("keydown", (event) => event.stopPropagation());
 		this.root.addEventListener("mousedown", (event) => {
@@ -800,7 +802,7 @@ class Panel {
 		return [h("div.groups", {}, ...elements(this.groups))];
 	}
 
-	receive({ reset, head, tasks = {}, rows = {}, replaced, values, stacks, log }) {
+	receive({ reset, head, tasks = {}, rows = {}, replaced, values, figures, stacks, log }) {
 		const at = ++this.messages;
 		this.waiting.hidden = true;
 		this.root.hidden = false;
@@ -811,6 +813,7 @@ class Panel {
 		if (!reset) for (const key in rows) this.tasks[key]?.patch(rows[key], at);
 		for (const key in replaced) this.tasks[key]?.replace(replaced[key]);
 		if (values) this.showValues(values);
+		if (figures) this.showFigures(figures);
 		for (const key in stacks) {
 			const title = `Stacks at ${new Date().toLocaleTimeString("en-GB")}`;
 			this.tasks[key]?.addFold("stacks", title, stacks[key]);
@@ -835,6 +838,15 @@ class Panel {
 		if (this.watchRequest().tasks.every((number) => rows[number])) return;
 		this.watched = null;
 		this.sendWatch();
+	}
+
+	/** Show charts, SVG by name; as an image, in which no script can run. */
+	showFigures(figures) {
+		for (const [name, svg] of Object.entries(figures)) {
+			if (!this.figures[name]) this.figuresBox.append((this.figures[name] = h("img")));
+			this.figures[name].src = `data:image/svg+xml,${encodeURIComponent(svg)}`;
+			this.figures[name].alt = this.figures[name].title = /<title>(.*?)<\/title>/.exec(svg)?.[1] ?? name;
+		}
 	}
 
 	showValues(values) {

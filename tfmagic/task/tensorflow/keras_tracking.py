@@ -1,0 +1,70 @@
+"""Track what `model.fit` reports, without a line of the user's: loss and metrics by step.
+
+A callback is added to the list that `fit` makes of its callbacks, in Keras 3 and in tf_keras. It reads the
+values at most ten times a second, since they can be on a device, and at the end of each epoch.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from tfmagic.protocol import task_context
+
+_LISTS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
+_EVERY_S = 0.1
+
+is_on = True  # whether the user wants it; set at the beginning of each cell
+
+
+def install() -> None:
+    """Add the callback to the lists of the Keras that is loaded. A second call does nothing."""
+    for name in _LISTS:
+        if name.partition(".")[0] in sys.modules:
+            with contextlib.suppress(ImportError, AttributeError):
+                package = import_module(f"{name.partition('.')[0]}.callbacks")
+                _extend(import_module(name).CallbackList, package.Callback)
+
+
+def _extend(callback_list: Any, base: Any) -> None:
+    original = callback_list.__init__
+    if getattr(original, "tracks", False):
+        return
+
+    def __init__(  # noqa: N807
+        self: Any, callbacks: Any = None, add_history: bool = False, *rest: Any, **more: Any
+    ) -> None:
+        if add_history and is_on:  # of `fit`, not of evaluate or predict
+            given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+            callbacks = [*given, _make_callback(base)]
+        original(self, callbacks, add_history, *rest, **more)
+
+    __init__.tracks = True  # type: ignore[attr-defined]
+    callback_list.__init__ = __init__
+
+
+def _make_callback(base: Any) -> Any:
+    class TrackFit(base):  # type: ignore[misc, valid-type]  # Keras is untyped
+        """Reports loss and metrics to `tfmagic.track`."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._supports_tf_logs = True  # of tf_keras: values stay tensors until they are read
+            self._step, self._read_at = 0, 0.0
+
+        def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+            self._step += 1
+            if time.monotonic() - self._read_at >= _EVERY_S:
+                self._read_at = time.monotonic()
+                self._track(logs)
+
+        def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+            self._track(logs)
+
+        def _track(self, logs: Mapping[str, Any] | None) -> None:
+            with contextlib.suppress(TypeError):  # a metric that is no number
+                task_context.track(self._step, **dict(logs or {}))
+
+    return TrackFit()
