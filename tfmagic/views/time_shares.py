@@ -41,6 +41,7 @@ _BAR_COLUMNS = 40
 _BAR_PIXELS = 420
 _RARE = ("remote", "tracing")
 _SEEN = 0.005  # of the trace; less is 0 % in the table
+_STRAGGLER_TIMES = 2 / 3  # of the collectives; of two equal tasks one comes last to more than half of them
 _STRAGGLER_SHARE = 0.03  # of the trace that the others waited for it, at least
 
 
@@ -200,7 +201,7 @@ def _straggler(
     others = [intervals.union(waits) for name, waits in kept_waiting[task].items() if name != task]
     cost_s = statistics.fmean(map(intervals.length, others)) / 1e9
     is_small = cost_s < _STRAGGLER_SHARE * max(share.total_s for share in tasks.values())
-    if is_small or 2 * last_of[task] <= collectives:
+    if is_small or last_of[task] < _STRAGGLER_TIMES * collectives:
         return None
     return Straggler(task, last_of[task], collectives, cost_s)
 

@@ -28,7 +28,7 @@ Names as TensorFlow 2.21 writes them:
 import math
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,7 @@ def summarize(space: Any, path: str, is_cut: bool = False) -> TaskProfile:
     reader = _Reader(start)
     for plane in space.planes:
         if plane.name == _HOST_PLANE:
-            for line in plane.lines:
-                reader.read_thread(plane, line)
+            reader.read_threads(plane)
         elif plane.name.startswith(_DEVICE_PLANE):
             for line in plane.lines:
                 reader.read_device(line)
@@ -111,21 +110,25 @@ class _Reader:
         self._entries: list[int] = []
         self._ops: dict[str, list[int]] = defaultdict(lambda: [0, 0])  # calls and self time by type
 
-    def read_thread(self, plane: Any, line: Any) -> None:
-        """Sort the events of a thread."""
-        names = {key: found.name for key, found in plane.event_metadata.items()}
-        stats = {key: found.name for key, found in plane.stat_metadata.items()}
-        kinds: dict[int, tuple[str, str]] = {}
+    def read_threads(self, plane: Any) -> None:
+        """Sort the events of all threads; most events are none of ours."""
+        found = {key: _kind_of(metadata.name) for key, metadata in plane.event_metadata.items()}
+        kinds = {key: kind for key, kind in found.items() if kind[0]}
+        stats = {key: metadata.name for key, metadata in plane.stat_metadata.items()}
+        for line in plane.lines:
+            self._read_thread(line, kinds, stats)
+
+    def _read_thread(self, line: Any, kinds: Mapping[int, tuple[str, str]], stats: Mapping[int, str]) -> None:
         inside = _Nesting(line.name.startswith(_PIPELINE_THREAD), self._ops)
         self._events += len(line.events)
-        for event, begin, end in _in_order(line):
-            kind = kinds.get(event.metadata_id)
-            if kind is None:
-                kind = kinds[event.metadata_id] = _kind_of(names.get(event.metadata_id, ""))
-            what, op = kind
+        for begin, end, number, event in _in_order(line, kinds):
+            what, op = kinds[number]
             within_pipeline = inside.enter(begin, end, what, op)
             span = (begin, end)
-            if what == "input":
+            if what == "op":
+                if not within_pipeline:
+                    self._compute.append(span)
+            elif what == "input":
                 self._input.append(span)
             elif what == "remote":
                 self._remote.append(span)
@@ -137,15 +140,13 @@ class _Reader:
                 instance = _stat(event, stats, "instance_key")
                 if instance is not None:
                     self._collectives.append((begin, end, _stat(event, stats, "group_key") or 0, instance))
-            elif what == "op" and not within_pipeline:
-                self._compute.append(span)
         self._remote += inside.finish()
 
     def read_device(self, line: Any) -> None:
         """Count what a GPU executes as compute."""
         if line.name.startswith("Stream"):
             self._events += len(line.events)
-            self._compute += ((begin, end) for _, begin, end in _in_order(line))
+            self._compute += ((begin, end) for begin, end, *_ in _in_order(line))
 
     def summarize(self, end: int, path: str, is_cut: bool) -> TaskProfile:
         whole = [(0, end - self._start)]
@@ -272,17 +273,22 @@ def _kind_of(name: str) -> tuple[str, str]:
     return ("", "") if not op or op in _CALLS else ("op", op)
 
 
-def _in_order(line: Any) -> Iterator[tuple[Any, int, int]]:
-    """Yield the events of a line with their start and end in nanoseconds, outer events first."""
-    shift = line.timestamp_ns
-    events: Iterable[tuple[int, int, Any]] = (
-        (shift + event.offset_ps // 1000, event.duration_ps // 1000, event) for event in line.events
-    )
-    for begin, taken, event in sorted(events, key=lambda one: (one[0], -one[1])):
-        yield event, begin, begin + taken
+def _in_order(line: Any, wanted: Container[int] | None = None) -> list[tuple[int, int, int, Any]]:
+    """Return the events of a line: start and end in nanoseconds, number of the metadata, and the event.
+
+    Outer events come first. With `wanted`, only events with such a number are returned.
+    """
+    shift, found = line.timestamp_ns, []
+    for event in line.events:
+        number = event.metadata_id
+        if wanted is None or number in wanted:
+            begin = shift + event.offset_ps // 1000
+            found.append((begin, begin + event.duration_ps // 1000, number, event))
+    found.sort(key=lambda one: (one[0], -one[1]))
+    return found
 
 
-def _stat(event: Any, names: dict[int, str], name: str) -> int | None:
+def _stat(event: Any, names: Mapping[int, str], name: str) -> int | None:
     """Return a number that stands beside an event."""
     for stat in event.stats:
         if names.get(stat.metadata_id) == name:
