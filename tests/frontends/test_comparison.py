@@ -22,6 +22,7 @@ def results(seconds, steps=0, tasks=2):
         pass
 
     found = Results.fromkeys(names)
+    found.profile = None
     found.seconds, found.steps = dict.fromkeys(names, seconds), dict.fromkeys(names, steps)
     return found
 

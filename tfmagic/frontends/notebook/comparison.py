@@ -74,7 +74,7 @@ class Row:
         step_s: Time of a step, in seconds.
         sent_bytes: What each host sent to others in a step, or in the cell if it has no steps; None without
             simulated hosts.
-        communication: The share of the time that went into communication; None if it is not known.
+        communication: The share of the tasks' time in which they transferred data; None if it is not known.
         efficiency: The time of a step (or of the cell) in the first variant, divided by that in this one.
     """
 
@@ -107,7 +107,9 @@ class Comparison(dict[Any, TaskResults[Any]]):
         step_s = seconds / max(steps, 1)
         sent_bytes = None if sent is None else max(sent.values()) / max(steps, 1)
         first = self.rows[0].step_s if self.rows else step_s
-        row = Row(variant, len(results), seconds, steps, step_s, sent_bytes, None, first / step_s)
+        row = Row(
+            variant, len(results), seconds, steps, step_s, sent_bytes, _communication(results), first / step_s
+        )
         self.rows.append(row)
         values = tuple(variant.values())
         self[values[0] if len(values) == 1 else values] = results
@@ -138,6 +140,13 @@ class Comparison(dict[Any, TaskResults[Any]]):
             "text/plain": "\n".join([text["text/plain"].rstrip(), *words]),
             "text/html": table_bundle(header, cells)["text/html"] + chart + notes,
         }
+
+
+def _communication(results: TaskResults[Any]) -> float | None:
+    """Return the share of the tasks' time that went into sending and receiving; None without a profile."""
+    tasks = () if results.profile is None else results.profile.tasks.values()
+    found = [sum(task.shares[part] for part in ("transferring", "remote")) for task in tasks]
+    return sum(found) / len(found) if found else None
 
 
 def cores_sentence(rows: Sequence[Row], cores: int | None = None) -> list[str]:

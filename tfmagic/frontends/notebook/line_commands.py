@@ -72,6 +72,8 @@ def _start(magics: TFClusterMagics, line: Namespace) -> None:
         message += (
             f"; dead: {', '.join(dead)}. Bring them back with  %tfcluster revive   or  %tfcluster restart"
         )
+    if (network := cluster.task_settings.network) is not None and alive:
+        message += f"; on {network.hosts} simulated hosts, link {network.link}"
     print(f"tfmagic: cluster {line.cluster} {message}")
 
 
