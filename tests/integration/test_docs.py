@@ -39,6 +39,7 @@ ELSEWHERE = {
     ("docs/testing.md", "toml"): "test_pytest_plugin.py",
     ("docs/multi_process_runner.md", "python"): "test_pytest_plugin.py",
     ("docs/monitoring.md", "bash"): "test_server_extension.py",
+    ("docs/seeing.md", "text"): "test_pictures.py",
     ("docs/monitoring.md", "text"): "test_server_extension.py",
     ("docs/ray.md", "ipython"): "test_ray_docs.py",
     ("docs/ray.md", "python"): "test_ray_docs.py",

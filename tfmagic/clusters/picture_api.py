@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import select
+from tfmagic.views.pictures import run_timeline
 from tfmagic.views.pictures.cluster_map import ClusterMap, make_map
+from tfmagic.views.pictures.lanes import NoRecords
+from tfmagic.views.pictures.run_timeline import RunTimeline
 
 if TYPE_CHECKING:
     from tfmagic.clusters.running_cluster import RunningCluster
@@ -39,3 +42,23 @@ class Pictures:
         title = f"cluster {self.name}: {running.shape}, at {time.strftime('%H:%M:%S')}"
         only = chosen[0].name if chosen else ""
         return make_map(title, running.spec, supervisor.state, supervisor.policy(), time.monotonic(), only)
+
+    def timeline(self, cell: int | None = None, *, whole: bool = False) -> RunTimeline:
+        """Return what each task did and when, in the last cell. A notebook shows it as a picture.
+
+        Args:
+            cell: The notebook's number of another cell.
+            whole: Take the whole run, since the start of the cluster.
+
+        Raises:
+            TfmagicError: There is no such cell, or the cluster has never been started.
+        """
+        running = self._latest
+        if running is None:
+            raise TfmagicError(f"cluster {self.name!r} has never been started")
+        running.timeline.flush()
+        try:
+            name = f"cluster {self.name}"
+            return run_timeline.of_run(running.run, name, prompt=cell, whole=whole, lives=running.running)
+        except NoRecords as error:
+            raise TfmagicError(str(error)) from None

@@ -26,6 +26,7 @@ from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import StatusWriter
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.clusters.task_variables import TaskVariables
+from tfmagic.clusters.timeline_recorder import TimelineRecorder
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.deaths import DeathReports, describe_end
@@ -128,6 +129,9 @@ class RunningCluster:
         self.widgets = TaskWidgets(widget_page, self.supervisor.ask, lambda: self.is_busy)
         self.supervisor.listen(self.widgets.hear)
         self.supervisor.on_end(self.widgets.end)
+        self.timeline = TimelineRecorder(run)
+        self.supervisor.watch(self.timeline.note)
+        self.supervisor.on_end(self.timeline.end)
         self.supervisor.on_end(self.shared_files.finish)
         self.keeper = keeping.Keeper(backend, run, name, self.spec, task_settings, kept)
         self.resumed = self._resume(view) if kept else []

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import assert_never
 
 import msgspec
@@ -57,6 +57,7 @@ from tfmagic.supervisor.state import (
     Action,
     CellState,
     ClusterState,
+    Decision,
     FinishCell,
     Launch,
     Phase,
@@ -74,6 +75,8 @@ _OBSERVED = (TasksObserved, TaskStarted, TaskReady, TaskExited, TaskLost)
 
 Listener = Callable[[Event, ClusterState], object]
 """Called on the loop's thread with each event, and the state before it."""
+Watcher = Callable[[Sequence[Event], Decision, Policy, float], object]
+"""Called on the loop's thread with each decision, the events before it, and the time. Must not raise."""
 
 
 class RunningCell:
@@ -179,6 +182,7 @@ class Supervisor:
         self.ended = False
         self._end_callbacks: list[Callable[[], object]] = []
         self._listeners: list[Listener] = []
+        self._watchers: list[Watcher] = []
         self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
         self.usage: dict[Hashable, Usage] = {}
@@ -232,6 +236,10 @@ class Supervisor:
     def listen(self, listener: Listener) -> None:
         """Call `listener` with each event from now on."""
         self._listeners.append(listener)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` after each decision from now on, before its actions are carried out."""
+        self._watchers.append(watcher)
 
     def on_end(self, callback: Callable[[], object]) -> None:
         """Call `callback` on the loop's thread when the loop has ended."""
@@ -369,8 +377,11 @@ class Supervisor:
         for event in events:
             self._pass_on(event, state)
             state = lifecycle.apply(state, event, now)
-        decision = lifecycle.decide(state, self.policy(), now)
+        policy = self.policy()
+        decision = lifecycle.decide(state, policy, now)
         self.state = decision.state
+        for watcher in self._watchers:
+            watcher(events, decision, policy, now)
         for action in decision.actions:
             self._perform(action)
         with self.changed:

@@ -1,6 +1,6 @@
 """``python -m tfmagic`` and the script ``tfmagic``: commands for a shell.
 
-    argv ── parsers ──→ Namespace ── run | doctor | status | logs | reap | course | tfrecord ──→ exit code
+    argv ── parsers ──→ Namespace ── run | doctor | status | logs | timeline | ... ──→ exit code
 
 Each command is a module with a `main`. It is imported when the command is used; help imports none of them.
 """

@@ -92,6 +92,11 @@ def make_parser(command: str) -> Parser:
             add("--follow", "-f", action="store_true", help="also print new output until the run ends")
             add("--path", action="store_true", help="print the paths of the files")
             add("--list", action="store_true", help="list the runs")
+        case "timeline":
+            add("run", nargs="?", default="", metavar="RUN", help="a run (default: the newest)")
+            add("--all", action="store_true", help="the whole run, not only its last cell")
+            add("--cell", type=parse_count, metavar="N", help="number of another cell in the notebook")
+            add("--svg", metavar="FILE", help="write a picture instead")
         case "reap":
             add("--dry-run", action="store_true", help="end nothing, only list the processes")
             add("--runs", action="store_true", help="also delete old run folders")

@@ -124,7 +124,7 @@ def _status(magics: TFClusterMagics, line: Namespace) -> None:
     flag("--path", "print the paths of the files"),
 )
 def _logs(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster, run = magics.clusters.get(line.cluster), _find_run(magics, line.cluster)
+    cluster, run = magics.clusters.get(line.cluster), find_run(magics, line.cluster)
     tasks = run.tasks if cluster is None else cluster.tasks
     chosen = select(",".join(line.tasks or ("all",)), tasks)
     try:
@@ -140,7 +140,7 @@ def _state_dir() -> Path:
     return folder.state_dir(TFCluster.instance().state_dir)
 
 
-def _find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = None) -> RunFolder:
+def find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = None) -> RunFolder:
     """Return the named run, else that of the cluster here, else the newest of that cluster name."""
     base, cluster = _state_dir(), magics.clusters.get(cluster_name)
     if cluster is not None and not run_name:
@@ -276,7 +276,7 @@ def _attach(magics: TFClusterMagics, line: Namespace) -> None:
         display(table_bundle(reports.RUNS_HEADER, rows), raw=True)
         print("%tfcluster attach RUN --cell N  shows a cell again")
         return
-    run = _find_run(magics, line.cluster, line.run_name)
+    run = find_run(magics, line.cluster, line.run_name)
     if line.cell is None and (until := kept_until(run.folder)) is not None and not kernel_lives(run):
         if time.time() < until:
             print(reports.attachment(magics.attach(run)))

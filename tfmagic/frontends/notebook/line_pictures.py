@@ -10,12 +10,17 @@ import uuid
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from IPython.core.error import UsageError
 from IPython.display import display
 
+from tfmagic.clusters.arguments import parse_count
 from tfmagic.errors import TfmagicError
+from tfmagic.frontends.notebook.line_commands import find_run
 from tfmagic.frontends.notebook.options import flag, line_command, option
 from tfmagic.frontends.notebook.view_choice import can_update, publisher
+from tfmagic.views.pictures import run_timeline
 from tfmagic.views.pictures.cluster_map import ClusterMap
+from tfmagic.views.pictures.lanes import NoRecords
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
@@ -40,6 +45,25 @@ def _map(magics: TFClusterMagics, line: Namespace) -> None:
         LiveMap(cluster, publisher(magics.shell), found, waits=line.live).start()
     else:
         display(found)
+
+
+@line_command(
+    "timeline",
+    "draw what each task did and when, in the last cell:  timeline [--all] [--run RUN]",
+    option("--cell", "N", "number of another cell in the notebook", type=parse_count),
+    flag("--all", "the whole run, since the start of the cluster"),
+    option("--run", "RUN", "a past run, also one whose kernel died; attach --all lists them"),
+)
+def _timeline(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster = magics.clusters.get(line.cluster)
+    if cluster is not None and not line.run:
+        display(cluster.timeline(line.cell, whole=line.all))
+        return
+    run = find_run(magics, line.cluster, line.run)
+    try:
+        display(run_timeline.of_run(run, f"run {run}", prompt=line.cell, whole=line.all))
+    except NoRecords as error:
+        raise UsageError(str(error)) from None
 
 
 class LiveMap:

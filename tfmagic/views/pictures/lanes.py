@@ -1,0 +1,354 @@
+"""From the records of a run to a timeline: a lane for each task, arrows, and events. Pure functions."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tfmagic.protocol.cluster_spec import TASK_TYPES
+from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Record
+from tfmagic.views.static_html import duration
+
+MOST_SPANS = 600  # of a picture
+_SHORTEST_S = 1e-4
+_AFTER_S = 0.5  # after the end of a cell its events are still shown: a task that was killed, for example
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a task did for a while; times are in seconds since the beginning of the timeline."""
+
+    begin: float
+    end: float
+    doing: str
+    attempt: int = 1
+    line: int = 0
+    file: str = ""
+    what: str = ""
+    whom: tuple[str, ...] = ()
+    text: str = ""  #: One sentence.
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A task."""
+
+    task: str
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """At this time, one task begins to wait for another one."""
+
+    at: float
+    source: str
+    target: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a task, or, without one, to all.
+
+    Attributes:
+        sign: interrupt, failed, died, new, done or other: how it is drawn.
+    """
+
+    at: float
+    task: str
+    sign: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellBar:
+    """A cell on the timeline; `end` is None if it has not ended."""
+
+    begin: float
+    end: float | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What the tasks did in a cell, or in a whole run.
+
+    Attributes:
+        began: Its beginning, in seconds since the epoch.
+        seconds: Its length.
+        note: What is missing in it, or "".
+    """
+
+    title: str
+    began: float
+    seconds: float
+    lanes: tuple[Lane, ...]
+    arrows: tuple[Arrow, ...]
+    events: tuple[Event, ...]
+    cells: tuple[CellBar, ...]
+    note: str = ""
+
+
+class NoRecords(Exception):
+    """The run has no record of what was asked for. The argument is the message."""
+
+
+def build(
+    records: Sequence[Record], name: str, *, until: float, prompt: int | None = None, whole: bool = False,
+    note: str = "",
+) -> Timeline:  # fmt: skip
+    """Return the timeline of the last cell, of a cell, or of the whole run.
+
+    Args:
+        name: Of the cluster or the run, for the title.
+        until: When the last records end that have no end: now, or when the kernel was last seen alive.
+        prompt: The notebook's number of the cell.
+        whole: Take all cells.
+        note: What is missing.
+
+    Raises:
+        NoRecords: There is no such cell.
+    """
+    cells = [record for record in records if isinstance(record, CellBegan)]
+    if whole:
+        if not records:
+            raise NoRecords(f"{name} has no records of what its tasks did")
+        begin = records[0].t
+        tasks = {r.task for r in records if isinstance(r, Change)} | {t for r in cells for t in r.tasks}
+        return _cut(records, f"{name}: the whole run", begin, max(until, records[-1].t), tasks, note)
+    chosen = [cell for cell in cells if prompt in (None, cell.prompt)]
+    if not chosen:
+        what = f"cell [{prompt}]" if prompt is not None else "a cell"
+        raise NoRecords(f"{name} has no record of {what}; --all shows the whole run")
+    cell = chosen[-1]
+    ended = [record for record in records if isinstance(record, CellEnded) and record.cell == cell.cell]
+    end = ended[-1].t if ended else max(until, cell.t)
+    title = f"{name}: {_name_of(cell)} on {_count(cell.tasks)}, {duration(end - cell.t)}"
+    title += "" if ended else ", not ended"
+    return _cut(records, title, cell.t, end, set(cell.tasks), note, cell)
+
+
+def _name_of(cell: CellBegan) -> str:
+    kind = "cell" if cell.source else "call"
+    return f"{kind} [{cell.prompt}]" if cell.prompt else f"{kind} {cell.cell}"
+
+
+def _count(tasks: Sequence[str]) -> str:
+    return tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
+
+
+def _cut(
+    records: Sequence[Record],
+    title: str,
+    begin: float,
+    end: float,
+    tasks: set[str],
+    note: str,
+    only: CellBegan | None = None,
+) -> Timeline:
+    end = max(end, begin + _SHORTEST_S)
+    cells = {record.cell: record for record in records if isinstance(record, CellBegan)}
+    ends = {record.cell: record for record in records if isinstance(record, CellEnded)}
+    shown = [cell for cell in cells.values() if only is None or cell.cell == only.cell]
+    involved = set(tasks)  # and the tasks for which these wait
+    for record in records:
+        if isinstance(record, Change) and begin <= record.t <= end and record.task in tasks:
+            involved |= set(record.whom)
+    lanes = tuple(
+        Lane(task, tuple(_spans(changes_of(records, task, cells, ends), begin, end, cells)))
+        for task in sorted(involved, key=_order)
+    )
+    bars = tuple(
+        CellBar(
+            max(cell.t - begin, 0.0),
+            ends[cell.cell].t - begin if cell.cell in ends else None,
+            _name_of(cell),
+        )
+        for cell in shown
+    )
+    events = [
+        event for event in _events(records, involved, ends, begin) if 0 <= event.at <= end - begin + 0.5
+    ]
+    return coarsen(
+        Timeline(title, begin, end - begin, lanes, _arrows(lanes), tuple(events), bars, note), MOST_SPANS
+    )
+
+
+def _order(task: str) -> tuple[int, int]:
+    kind, _, index = task.rpartition("-")
+    return TASK_TYPES.index(kind) if kind in TASK_TYPES else 9, int(index) if index.isdigit() else 0
+
+
+# ---- lanes ----------------------------------------------------------------------------------------
+
+
+def changes_of(
+    records: Iterable[Record], task: str, cells: dict[int, CellBegan], ends: dict[int, CellEnded]
+) -> list[Change]:
+    """Return the changes of a task in order, with those that the records of cells imply."""
+    found = [record for record in records if isinstance(record, Change) and record.task == task]
+    for cell in cells.values():
+        if task in cell.tasks:
+            attempt = next((c.attempt for c in reversed(found) if c.t <= cell.t), 1)
+            found.append(Change(cell.t, task, "running", attempt, cell.cell))
+    for cell_end in ends.values():
+        part = cell_end.parts.get(task)
+        if part is not None and part.how != "died":
+            attempt = next((c.attempt for c in reversed(found) if c.t <= part.t), 1)
+            found.append(Change(part.t, task, "idle", attempt))
+    found.sort(key=lambda change: (change.t, change.doing == "idle"))
+    return [change for change in found if not _is_stale(change, ends)]
+
+
+def _is_stale(change: Change, ends: dict[int, CellEnded]) -> bool:
+    """Check whether a change in a cell was noted after the task's part of the cell."""
+    if not change.cell or change.cell not in ends:
+        return False
+    part = ends[change.cell].parts.get(change.task)
+    return part is not None and change.t > part.t
+
+
+def _spans(changes: Sequence[Change], begin: float, end: float, cells: dict[int, CellBegan]) -> list[Span]:
+    spans: list[Span] = []
+    for place, change in enumerate(changes):
+        until = changes[place + 1].t if place + 1 < len(changes) else end
+        first, last = max(change.t, begin), min(until, end)
+        if last - first < _SHORTEST_S:
+            continue
+        span = Span(
+            first - begin,
+            last - begin,
+            change.doing,
+            change.attempt,
+            change.line,
+            change.file.rpartition("/")[2],
+            change.what,
+            change.whom,
+            _sentence(change, cells),
+        )
+        if spans and (_looks_like(spans[-1], span) or _is_same_wait(spans[-1], span)):
+            spans[-1] = replace(span, begin=spans[-1].begin)
+        else:
+            spans.append(span)
+    return spans
+
+
+def _looks_like(one: Span, other: Span) -> bool:
+    return replace(one, begin=0.0, end=0.0) == replace(other, begin=0.0, end=0.0)
+
+
+def _is_same_wait(one: Span, other: Span) -> bool:
+    """Check whether a task waits in the same place: its line can have been seen a little later."""
+    facts = [(span.doing, span.attempt, span.what, span.whom) for span in (one, other)]
+    return one.doing == "waiting" and bool(one.what) and facts[0] == facts[1]
+
+
+def _sentence(change: Change, cells: dict[int, CellBegan]) -> str:
+    """Return what the task does, in words, with the line of the cell."""
+    where = ""
+    if change.line:
+        where = f"line {change.line}" + (f" of {change.file.rpartition('/')[2]}" if change.file else "")
+        source = cells[change.cell].source.split("\n") if change.cell in cells else []
+        if not change.file and 0 < change.line <= len(source):
+            where += f": {source[change.line - 1].strip()[:80]}"
+    what = change.doing
+    if change.whom:
+        some = ", ".join(change.whom[:4]) + (
+            f" and {len(change.whom) - 4} more" if len(change.whom) > 4 else ""
+        )
+        what = f"waits for {some}" + (f" at {change.what}" if change.what else "")
+    elif change.note:
+        what = f"{change.doing}: {change.note}"
+    elif change.what:
+        what = f"{change.doing} in {change.what}"
+    return f"{what}; {where}" if where else what
+
+
+def _arrows(lanes: Sequence[Lane]) -> tuple[Arrow, ...]:
+    known = {lane.task for lane in lanes}
+    return tuple(
+        Arrow(span.begin, lane.task, whom, f"{lane.task} {span.text}")
+        for lane in lanes
+        for span in lane.spans
+        for whom in span.whom
+        if whom in known
+    )
+
+
+def coarsen(timeline: Timeline, most: int) -> Timeline:
+    """Return the timeline with short spans joined to those before them, so that at most `most` are left."""
+    shortest = timeline.seconds / 2000
+    lanes = timeline.lanes
+    while sum(len(lane.spans) for lane in lanes) > most and shortest < timeline.seconds:
+        lanes = tuple(replace(lane, spans=_join(lane.spans, shortest)) for lane in lanes)
+        shortest *= 2
+    if lanes is timeline.lanes:
+        return timeline
+    note = f"{timeline.note} Spans shorter than {duration(shortest / 2)} are joined to others.".strip()
+    return replace(timeline, lanes=lanes, arrows=_arrows(lanes), note=note)
+
+
+def _join(spans: Sequence[Span], shortest: float) -> tuple[Span, ...]:
+    joined: list[Span] = []
+    for span in spans:
+        if joined and (span.seconds < shortest or _looks_like(joined[-1], span)):
+            joined[-1] = replace(joined[-1], end=span.end)
+        elif joined and joined[-1].seconds < shortest:
+            joined[-1] = replace(span, begin=joined[-1].begin)
+        else:
+            joined.append(span)
+    return tuple(joined)
+
+
+# ---- events ---------------------------------------------------------------------------------------
+
+
+def _events(
+    records: Sequence[Record], tasks: set[str], ends: dict[int, CellEnded], begin: float
+) -> list[Event]:
+    found: list[Event] = []
+    attempts: dict[str, int] = {}
+    for record in records:
+        at = record.t - begin
+        if isinstance(record, Mark):
+            chosen = [task for task in record.tasks if task in tasks] if record.tasks else [""]
+            text = f"{record.what}{f': {record.note}' if record.note else ''}"
+            sign = {"interrupt": "interrupt", "ended": "died"}.get(record.what, "other")
+            if sign == "died":
+                text = record.note
+            found += [Event(at, task, sign, text) for task in chosen]
+        elif isinstance(record, CellEnded):
+            for task, part in record.parts.items():
+                if task in tasks and part.how in ("failed", "interrupted"):
+                    text = f"{part.how}{f': {part.note}' if part.note else ''}"
+                    sign = "failed" if part.how == "failed" else "interrupt"
+                    found.append(Event(part.t - begin, task, sign, text))
+            if record.note:
+                found.append(Event(at, "", "interrupt", record.note))
+        elif isinstance(record, Change):
+            before = attempts.get(record.task, record.attempt)
+            if record.attempt > before and record.task in tasks:
+                found.append(Event(at, record.task, "new", f"new process, number {record.attempt}"))
+            attempts[record.task] = max(record.attempt, before)
+    return sorted(found, key=lambda event: event.at)
+
+
+def line_of(span: Span) -> str:
+    """Return what a span is called in a picture: its line, or what it waits for."""
+    match span.doing:
+        case "running":
+            return f"{span.line}" if span.line else ""
+        case "waiting":
+            return f"waits for {', '.join(span.whom[:2])}" if span.whom else f"waits {span.what}".rstrip()
+        case "idle":
+            return ""
+    return span.doing
+
+
+def clean(text: str) -> str:
+    """Return text for one line of a terminal."""
+    return re.sub(r"[\x00-\x1f\x7f]+", " ", text)

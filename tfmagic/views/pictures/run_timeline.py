@@ -1,0 +1,70 @@
+"""The timeline of a run, from its folder: as a picture in a notebook, and as text."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfmagic.runs.folder import RunFolder, kernel_lives
+from tfmagic.runs.kept import is_kept
+from tfmagic.runs.status_reader import read_snapshot
+from tfmagic.runs.timeline_file import Mark, Record, read_timeline
+from tfmagic.views.pictures import lanes, timeline_svg, timeline_text
+from tfmagic.views.pictures.lanes import Timeline
+
+_DIED = "The kernel of this run died; the timeline ends when it was last seen alive."
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeline:
+    """A timeline that shows itself as a picture in a notebook, and as text elsewhere."""
+
+    timeline: Timeline
+
+    @property
+    def text(self) -> str:
+        """The timeline as text: a row for each task, and a list of events."""
+        return timeline_text.draw(self.timeline)
+
+    @property
+    def svg(self) -> str:
+        """The picture as SVG."""
+        return timeline_svg.draw(self.timeline).svg
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return timeline_svg.bundle(self.timeline, self.text)
+
+
+def of_run(
+    run: RunFolder, name: str, *, prompt: int | None = None, whole: bool = False, lives: bool | None = None
+) -> RunTimeline:
+    """Return the timeline of the last cell of a run, of a cell, or of all of it.
+
+    Args:
+        name: Of the cluster or the run, for the title.
+        prompt: The notebook's number of a cell.
+        whole: Take the whole run.
+        lives: Whether its tasks live; by default as its folder tells.
+
+    Raises:
+        NoRecords: The run has no such cell.
+    """
+    records = read_timeline(run)
+    has_stopped = bool(records) and isinstance(records[-1], Mark) and records[-1].what == "stop"
+    if lives is None:
+        lives = not has_stopped and (kernel_lives(run) or is_kept(run.folder))
+    until = time.time() if lives else _last_time(run, records)
+    note = "" if lives or has_stopped or not records else _DIED
+    return RunTimeline(lanes.build(records, name, until=until, prompt=prompt, whole=whole, note=note))
+
+
+def _last_time(run: RunFolder, records: Sequence[Record]) -> float:
+    """Return when the kernel of a run that has ended was last seen alive."""
+    snapshot = read_snapshot(run.folder)
+    written = snapshot.written if snapshot is not None else 0.0
+    return max(written, records[-1].t if records else 0.0)
