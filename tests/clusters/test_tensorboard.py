@@ -76,3 +76,18 @@ def test_one_that_was_started_by_a_thread_outlives_it(run, tmp_path):
     board.close()
     assert not board.running and not board.answers()
     wait_until(lambda: "tfmagic-helper" not in {thread.name for thread in threading.enumerate()})
+
+
+def test_traces_are_shown_where_no_task_has_named_a_folder(run, tmp_path, monkeypatch):
+    traces = run.folder / tensorboard.TRACES
+    (traces / "plugins" / "profile").mkdir(parents=True)
+    assert tensorboard.find_logdir(None, run) == str(traces)
+    for is_there in (False, True):
+        monkeypatch.setattr(tensorboard, "has_profile_plugin", lambda is_there=is_there: is_there)
+        assert ("pip install xprof" in tensorboard.profile_advice(run)) is not is_there
+        assert ("pip install xprof" in tensorboard.missing_plugin(str(traces))) is not is_there
+    assert str(traces) in tensorboard.profile_advice(run)
+    monkeypatch.setattr(tensorboard, "has_profile_plugin", lambda: False)
+    assert tensorboard.missing_plugin(str(tmp_path)) == tensorboard.missing_plugin("gs://logs") == ""
+    (run.folder / tensorboard.POINTER).write_text(str(tmp_path))
+    assert tensorboard.find_logdir(None, run) == str(tmp_path)
