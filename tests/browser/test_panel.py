@@ -357,7 +357,8 @@ def test_the_panel_of_a_kernel_that_has_gone_says_so_and_the_saved_notebook_has_
     expect(panel(book, "worker-0").locator("summary").first).to_contain_text("ended with its kernel")
     expect(book.shown.locator(".tfm-elapsed")).to_have_text(re.compile(r"^\d+\.\d+ s$"))  # it stands
     assert "[worker-0]:    begun on worker-0" in text_saved(book)
-    book.open()
+    assert book.close_notebook()
+    book.open_in_page("")
     expect(book.shown.get_by_text("begun on worker-1")).to_be_visible()
     expect(book.output(1).get_by_text(re.compile("model not found|Loading widget"))).to_be_hidden()
     book.run(2)

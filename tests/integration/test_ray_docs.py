@@ -60,23 +60,33 @@ def test_the_script_of_slurm_is_python():
     compile(script.code, script.place, "exec")
 
 
-def test_the_cells_run_on_ray_nodes(kernel, tmp_path):
+@pytest.mark.parametrize(
+    "kept",
+    [False, pytest.param(True, marks=pytest.mark.soak)],
+    ids=["", "kept"],  # test_ray_kept has kept clusters
+)
+def test_the_cells_run_on_ray_nodes(kernel, tmp_path, kept):
     with RayNodes() as nodes:
         nodes.start(cpus=4)
         before = Path.cwd()
         environ = {**nodes.driver_variables(), "RAY_ADDRESS": nodes.address}
-        kernel.unload()
+        if not kept:
+            kernel.unload()  # the first cell loads it
         kernel.run(f"%cd {tmp_path}\nimport os\nos.environ.update({environ!r})")
         try:
             outputs = []
             for snippet in snippets("docs/ray.md", "ipython", "python"):
+                if ("keep" in snippet.code or "attach" in snippet.code) != kept:
+                    continue
                 found = kernel.outputs(kernel.start(snippet.code), timeout=240)
                 errors = [content for kind, content in found if kind == "error"]
                 assert not errors, f"{snippet.place}:\n" + plain("\n".join(errors[0]["traceback"]))
                 outputs.append(found)
-            assert any("42" in str(found) for found in outputs)
-            found = kernel.run("assert set(replicas.values()) == {2}, replicas")
-            assert not [content for kind, content in found if kind == "error"]
+            assert len(outputs) == 3
+            if not kept:
+                assert any("42" in str(found) for found in outputs)
+                found = kernel.run("assert set(replicas.values()) == {2}, replicas")
+                assert not [content for kind, content in found if kind == "error"]
         finally:
             kernel.clear()
             kernel.run(

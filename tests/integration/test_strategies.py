@@ -51,12 +51,12 @@ def test_mirrored_strategy_again_and_after_a_restart(notebook, workers):
     assert notebook.ns["r"].of("worker") == [expected] * workers
 
 
-@pytest.mark.parametrize("cells", [3, pytest.param(40, marks=pytest.mark.soak)])
-def test_many_strategies_one_after_the_other_do_not_lose_each_other(notebook, cells):
+@pytest.mark.soak  # one of ten cells: two strategies, one after the other, are above
+def test_many_strategies_one_after_the_other_do_not_lose_each_other(notebook):
     """Without the meeting around a further strategy one of ten such cells failed or hung."""
     burn = "import threading\nthreading.Thread(target=lambda: [i * i for i in range(3_000_000)]).start()\n"
     notebook.run("%tfcluster start --workers 3")
-    for _ in range(cells):
+    for _ in range(40):
         notebook.run("%%tfcluster --timeout 60 --view quiet --out r\n" + burn + ALL_REDUCE)
         assert notebook.ns["r"].of("worker") == [[31.0, 31.0]] * 3
 

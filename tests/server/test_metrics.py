@@ -296,7 +296,7 @@ odd_tasks = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(st.sampled_from(list(status())), json_values), tasks=odd_tasks)
 def test_the_page_can_be_read_with_any_content_of_a_status(tmp_path, changes, tasks):
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)

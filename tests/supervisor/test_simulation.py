@@ -8,7 +8,7 @@ import os
 import pytest
 from simulation import Simulation
 
-EVENTS = int(os.environ.get("SIMULATED_EVENTS", "300000"))
+EVENTS = int(os.environ.get("SIMULATED_EVENTS", "150000"))
 FIRST_SEED = int(os.environ.get("CHAOS_SEED", "0"))
 EVENTS_EACH = 10_000
 PARTS = 5
