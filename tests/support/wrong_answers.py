@@ -12,6 +12,17 @@ def _train_together(how: str, rate: float) -> str:
     )
 
 
+def _squares(numbers: str, power: int = 2, reads: str = "squares-*.tfrecord'") -> str:
+    """Return a cell that writes and reads shards, for lesson 4."""
+    return (
+        "%%tfcluster --out sums\n"
+        "with tfmagic.tfrecord.ShardWriter(f'{folder}/squares.tfrecord', overwrite=True) as writer:\n"
+        f"    for number in {numbers}:\n        writer.write(str(number**{power}).encode())\n"
+        "tfmagic.barrier()\n"
+        f"sum(int(record.numpy()) for record in tfmagic.tfrecord.read_shards(f'{{folder}}/{reads}))"
+    )
+
+
 LESSON_01 = {
     "1.1": (
         "import os\npids = {'worker-0': os.getpid(), 'worker-1': os.getpid()}",
@@ -67,10 +78,52 @@ LESSON_03 = {
         _train_together("MEAN", 0.01),
     ),
     "3.3": (
-        "%%tfcluster --out reports\nloss = strategy.run(lambda: tf.constant(0.25 * (me.index + 1)))\n"
+        "%%tfcluster --out reports\nimport tensorflow as tf\nme = tfmagic.current_task()\n"
+        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\nloss = strategy.run(lambda: tf.constant(0.25 * (me.index + 1)))\n"
         "f'mean loss {float(strategy.reduce(\"MEAN\", loss, axis=None))}'",
-        "%%tfcluster --out reports\nloss = strategy.run(lambda: tf.constant(0.25 * (me.index + 1)))\n"
+        "%%tfcluster --out reports\nimport tensorflow as tf\nme = tfmagic.current_task()\n"
+        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\nloss = strategy.run(lambda: tf.constant(0.25 * (me.index + 1)))\n"
         "f'mean loss {float(loss)}' if me.is_chief else 'no report'",
         "%%tfcluster --out reports\n'no report'",
+    ),
+}
+LESSON_04 = {
+    "4.1": (
+        "%%tfcluster --out mixed\n"
+        "[int(n) for n in tf.data.Dataset.range(10).shuffle(10, seed=me.index).shard(2, me.index)]",
+        "%%tfcluster --out mixed\n[int(n) for n in tf.data.Dataset.range(10).shard(2, me.index)]",
+        "%%tfcluster --out mixed\n[int(n) for n in tf.data.Dataset.range(10).shuffle(10)]",
+        "%%tfcluster --out mixed\nlist(tf.data.Dataset.range(10).shard(2, 0).shuffle(10).batch(2))",
+    ),
+    "4.2": (
+        "def steps(rows, batch):\n    return sum(rows) // len(rows) // batch",
+        "def steps(rows, batch):\n    return min(rows) / batch",
+        "def steps(rows, batch):\n    return min(row // batch for row in rows) - 1",
+        "def steps(rows):\n    return min(rows)",
+    ),
+    "4.3": (
+        _squares("range(20)"),
+        _squares("range(me.index, 20, 2)", reads="squares-*.tfrecord', task=(0, 1)"),
+        _squares("range(me.index, 20, 2)", power=1),
+        _squares("range(12) if me.index else range(12, 20)"),
+    ),
+}
+LESSON_05 = {
+    "5.1": (
+        "def plan(workers):\n    return 32, 0.1, 40",
+        "def plan(workers):\n    return 32 * workers, 0.1, 1280 // (32 * workers)",
+        "def plan(workers):\n    return 32 * workers, 0.1 * workers, 1280 // 32",
+    ),
+    "5.2": (
+        "%%tfcluster --out parts\nfloat(tf.reduce_mean(losses))",
+        "%%tfcluster --out parts\nfloat(tf.reduce_sum(losses))",
+        "%%tfcluster --out parts\nfloat(tf.reduce_sum(losses) / strategy.num_replicas_in_sync)",
+    ),
+    "5.3": (
+        "def efficiency(compute_s, weights, mbit, workers):\n    return 1 / workers",
+        "def efficiency(compute_s, weights, mbit, workers):\n"
+        "    return compute_s / (compute_s + 2 * (workers - 1) / workers * weights * 4 / (mbit * 1e6))",
+        "def efficiency(compute_s, weights, mbit, workers):\n"
+        "    return (compute_s + 2 * (workers - 1) / workers * weights * 32 / (mbit * 1e6)) / compute_s",
     ),
 }

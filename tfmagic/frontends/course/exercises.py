@@ -57,6 +57,15 @@ def expect(holds: object, otherwise: str) -> None:
         raise NotYet(otherwise)
 
 
+def result_of(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the answer. Raise `NotYet` if it raises."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        given = ", ".join(map(repr, arguments))
+        raise NotYet(f"called with {given}, it raises {type(error).__name__}: {error}") from None
+
+
 class Answers:
     """The variables of the notebook, as a check reads them. Each method raises `NotYet`."""
 
