@@ -741,6 +741,47 @@ def test_a_death_between_cells_is_shown_in_the_static_form(open_notebook, lab):
     book.page.screenshot(path=str(lab.folder / "death.png"))
 
 
+def test_pictures_need_no_trust_and_a_trusted_timeline_can_be_zoomed(open_notebook, lab):
+    book = open_notebook(
+        "pictures.ipynb",
+        LOAD,
+        "%%tfcluster\nimport time, tfmagic\ntime.sleep(tfmagic.current_task().index)\ntfmagic.barrier()",
+        "%tfcluster map",
+        "%tfcluster timeline",
+    )
+    for index in range(4):
+        book.run(index)
+    picture, wait = book.output(3).locator(".tfmagic-timeline svg"), "rect.span[fill^='url(#waits']"
+    expect(picture.locator(wait)).to_have_count(1)  # drawn by the script
+    whole = picture.locator(wait).bounding_box()["width"]
+    box = picture.bounding_box()
+    book.page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] / 2)
+    book.page.mouse.down()
+    book.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2, steps=3)
+    book.page.mouse.up()
+    assert picture.locator(wait).bounding_box()["width"] > 1.2 * whole
+    book.page.mouse.dblclick(box["x"] + box["width"] * 0.9, box["y"] + box["height"] - 5)
+    assert picture.locator(wait).bounding_box()["width"] == pytest.approx(whole, abs=1)
+    picture.locator(wait).click()
+    expect(book.output(3)).to_contain_text("worker-0: waits for worker-1 at barrier 1")
+    book.page.screenshot(path=str(lab.folder / "pictures.png"))
+    # the same outputs as a notebook of somebody else has them
+    book.page.evaluate(
+        "() => { for (const c of window.jupyterapp.shell.currentWidget.content.widgets) c.model.trusted = false }"
+    )
+    expect(picture).to_have_count(0)
+    for index, title in ((2, "worker-1: worker: computes"), (3, "worker-0: waits for worker-1 at barrier 1")):
+        image = book.output(index).locator("img[src^='data:image/svg']")
+        expect(image).to_be_visible()
+        spot = book.output(index).locator(f'[title^="{title}"]').first
+        inner, outer = spot.bounding_box(), image.bounding_box()
+        assert outer["x"] < inner["x"] and inner["x"] + inner["width"] <= outer["x"] + outer["width"] + 1
+        assert outer["y"] < inner["y"] and inner["y"] + inner["height"] < outer["y"] + outer["height"]
+        assert inner["width"] > 20 and inner["height"] > 10
+    book.output(2).locator("summary", has_text="TF_CONFIG of worker-1").click()
+    expect(book.output(2).get_by_text("this task listens here").locator("visible=true")).to_have_count(1)
+
+
 @pytest.mark.soak  # the frame that a kernel displays, and what TensorBoard serves: test_log_folders
 def test_tensorboard_is_a_frame_in_the_notebook(open_notebook, tmp_path):
     (tmp_path / "worker-0").mkdir()

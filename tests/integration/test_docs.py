@@ -31,6 +31,7 @@ NOT_RUN = {
     "cluster = tfmagic.attach(": "needs a kernel that was killed; tests/integration/test_ray_kept.py has some",
     "task      seconds  compute": "is a table with other figures each time; test_profile.py has what it shows",
     "kernel ── driver process ──→ Ray": "is a drawing",
+    "cluster default: cell [3] on 3 tasks": "its times differ; tests/integration/test_pictures.py has such a cell",
     "worker-0 and worker-2 wait in all_reduce": "takes ten seconds; tests/supervisor/test_stalls.py has the sentence",
 }
 ELSEWHERE = {
@@ -39,7 +40,6 @@ ELSEWHERE = {
     ("docs/testing.md", "toml"): "test_pytest_plugin.py",
     ("docs/multi_process_runner.md", "python"): "test_pytest_plugin.py",
     ("docs/monitoring.md", "bash"): "test_server_extension.py",
-    ("docs/seeing.md", "text"): "test_pictures.py",
     ("docs/monitoring.md", "text"): "test_server_extension.py",
     ("docs/ray.md", "ipython"): "test_ray_docs.py",
     ("docs/ray.md", "python"): "test_ray_docs.py",
@@ -89,6 +89,7 @@ assert [row.variant["network"] for row in found.rows] == ["100mbit", "1gbit", "o
 assert all(row.steps == 20 and row.sent_bytes > 400_000 for row in found.rows)
 """,
     "docs/profile.md": "assert profile.straggler.task == 'worker-1' and share.seconds['waiting'] > 0.5",
+    "docs/seeing.md": "assert 'worker-1' in cluster.draw_map().text",
     "docs/tfrecord.md": """
 assert found.ok
 assert tfmagic.tfrecord.verify("good.tfrecord").ok

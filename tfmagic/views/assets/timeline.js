@@ -15,6 +15,7 @@
 				if (name === "id") value && element.setAttribute(name, value + id);
 				else if (value?.startsWith("url(#")) element.setAttribute(name, value.replace(")", `${id})`));
 			}
+		svg.style.cssText = "display:block;width:100%;height:auto";
 		image.parentNode.replaceChildren(svg);
 		const said = document.createElement("div");
 		const hint = "Drag to zoom into a time, double-click for the whole; Ctrl and the wheel zoom; click selects.";

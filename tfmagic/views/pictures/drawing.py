@@ -16,6 +16,8 @@ GREEN, RED, AMBER, BLUE, GREY, PURPLE = "#116329", "#b31d28", "#7d4e00", "#0550a
 FONT = "system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
 
+_LEAST = 520.0  # pixels: a picture shrinks with the page to this width; then it is scrolled
+
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -79,20 +81,30 @@ def bundle(
         below: Html under the picture.
         script: Runs in trusted notebooks only, which show the rest without it.
     """
-    width, height = map(_number, size)
+    width, height = size
     encoded = base64.b64encode(picture.encode("utf-8", "replace")).decode()
     image = (
-        f'<img alt="{escape(text)}" src="data:image/svg+xml;base64,{encoded}" width="{width}" '
-        f'height="{height}" style="display:block;max-width:none;margin:0">'
+        f'<img alt="{escape(text)}" src="data:image/svg+xml;base64,{encoded}" '
+        'style="display:block;width:100%;max-width:none;height:auto;margin:0">'
     )
-    above = "".join(
-        f'<div title="{escape(spot.title)}" style="position:absolute;left:{_number(spot.x)}px;'
-        f'top:{_number(spot.y)}px;width:{_number(spot.width)}px;height:{_number(spot.height)}px"></div>'
-        for spot in reversed(spots)
+    above = "".join(_spot_html(spot, width, height) for spot in reversed(spots))
+    frame = (
+        f"position:relative;width:100%;max-width:{_number(width)}px;min-width:{_number(min(width, _LEAST))}px"
     )
-    frame = f"position:relative;width:{width}px;height:{height}px"
     page = f'<div style="overflow-x:auto"><div style="{frame}">{image}{above}</div>{below}</div>{script}'
     return {"text/html": page, "text/plain": text}
+
+
+def _spot_html(spot: Spot, width: float, height: float) -> str:
+    """Return a transparent element in its place, whatever the size of the picture on the page."""
+    place = {
+        "left": spot.x / width,
+        "top": spot.y / height,
+        "width": spot.width / width,
+        "height": spot.height / height,
+    }
+    style = "".join(f";{name}:{100 * share:.2f}%" for name, share in place.items())
+    return f'<div title="{escape(spot.title)}" style="position:absolute{style}"></div>'
 
 
 def escape(text: str) -> str:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from tfmagic.protocol.cluster_spec import TASK_TYPES
 from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Record
 from tfmagic.views.static_html import duration
@@ -214,6 +216,7 @@ def _is_stale(change: Change, ends: dict[int, CellEnded]) -> bool:
 
 def _spans(changes: Sequence[Change], begin: float, end: float, cells: dict[int, CellBegan]) -> list[Span]:
     spans: list[Span] = []
+    changes = _with_late_lines(changes)
     for place, change in enumerate(changes):
         until = changes[place + 1].t if place + 1 < len(changes) else end
         first, last = max(change.t, begin), min(until, end)
@@ -230,21 +233,27 @@ def _spans(changes: Sequence[Change], begin: float, end: float, cells: dict[int,
             change.whom,
             _sentence(change, cells),
         )
-        if spans and (_looks_like(spans[-1], span) or _is_same_wait(spans[-1], span)):
-            spans[-1] = replace(span, begin=spans[-1].begin)
+        if spans and _looks_like(spans[-1], span):
+            spans[-1] = replace(spans[-1], end=span.end)
         else:
             spans.append(span)
     return spans
 
 
+def _with_late_lines(changes: Sequence[Change]) -> list[Change]:
+    """Return the changes in which a wait has the line that was seen last in it: looks come a little later."""
+    found: list[Change] = []
+    for change in reversed(changes):
+        after = found[-1] if found else change
+        is_one = change.doing == after.doing == "waiting" and change.cell == after.cell
+        if is_one and change.what and change.what == after.what:
+            change = msgspec.structs.replace(change, line=after.line, file=after.file)
+        found.append(change)
+    return found[::-1]
+
+
 def _looks_like(one: Span, other: Span) -> bool:
     return replace(one, begin=0.0, end=0.0) == replace(other, begin=0.0, end=0.0)
-
-
-def _is_same_wait(one: Span, other: Span) -> bool:
-    """Check whether a task waits in the same place: its line can have been seen a little later."""
-    facts = [(span.doing, span.attempt, span.what, span.whom) for span in (one, other)]
-    return one.doing == "waiting" and bool(one.what) and facts[0] == facts[1]
 
 
 def _sentence(change: Change, cells: dict[int, CellBegan]) -> str:

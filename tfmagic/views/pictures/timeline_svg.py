@@ -26,7 +26,7 @@ from tfmagic.views.pictures.drawing import (
 from tfmagic.views.pictures.lanes import Arrow, Event, Lane, Span, Timeline, line_of
 from tfmagic.views.pictures.map_svg import Drawn
 
-_LEFT, _WIDE, _RIGHT = 104, 760, 16  # the plot, in pixels, between names and margin
+_LEFT, _WIDE, _RIGHT = 100, 640, 14  # the plot, in pixels, between names and margin
 _TOP, _LANE, _BAR = 62, 34, 20  # where lanes begin, their distance, and the height of a span
 _MOST_LANES, _MOST_SPOTS, _MOST_ARROWS = 100, 300, 120
 _ARROW_PX = 5  # a wait that is narrower has no arrow
@@ -70,7 +70,7 @@ def draw(timeline: Timeline) -> Drawn:
     rows = {lane.task: _TOP + row * _LANE for row, lane in enumerate(lanes)}
     scale = _WIDE / timeline.seconds
     bottom = _TOP + len(lanes) * _LANE
-    parts = [_patterns(bottom), words(16, 22, shortened(timeline.title, 120), size=13, font_weight="bold")]
+    parts = [_patterns(bottom), words(16, 22, shortened(timeline.title, 100), size=13, font_weight="bold")]
     parts.append(element("g", _axis(timeline.seconds, scale, bottom), class_="axis"))
     plot = [
         _cell_bar(bar.begin, bar.name, scale, bottom) for bar in timeline.cells if len(timeline.cells) > 1
@@ -89,7 +89,7 @@ def draw(timeline: Timeline) -> Drawn:
         notes.append(f"{len(timeline.lanes) - len(lanes)} more tasks are not drawn.")
     if notes:
         height += 16
-        parts.append(words(16, height, shortened(" ".join(notes), 150), size=11, fill=FAINT))
+        parts.append(words(16, height, shortened(" ".join(notes), 125), size=11, fill=FAINT))
     size = (float(_LEFT + _WIDE + _RIGHT), float(height + 12))
     return Drawn(
         drawing.svg(*size, "".join(parts), timeline.title), size, _spots(timeline, lanes, rows, scale)
