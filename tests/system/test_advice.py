@@ -85,7 +85,14 @@ def test_no_message_of_what_scripts_use_is_left_untranslated(monkeypatch):
     """Except those that only notebooks show: of panels, the notebook's doctor, and the magics."""
     monkeypatch.setattr(advice, "is_notebook", lambda: False)
     package = Path(tfmagic.__file__).parent
-    in_notebooks = ("views/", "frontends/notebook/", "frontends/doctor/", "frontends/cli/", "task/")
+    in_notebooks = (
+        "views/",
+        "frontends/notebook/",
+        "frontends/course/",
+        "frontends/doctor/",
+        "frontends/cli/",
+        "task/",
+    )
     name_both = {"advice", "__init__", "task_context", "ipython_tracebacks"}
     for path in package.rglob("*.py"):
         if path.relative_to(package).as_posix().startswith(in_notebooks) or path.stem in name_both:

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.backends.simulated.hosts import read_request
-from tfmagic.clusters import parts, remote_hosts, startup, waiting
-from tfmagic.clusters.fault_api import Faults
+from tfmagic.clusters import remote_hosts, startup, waiting
 from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job, Options
 from tfmagic.clusters.picture_api import Pictures
@@ -26,12 +25,12 @@ from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import own_rows, status_rows
 from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.clusters.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
+from tfmagic.clusters.variable_api import Variables
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.failures import root_cause, stacks
 from tfmagic.protocol.cluster_spec import (
     ClusterShape,
     GivenSpec,
-    Selector,
     Shape,
     Spec,
     TaskId,
@@ -46,7 +45,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Faults, Pictures):
+class Cluster(Variables, Pictures):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.
@@ -265,7 +264,7 @@ class Cluster(Faults, Pictures):
                 running.rejoin()
         return tuple(task.name for task in chosen)
 
-    # -- cells and variables; functions are called in `call_api` --
+    # -- cells; functions are called in `call_api`, variables moved in `variable_api` --
 
     def begin_cell(
         self,
@@ -292,71 +291,9 @@ class Cluster(Faults, Pictures):
             self.start()
             return self._running_cluster().begin_cell(command, options, reads, values, detached)
 
-    def push(self, values: Mapping[str, Any] | None = None, *, on: Selector = "all", **more: Any) -> None:
-        """Bind variables on the tasks.
-
-        Raises:
-            CaptureError: A value cannot travel; nothing was sent.
-        """
-        __tracebackhide__ = True
-        waiting.finish(self.begin_push({**(values or {}), **more}, on))
-
-    def begin_push(self, values: Mapping[str, Any], on: Selector) -> Job:
-        """Begin to bind variables on the tasks. `waiting.finish` must be called next. Raise as `push`."""
-        __tracebackhide__ = True
-        options = Options(on=on, push=tuple(values), view="quiet")
-        return self.begin_cell(RunCell(cell=0), (), options, values=values)
-
     def forget_variables(self) -> None:
         """Send functions and variables again when they are needed: the tasks have deleted them."""
         self._running_cluster().forget_names()
-
-    def pull(self, *names: str, on: Selector = None) -> dict[str, dict[str, Any]]:
-        """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
-
-        Raises:
-            NameError: A task does not have one of them.
-            CaptureError: A value cannot travel.
-        """
-        __tracebackhide__ = True
-        return waiting.finish(self.begin_pull(names, on)).pulled
-
-    def begin_pull(self, names: tuple[str, ...], on: Selector = None) -> Job:
-        """Begin to fetch variables. `waiting.finish` must be called next."""
-        __tracebackhide__ = True
-        with self._lock:
-            options = Options(on=on, pull=names, view="quiet")
-            return self._running_cluster().begin_cell(RunCell(cell=0), options)
-
-    def scatter(self, name: str, values: Any, *, on: Selector = None) -> None:
-        """Bind a variable on each task to its part of a list, tuple, numpy array or pandas object.
-
-        The parts are consecutive, in the order of the tasks, and differ by one item at most. A task has an
-        empty part if there are more tasks than items.
-
-        Args:
-            on: Selector of tasks; by default those that run a cell.
-
-        Raises:
-            CaptureError: A part cannot travel; nothing was sent.
-            TypeError: `values` cannot be divided in order.
-        """
-        __tracebackhide__ = True
-        with self._lock:
-            self.start()
-            job = self._running_cluster().begin_scatter(name, values, on)
-        waiting.finish(job)
-
-    def gather(self, name: str, *, on: Selector = None) -> Any:
-        """Return the tasks' parts of a variable as one object, in the order of the tasks.
-
-        Raises:
-            NameError: A task does not have the variable.
-            CaptureError: A part cannot travel.
-            TypeError: The parts cannot be joined: a number, a dict, a list and an array.
-        """
-        __tracebackhide__ = True
-        return parts.join(name, self.pull(name, on=on)[name])
 
     # -- failures; faults on purpose are in `fault_api` --
 

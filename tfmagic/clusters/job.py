@@ -48,6 +48,7 @@ class Options:
     out: str = ""
     view: ViewChoice = "text"
     profile_s: float = 0.0
+    watch: str = ""
 
     def __post_init__(self) -> None:
         for limit in (self.timeout_s, self.profile_s or None):

@@ -50,6 +50,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         started, ended: When the task began and ended it, by task name.
         output: The text that the task wrote, by task name; read from its log at each access.
         profile: Where the time went, if that was asked for; else None.
+        watched: Digests of the variable that was watched, at the beginning of each step, by task name.
         tracked: What the tasks gave to `tfmagic.track`; read from disk at each access.
     """
 
@@ -66,6 +67,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         self.profile = profile
         self._values = {task.name: value for task, value in values.items()}
         self.seconds = {task.name: returned[task].seconds for task in values}
+        self.watched = {task.name: returned[task].watched for task in values}
         self.steps = {task.name: returned[task].steps for task in values}
         self._run, self._cells = run, {task: returned[task].cell for task in values}
         self._spans = {t.name: (run.log_path(t), starts[t], returned[t].log_end) for t in values}

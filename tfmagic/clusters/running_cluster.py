@@ -213,7 +213,9 @@ class RunningCluster:
         if command.source:
             self._rejoin_if_possible()
         self._note_ended()
-        template = msgspec.structs.replace(command, pull=options.pull, want_value=options.want_value)
+        template = msgspec.structs.replace(
+            command, pull=options.pull, want_value=options.want_value, watch=options.watch
+        )
         attempts = self.targets(options.on)
         commands = self._variables.cell_commands(template, reads, options.push, values, attempts)
         return self.begin(commands, options, detached)

@@ -105,6 +105,7 @@ class RunCell(Message, frozen=True):
         prompt: The notebook's number of the cell, or 0.
         trace: The part of a trace of TensorFlow's profiler that this cell is.
         trace_s: How long the trace lasts, at most.
+        watch: A variable of which a digest is taken at each step.
         track_fit: Whether `model.fit` reports to `tfmagic.track`.
     """
 
@@ -126,6 +127,7 @@ class RunCell(Message, frozen=True):
     trace: Trace = Trace.NONE
     trace_s: float = 0.0
     track_fit: bool = True
+    watch: str = ""
 
 
 class EndTask(Message, frozen=True):

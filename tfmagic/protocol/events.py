@@ -157,6 +157,8 @@ class CellReturned(_OfCell, frozen=True):
         owned: The names that the task's own cells have assigned; None if unchanged since the last report.
         lost_bytes: How much of the output could not be written, since the disk is full.
         steps: How often the cell called the tf.function that it called most often.
+        watched: Digests of the variable that was watched, at the beginning of each of these steps, and at the
+            end.
         profile: Where its time went, if that was asked for.
     """
 
@@ -169,6 +171,7 @@ class CellReturned(_OfCell, frozen=True):
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
     steps: int = 0
+    watched: bytes = b""
     profile: TaskProfile | None = None
 
 
@@ -180,6 +183,7 @@ class CellRaised(_OfCell, frozen=True):
         bound: False if the variables of the cell could not be unpickled.
         raised_at: When, on the monotonic clock of the kernel's machine, in seconds: it orders failures.
         stopped: Whether the strategies that the task has made cannot go on since this cell.
+        watched: See `CellReturned`.
         lost_peers: Whether its TensorFlow takes living peers for dead, and does so until it is reset.
         profile: As of `CellReturned`.
     """
@@ -194,6 +198,7 @@ class CellRaised(_OfCell, frozen=True):
     raised_at: float = 0.0
     stopped: bool = False
     lost_peers: bool = False
+    watched: bytes = b""
     profile: TaskProfile | None = None
 
 

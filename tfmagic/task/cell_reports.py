@@ -92,6 +92,7 @@ class Reports:
             "log_end": streams.log_offset(),
             "owned": self._owned_names(),
             "lost_bytes": streams.take_lost_bytes(),
+            "watched": function_calls.watched(),
             "profile": attempt.profile,
         }
 

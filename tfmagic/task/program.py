@@ -352,7 +352,7 @@ class TaskProgram:
     def _run(self, cell: commands.RunCell) -> None:
         self.cell = cell
         interrupts.begin_cell()
-        function_calls.begin_cell()
+        function_calls.begin_cell(cell.watch)
         self.barriers.begin_cell()
         self.widgets.begin_cell(cell.cell)
         collectives.begin_cell()

@@ -252,6 +252,22 @@ def _pull(magics: TFClusterMagics, line: Namespace) -> None:
 
 
 @line_command(
+    "diff",
+    "compare a variable over tasks: weights, batches, losses, data sets, settings",
+    option("name", "NAME", "a variable of the tasks, or an attribute of one: model.optimizer"),
+    _ON,
+    flag("--rows", "compare the rows of its arrays, too: which were read by several tasks"),
+    option("--of", "NAME", "the notebook's variable with all rows, to find those that nobody has read"),
+)
+def _diff(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster, namespace = magics.running(line.cluster), magics.shell.user_ns
+    if line.of and line.of not in namespace:
+        raise UsageError(f"the notebook has no variable {line.of!r}, which --of names")
+    of = namespace[line.of] if line.of else None
+    display(cluster.diff(line.name, on=line.on or "all", rows=line.rows, of=of))
+
+
+@line_command(
     "wait",
     "wait for the cells that were started with --detach",
     option("--timeout", "SECONDS", "wait at most this long", type=parse_seconds),

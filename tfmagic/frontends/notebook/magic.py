@@ -151,6 +151,8 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
                 finally:  # also of a cell that failed or was interrupted
                     if job.profile is not None and options.view != "quiet":
                         display(job.profile)
+                    if options.watch and job.outcome is not None:
+                        print(f"tfmagic: {reports.parting(options.watch, job.outcome.outcomes)}")
             finally:
                 if cluster is not None:
                     cluster.stop()
@@ -170,6 +172,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             out=options.out or "",
             view=choose_view(options.view, self.shell, display_id),
             profile_s=options.profile,
+            watch=options.watch or "",
         )
 
     def _compare(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:

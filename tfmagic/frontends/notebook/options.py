@@ -145,6 +145,12 @@ def _parse_variable(text: str) -> str:
     return text
 
 
+def _parse_watched(text: str) -> str:
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in text.split(".")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a variable name; write model or model.optimizer")
+    return text
+
+
 def _parse_cluster_name(text: str) -> str:
     try:
         check_name(text)
@@ -196,6 +202,7 @@ def cell_parser() -> Parser:
             const=PROFILE_S,
             default=0.0,
         ),
+        option("--watch", "NAME", "say at which step the tasks' values of NAME parted", type=_parse_watched),
         title="the cell",
     )
 

@@ -1,0 +1,90 @@
+"""How differences over tasks are found and said."""
+
+import numpy as np
+import pytest
+
+from tfmagic.clusters.differences import (
+    Difference,
+    PartDifference,
+    compare_parts,
+    describe_parts,
+    describe_rows,
+    describe_steps,
+)
+from tfmagic.serialization.digests import Part
+
+
+def test_tasks_with_equal_parts_are_one_group():
+    same, other = Part("int", "1", "3"), Part("int", "2", "4")
+    found = {"worker-0": {"a": same, "b": same}, "worker-1": {"a": same, "b": other}, "worker-2": {"a": same}}
+    groups = compare_parts(found)
+    assert groups == {"b": (("worker-0",), ("worker-1",), ("worker-2",))}
+    assert describe_parts("b", groups["b"], found, {}) == "worker-2 has no such part"
+    assert describe_parts("b", groups["b"][:2], found, {}) == "3 | 4"
+
+
+def test_kinds_that_differ_are_said_before_values():
+    found = {"a-0": {"": Part("float32 [2]", "1")}, "a-1": {"": Part("float32 [3]", "2")}}
+    assert describe_parts("", (("a-0",), ("a-1",)), found, {}) == "float32 [2] | float32 [3]"
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "says"),
+    [
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.5], "norm 0.5, at most 0.5, in 1 of 3 places, first at [2]: 3 | 3.5"),
+        ([[1, 2], [3, 4]], [[1, 5], [3, 8]], "norm 5, at most 4, in 2 of 4 places, first at [0, 1]: 2 | 5"),
+        ([0.0], [-0.0], "only the sign of zeros or the bits of NaNs"),
+        (
+            [float("nan"), 1.0],
+            [float("nan"), 2.0],
+            "norm 1, at most 1, in 1 of 2 places, first at [1]: 1 | 2",
+        ),
+    ],
+)
+def test_arrays_differ_by_a_norm_and_a_place(first, other, says):
+    part = Part("array", "", "", True)
+    found = {"a-0": {"": part}, "a-1": {"": part}}
+    arrays = {"a-0": {"": np.array(first)}, "a-1": {"": np.array(other)}}
+    assert describe_parts("", (("a-0",), ("a-1",)), found, arrays) == says
+
+
+def test_rows_that_were_read_twice_and_by_nobody_are_counted():
+    lines = describe_rows({"a-0": [b"1", b"2", b"2"], "a-1": [b"2", b"3"]}, [b"1", b"2", b"3", b"4", b"5"])
+    assert lines == (
+        "rows: a-0 3, a-1 2",
+        "1 of 3 different rows were read by more than one task",
+        "a-0 has read 1 rows again",
+        "2 of 5 rows were read by nobody: 3, 4",
+    )
+    assert describe_rows({"a-0": [b"1"], "a-1": [b"2"]}, [b"1", b"2"]) == (
+        "rows: a-0 1, a-1 1",
+        "no row was read by more than one task",
+        "each of the 2 rows was read",
+    )
+    assert "1 rows are not among those given" in describe_rows({"a-0": [b"9"]}, [b"9", b"1"][1:])
+
+
+@pytest.mark.parametrize(
+    ("by_task", "says"),
+    [
+        ({"a-0": b"123", "a-1": b"123"}, "w was the same on all tasks in all 2 steps"),
+        ({"a-0": b"123", "a-1": b"129"}, "w: the tasks parted in step 2: a-0 | a-1"),
+        (
+            {"a-0": b"123", "a-1": b"923", "a-2": b"123"},
+            "w: the tasks parted before the first step: a-0, a-2 | a-1",
+        ),
+        ({"a-0": b"1234", "a-1": b"12"}, "w was the same for 2 steps; then a-1 made no further step"),
+        ({"a-0": b"", "a-1": b""}, "w was not seen: the cell called no tf.function, or has no such variable"),
+    ],
+)
+def test_the_step_at_which_tasks_parted(by_task, says):
+    assert describe_steps("w", by_task, 1) == says
+
+
+def test_a_difference_is_shown_as_text_and_html():
+    part = PartDifference("a/<b>", (("worker-0",), ("worker-1",)), "1 | 2")
+    bundle = Difference("model", ("worker-0", "worker-1"), 4, (part,), ("rows: ...",))._repr_mimebundle_()
+    assert "model differs between worker-0 and worker-1: 1 of 4 parts" in bundle["text/plain"]
+    assert "a/&lt;b&gt;" in bundle["text/html"] and "rows: ..." in bundle["text/html"]
+    equal = Difference("x", ("worker-0", "worker-1", "worker-2"), 1, ())
+    assert equal.equal and repr(equal) == "x is the same on 3 tasks"

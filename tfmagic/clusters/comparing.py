@@ -1,0 +1,51 @@
+"""`Cluster.diff`: ask the tasks for the parts of a variable, and compare them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfmagic.clusters import differences
+from tfmagic.clusters.differences import Difference, PartDifference
+from tfmagic.serialization import digests
+
+_FETCHED = 64  # parts whose arrays are compared number by number
+_MOST_BYTES = 256 << 20
+
+Run = Callable[..., Mapping[str, Any]]
+"""Calls a function on the tasks, and returns what each returned, by task name."""
+
+
+def diff(run: Run, name: str, rows: bool, of: Any) -> Difference:
+    """Compare a variable; see `Cluster.diff`."""
+    found = run(digests.parts_of, name)
+    groups = differences.compare_parts(found)
+    sizes = 0
+    fetched: list[str] = []
+    for path in groups:
+        parts = [parts.get(path) for parts in found.values()]
+        sizes += max(_bytes_of(part.kind) if part is not None else 0 for part in parts)
+        if (
+            len(fetched) < _FETCHED
+            and sizes <= _MOST_BYTES
+            and all(p is not None and p.is_array for p in parts)
+        ):
+            fetched.append(path)
+    arrays = run(digests.arrays_of, name, tuple(fetched)) if fetched else {}
+    differing = tuple(
+        PartDifference(path, group, differences.describe_parts(path, group, found, arrays))
+        for path, group in groups.items()
+    )
+    sentences: tuple[str, ...] = ()
+    if rows or of is not None:
+        universe = None if of is None else digests.rows_of_value(of)
+        sentences = differences.describe_rows(run(digests.row_digests, name), universe)
+    count = len({path for parts in found.values() for path in parts})
+    return Difference(name, tuple(found), count, differing, sentences)
+
+
+def _bytes_of(kind: str) -> int:
+    """Return about how many bytes an array of this kind takes: ``float32 [784, 10]``."""
+    _, bracket, shape = kind.partition(" [")
+    size = 8
+    for word in shape.rstrip("]").split(", ") if bracket else ():
+        size *= int(word or 1)
+    return size

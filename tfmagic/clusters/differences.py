@@ -1,0 +1,203 @@
+"""Compare a variable over the tasks: are they doing the same thing?
+
+parts on each task ──→ equal digests: equal; else the tasks in groups
+arrays that differ ──→ norm of the difference from the first group, and the first place
+rows of all tasks ──→ which were read twice, and which by nobody
+digests by step ──→ the step at which the tasks parted
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfmagic.clusters.results import table_bundle
+from tfmagic.serialization.digests import Part
+
+_MOST_SHOWN = 40
+_PLACES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PartDifference:
+    """A part that is not the same on all tasks.
+
+    Attributes:
+        path: Of the part within the variable; "" for the whole.
+        groups: The tasks with the same value; those of the first task come first.
+        what: How the groups differ.
+    """
+
+    path: str
+    groups: tuple[tuple[str, ...], ...]
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How a variable differs over tasks.
+
+    Attributes:
+        name: The variable.
+        tasks: The tasks that were compared.
+        parts: The number of its parts.
+        differing: The parts that differ.
+        rows: What was found of its rows, as sentences; () if they were not compared.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    parts: int
+    differing: tuple[PartDifference, ...]
+    rows: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether all tasks have the same value."""
+        return not self.differing
+
+    def __str__(self) -> str:
+        tasks = f"{len(self.tasks)} tasks" if len(self.tasks) > 2 else " and ".join(self.tasks)
+        parts = "" if self.parts == 1 else f", in all {self.parts} parts"
+        if self.equal:
+            return f"{self.name} is the same on {tasks}{parts}"
+        count = f": {len(self.differing)} of {self.parts} parts" if self.parts > 1 else ""
+        return f"{self.name} differs between {tasks}{count}"
+
+    def __repr__(self) -> str:
+        return self._repr_mimebundle_()["text/plain"]
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        shown = self.differing[:_MOST_SHOWN]
+        rows = [
+            (part.path or self.name, "  |  ".join(", ".join(group) for group in part.groups), part.what)
+            for part in shown
+        ]
+        more = len(self.differing) - len(shown)
+        notes = [*([f"and {more} more parts"] if more else []), *self.rows]
+        table = table_bundle(("part", "equal on", "difference"), rows) if rows else {}
+        return {
+            "text/plain": "\n".join([str(self), *([table["text/plain"].rstrip()] if rows else []), *notes]),
+            "text/html": f"<p>{self}</p>{table.get('text/html', '')}" + "".join(f"<p>{n}</p>" for n in notes),
+        }
+
+
+def compare_parts(found: Mapping[str, Mapping[str, Part]]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return the paths that differ, with the tasks in groups of equal values."""
+    paths = list(dict.fromkeys(path for parts in found.values() for path in parts))
+    differing = {}
+    for path in paths:
+        groups: dict[tuple[str, str], list[str]] = {}
+        for task, parts in found.items():
+            part = parts.get(path)
+            key = ("missing", "") if part is None else (part.kind, part.digest)
+            groups.setdefault(key, []).append(task)
+        if len(groups) > 1:
+            differing[path] = tuple(map(tuple, groups.values()))
+    return differing
+
+
+def describe_parts(
+    path: str,
+    groups: Sequence[Sequence[str]],
+    found: Mapping[str, Mapping[str, Part]],
+    arrays: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """Return how the groups differ: by numbers if the arrays are there, else by kind or text."""
+    firsts = [group[0] for group in groups]
+    parts = [found[task].get(path) for task in firsts]
+    if any(part is None for part in parts):
+        without = [task for task, part in zip(firsts, parts, strict=True) if part is None]
+        return f"{', '.join(without)} has no such part"
+    kinds = list(dict.fromkeys(part.kind for part in parts if part is not None))
+    if len(kinds) > 1:
+        return " | ".join(kinds)
+    values = [arrays.get(task, {}).get(path) for task in firsts]
+    if all(value is not None and getattr(value, "ndim", 0) for value in values):
+        return "; ".join(_difference(values[0], value) for value in values[1:])
+    return " | ".join(part.text or part.kind for part in parts if part is not None)
+
+
+def _difference(first: Any, other: Any) -> str:
+    """Return norm and place of the difference between two arrays of one shape."""
+    import numpy
+
+    differs = first != other
+    if first.dtype.kind in "fc":
+        differs &= ~(numpy.isnan(first) & numpy.isnan(other))
+    places = numpy.argwhere(differs)
+    if not len(places):
+        return "only the sign of zeros or the bits of NaNs"
+    at = tuple(map(int, places[0]))
+    delta = numpy.asarray(other, "complex128" if first.dtype.kind == "c" else "float64") - first
+    norm = float(numpy.linalg.norm(delta[differs].ravel()))
+    most = float(numpy.abs(delta[differs]).max())
+    return (
+        f"norm {norm:.3g}, at most {most:.3g}, in {len(places):,} of {first.size:,} places, first at "
+        f"{list(at)}: {_short(first[at])} | {_short(other[at])}"
+    )
+
+
+def _short(value: Any) -> str:
+    return (
+        f"{value:.6g}"
+        if getattr(value, "dtype", None) is not None and value.dtype.kind == "f"
+        else str(value)
+    )
+
+
+def describe_rows(found: Mapping[str, Sequence[bytes]], universe: Sequence[bytes] | None) -> tuple[str, ...]:
+    """Return which rows were read by several tasks, more than once by one, and by nobody.
+
+    Args:
+        found: The digests of the rows of each task.
+        universe: Those of all rows that there are; None if they are not known.
+    """
+    counts = ", ".join(f"{task} {len(rows):,}" for task, rows in found.items())
+    lines = [f"rows: {counts}"]
+    tasks_of = Counter(row for rows in found.values() for row in set(rows))
+    shared = sum(1 for count in tasks_of.values() if count > 1)
+    if shared:
+        lines.append(f"{shared:,} of {len(tasks_of):,} different rows were read by more than one task")
+    else:
+        lines.append("no row was read by more than one task")
+    for task, rows in found.items():
+        again = len(rows) - len(set(rows))
+        if again:
+            lines.append(f"{task} has read {again:,} rows again")
+    if universe is not None:
+        missing = [place for place, row in enumerate(universe) if row not in tasks_of]
+        if missing:
+            places = ", ".join(map(str, missing[:_PLACES])) + (", ..." if len(missing) > _PLACES else "")
+            lines.append(f"{len(missing):,} of {len(universe):,} rows were read by nobody: {places}")
+        else:
+            lines.append(f"each of the {len(universe):,} rows was read")
+        strange = sum(1 for row in tasks_of if row not in set(universe))
+        if strange:
+            lines.append(f"{strange:,} rows are not among those given")
+    return tuple(lines)
+
+
+def describe_steps(name: str, by_task: Mapping[str, bytes], size: int) -> str:
+    """Return at which step the tasks parted.
+
+    Args:
+        by_task: The digests of the variable at the beginning of each step and at the end of the cell, each of
+            `size` bytes.
+    """
+    steps = {task: [d[i : i + size] for i in range(0, len(d), size)] for task, d in by_task.items()}
+    most = max(map(len, steps.values()), default=0)
+    if most == 0:
+        return f"{name} was not seen: the cell called no tf.function, or has no such variable"
+    for number in range(most):
+        groups: dict[bytes, list[str]] = {}
+        for task, digests in steps.items():
+            groups.setdefault(digests[number] if number < len(digests) else b"", []).append(task)
+        if len(groups) > 1:
+            if b"" in groups and any(len(steps[task]) <= number for task in groups[b""]):
+                ended = ", ".join(groups[b""])
+                return f"{name} was the same for {number} steps; then {ended} made no further step"
+            sides = " | ".join(", ".join(group) for group in groups.values())
+            when = "before the first step" if number == 0 else f"in step {number}"
+            return f"{name}: the tasks parted {when}: {sides}"
+    return f"{name} was the same on all tasks in all {most - 1} steps"

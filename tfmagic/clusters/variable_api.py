@@ -1,0 +1,107 @@
+"""Move variables to and from the tasks, and compare them over tasks: methods of `Cluster`."""
+
+import functools
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfmagic.clusters import comparing, parts, waiting
+from tfmagic.clusters.differences import Difference
+from tfmagic.clusters.fault_api import Faults
+from tfmagic.clusters.job import Job, Options
+from tfmagic.protocol.cluster_spec import Selector
+from tfmagic.protocol.commands import RunCell
+
+
+class Variables(Faults):
+    """The methods for variables of tasks."""
+
+    @abstractmethod
+    def begin_cell(
+        self,
+        command: RunCell,
+        reads: Iterable[str],
+        options: Options,
+        detached: bool = False,
+        values: Mapping[str, Any] | None = None,
+    ) -> Job: ...
+
+    def push(self, values: Mapping[str, Any] | None = None, *, on: Selector = "all", **more: Any) -> None:
+        """Bind variables on the tasks.
+
+        Raises:
+            CaptureError: A value cannot travel; nothing was sent.
+        """
+        __tracebackhide__ = True
+        waiting.finish(self.begin_push({**(values or {}), **more}, on))
+
+    def begin_push(self, values: Mapping[str, Any], on: Selector) -> Job:
+        """Begin to bind variables on the tasks. `waiting.finish` must be called next. Raise as `push`."""
+        __tracebackhide__ = True
+        options = Options(on=on, push=tuple(values), view="quiet")
+        return self.begin_cell(RunCell(cell=0), (), options, values=values)
+
+    def pull(self, *names: str, on: Selector = None) -> dict[str, dict[str, Any]]:
+        """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
+
+        Raises:
+            NameError: A task does not have one of them.
+            CaptureError: A value cannot travel.
+        """
+        __tracebackhide__ = True
+        return waiting.finish(self.begin_pull(names, on)).pulled
+
+    def begin_pull(self, names: tuple[str, ...], on: Selector = None) -> Job:
+        """Begin to fetch variables. `waiting.finish` must be called next."""
+        __tracebackhide__ = True
+        with self._lock:
+            options = Options(on=on, pull=names, view="quiet")
+            return self._running_cluster().begin_cell(RunCell(cell=0), options)
+
+    def diff(self, name: str, *, on: Selector = "all", rows: bool = False, of: Any = None) -> Difference:
+        """Compare a variable over the tasks: are they doing the same thing?
+
+        A model is compared by weight, a dict, list or dataclass by item, a data set by its settings, and an
+        array number by number.
+
+        Args:
+            name: A variable of the tasks, or an attribute of one, such as ``model.optimizer``.
+            on: The tasks to compare.
+            rows: Also compare the rows of its arrays, as of batches: which were read by several tasks.
+            of: All rows that there are, to find those that nobody has read.
+
+        Raises:
+            NameError: A task does not have it.
+        """
+        __tracebackhide__ = True
+        return comparing.diff(functools.partial(self.run, on=on, view="quiet"), name, rows, of)
+
+    def scatter(self, name: str, values: Any, *, on: Selector = None) -> None:
+        """Bind a variable on each task to its part of a list, tuple, numpy array or pandas object.
+
+        The parts are consecutive, in the order of the tasks, and differ by one item at most. A task has an
+        empty part if there are more tasks than items.
+
+        Args:
+            on: Selector of tasks; by default those that run a cell.
+
+        Raises:
+            CaptureError: A part cannot travel; nothing was sent.
+            TypeError: `values` cannot be divided in order.
+        """
+        __tracebackhide__ = True
+        with self._lock:
+            self.start()
+            job = self._running_cluster().begin_scatter(name, values, on)
+        waiting.finish(job)
+
+    def gather(self, name: str, *, on: Selector = None) -> Any:
+        """Return the tasks' parts of a variable as one object, in the order of the tasks.
+
+        Raises:
+            NameError: A task does not have the variable.
+            CaptureError: A part cannot travel.
+            TypeError: The parts cannot be joined: a number, a dict, a list and an array.
+        """
+        __tracebackhide__ = True
+        return parts.join(name, self.pull(name, on=on)[name])

@@ -1,0 +1,193 @@
+"""What is compared of a variable over tasks: its parts, each with a digest that is equal where the value is.
+
+    model ── parts_of ──→ {"dense/kernel": Part(array float32 [784, 10], digest), ...}
+    arrays whose digests differ ── arrays_of ──→ their values, for the size and the place of the difference
+    rows ── row_digests ──→ which task has which rows
+
+Runs on the tasks, and imports nothing that the user's code has not imported.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import numbers
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tfmagic.protocol.payload import Record
+
+_MOST_PARTS = 2_000
+_MOST_ROWS = 1_000_000
+_MOST_DEPTH = 8
+_TEXT = 200
+DIGEST_BYTES = 8
+
+
+class Part(Record, frozen=True):
+    """One part of a value.
+
+    Attributes:
+        kind: ``array float32 [784, 10]``, a type, or what is missing.
+        digest: Equal where the part is.
+        text: The value of a short part, else "".
+        is_array: Whether the values can be compared number by number.
+    """
+
+    kind: str
+    digest: str
+    text: str = ""
+    is_array: bool = False
+
+
+def parts_of(name: str) -> dict[str, Part]:
+    """Return the parts of a variable of this task, by their path within it.
+
+    Raises:
+        NameError: There is no such variable.
+    """
+    return {path: _describe(value) for path, value in _walk(lookup(name))}
+
+
+def arrays_of(name: str, paths: tuple[str, ...]) -> dict[str, Any]:
+    """Return the arrays at these paths."""
+    wanted = set(paths)
+    return {path: _array(value) for path, value in _walk(lookup(name)) if path in wanted}
+
+
+def row_digests(name: str) -> list[bytes]:
+    """Return a digest of each row of all arrays of a variable: of a batch, or of a list of batches."""
+    return rows_of_value(lookup(name))
+
+
+def rows_of_value(value: Any) -> list[bytes]:
+    """Return the same of a value, at most a million."""
+    found: list[bytes] = []
+    for _, part in _walk(value):
+        array = _array(part)
+        if array is not None and array.ndim:
+            dtype = str(array.dtype).encode()
+            found += [_hash(dtype, row.tobytes()) for row in array[: _MOST_ROWS - len(found)]]
+    return found
+
+
+def digest_of(name: str) -> bytes:
+    """Return one digest of a variable; b"" if there is none of that name, or it cannot be read now."""
+    try:
+        parts = [(path, _describe(value).digest) for path, value in _walk(lookup(name))]
+    except Exception:  # of the user's objects
+        return b""
+    return _hash(repr(parts).encode())
+
+
+def lookup(name: str) -> Any:
+    """Return a variable of this task, or an attribute of one (``model.optimizer``)."""
+    first, *rest = name.split(".")
+    namespace = sys.modules["__main__"].__dict__
+    if first not in namespace:
+        raise NameError(f"name {first!r} is not defined")
+    value = namespace[first]
+    for attribute in rest:
+        value = getattr(value, attribute)
+    return value
+
+
+def _walk(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a value, at most some thousand."""
+    yield from itertools.islice(_parts(value, path, depth), _MOST_PARTS)
+
+
+def _parts(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    children = None if depth > _MOST_DEPTH else _children(value)
+    if children is None:
+        yield path, value
+        return
+    for name, child in children.items():
+        yield from _parts(child, f"{path}/{name}" if path else name, depth + 1)
+
+
+def _children(value: Any) -> dict[str, Any] | None:
+    """Return what a value consists of; None if it is compared as a whole."""
+    if _array(value) is not None:
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    if isinstance(value, list | tuple) and not isinstance(value, str):
+        names = getattr(value, "_fields", None) or range(len(value))
+        return {str(name): item for name, item in zip(names, value, strict=True)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    module = type(value).__module__
+    if hasattr(value, "element_spec") and hasattr(value, "options"):
+        return _dataset(value)
+    if module.startswith("pandas") and hasattr(value, "columns"):
+        return {str(name): value[name].to_numpy() for name in value.columns}
+    if hasattr(value, "history") and hasattr(value, "epoch"):  # what `fit` returns
+        return {str(name): losses for name, losses in value.history.items()}
+    weights = getattr(value, "weights", None)
+    if isinstance(weights, list) and weights:
+        names = [str(getattr(w, "path", "") or getattr(w, "name", "")) for w in weights]
+        unique = [name if names.count(name) == 1 else f"{name}#{n}" for n, name in enumerate(names)]
+        return dict(zip(unique, weights, strict=True))
+    local = getattr(value, "values", None)
+    if "PerReplica" in type(value).__name__ and isinstance(local, tuple):
+        return {f"replica {n}": item for n, item in enumerate(local)}
+    if type(value).__name__ in ("Namespace", "SimpleNamespace"):
+        return dict(vars(value))
+    return None
+
+
+def _dataset(value: Any) -> dict[str, Any]:
+    """Return the settings of a data set of tf.data; its elements are not read."""
+    options = value.options()
+    named = {
+        f"options.{name}": str(getattr(options, name)) for name in ("deterministic", "autotune", "threading")
+    }
+    policy = options.experimental_distribute.auto_shard_policy
+    size = value.cardinality() if hasattr(value, "cardinality") else ""
+    return {
+        "element_spec": str(value.element_spec),
+        "cardinality": str(size.numpy() if hasattr(size, "numpy") else size),
+        "options.auto_shard_policy": str(policy),
+        **named,
+    }
+
+
+def _array(value: Any) -> Any:
+    """Return a value as an array of numpy's; None if it is none."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(value, list) and len(value) > 1 and all(type(item) in (int, float) for item in value):
+        return numpy.asarray(value)  # of losses, for example
+    if isinstance(value, numpy.ndarray | numpy.generic):
+        found = numpy.asarray(value)
+    elif callable(getattr(value, "numpy", None)) and hasattr(value, "dtype") and hasattr(value, "shape"):
+        found = numpy.asarray(value.numpy())
+    elif type(value).__module__.startswith("pandas") and hasattr(value, "array"):  # a series
+        found = value.to_numpy()
+    else:
+        return None
+    return None if found.dtype == object else found
+
+
+def _describe(value: Any) -> Part:
+    array = _array(value)
+    if array is not None:
+        kind = f"{array.dtype} {list(array.shape)}" if array.ndim else str(array.dtype)
+        is_number = array.dtype.kind in "biufc"
+        text = str(array.item()) if not array.ndim else ""
+        return Part(kind, _hash(kind.encode(), array.tobytes()).hex(), text, is_number)
+    text = repr(value)
+    kind = type(value).__name__
+    is_number = isinstance(value, numbers.Number)
+    if " at 0x" in text:  # of an object without a repr of its own, which differs in each process
+        text = kind
+    return Part(kind, _hash(kind.encode(), text.encode()).hex(), text[:_TEXT], is_number)
+
+
+def _hash(*pieces: bytes) -> bytes:
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
