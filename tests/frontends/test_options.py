@@ -88,7 +88,7 @@ def test_help_is_text():
 def test_the_commands_are_those_of_the_documentation():
     assert " ".join(COMMANDS) == (
         "start stop restart status logs errors interrupt stacks revive all debug push pull diff wait attach "
-        "tensorboard kill pause resume preempt partition heal slow flood chaos network map timeline"
+        "doctor tensorboard kill pause resume preempt partition heal slow flood chaos network map timeline"
     )
 
 
