@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 
-FOLDER = Path(__file__).parents[1] / "notebooks" / "course"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "notebooks" / "course"
 
 
 def main(chosen: list[str]) -> int:
@@ -25,11 +27,24 @@ def main(chosen: list[str]) -> int:
         NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(FOLDER)}}).execute()
         for cell in notebook.cells:
             cell.get("metadata", {}).pop("execution", None)  # times
+            if "outputs" in cell:
+                cell.outputs = _without_checkout(cell.outputs)
         notebook.metadata.pop("widgets", None)
         notebook.metadata["language_info"] = {"name": "python"}
         nbformat.write(notebook, path)
         print(path.name)
     return 0
+
+
+def _without_checkout(value: Any) -> Any:
+    """Take the path of this checkout out of texts, at any depth."""
+    if isinstance(value, str):
+        return value.replace(f"{ROOT}/", "")
+    if isinstance(value, list):
+        return [_without_checkout(part) for part in value]
+    if isinstance(value, dict):
+        return type(value)({key: _without_checkout(part) for key, part in value.items()})
+    return value
 
 
 if __name__ == "__main__":

@@ -135,3 +135,64 @@ def test_batch_size_learning_rate_and_network(lessons):
     for ends in final.values():
         mean, of_sum = re.search(r"'MEAN': (\S+), 'SUM': (\w+)", ends).groups()
         assert abs(float(mean) - 3) < 1e-3 and of_sum == "nan"
+
+
+def test_killing_workers(lessons):
+    run = take(lessons, "08-killing-workers.ipynb", wrong_answers.LESSON_08)
+    assert_checks(run, wrong_answers.LESSON_08)
+    died = run.after("**Predict:** the next cell is for both workers")
+    assert "TaskDied: worker-1 was killed by you (SIGKILL)" in died and "kept is" not in died
+    assert "[worker-0]:    100" in run.shown('%%tfcluster --out found\nglobals().get("kept"')
+    assert "[worker-1]:    'nothing'" in run.shown('%%tfcluster --out found\nglobals().get("kept"')
+    aborted = run.after("## How did it end?")
+    for words in ("SIGABRT (an abort", "line 6 of the cell:  os.abort()", "    about to call C++"):
+        assert words in aborted
+    assert "[worker-1]:    'worker-1'" in run.shown("%%tfcluster --out alive")
+    assert "UnavailableError" in run.after("**Predict:** what does `worker-0` do, which waits")
+    undisturbed, disturbed = run.shown('print("undisturbed:", undisturbed)').strip().splitlines()
+    losses = [re.findall(r"\((\d+), ([\d.]+)\)", line) for line in (undisturbed, disturbed)]
+    assert [began for began, _ in losses[0]] == ["0", "0"]
+    assert [began for began, _ in losses[1]] == ["10", "10"]
+    assert len({loss for line in losses for _, loss in line}) == 1, "the same loss at the end"
+    stale = run.after("**Predict:** `worker-0` still has `strategy` and `count`")
+    assert "UnavailableError" in stale and "Create it again on every task" in stale
+
+
+def test_hangs_and_stragglers(lessons):
+    run = take(lessons, "09-hangs.ipynb", wrong_answers.LESSON_09)
+    assert_checks(run, wrong_answers.LESSON_09)
+    never = run.after("**Predict:** at that moment both workers")
+    assert "worker-0 waits at barrier 1 (cell line 7); worker-1 " in never and "(line 6)" in never
+    table = run.after("The next cell waits until the table", place=1)
+    waits = [line.split() for line in table.splitlines() if "waiting" in line]
+    assert [line[0] for line in waits] == ["worker-0"] and "all_reduce" in waits[0]
+    assert "waits in all_reduce" in run.shown("%tfcluster stacks worker-0")
+    assert "KeyboardInterrupt" in run.after("**Interrupt** is the way out", place=1)
+    assert run.shown('%%tfcluster\nprint("steps done:"').count("steps done: 2") == 2
+    assert "SIGSTOP" in run.after("## A hang that ends", place=3)
+    assert "done on worker-0, worker-1" in run.after("**Predict:** after `resume`", place=1)
+    slow = ast.literal_eval(run.shown("%%tfcluster --out after").splitlines()[1].partition(":")[2].strip())
+    assert slow["computed"] > 2 * slow["waited"]
+    cut = run.after("**Predict:** both workers call `count()`")
+    assert "host-1 was cut off from the others during this cell" in cut and "also on worker-1" in cut
+    assert "host-1 (cut off)" in run.after("Both: each has lost the other")
+
+
+def test_errors_and_debugging(lessons):
+    run = take(lessons, "10-errors.ipynb", wrong_answers.LESSON_10)
+    assert_checks(run, wrong_answers.LESSON_10)
+    bad_line = "ValueError: could not convert string to float: '2,5'"
+    first = run.after("**Predict:** how many of the three workers")
+    assert (
+        f"{bad_line}\nraised on worker-1" in first
+        and "also on worker-0, worker-2: BrokenBarrierError" in first
+    )
+    in_full = run.shown("%tfcluster errors")
+    assert all(f"---- worker-{index} ----" in in_full for index in range(3)) and "in read_numbers" in in_full
+    assert "hint: ParameterServerStrategy needs parameter servers" in run.after("## A hint where")
+    assert "'numbers': [1.5]" in run.shown("import sys\n\n\ndef variables_of")
+    kinds = run.shown("failures = sys.last_value.failures")
+    assert all(kind in kinds for kind in ("KeyError", "IndexError", "ValueError"))
+    assert run.shown("from IPython import get_ipython\n").strip() == "caught BadLine('line 3')"
+    going = run.after("## Break it")
+    assert "[worker-0]:    sum: 7.0" in going and "[worker-2]:    sum: 6.0" in going and bad_line in going

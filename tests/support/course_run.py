@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _CODE = re.compile(r"```python\n(.*)\n```", re.S)
 
 
@@ -33,11 +34,11 @@ class CourseRun:
         (cell,) = [c for c in self.notebook.cells if c.cell_type == "code" and c.source.startswith(source)]
         return _text(cell)
 
-    def after(self, words: str) -> str:
-        """Return the text that the first code cell after this text of a lesson shows."""
+    def after(self, words: str, place: int = 0) -> str:
+        """Return the text that a code cell after this text of a lesson shows: the first, unless told."""
         cells = self.notebook.cells
-        (place,) = [n for n, c in enumerate(cells) if c.cell_type == "markdown" and words in c.source]
-        return _text(next(c for c in cells[place:] if c.cell_type == "code"))
+        (start,) = [n for n, c in enumerate(cells) if c.cell_type == "markdown" and words in c.source]
+        return _text([c for c in cells[start:] if c.cell_type == "code"][place])
 
 
 def _text(cell: NotebookNode) -> str:
@@ -45,7 +46,7 @@ def _text(cell: NotebookNode) -> str:
     for output in cell.outputs:
         parts.append(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
         parts.append("\n".join(output.get("traceback", ())))
-    return "\n".join(parts)
+    return _COLOUR.sub("", "\n".join(parts))
 
 
 def solutions(notebook: NotebookNode) -> dict[str, str]:

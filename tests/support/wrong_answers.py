@@ -127,3 +127,102 @@ LESSON_05 = {
         "    return (compute_s + 2 * (workers - 1) / workers * weights * 32 / (mbit * 1e6)) / compute_s",
     ),
 }
+LESSON_08 = {
+    "8.1": tuple(
+        "%tfcluster restart\nsurvived, kept = None, 7\n%tfcluster push kept\n%tfcluster kill worker-1\n"
+        + line
+        for line in (
+            "%tfcluster restart",
+            "%tfcluster restart\n%tfcluster push kept",
+            "%tfcluster restart worker-0",
+        )
+    ),
+    "8.2": (
+        # restores, and saves nothing
+        """
+def count_to(last, folder, die_at=None):
+    import os
+    import tensorflow as tf
+    number, counted = tf.Variable(0), []
+    saves = tfmagic.logdir.checkpoints({"number": number}, folder)
+    saves.restore_or_initialize()
+    while number < last:
+        if int(number) == die_at and tfmagic.current_task().index == 1:
+            os._exit(1)
+        number.assign_add(1)
+        counted.append(int(number))
+        tfmagic.barrier()
+    saves.close()
+    return counted
+""",
+        # saves, and restores nothing
+        """
+def count_to(last, folder, die_at=None):
+    import os
+    import tensorflow as tf
+    number, counted = tf.Variable(0), []
+    saves = tfmagic.logdir.checkpoints({"number": number}, folder)
+    while number < last:
+        if int(number) == die_at and tfmagic.current_task().index == 1:
+            os._exit(1)
+        number.assign_add(1)
+        counted.append(int(number))
+        saves.save(int(number))
+        tfmagic.barrier()
+    saves.close()
+    return counted
+""",
+        # returns the last number only
+        """
+def count_to(last, folder, die_at=None):
+    import os
+    import tensorflow as tf
+    number = tf.Variable(0)
+    saves = tfmagic.logdir.checkpoints({"number": number}, folder)
+    saves.restore_or_initialize()
+    while number < last:
+        if int(number) == die_at and tfmagic.current_task().index == 1:
+            os._exit(1)
+        number.assign_add(1)
+        saves.save(int(number))
+        tfmagic.barrier()
+    saves.close()
+    return int(number)
+""",
+    ),
+    "8.3": (
+        "def computed_again(every, died_in):\n    return died_in % every",
+        "def computed_again(every, died_in):\n    return died_in - every",
+        "def computed_again(every):\n    return every // 2",
+    ),
+}
+LESSON_09 = {
+    "9.1": (
+        "culprit = f'worker-{(chance + 1) % 3}'",
+        "culprit = 0",
+        "culprit = 'worker-3'",
+    ),
+    "9.2": (
+        "def my_batches(count, index, tasks):\n    return list(range(index, count, tasks))",
+        "def my_batches(count, index, tasks):\n    return list(range(count // tasks))",
+        "def my_batches(count, index, tasks):\n    return [index]",
+    ),
+    "9.3": (
+        "def straggler(seconds):\n    return max(seconds, key=lambda task: seconds[task]['waited'])",
+        "def straggler(seconds):\n    return max(seconds, key=lambda task: seconds[task]['computed'])",
+        "def straggler(seconds):\n    return max(found['computed'] for found in seconds.values())",
+    ),
+}
+LESSON_10 = {
+    "10.1": ("guilty = names[1]", "guilty = 'KeyError'", "guilty = sys.last_value"),
+    "10.2": (
+        "step, rate = 999, start_rate",
+        "step, rate = variables_of(diverged, 'descend')['step'], start_rate",
+        "step, rate = variables_of(diverged, 'descend'), None",
+    ),
+    "10.3": (
+        "def report(error):\n    return {'worker-1': type(error).__name__}",
+        "def report(error):\n    return {task: type(failure) for task, failure in error.failures.items()}",
+        "def report(error):\n    return [type(failure).__name__ for failure in error.failures.values()]",
+    ),
+}
