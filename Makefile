@@ -16,7 +16,7 @@ DEV := $(VENV)/.dev-$(MINOR)
 .PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest check bench bench-ray shots lock clean
 
 help:
-	@echo "make demo   run notebooks/01-quickstart.ipynb on a real cluster and print the output of its tasks"
+	@echo "make demo   run notebooks/how-to/quickstart.ipynb on a real cluster and print the output of its tasks"
 	@echo "make demo-ray  the same on a Ray cluster with two nodes, which it starts on this machine"
 	@echo "make lab    open it in JupyterLab"
 	@echo "make test   run the tests"
@@ -55,7 +55,7 @@ demo-ray: $(RAY)
 	@$(BIN)/python scripts/demo.py --ray
 
 lab: $(LAB)
-	$(BIN)/jupyter lab --notebook-dir notebooks notebooks/01-quickstart.ipynb
+	$(BIN)/jupyter lab --notebook-dir notebooks notebooks/how-to/quickstart.ipynb
 
 chromium:
 	@scripts/install-debian-packages

@@ -15,7 +15,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "01-quickstart.ipynb"
+NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "how-to" / "quickstart.ipynb"
 
 
 def show_outputs(cell: nbformat.NotebookNode) -> None:
@@ -83,7 +83,7 @@ def run_notebook(settings: list[str]) -> bool:
 def print_next(on_ray: bool) -> None:
     """Print what to try next."""
     program = os.path.relpath(os.path.join(os.path.dirname(sys.executable), "tfmagic"))
-    print("\nThat was notebooks/01-quickstart.ipynb. Where to go next:")
+    print("\nThat was notebooks/how-to/quickstart.ipynb. Where to go next:")
     for line, what in (
         ("make lab", "open it in JupyterLab, with a live panel for each task; five lessons stand beside it"),
         (f"{program} run train.py", "run a script of yours on a cluster"),

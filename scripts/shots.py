@@ -24,7 +24,7 @@ def main() -> int:
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, theme in THEMES.items():
         with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-            shutil.copy(ROOT / "notebooks" / "01-quickstart.ipynb", folder)
+            shutil.copy(ROOT / "notebooks" / "how-to" / "quickstart.ipynb", folder)
             server = Server(Path(folder), theme=theme)
             browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS, headless=True)
             try:
@@ -41,7 +41,7 @@ def _take(page: Any, server: Any, theme: str) -> None:
     """Run the quickstart. Take a picture during the training, after it, and after a task has failed."""
     from pages import NotebookPage
 
-    book = NotebookPage(page, server, "01-quickstart.ipynb")
+    book = NotebookPage(page, server, "quickstart.ipynb")
     book.command("application:toggle-left-area")
     book.command("notebook:run-all-cells")
     cells = _code_cells(book)

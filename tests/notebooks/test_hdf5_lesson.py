@@ -11,7 +11,7 @@ def error_of(notebook, source):
 
 
 def test_the_hdf5_lesson_breaks_and_mends(lessons):
-    notebook = lessons.execute("03-hdf5.ipynb")
+    notebook = lessons.execute("how-to/hdf5.ipynb")
     error = error_of(notebook, "naive.h5")
     assert error.ename == "FileInUseError" and "naive.h5 is open for writing by worker-" in error.evalue
     assert "after:  0 bytes" in text_of(notebook, "before:")

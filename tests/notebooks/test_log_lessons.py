@@ -17,7 +17,7 @@ def text(notebook, source):
 
 
 def test_the_lesson_on_log_folders_shows_each_problem_and_its_solution(lessons):
-    notebook = lessons.execute("04-logdir.ipynb")
+    notebook = lessons.execute("how-to/logdir.ipynb")
     naive = value(notebook, "--out naive\n")
     assert "BadZipFile" in naive or (sys.version_info >= (3, 13) and "save 1000: whole" in naive)
     assert re.search(r"'whole': 20", value(notebook, "--out cured\n"))
@@ -35,7 +35,7 @@ def test_the_lesson_on_log_folders_shows_each_problem_and_its_solution(lessons):
 
 
 def test_monitored_training_goes_on_after_kill_9_with_one_writer_and_no_lost_step(lessons):
-    notebook = lessons.execute("05-monitored-training-session.ipynb")
+    notebook = lessons.execute("how-to/monitored-training-session.ipynb")
     found = eval(re.search(r"\{'step'.*?\}", value(notebook, "--out found"))[0])
     assert 600 <= found["step"] < 603 and found["w"] == found["step"] and found["event files"] == 1
     made = re.search(r"worker-1 made (\d+) steps", text(notebook, "--out second_life"))

@@ -21,7 +21,7 @@ def shown(notebook, source):
 
 
 def test_the_claims_of_the_lesson_hold(lessons):
-    notebook = lessons.execute("07-network.ipynb", then=_CLAIMS)
+    notebook = lessons.execute("how-to/network.ipynb", then=_CLAIMS)
     assert "worker-1 is on host-1, at 10.77.0.2" in shown(notebook, "places")
     failed = outputs(notebook, "%tfcluster wait")[-1]
     assert failed.ename in ("UnavailableError", "DeadlineExceededError", "InternalError")

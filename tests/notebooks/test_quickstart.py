@@ -6,7 +6,7 @@ def outputs(notebook, source):
 
 
 def test_the_quickstart_trains_to_over_95_percent_on_equal_replicas(lessons):
-    notebook = lessons.execute("01-quickstart.ipynb")
+    notebook = lessons.execute("how-to/quickstart.ipynb")
     (result,) = [o for o in outputs(notebook, "min(accuracy.values()) > 0.95") if "data" in o]
     assert "worker-1" in result.data["text/plain"] and "<table>" in result.data["text/html"]
     table = [o for o in outputs(notebook, "--compare") if "data" in o][-1]

@@ -22,7 +22,7 @@ def test_the_lesson_on_ray_trains_on_two_hosts_and_goes_on_after_the_loss_of_one
     monkeypatch.setenv("RAY_NODES_FOLDER", str(short_folder()))
     lessons = Lessons(FOLDER)  # with a kernel of its own: Ray stays in this one
     try:
-        notebook = lessons.execute("06-ray.ipynb")
+        notebook = lessons.execute("how-to/ray.ipynb")
     finally:
         lessons.close()
     assert set(re.findall(r"127\.0\.0\.\d", value(notebook, "--out addresses"))) == {"127.0.0.2", "127.0.0.3"}

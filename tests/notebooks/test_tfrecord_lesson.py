@@ -11,7 +11,7 @@ def text_of(notebook, source):
 
 
 def test_the_lesson_on_tfrecord_files_breaks_and_cures(lessons):
-    notebook = lessons.execute("02-tfrecord.ipynb")
+    notebook = lessons.execute("how-to/tfrecord.ipynb")
     assert int(text_of(notebook, "'of 1000 records'").split()[0]) < 1000
     assert "all whole: 1,000 records" in text_of(notebook, "found = tfmagic.tfrecord.verify")
     error = outputs(notebook, "open_writer = tf")[-1]
