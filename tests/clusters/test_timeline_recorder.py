@@ -163,6 +163,16 @@ def test_the_last_change_of_a_burst_is_noted_with_its_own_time(tmp_path):
     assert len(changes) <= 3
 
 
+def test_a_wait_that_begins_at_once_has_its_own_time(tmp_path):
+    """The line at which a task waits is seen later than the wait."""
+    history = Recorded(tmp_path, A, B).ready()
+    history.run(A, B, now=1.0, source="x")
+    history.happen(reached(A, "barrier 1", (A, B)), now=1.005)
+    history.happen(at_line(A, 4), at_line(B, 3), now=1.2)
+    waits = [(round(c.t - 1000, 3), c.line) for c in history.records(Change) if c.doing == "waiting"]
+    assert waits == [(1.005, 0), (1.2, 4)]
+
+
 def test_a_long_cell_grows_the_file_with_the_logarithm_of_its_time(tmp_path):
     history = Recorded(tmp_path, A).ready()
     history.run(A, now=0.0, source="x")

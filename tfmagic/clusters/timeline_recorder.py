@@ -136,21 +136,27 @@ class TimelineRecorder:
             if cell.sent and cell.number not in self._open:
                 self._begin(cell)
         for task, change in describe_tasks(state, policy, now, self._wall(now)).items():
+            gap_s, late = self._gap_s(task, change, state, now), self._late.get(task)
+            if late is not None and not _is_same(late, change) and change.t - late.t >= gap_s:
+                self._keep(task)  # it came soon after another change, but lasted
             if _is_same(self._known.get(task), change):
                 self._late.pop(task, None)
                 continue
             if not _is_same(self._late.get(task), change):
                 self._late[task] = change
-            if self._is_due(task, change, state, now):
-                self._known[task] = self._late.pop(task)
-                self._records.append(self._known[task])
+            if not gap_s or self._wall(now) - self._known[task].t >= gap_s:
+                self._keep(task)
 
-    def _is_due(self, task: TaskId, change: Change, state: ClusterState, now: float) -> bool:
-        """Check whether a change may be noted: in a cell, not too soon after the last one."""
+    def _keep(self, task: TaskId) -> None:
+        self._known[task] = self._late.pop(task)
+        self._records.append(self._known[task])
+
+    def _gap_s(self, task: TaskId, change: Change, state: ClusterState, now: float) -> float:
+        """Return how long after the last change of a task this one may be noted; 0 if at once."""
         known, cell = self._known.get(task), state.cells.get(change.cell)
         if known is None or cell is None or change.doing not in _IN_CELL or known.cell != change.cell:
-            return True
-        return self._wall(now) - known.t >= max(_CHANGE_S, _CHANGE_SHARE * (now - cell.started))
+            return 0.0
+        return max(_CHANGE_S, _CHANGE_SHARE * (now - cell.started))
 
     def _begin(self, cell: CellState) -> None:
         command = next(iter(cell.request.commands.values()))
