@@ -137,6 +137,43 @@ def test_batch_size_learning_rate_and_network(lessons):
         assert abs(float(mean) - 3) < 1e-3 and of_sum == "nan"
 
 
+def test_parameter_servers(lessons):
+    run = take(lessons, "06-parameter-servers.ipynb", wrong_answers.LESSON_06)
+    assert_checks(run, wrong_answers.LESSON_06)
+    roles = run.after("## Three roles")
+    assert "[chief-0]:     w is on /job:ps/" in roles and "worker-0" not in roles
+    assert "worker-1 → ps-0" in run.shown("%tfcluster map")
+    scheduled, joined = re.findall(r"w is (\S+)", run.after("## Schedule and join"))
+    assert float(scheduled) < 20 and joined == "20.0"
+    added, written = re.findall(r"\d+\.\d", run.shown('print("assign_add'))
+    assert added == "100.0" and float(written) < 100
+    steps, w = re.search(r"'scheduled': (\d+), 'w': (\d+)", run.shown("survived")).groups()
+    assert int(steps) <= int(w) <= int(steps) + 1 and int(steps) > 0
+    states = run.shown("%tfcluster status")
+    assert re.search(r"worker-1 +dead", states) and re.search(r"worker-0 +ready", states)
+    lost = run.shown("%tfcluster kill ps-0")
+    assert "The process of a parameter server is gone" in lost
+
+
+def test_checkpoints_and_the_chief(lessons):
+    run = take(lessons, "07-checkpoints.ipynb", wrong_answers.LESSON_07)
+    assert_checks(run, wrong_answers.LESSON_07)
+    saved = run.after("## Who may write where")
+    assert "[worker-0]:    saving to folder/models" in saved
+    assert "[worker-1]:    saving to a temporary folder" in saved
+    assert run.shown("sorted(path.name").strip() == "['model.keras']"
+    assert "it was stopped on worker-0" in run.shown("%%tfcluster --timeout 2\nstrategy")
+    assert "began after step 0, ended with v = 3.0" in run.shown("%%tfcluster --out first")
+    assert set(values(run.shown("second")).values()) == {"'began after step 3, ended with v = 5.0'"}
+    interrupted, resumed = run.after("## The same with `fit`"), run.shown("%%tfcluster\nfit()")
+    assert re.findall(r"worker-1.*epoch (\d)", interrupted) == ["1", "2", "3"]
+    assert re.findall(r"worker-1.*epoch (\d)", resumed) == ["3", "4"]
+    naive = values(run.shown("naive"))
+    counts = [{name: int(n) for name, n in re.findall(r"'([^']+)': (\d+)", text)} for text in naive.values()]
+    assert len(counts) == 2 and sum(count["errors here"] for count in counts) > 0
+    assert counts[0]["of worker-0"] > 0 and counts[0]["of worker-1"] > 0
+
+
 def test_killing_workers(lessons):
     run = take(lessons, "08-killing-workers.ipynb", wrong_answers.LESSON_08)
     assert_checks(run, wrong_answers.LESSON_08)

@@ -23,6 +23,36 @@ def _squares(numbers: str, power: int = 2, reads: str = "squares-*.tfrecord'") -
     )
 
 
+def _add_on_server(line: str, numbers: str = "range(1, 41)", begins: float = 0.0) -> str:
+    """Return a cell that schedules a step for each number, for lesson 6."""
+    return (
+        f"%%tfcluster --out squares\n@tf.function\ndef add(number):\n    {line}\n"
+        f"w.assign({begins})\nfor number in {numbers}:\n"
+        "    coordinator.schedule(add, args=(tf.constant(float(number)),))\n"
+        "coordinator.join()\nfloat(w.numpy())"
+    )
+
+
+def _roles(*roles: str) -> str:
+    """Return an answer to the last exercise of lesson 6."""
+    duties = (
+        "keeps the variables",
+        "computes the gradients",
+        "decides what is computed next",
+        "can be killed while the training goes on",
+    )
+    return f"roles = {dict(zip(duties, roles, strict=True))}"
+
+
+def _go_on(restore: str, steps: str) -> str:
+    """Return a cell that restores and trains on, for lesson 7."""
+    return (
+        "%%tfcluster --out ended\n"
+        "with tfmagic.logdir.checkpoints({'v': v}, folder / 'go-on') as saves:\n"
+        f"    {restore}\nfor step in {steps}:\n    v.assign_add(10.0)\nfloat(v.numpy())"
+    )
+
+
 LESSON_01 = {
     "1.1": (
         "import os\npids = {'worker-0': os.getpid(), 'worker-1': os.getpid()}",
@@ -125,6 +155,49 @@ LESSON_05 = {
         "    return compute_s / (compute_s + 2 * (workers - 1) / workers * weights * 4 / (mbit * 1e6))",
         "def efficiency(compute_s, weights, mbit, workers):\n"
         "    return (compute_s + 2 * (workers - 1) / workers * weights * 32 / (mbit * 1e6)) / compute_s",
+    ),
+}
+LESSON_06 = {
+    "6.1": (
+        "%%tfcluster --out count\nw.assign(0.0)\n"
+        "for _ in range(12):\n    coordinator.schedule(slow_step)\nseen = float(w.numpy())\n"
+        "coordinator.join()\nseen",
+        "%%tfcluster --out count\nw.assign(7.0)\n"
+        "for _ in range(12):\n    coordinator.schedule(slow_step)\ncoordinator.join()\nfloat(w.numpy())",
+        "%%tfcluster --out count\nw.assign(0.0)\nfor _ in range(12):\n    coordinator.schedule(slow_step)\n"
+        "coordinator.join()\nprint(float(w.numpy()))",
+    ),
+    "6.2": (
+        _add_on_server("w.assign_add(number)"),
+        _add_on_server("w.assign_add(number * number)", "range(1, 40)"),
+        _add_on_server("w.assign(number * number)", "(40,)"),
+        _add_on_server("w.assign_add(number * number)", begins=1.0),
+    ),
+    "6.3": (
+        _roles("worker", "worker", "chief", "worker"),
+        _roles("ps", "worker", "chief", "ps"),
+        _roles("ps", "worker", "coordinator", "worker"),
+    ),
+}
+LESSON_07 = {
+    "7.1": (
+        "def path_for(folder, task, is_chief):\n    return f'{folder}/model.keras'",
+        "def path_for(folder, task, is_chief):\n"
+        "    return f'{folder}/model.keras' if is_chief else '/tmp/model.keras'",
+        "def path_for(folder, task, is_chief):\n"
+        "    return f'{folder}/model.keras' if task == 'worker-0' else f'{folder}/{task}.keras'",
+    ),
+    "7.2": (
+        "%%tfcluster --out written\npath = str(folder / 'shared' / 'state')\nif me.is_chief:\n"
+        "    checkpoint.write(path)\npath",
+        "%%tfcluster --out written\npath = str(folder / me.name / 'state')\ncheckpoint.write(path)\npath",
+        "%%tfcluster --out written\nplace = folder / ('exercise' if me.is_chief else 'other')\n"
+        "checkpoint.write(str(place / 'state'))\nstr(place / 'state')",
+    ),
+    "7.3": (
+        "%%tfcluster --out ended\nv.assign(0.0)\nfor step in range(2):\n    v.assign_add(10.0)\nfloat(v.numpy())",
+        _go_on("saves.restore()", "range(6)"),
+        _go_on("for step in range(2):\n        v.assign_add(10.0)\n    saves.restore()", "()"),
     ),
 }
 LESSON_08 = {
