@@ -233,3 +233,37 @@ def test_errors_and_debugging(lessons):
     assert run.shown("from IPython import get_ipython\n").strip() == "caught BadLine('line 3')"
     going = run.after("## Break it")
     assert "[worker-0]:    sum: 7.0" in going and "[worker-2]:    sum: 6.0" in going and bad_line in going
+
+
+def test_logs_and_floods(lessons):
+    run = take(lessons, "11-logs.ipynb", wrong_answers.LESSON_11)
+    assert_checks(run, wrong_answers.LESSON_11)
+    assert run.shown("%tfcluster logs --tail 2").count("loss 0.0005") == 4
+    warning = "[worker-1]:    warning: the gradient of step 1200 is not a number"
+    assert run.shown("%tfcluster logs --grep warning").strip() == warning
+    assert "[worker-1]:    the result of a long night: 41" in run.shown("%tfcluster attach")
+    assert "first/worker-0', 'first/worker-1" in run.shown("sorted(str(path.relative_to(base))")
+    (board,) = [c for c in run.notebook.cells if c.source.startswith("%tfcluster tensorboard")]
+    assert any("<iframe" in o.get("data", {}).get("text/html", "") for o in board.outputs)
+    flood = run.shown("%%tfcluster --out seconds")
+    assert len(flood) < 20_000 and "left out here" in flood and "worker-0 is done" in flood
+    in_log = run.shown("lines = printed_by(")
+    assert "300000 lines" in in_log and "value 299999 of the batch" in in_log
+
+
+def test_off_to_real_machines(lessons):
+    run = take(lessons, "12-real-machines.ipynb", wrong_answers.LESSON_12)
+    assert_checks(run, wrong_answers.LESSON_12)
+    trained = run.after("**Predict:** which of the lines")
+    for line in (
+        "[worker-0]:    trained to 3.0 with 2",
+        "[worker-1]:    trained to 3.0 with 2",
+        "saved by worker 0",
+    ):
+        assert line in trained
+    assert "saved by worker 1" not in trained
+    by_hand = run.after("**Predict:** two processes")
+    assert "I am worker 0 of 2" in by_hand and "I am worker 1 of 2" in by_hand
+    failed = run.after("**Predict:** what does the shell see")
+    assert "tfmagic: worker-1 failed" in failed and "read.py, line 6" in failed and "exit code 1" in failed
+    assert run.shown("_exit_code").strip() == "1"

@@ -299,3 +299,57 @@ LESSON_10 = {
         "def report(error):\n    return [type(failure).__name__ for failure in error.failures.values()]",
     ),
 }
+_RECORD = """
+def record(folder, values):
+    import tensorflow as tf
+    {place}
+    with tf.summary.create_file_writer(place).as_default():
+        for step, value in enumerate(values):
+            tf.summary.scalar("accuracy", value, step={step})
+        tf.summary.flush()
+"""
+LESSON_11 = {
+    "11.1": (
+        "who, step = f'worker-{1 - secret[\"index\"]}', secret['step']",
+        "who, step = f'worker-{secret[\"index\"]}', 5",
+        "(who,), step = printed_by('logs --grep WARNING'), 0",
+    ),
+    "11.2": (
+        _RECORD.format(place="place = folder", step="step"),
+        _RECORD.format(
+            place="if me.index: return\n    place = tfmagic.logdir.tensorboard_dir(folder)", step="step"
+        ),
+        _RECORD.format(place="place = tfmagic.logdir.tensorboard_dir(folder)", step="0"),
+    ),
+}
+_SAVE = """
+script = '''
+import json, os, sys
+config = json.loads(os.environ["TF_CONFIG"])
+task = config["task"]
+if {condition}:
+    with open(sys.argv[1] + "/{name}", "w") as file:
+        json.dump({{"by": task["index"], "workers": len(config["cluster"]["worker"])}}, file)
+'''
+"""
+LESSON_12 = {
+    "12.1": (
+        _SAVE.format(condition="True", name="result.json"),
+        _SAVE.format(condition="task['type'] == 'chief'", name="result.json"),
+        _SAVE.format(condition="task['index'] == 0", name="model.json"),
+    ),
+    "12.2": (
+        "import json\ndef configs(hosts, port):\n    return [json.dumps({'cluster': {'worker': [f'{h}:{port}' "
+        "for h in hosts]}, 'task': {'type': 'worker', 'index': n}}) for n in range(len(hosts))]",
+        "def configs(hosts, port):\n    return [{'cluster': {'chief': [f'{hosts[0]}:{port}']}}] * len(hosts)",
+        "import json\ndef configs(hosts, port):\n    spec = {'chief': [f'{hosts[0]}:{port}'], 'worker': "
+        "[f'{h}:{port}' for h in hosts[1:]]}\n    return [json.dumps({'cluster': spec, 'task': {'type': "
+        "'worker' if n else 'chief', 'index': n}}) for n in range(len(hosts))]",
+    ),
+    "12.3": (
+        "def unreachable(addresses):\n    return []",
+        "def unreachable(addresses):\n    return addresses",
+        "import socket\ndef unreachable(addresses):\n    for address in addresses:\n"
+        "        socket.create_connection(address.split(':'))\n    return []",
+    ),
+}

@@ -7,7 +7,7 @@ from tfmagic.frontends.course.exercises import Answers, exercise, expect
 
 @exercise(
     "9.1",
-    "%tfcluster status says what each task does: two of the three wait for somebody.",
+    "%tfcluster status says what each task does: two of the three wait for another one.",
     "the cause is the task that does not wait at the barrier; its stack is in time.sleep.",
 )
 def _(answers: Answers) -> None:
