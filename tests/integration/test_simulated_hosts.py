@@ -384,11 +384,14 @@ with tfmagic.Cluster(workers=2, hosts=2, network="1gbit") as cluster:
 """
 
 
-@pytest.mark.parametrize("how", ["kill", "end"])
-def test_an_ordinary_user_has_hosts_and_nothing_is_left_of_them(how):
-    done = subprocess.run(
-        as_ordinary_user(sys.executable, "-c", _SCRIPT, how), capture_output=True, text=True, timeout=120
-    )
+@pytest.mark.parametrize(
+    ("who", "how"),
+    [("ordinary", "kill"), ("this", "kill"), pytest.param("ordinary", "end", marks=pytest.mark.soak)],
+)
+def test_this_user_and_an_ordinary_one_have_hosts_and_nothing_is_left_of_them(who, how):
+    words = [sys.executable, "-c", _SCRIPT, how]
+    words = as_ordinary_user(*words) if who == "ordinary" else words
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == (-signal.SIGKILL if how == "kill" else 0), done.stderr
     said, namespaces = done.stdout.splitlines()
     assert said == "('host-0', True) ('host-1', True)"

@@ -100,7 +100,7 @@ def draw(name: str, by_task: Mapping[str, Series]) -> str:
         f"<title>{html.escape(f'{name}: {_last_values(by_task)}')}</title>",
         f'<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{_HEIGHT - 1}" rx="5" fill="#fff" '
         'stroke="#dadce0"/>',
-        f'<text x="{_LEFT}" y="15" font-weight="600" fill="#202124">{html.escape(name[:30])}</text>',
+        f'<text x="8" y="15" font-weight="600" fill="#202124">{_shortened(name, len(tasks))}</text>',
         f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="#9aa0a6"/>',
     ]
     for value, y in ((high_y, _TOP + 8), (low_y, bottom)):
@@ -127,6 +127,12 @@ def draw(name: str, by_task: Mapping[str, Series]) -> str:
                 f'fill="{colour}">{html.escape(task)}</text>'
             )
     return "".join([*parts, "</svg>"])
+
+
+def _shortened(name: str, tasks: int) -> str:
+    """Return a name that fits beside the names of the tasks."""
+    room = max(40 - 10 * min(tasks, 4), 9)
+    return html.escape(name if len(name) <= room else f"{name[: room - 1]}…")
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
