@@ -162,7 +162,7 @@ def test_checkpoints_and_the_chief(lessons):
     assert "[worker-0]:    saving to folder/models" in saved
     assert "[worker-1]:    saving to a temporary folder" in saved
     assert run.shown("sorted(path.name").strip() == "['model.keras']"
-    assert "it was stopped on worker-0" in run.shown("%%tfcluster --timeout 2\nstrategy")
+    assert "it was stopped on worker-0" in run.shown("%%tfcluster --timeout 2\nif me")
     assert "began after step 0, ended with v = 3.0" in run.shown("%%tfcluster --out first")
     assert set(values(run.shown("second")).values()) == {"'began after step 3, ended with v = 5.0'"}
     interrupted, resumed = run.after("## The same with `fit`"), run.shown("%%tfcluster\nfit()")

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterable
+from numbers import Integral
 from pathlib import Path
 
 from tfmagic.frontends.course.exercises import Answers, exercise, expect, result_of
@@ -39,7 +40,7 @@ def _(answers: Answers) -> None:
     for rows, batch, right in (([8, 8], 4, 2), ([7, 5], 2, 2), ([100, 99, 98], 10, 9), ([3, 10], 4, 0)):
         said = result_of(steps, list(rows), batch)
         what = f"for {rows} rows and batches of {batch}"
-        expect(isinstance(said, int), f"{what} it should return a whole number.")
+        expect(isinstance(said, Integral), f"{what} it should return a whole number.")
         expect(said <= right, f"{what} it returns {said}; then some worker has no full batch left.")
         expect(said == right, f"{what} it returns {said}; one more step is possible.")
 
@@ -79,6 +80,7 @@ def _records(path: Path) -> list[int]:
     """Return the numbers in a TFRecord file: a length of 8 bytes, 4 bytes, the text, 4 bytes, and so on."""
     data, place, found = path.read_bytes(), 0, []
     while place < len(data):
+        expect(len(data) >= place + 16, f"{path.name} is not a whole file of records.")
         (size,) = struct.unpack_from("<Q", data, place)
         text = data[place + 12 : place + 12 + size]
         expect(text.strip().isdigit(), f"{path.name} has a record that is no number, written as text.")

@@ -10,7 +10,7 @@ from tfmagic.frontends.course.exercises import Answers, exercise, expect
 )
 def _(answers: Answers) -> None:
     count = answers.numbers("count", "chief-0")["chief-0"]
-    expect(count == int(count), "`w` should be a whole number: each step adds 1.")
+    expect(count % 1 == 0, "`w` should be a whole number: each step adds 1.")
     expect(count >= 12, f"`w` was {count:.0f}: not all of the twelve steps were done when it was read.")
     expect(count <= 13, f"`w` was {count:.0f}: it did not begin at 0, or there were more than twelve steps.")
 

@@ -23,8 +23,11 @@ def _(answers: Answers) -> None:
         cluster = f"in a cluster of {', '.join(tasks)}, with {chief} as chief,"
         for task, path in paths.items():
             expect(isinstance(path, (str, os.PathLike)), f"{cluster} the path of {task} should be a text.")
-        normal = {task: os.path.normpath(path) for task, path in paths.items()}
-        expect(normal[chief] == "runs/7/model.keras", f"{cluster} the chief does not save where it should.")
+        normal = {task: os.path.abspath(path) for task, path in paths.items()}
+        expect(
+            normal[chief] == os.path.abspath("runs/7/model.keras"),
+            f"{cluster} the chief does not save where it should.",
+        )
         others = [path for task, path in normal.items() if task != chief]
         expect(normal[chief] not in others, f"{cluster} another task writes to the path of the chief.")
         expect(len(set(others)) == len(others), f"{cluster} two tasks that are not the chief share a path.")
