@@ -36,6 +36,8 @@ def test_a_variable_is_compared_over_tasks(notebook):
     assert (size.path, size.what) == ("cardinality", "'5' | '4'")
     with pytest.raises(NameError, match="absent"):
         cluster.diff("absent")
+    assert cluster.errors() == {}, "the last cell is the user's, which did not fail"
+    assert "cell" in notebook.run("%tfcluster timeline").splitlines()[0], "and the timeline is that cell's"
 
     notebook.ns["all_rows"] = np.arange(16.0).reshape(8, 2)
     shown = notebook.run("%tfcluster diff batch --rows --of all_rows")

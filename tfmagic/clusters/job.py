@@ -49,6 +49,7 @@ class Options:
     view: ViewChoice = "text"
     profile_s: float = 0.0
     watch: str = ""
+    aside: bool = False
 
     def __post_init__(self) -> None:
         for limit in (self.timeout_s, self.profile_s or None):

@@ -235,6 +235,8 @@ class RunningCluster:
         self._rejoin_if_possible()
         self._note_ended()
         commands = self._variables.call_commands(call, self.targets(options.on))
+        if options.aside:
+            commands = {task: msgspec.structs.replace(c, aside=True) for task, c in commands.items()}
         return self.begin(commands, options, detached, may_begin)
 
     def begin_one_shot(self, call: Call, task: TaskId, group: int) -> Job:
@@ -288,7 +290,7 @@ class RunningCluster:
         self._under_way[job.number] = job
         if job.command.source:
             self._last_cell = job
-        if job.command.source or job.command.call:
+        if job.command.is_users:
             self._log_starts.update(dict.fromkeys(job.tasks, job.starts))
 
     def _rejoin_if_possible(self) -> None:
@@ -418,7 +420,7 @@ class RunningCluster:
         results.report_restored_folder(self.run)
         lost_files = self.shared_files.settle(job.number)
         context = self._failure_context(job, stacks.read_grouped(self.run, job.dumps))
-        if job.command.source or job.command.call:
+        if job.command.is_users:
             self.last = (outcome, context)
         self._deaths.note(outcome.outcomes)
         error = root_cause.build_error(outcome, context)

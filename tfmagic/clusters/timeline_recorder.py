@@ -160,7 +160,7 @@ class TimelineRecorder:
 
     def _begin(self, cell: CellState) -> None:
         command = next(iter(cell.request.commands.values()))
-        if not command.source and command.call is None:  # a push or a pull
+        if not command.is_users:
             return
         record = CellBegan(
             self._wall(cell.started),

@@ -105,6 +105,7 @@ class RunCell(Message, frozen=True):
         prompt: The notebook's number of the cell, or 0.
         trace: The part of a trace of TensorFlow's profiler that this cell is.
         trace_s: How long the trace lasts, at most.
+        aside: A question of tfmagic's own, which is not the last cell for errors and pictures.
         watch: A variable of which a digest is taken at each step.
         track_fit: Whether `model.fit` reports to `tfmagic.track`.
     """
@@ -128,6 +129,12 @@ class RunCell(Message, frozen=True):
     trace_s: float = 0.0
     track_fit: bool = True
     watch: str = ""
+    aside: bool = False
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is a cell or a call of the user's: no push, pull or question of tfmagic's own."""
+        return not self.aside and (bool(self.source) or self.call is not None)
 
 
 class EndTask(Message, frozen=True):
