@@ -37,9 +37,9 @@ def main(chosen: list[str]) -> int:
 
 
 def _without_checkout(value: Any) -> Any:
-    """Take the path of this checkout out of texts, at any depth."""
+    """Take the paths of this checkout and of this Python out of texts, at any depth."""
     if isinstance(value, str):
-        return value.replace(f"{ROOT}/", "")
+        return value.replace(f"{ROOT}/", "").replace(f"{sys.base_prefix}/", "")
     if isinstance(value, list):
         return [_without_checkout(part) for part in value]
     if isinstance(value, dict):

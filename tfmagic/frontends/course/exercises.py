@@ -120,7 +120,7 @@ class Answers:
                 f"{task} should return a number, and returned something of type {type(value).__name__}.",
             )
             try:
-                found[task] = float(value)
+                found[task] = float(value if isinstance(value, numbers.Real) else value.item())
             except (TypeError, ValueError):
                 expect(False, f"{task} should return a number, and returned {value!r}.")
         return found
