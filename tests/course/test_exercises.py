@@ -31,20 +31,22 @@ def test_what_is_missing_or_of_another_kind_is_said():
 class Results(dict):
     """As `--out` binds them."""
 
-    seconds = {}
+    seconds = 0
 
 
 def test_results_are_numbers_or_it_is_said_whose_are_not():
     answers = Answers({"a": Results({"worker-0": np.array([2.0]), "worker-1": np.float32(3)})})
     assert answers.numbers("a", "worker-0", "worker-1") == {"worker-0": 2.0, "worker-1": 3.0}
-    for value in ("2", [2], np.zeros(2), np.array("x"), 2j, ...):
+    with pytest.raises(NotYet, match="on worker-1 the last line of the cell is still"):
+        Answers({"a": Results({"worker-0": 1, "worker-1": ...})}).numbers("a")
+    for value in ("2", [2], np.zeros(2), np.array("x"), 2j):
         with pytest.raises(NotYet, match="worker-1 should return a number"):
             Answers({"a": Results({"worker-0": 1, "worker-1": value})}).numbers("a")
 
 
 def test_what_a_function_of_an_answer_raises_is_said():
     assert result_of(max, 1, 2) == 2
-    with pytest.raises(NotYet, match="called with 1, 0, it raises ZeroDivisionError: division by zero"):
+    with pytest.raises(NotYet, match="called with 1, 0, it raises ZeroDivisionError: "):
         result_of(lambda a, b: a // b, 1, 0)
 
 

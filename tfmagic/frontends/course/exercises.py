@@ -106,6 +106,7 @@ class Answers:
                 not tasks or task in tasks, f"`{name}` also has a result of {task}, which was not asked for."
             )
             expect(found[task] is not None, f"on {task} the last line of the cell has no value.")
+            expect(found[task] is not ..., f"on {task} the last line of the cell is still the `...`.")
         return found
 
     def numbers(self, name: str, *tasks: str) -> dict[str, float]:
