@@ -7,15 +7,22 @@ The outputs in the repository come from here: a real run, in a kernel of its own
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+from platformdirs import user_state_path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "course"
+_PATHS = {
+    str(ROOT): "",
+    sys.base_prefix: "",
+    os.environ.get("TFMAGIC_STATE_DIR") or str(user_state_path("tfmagic")): "~/.local/state/tfmagic/",
+}
 
 
 def main(chosen: list[str]) -> int:
@@ -37,9 +44,11 @@ def main(chosen: list[str]) -> int:
 
 
 def _without_checkout(value: Any) -> Any:
-    """Take the paths of this checkout and of this Python out of texts, at any depth."""
+    """Take the paths of this machine out of texts, at any depth."""
     if isinstance(value, str):
-        return value.replace(f"{ROOT}/", "").replace(f"{sys.base_prefix}/", "")
+        for path, shown in _PATHS.items():
+            value = value.replace(f"{path}/", shown)
+        return value
     if isinstance(value, list):
         return [_without_checkout(part) for part in value]
     if isinstance(value, dict):
