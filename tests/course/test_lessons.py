@@ -65,6 +65,8 @@ def test_a_first_cluster(lessons):
         "## Break it"
     )
     assert run.shown('%%tfcluster\nprint("still here")').count("still here") == 2
+    empty, everywhere, *_, printed, _right = run.said["1.3"]
+    assert "of *Break it*" in empty and "both workers" in everywhere and "no new exception" in printed
 
 
 def test_what_a_task_is(lessons):
@@ -72,7 +74,12 @@ def test_what_a_task_is(lessons):
     assert_checks(run, wrong_answers.LESSON_02)
     acts = run.shown("%%tfcluster\nme = tfmagic.current_task()\nprint(me.name, ")
     assert "worker-0 acts as chief: True" in acts and acts.count("False") == 2
-    assert "I am not in my own cluster" in run.after("## Break it")
+    broken = run.after("## Break it")
+    assert broken.count("of 3 workers") == 2 and "[worker-2]:    I am worker 2 of 2 workers" in broken
+    late = run.shown('%%tfcluster\nprint("my address is"')
+    assert late.count("my address is 127") == 2 and "No task with index 2" in late and "on worker-2" in late
+    said = run.said["2.3"]
+    assert "alpha" in said[-4] and "for worker-0" in said[-3]
 
 
 def test_collectives(lessons):
@@ -89,6 +96,7 @@ def test_collectives(lessons):
     assert broken.count("all-reduce 1 gives 2.0") == 2 and "all-reduce 2" not in broken
     assert "TaskTimeoutError" in broken and "stopped on worker-0" in broken
     assert run.after("**3.1**").strip() == ""
+    assert "raised TaskTimeoutError: such a cell binds no results" in run.said["3.3"][0]
     again = [c for c in run.notebook.cells if "workers that answer" in c.source]
     assert str(again[0].outputs).count("workers that answer: 2.0") >= 2
 

@@ -68,6 +68,7 @@ LESSON_01 = {
         "%%tfcluster\nraise ValueError('my batch is empty')",
         "%%tfcluster\nif me.index == 1:\n    raise RuntimeError('my batch is empty')",
         "raise ValueError('my batch is empty')",
+        "%%tfcluster\nif me.index == 1:\n    print('ValueError: my batch is empty')",
     ),
 }
 LESSON_02 = {
@@ -81,6 +82,9 @@ LESSON_02 = {
         "import json\ndef leads(text):\n    return json.loads(text)['task']['index'] == 0",
         "import json\ndef leads(text):\n    return json.loads(text)['task']['type'] == 'chief'",
         "def leads(text):\n    return text['task']['index'] == 0",
+        "import json\ndef leads(text):\n    config = json.loads(text)\n"
+        "    if 'chief' in config['cluster']:\n        return config['task']['type'] == 'chief'\n"
+        "    return config['task']['index'] == 0",
     ),
     "2.3": (
         "configs = [{'cluster': {'worker': ['alpha:2222', 'beta:2222']}, 'task': {'type': 'worker', 'index': n}}"
@@ -89,6 +93,11 @@ LESSON_02 = {
         " for n, host in enumerate(('alpha', 'beta'))]",
         "configs = [{'cluster': {'worker': ['alpha:2222', 'beta']}, 'task': {'type': 'worker', 'index': n}}"
         " for n in (0, 1)]",
+        "configs = [{'cluster': {'worker': ['beta:2222', 'beta:2223']}, 'task': {'type': 'worker', 'index': n}}"
+        " for n in (0, 1)]",
+        "configs = [{'cluster': {'worker': ['alpha:2222', 'beta:2222']}, 'task': {'type': 'worker', 'index': n}}"
+        " for n in (1, 0)]",
+        "configs = [{'cluster': ['alpha:2222', 'beta:2222'], 'task': n} for n in (0, 1)]",
     ),
 }
 LESSON_03 = {

@@ -159,6 +159,8 @@ def check(number: str) -> None:
     if not fault:
         print(f"✔ {number}: right.")
         return
+    if raised := _raised_before():
+        fault += f" Note that the cell before this check raised {raised}: such a cell binds no results."
     more = f'  (a hint: tfmagic.course.hint("{number}"))' if find(number).hints else ""
     print(f"✘ {number}: not yet: {fault}{more}")
 
@@ -169,6 +171,15 @@ def hint(number: str) -> None:
     place = _hints_given.get(number, 0) % max(len(hints), 1)
     _hints_given[number] = place + 1
     print(f"hint {place + 1} of {len(hints)}: {hints[place]}" if hints else f"{number} has no hint")
+
+
+def _raised_before() -> str:
+    """Return the type of the exception of the notebook's cell before this one, or ""."""
+    from IPython.core.getipython import get_ipython
+
+    last = getattr(get_ipython(), "last_execution_result", None)
+    error = getattr(last, "error_in_exec", None) or getattr(last, "error_before_exec", None)
+    return "" if error is None else type(error).__name__
 
 
 def _notebook() -> Mapping[str, Any]:

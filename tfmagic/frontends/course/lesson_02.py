@@ -14,7 +14,10 @@ from tfmagic.frontends.course.exercises import Answers, exercise, expect
 def _(answers: Answers) -> None:
     found = answers.results("addresses", "chief-0", "worker-0", "worker-1")
     for task, address in found.items():
-        expect(isinstance(address, str), f"{task} should return a text.")
+        expect(
+            isinstance(address, str),
+            f"{task} should return one address as a text, not a value of type {type(address).__name__}.",
+        )
         expect(":" in address, f"an address is a host and a port, as host:port; {task} returned {address!r}.")
     expect(len(set(found.values())) == 3, "each task has an address of its own: take the one of this task.")
 
@@ -33,7 +36,8 @@ def _(answers: Answers) -> None:
         (with_chief, "chief", 0, True, "the chief of a cluster that has one"),
         (with_chief, "worker", 0, False, "worker-0 beside a chief"),
         (without, "worker", 0, True, "worker-0 of a cluster without a chief"),
-        (without, "worker", 1, False, "worker-1"),
+        (without, "worker", 1, False, "worker-1 of a cluster without a chief"),
+        (without | {"ps": ["d:1"]}, "ps", 0, False, "ps-0 of a cluster without a chief"),
     ]
     for cluster, task_type, index, right, who in cases:
         config = json.dumps({"cluster": cluster, "task": {"type": task_type, "index": index}})
@@ -57,13 +61,21 @@ def _(answers: Answers) -> None:
         expect(
             isinstance(config, dict) and set(config) == {"cluster", "task"}, "each has a cluster and a task."
         )
+        expect(all(isinstance(part, dict) for part in config.values()), "cluster and task are dicts.")
     first, second = configs
     expect(first["cluster"] == second["cluster"], "the two do not agree on the cluster.")
     workers = first["cluster"].get("worker", [])
     expect(set(first["cluster"]) == {"worker"}, "there are workers only.")
-    expect(len(workers) == 2, "two workers need two addresses.")
-    expect(len(set(workers)) == 2, "two tasks cannot have one address.")
-    expect(all(":" in address for address in workers), "each address needs a port.")
+    expect(isinstance(workers, list) and len(workers) == 2, "two workers need a list of two addresses.")
+    expect(all(isinstance(address, str) for address in workers), "each address is a text.")
+    hosts, ports = zip(*(address.partition(":")[::2] for address in workers), strict=True)
+    expect(all(ports), "each address needs a port.")
+    expect(sorted(hosts) == ["alpha", "beta"], "one worker runs on alpha and one on beta.")
+    expect(ports == ("2222", "2222"), "both use port 2222.")
     tasks = [(config["task"].get("type"), config["task"].get("index")) for config in configs]
     expect(all(kind == "worker" for kind, _ in tasks), "both tasks are workers.")
-    expect([index for _, index in tasks] == [0, 1], "indices count from 0, and each task has its own.")
+    indices = [index for _, index in tasks]
+    expect(all(index in (0, 1) for index in indices), "an index is a place in the list, and the first is 0.")
+    expect(indices[0] != indices[1], "each task has an index of its own.")
+    expect(indices == [0, 1], "the first of the two is for worker-0.")
+    expect(hosts == ("alpha", "beta"), "worker-0 runs on alpha: its address is the first in the list.")
