@@ -193,7 +193,7 @@ def test_killing_workers(lessons):
     for words in ("SIGABRT (an abort", "line 6 of the cell:  os.abort()", "    about to call C++"):
         assert words in aborted
     assert "[worker-1]:    'worker-1'" in run.shown("%%tfcluster --out alive")
-    assert "UnavailableError" in run.after("**Predict:** what does `worker-0` do, which waits")
+    assert "UnavailableError" in run.after("**Predict:** what does `worker-0` do, which waits", place=1)
     undisturbed, disturbed = run.shown('print("undisturbed:", undisturbed)').strip().splitlines()
     losses = [re.findall(r"\((\d+), ([\d.]+)\)", line) for line in (undisturbed, disturbed)]
     assert [began for began, _ in losses[0]] == ["0", "0"]
@@ -208,16 +208,16 @@ def test_hangs_and_stragglers(lessons):
     assert_checks(run, wrong_answers.LESSON_09)
     never = run.after("**Predict:** at that moment both workers")
     assert "worker-0 waits at barrier 1 (cell line 7); worker-1 " in never and "(line 6)" in never
-    table = run.after("The next cell waits until the table", place=1)
-    waits = [line.split() for line in table.splitlines() if "waiting" in line]
-    assert [line[0] for line in waits] == ["worker-0"] and "all_reduce" in waits[0]
+    table = run.after("The next cell waits until the cluster hangs", place=1)
+    (hanging,) = [line for line in table.splitlines() if "all_reduce" in line]
+    assert hanging.startswith("worker-0")
     assert "waits in all_reduce" in run.shown("%tfcluster stacks worker-0")
     assert "KeyboardInterrupt" in run.after("**Interrupt** is the way out", place=1)
     assert run.shown('%%tfcluster\nprint("steps done:"').count("steps done: 2") == 2
     assert "SIGSTOP" in run.after("## A hang that ends", place=3)
-    assert "done on worker-0, worker-1" in run.after("**Predict:** after `resume`", place=1)
-    slow = ast.literal_eval(run.shown("%%tfcluster --out after").splitlines()[1].partition(":")[2].strip())
-    assert slow["computed"] > 2 * slow["waited"]
+    assert run.after("**Predict:** after `resume`", place=1).count("all are here") == 2
+    waited = re.findall(r"'waited': ([\d.]+)", run.shown("%%tfcluster --out after"))
+    assert float(waited[0]) > float(waited[1])
     cut = run.after("**Predict:** both workers call `count()`")
     assert "host-1 was cut off from the others during this cell" in cut and "also on worker-1" in cut
     assert "host-1 (cut off)" in run.after("Both: each has lost the other")

@@ -20,6 +20,7 @@ def _(answers: Answers) -> None:
     files = sorted(path for path in saved.rglob("*") if path.is_file())
     names = [path.name for path in files]
     expect(files, "nothing was saved in the folder, which is the script's first argument.")
+    expect(names != ["result.json"] * 2, "both workers have saved; only the chief should.")
     expect(names == ["result.json"], f"there should be result.json alone, and there is {', '.join(names)}.")
     try:
         found = json.loads(files[0].read_text())
