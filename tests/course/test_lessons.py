@@ -35,6 +35,14 @@ def values(shown):
     return dict(re.findall(r"^(\S+-\d+) +\S+ +(.*)$", shown, re.M))
 
 
+def test_the_links_between_notebooks_lead_somewhere():
+    folder = course.lesson_files()[0].parents[1]
+    for path in folder.rglob("*.ipynb"):
+        text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+            assert link.startswith("http") or (path.parent / link).exists(), f"{path.name}: {link}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lesson_has_all_its_parts(name):
     notebook = nbformat.read(next(p for p in course.lesson_files() if p.name == name), as_version=4)
