@@ -41,6 +41,7 @@ def test_the_links_between_notebooks_lead_somewhere():
         text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
             assert link.startswith("http") or (path.parent / link).exists(), f"{path.name}: {link}"
+            assert path.parent.name != "course" or "/" not in link, f"{path.name} is copied without {link}"
 
 
 @pytest.mark.parametrize("name", NAMES)
