@@ -13,6 +13,7 @@ from typing import Any
 # `scripts/suite.py` prints the slowest tests. Files of a group run in this order, those that are not listed at its end.
 LONG = (
     "tests/browser/test_panel.py",
+    "tests/course/test_lessons.py",
     "tests/integration/test_multi_process_runner.py",
     "tests/integration/test_docs.py",
     "tests/same/test_programs.py",
