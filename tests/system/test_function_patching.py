@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="patches 
 
 @pytest.fixture(scope="module")
 def library():
-    (folder,) = importlib.util.find_spec("tensorflow").submodule_search_locations
+    folder, *_ = importlib.util.find_spec("tensorflow").submodule_search_locations
     return ctypes.CDLL(str(Path(folder) / "libtensorflow_framework.so.2"))
 
 
