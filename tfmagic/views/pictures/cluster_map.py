@@ -262,15 +262,17 @@ def explain_config(config: str, tasks: list[TaskId]) -> tuple[tuple[str, str], .
     content = json.loads(config)
     me = TaskId(content["task"]["type"], content["task"]["index"])
     rows = []
-    for kind, addresses in content["cluster"].items():
-        for index, address in enumerate(addresses):
-            task = TaskId(kind, index)
-            whose = "this task listens here" if task == me else f"{task} listens here"
-            if kind == "evaluator":
-                whose = "kept for the evaluator, which no other task calls"
-            rows.append((f"cluster.{kind}[{index}] = {address}", f"{whose}; {role_of(task, tasks)}"))
-    if len(rows) > _NAMED:
-        rows[_NAMED:] = [("…", f"{len(rows) - _NAMED} more tasks")]
+    places = [
+        (kind, n, address) for kind, found in content["cluster"].items() for n, address in enumerate(found)
+    ]
+    for kind, index, address in places[:_NAMED]:
+        task = TaskId(kind, index)
+        whose = "this task listens here" if task == me else f"{task} listens here"
+        if kind == "evaluator":
+            whose = "kept for the evaluator, which no other task calls"
+        rows.append((f"cluster.{kind}[{index}] = {address}", f"{whose}; {role_of(task, tasks)}"))
+    if len(places) > _NAMED:
+        rows.append(("…", f"{len(places) - _NAMED} more tasks"))
     rows.append((f"task.type = {me.type}", f"the kind of this task: {role_of(me, tasks)}"))
     several = len(content["cluster"].get(me.type, ()))
     which = f"number {me.index} of {several}, counted from 0" if several > 1 else "the only one of its type"
