@@ -124,7 +124,12 @@ class TaskWidgets:
 
     def flush(self, everything: bool = False) -> None:
         """Send to the page what waits, or as much of it as the page can take. Only the main thread can."""
-        if self._page is None or not self._queue or threading.current_thread() is not threading.main_thread():
+        has_something = self._queue or (everything and self._lost)
+        if (
+            self._page is None
+            or not has_something
+            or threading.current_thread() is not threading.main_thread()
+        ):
             return
         if not everything and time.monotonic() < self._due:
             return
@@ -132,13 +137,14 @@ class TaskWidgets:
         with self._lock:
             limits = (None, None) if everything else (_FLUSH_MESSAGES, _FLUSH_BYTES)
             messages = [(m, self._owners.get(m.comm)) for m in self._queue.take(*limits)]
+            lost = self._lost if everything else 0
+            self._lost -= lost
         for message, owner in messages:
             try:
                 self._page.mirrors.receive(message, self._answer(owner), self._is_busy)
             except Exception:  # of one widget; the others go on
                 traceback.print_exc()
-        if everything and self._lost:
-            lost, self._lost = self._lost, 0
+        if lost:
             why = f"at most {self._queue.limit} wait for the page; send fewer"
             print(f"tfmagic: {lost} messages of widgets were left out: {why}", file=sys.stderr)
 
