@@ -117,7 +117,9 @@ def start_tensorboard(logdir: str, port: int | None, host: str, run: RunFolder) 
     options = ["--logdir", logdir, "--host", host, "--port", str(port or 0), "--reload_interval", "2"]
     env = {**os.environ, "TMPDIR": str(scratch)}  # so that `%tensorboard` never finds a stale info file
     with open(files.open_regular(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as out:
-        process = start_killed_with_us(_PROGRAM, *options, output=out.fileno(), env=env)
+        process = start_killed_with_us(
+            "tfmagic-helper", _PROGRAM, *options, stdout=out.fileno(), stderr=out.fileno(), env=env
+        )
     try:
         deadline = time.monotonic() + _START_S
         started = TensorBoardProcess(logdir, host, 0, process, run)

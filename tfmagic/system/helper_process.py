@@ -7,7 +7,7 @@ Ctrl-C in a terminal does not reach it. It ends with this process in the way tha
 - The launcher's keeper watches a pidfd of this process (`tfmagic.task.keeper`).
 - A writer of a shared HDF5 file sees the end of its control channel, and finishes the file first.
 - A server of objects reads standard input to its end (`tfmagic.system.shared_manager`).
-- TensorBoard is killed (`start_killed_with_us`).
+- TensorBoard, and the holder of simulated hosts, are killed (`start_killed_with_us`).
 """
 
 import contextlib
@@ -61,14 +61,12 @@ def start_interpreter(
     )
 
 
-def start_killed_with_us(
-    code: str, *arguments: str, output: int, env: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start an interpreter that gets SIGKILL when this process ends, also when it is stopped at that time."""
-    us = str(os.getpid())
-    return start_in_lasting_thread(
-        "tfmagic-helper", _DIE_WITH_PARENT + code, us, *arguments, stdout=output, stderr=output, env=env
-    )
+def start_killed_with_us(name: str, code: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start an interpreter, as `start_in_lasting_thread` does, that gets SIGKILL when this process ends.
+
+    It does so also when it is stopped at that time.
+    """
+    return start_in_lasting_thread(name, _DIE_WITH_PARENT + code, str(os.getpid()), *arguments, **options)
 
 
 def start_in_lasting_thread(name: str, code: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:

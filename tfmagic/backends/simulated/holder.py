@@ -134,13 +134,8 @@ class Network:
 
     def count_bytes(self) -> BytesCounted:
         """Return the counters of the ports: what a port receives, its host has sent."""
-        sent, received = [], []
-        for port in self._ports:
-            (link,) = self._bridge.get_links(port)
-            stats = link.get_attr("IFLA_STATS64")
-            sent.append(int(stats["rx_bytes"]))
-            received.append(int(stats["tx_bytes"]))
-        return BytesCounted(tuple(sent), tuple(received))
+        links = [self._bridge.get_links(port)[0] for port in self._ports]
+        return BytesCounted(tuple(int(link.get_attr("IFLA_STATS64")["rx_bytes"]) for link in links))
 
 
 def _limit(netlink: Any, index: int, link: SetLink) -> None:

@@ -29,7 +29,7 @@ from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle, OwnedHandle
 from tfmagic.system import files
 from tfmagic.system.advice import did_you_mean
-from tfmagic.system.helper_process import kill_session, start_in_lasting_thread
+from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,8 @@ class NetworkRequest:
 MOST_HOSTS = 250  # addresses of the network
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000  # below those that Linux gives out by itself
 _HOLDER = """\
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-if os.getppid() != int(sys.argv[1]):
-    os._exit(0)
 from tfmagic.backends.simulated.holder import hold
-hold(int(sys.argv[2]), int(sys.argv[3]))
+hold(int(sys.argv[1]), int(sys.argv[2]))
 """
 Report = TypeVar("Report", bound=HolderReport)
 
@@ -122,10 +118,9 @@ class SimulatedHosts:
         self._places: list[tuple[Handle, ...]] = []
         _write_hosts_file(hosts_file, self.names)
         self._channel, theirs = channel_pair(HolderReport)
-        self._holder = start_in_lasting_thread(
+        self._holder = start_killed_with_us(
             "tfmagic-hosts",
             _HOLDER,
-            str(os.getpid()),
             str(theirs.fileno()),
             str(count),
             path=import_path(),

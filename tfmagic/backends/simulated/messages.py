@@ -20,7 +20,7 @@ class SetCut(Message, frozen=True):
 
 
 class CountBytes(Message, frozen=True):
-    """Tell how many bytes each host has sent to others, and received from them."""
+    """Tell how many bytes each host has sent to others."""
 
 
 class HostMade(Message, frozen=True):
@@ -37,7 +37,6 @@ class BytesCounted(Message, frozen=True):
     """The bytes since the start, by host."""
 
     sent: tuple[int, ...]
-    received: tuple[int, ...]
 
 
 class Refused(Message, frozen=True):

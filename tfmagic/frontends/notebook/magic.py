@@ -188,11 +188,11 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
                 continue
             try:
                 run_options = self._run_options(options, self.start_shown(cluster))
-                if cluster.bytes_sent():  # on simulated hosts it is the network that is compared
+                before = cluster.bytes_sent()
+                if before:  # on simulated hosts it is the network that is compared
                     run_options = dataclasses.replace(
                         run_options, profile_s=run_options.profile_s or PROFILE_S
                     )
-                before = cluster.bytes_sent()
                 results = (yield cluster.begin_cell(*cell, run_options)).results
                 comparison.add(variant, results, _added(cluster.bytes_sent(), before))
             finally:
