@@ -85,7 +85,7 @@ def print_next(on_ray: bool) -> None:
     program = os.path.relpath(os.path.join(os.path.dirname(sys.executable), "tfmagic"))
     print("\nThat was notebooks/how-to/quickstart.ipynb. Where to go next:")
     for line, what in (
-        ("make lab", "open it in JupyterLab, with a live panel for each task; five lessons stand beside it"),
+        ("make lab", "open it in JupyterLab, with a live panel; the course is in notebooks/course"),
         (f"{program} run train.py", "run a script of yours on a cluster"),
         (f"{program} doctor", "check this machine for larger clusters"),
         ("docs/ray.md", "run it on the machines of a Ray cluster" + (" of yours" if on_ray else "")),
