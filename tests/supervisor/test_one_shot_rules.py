@@ -89,7 +89,7 @@ def test_restarts_are_counted_and_the_last_failure_is_one():
 def test_who_was_terminated_is_sent_again_and_who_was_dismissed_is_not():
     rules = Rules(auto_restart=float("inf"))
     assert decide({A: ended(A, -9, terminated=True)}, rules, 20).restart == (A,)
-    assert decide({A: ended(A, -9, terminated=True, dismissed=True)}, rules, 20) == Decision()
+    assert decide({A: ended(A, -9, terminated=True, dismissed=True)}, rules, 20) == Decision(over=True)
 
 
 def test_together_all_are_recalled_and_then_sent_again():
@@ -99,6 +99,17 @@ def test_together_all_are_recalled_and_then_sent_again():
     tasks[B] = ended(B, -9, at=10.05, terminated=True)
     assert decide(tasks, rules, 10.06) == Decision(wake_at=pytest.approx(10.15))
     assert decide(tasks, rules, 10.2).restart == (A, B, CHIEF)
+
+
+def test_it_is_over_when_all_have_ended_for_good():
+    assert decide({A: ended(A, 0), B: ended(B, 1)}, Rules(), 11).over
+    assert not decide({A: ended(A, 0), B: RUNS}, Rules(), 11).over
+    assert not decide({A: ended(A, 1)}, Rules(auto_restart=1), 10).over, "it comes back in a moment"
+    late = Rules(until=30, watched_since=0)
+    assert decide({A: ended(A, 0), B: ended(B, 1)}, late, 31).over
+    assert not decide({A: ended(A, 1), B: RUNS}, late, 31).over, "B is only asked to end"
+    together = Rules(auto_restart=1, together=True)
+    assert not decide({A: ended(A, 1), B: replace(RUNS, terminated=True)}, together, 11).over, "it ends now"
 
 
 def test_all_end_when_the_time_is_up():

@@ -312,8 +312,7 @@ class OneShotTasks:
             self._wait_for_attempt(task, old)
             self._send(task, self.known[task].restarts + 1)
         self._update_group(rules)
-        waits = decision.restart or decision.wake_at is not None or self._starting
-        return decision.wake_at, not waits and all(known.end is not None for known in self.known.values())
+        return decision.wake_at, decision.over and not self._starting
 
     def _update_group(self, rules: Rules) -> None:
         """Break the barriers of tasks that have ended for good; a task that is restarted can still come."""
@@ -344,6 +343,7 @@ class OneShotTasks:
                 seen = state.tasks[task]
                 self._change(task, end=seen.end, ended_at=seen.since)
                 self._to_flush.add(task)
+                self._must_check.set()  # it can be noted after a decision
             elif is_closed:
                 end = TaskLost(task, known.attempt, "it ended with its cluster")
                 self._change(task, end=end, terminated=True, dismissed=True, ended_at=time.monotonic())

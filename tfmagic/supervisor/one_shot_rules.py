@@ -80,13 +80,19 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, and when a decision is due even without an event; `why` tasks are dismissed."""
+    """What to do now, and when a decision is due even without an event; `why` tasks are dismissed.
+
+    Attributes:
+        recall: Tasks to end, so that they run again together with the others.
+        over: Whether all have ended for good.
+    """
 
     restart: tuple[TaskId, ...] = ()
-    recall: tuple[TaskId, ...] = ()  # end them, to send them again with the others
+    recall: tuple[TaskId, ...] = ()
     dismiss: tuple[TaskId, ...] = ()
     why: str = ""
     wake_at: float | None = None
+    over: bool = False
 
 
 def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> Decision:
@@ -94,10 +100,10 @@ def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> Dec
     running = tuple(task for task, state in tasks.items() if state.end is None)
     for due, why in _last_calls(tasks, rules):
         if now >= due:
-            return Decision(dismiss=running, why=why)
+            return Decision(dismiss=running, why=why, over=not running)
     waits = [due for due, _ in _last_calls(tasks, rules)] if running else []
     if _chief_is_over(tasks, rules):
-        return Decision(wake_at=min(waits, default=None))
+        return Decision(wake_at=min(waits, default=None), over=not running)
     again = {
         task: state.ended_at + min(_FIRST_DELAY_S * 2**state.restarts, _LONGEST_DELAY_S)
         for task, state in tasks.items()
@@ -108,7 +114,8 @@ def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> Dec
             return Decision(recall=running, wake_at=min(waits, default=None))
         again = dict.fromkeys(tasks, max(again.values()))
     due_now = tuple(task for task, at in again.items() if now >= at)
-    return Decision(restart=due_now, wake_at=min([*waits, *again.values()], default=None))
+    wake_at = min([*waits, *again.values()], default=None)
+    return Decision(restart=due_now, wake_at=wake_at, over=not running and not again)
 
 
 def _last_calls(tasks: Mapping[TaskId, OneShotTask], rules: Rules) -> list[tuple[float, str]]:
