@@ -14,6 +14,10 @@ from test_detached import (  # noqa: F401 - collected here, too
     test_interrupt_ends_a_detached_cell,
     test_wait_raises_the_exception_of_a_cell_and_the_next_wait_has_the_others,
 )
+from test_diff import (  # noqa: F401
+    test_a_variable_is_compared_over_tasks,
+    test_the_step_at_which_the_tasks_parted_is_said_also_of_a_cell_that_fails,
+)
 from test_faults_on_tasks import (  # noqa: F401
     test_a_crash_on_purpose_is_told_as_one,
     test_a_fault_can_come_while_a_cell_runs,
@@ -30,6 +34,12 @@ from test_magic import (  # noqa: F401
     test_the_tasks_own_exception_is_raised_with_its_lines,
     test_variables_stay_on_the_task_and_take_precedence_over_the_notebooks,
 )
+from test_pictures import (  # noqa: F401
+    test_the_map_of_a_cluster_in_a_terminal,
+    test_the_timeline_shows_who_waits_for_whom_at_a_barrier,
+)
+from test_profile import test_the_task_that_the_others_wait_for_is_the_straggler  # noqa: F401
+from test_track import test_values_of_all_tasks_are_rows_and_a_chart  # noqa: F401
 
 import tfmagic
 from tfmagic.backends.remote import driver_client
