@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import threading
+import time
 from datetime import datetime
 
 import numpy as np
@@ -294,15 +295,18 @@ def test_the_decorator_runs_a_function_on_a_cluster_of_its_own():
     assert add(1, b=2).of("worker") == [3, 3]
 
 
-def test_a_paused_task_that_must_be_released_is_killed_and_replaced():
+def test_a_paused_task_that_must_be_released_is_killed_and_replaced(tmp_path):
+    begun = tmp_path / "begun"
     with tfmagic.Cluster(workers=2, name="paused", failure_grace_s=0.1) as cluster:
 
         def stop_one():
             if tfmagic.current_task().index == 1:
-                # an interrupt that comes between two stops would end the cell
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # one between two stops would end the cell
+                begun.touch()
                 while True:  # also when a look has found it, and it was continued
                     os.kill(os.getpid(), signal.SIGSTOP)
+            while not begun.exists():
+                time.sleep(0.01)
             raise ValueError("from worker-0")
 
         with pytest.raises(ValueError, match="from worker-0") as caught:
