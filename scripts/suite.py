@@ -78,7 +78,7 @@ def passes(python: str, more: list[str], *, quick: bool, called: str = "") -> Re
         command = [python, "-m", "pytest", *AT_ONCE, f"--junitxml={report}", *(QUICK if quick else ()), *more]
         # hundreds of processes import tfmagic, and would each compile it
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        if not quick and not more:
+        if not quick and not more:  # further arguments choose a part, whose modules are soon compiled
             compile_tests(python, environ)
         exit_code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
         counts = counts_of(report.read_text("utf-8")) if report.exists() else "no test was run"
