@@ -26,6 +26,9 @@ LINES = 20
 ANSWER_S = (
     200.0  # for a command: a new launcher imports TensorFlow, perhaps while strace stops it at each call
 )
+# If a task is killed while strace detaches from it, strace can wait for ever: the end of the main thread is not reported
+# until that of each other thread was read, which strace 6.1 does not do then.
+DETACH_S = 10.0
 DETACHED = os.strerror(errno.ENOSYS)  # what a call returns when strace ends after the call has begun
 
 # what runs, in which process, the call, and its error
@@ -171,7 +174,10 @@ def failing(pid: int, calls: str, error: str, number: int) -> Iterator[list[str]
             yield failed
         finally:
             strace.send_signal(signal.SIGTERM)
+            killing = threading.Timer(DETACH_S, strace.kill)  # the system detaches then
+            killing.start()
             failed += [line for line in strace.stderr if "INJECTED" in line]
+            killing.cancel()
 
 
 @pytest.mark.timeout(600)

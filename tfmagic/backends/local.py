@@ -130,8 +130,11 @@ class LocalBackend:
             self._session.send(request)
             marked = {**boot.environ, orphans.MARK: self.launcher.mark}
             self.send(task, msgspec.structs.replace(boot, environ=marked))
-        except OSError:
-            self._unreported += self._session_ended()
+        except ConnectionError:
+            self._unreported += self._read_last()
+            self.wake()
+        except OSError as error:
+            self._unreported += self._session_ended(f"the channel to its launcher failed: {error}")
             self.wake()
         finally:
             os.close(log.fd)
@@ -299,6 +302,15 @@ class LocalBackend:
                     reason = self._reason_of(task, attempt, exit_code)
                     ended = TaskExited(task, attempt, exit_code, peak_bytes, log_end, reason)
                     events += self._ended(task, attempt, ended)
+        return events
+
+    def _read_last(self) -> list[Event]:
+        """Read what a launcher has sent before it closed the session: it can say why."""
+        if self._session is None:
+            return self._session_ended()
+        events: list[Event] = []
+        while self._session is not None:
+            events += self._read_session()
         return events
 
     def _reason_of(self, task: TaskId, attempt: int, exit_code: int) -> str:
