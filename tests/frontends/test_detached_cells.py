@@ -28,6 +28,7 @@ def test_a_wait_ends_well_also_where_the_follower_is_notified_first(monkeypatch,
             job = SimpleNamespace(
                 number=number,
                 settle=lambda result=result: result,
+                show_now=lambda: None,
                 outcome=None,
                 options=SimpleNamespace(pull=()),
                 command=SimpleNamespace(prompt=number),

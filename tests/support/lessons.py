@@ -26,6 +26,10 @@ class Lessons:
         notebook = nbformat.read(self.folder / name, as_version=4)
         if then:
             notebook.cells.append(nbformat.v4.new_code_cell(then))
+        return self.run(notebook)
+
+    def run(self, notebook: NotebookNode) -> NotebookNode:
+        """Do the same with a notebook that is no file."""
         self.kernel = self.kernel or Kernel(cwd=str(self.folder))
         self.kernel.client.stop_channels()  # nbclient's has the same identity: the kernel answers one of them
         client = NotebookClient(notebook, km=self.kernel.manager, timeout=240)

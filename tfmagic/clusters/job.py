@@ -154,12 +154,19 @@ class Job(RunningCell):
         else:
             self._early_presses += 1
 
+    def show_now(self) -> None:
+        """Let the view show the cell at its place as it is now."""
+        try:
+            self.view.show_now()
+        except Exception:  # a display that fails must not cost the cell its results
+            self._give_up_view()
+
     def update(self) -> None:
         """Let the view show what is new."""
         try:
             self.cluster.widgets.flush()
             self.view.update()
-        except Exception:  # a display that fails must not cost the cell its results
+        except Exception:  # as above
             self._give_up_view()
 
     def show_end(self) -> None:

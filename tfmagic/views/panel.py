@@ -75,6 +75,13 @@ class PanelView:
         """The time between two looks: longer in a flood, which needs the cores, and for many tasks."""
         return max(_FLOOD_LOOK_S if self._model.is_flooded else _LOOK_S, self._look_cost_s / _LOOK_SHARE)
 
+    def show_now(self) -> None:
+        """Show the cell as it is now."""
+        if self._live is None and not self._saved.is_over:
+            self._open()
+        else:
+            self._saved.show_now()
+
     def update(self) -> None:
         """Show what is new."""
         self._saved.begin()
@@ -172,6 +179,10 @@ class HtmlView:
     ):
         self._context, self._is_live = context, refresh_s is not None
         self._saved = SavedCell(context, publish, look, display_id, refresh_s or 0.0, _LIVE_HTML_BYTES)
+
+    def show_now(self) -> None:
+        """Show the cell as it is now."""
+        self._saved.show_now()
 
     def update(self) -> None:
         self._saved.begin()

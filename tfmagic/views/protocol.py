@@ -18,11 +18,16 @@ from tfmagic.views.task_widgets import TaskWidgets
 class View(Protocol):
     """Called by the thread that waits for the cell: `update` every `interval_s`, and `finish` once.
 
-    `add_note` follows `finish` where something happens to the cell's tasks before the next cell.
+    `show_now` puts a detached cell at its place at once, since what is displayed while other cells run can
+    stand there. It is called once more when a later cell has waited for the end: programs that run notebooks
+    drop what arrives when no cell waits. `add_note` follows `finish` where something happens to the cell's
+    tasks before the next cell.
     """
 
     @property
     def interval_s(self) -> float: ...
+
+    def show_now(self) -> None: ...
 
     def update(self) -> None: ...
 

@@ -76,12 +76,24 @@ class SavedCell:
         self._written, self._written_at = 0, context.run.requested_at  # by the tasks until the last draft
         self._drafted: list[object] = []
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the end was shown."""
+        return self._record is not None
+
     def begin(self) -> None:
         """Note that the cell waits or runs, so that it can be found if the kernel dies."""
         has_begun = self._context.has_begun()
         if has_begun is not self._noted:
             self._noted = has_begun
             append_record(self._context.folder, describe_cell(self._context, None, time.monotonic()))
+
+    def show_now(self) -> None:
+        """Show the end, or a draft as long as there is none."""
+        if self.is_over:
+            self.show()
+        else:
+            self.draft(at_once=True)
 
     def draft(self, at_once: bool = False) -> bool:
         """Draw the cell as it is now, if something has changed and it is due; return whether it was drawn."""
@@ -118,7 +130,7 @@ class SavedCell:
 
     def notice(self) -> dict[str, Any]:
         """Return the same for pages that have the form."""
-        return {"kind": "form", "over": self._record is not None}
+        return {"kind": "form", "over": self.is_over}
 
     def record(self, cell: CellState | None, open_names: tuple[str, ...] = ()) -> CellRecord:
         record = describe_cell(self._context, cell, time.monotonic())
@@ -133,7 +145,7 @@ class SavedCell:
             self.finish(replace(self._record, notes=(*self._record.notes, *filter(None, [text]))))
 
     def finish(self, record: CellRecord) -> None:
-        is_again, self._record = self._record is not None, record
+        is_again, self._record = self.is_over, record
         append_record(self._context.folder, record)
         try:
             form = self._draw(record, self._look.saved_bytes)

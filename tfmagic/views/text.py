@@ -60,6 +60,9 @@ class QuietView:
     def __init__(self, displays: deque[Displayed], news: Callable[[], str] = lambda: ""):
         self._incoming, self._news = displays, _News(news)
 
+    def show_now(self) -> None:
+        pass
+
     def update(self) -> None:
         self._incoming.clear()
         if news := self._news.take():
@@ -128,6 +131,9 @@ class TextView:
         self._live = _LiveLines() if terminal else None
         self._news = _News(news, _NEWS_S)
         self._above: list[str] = []  # to be written above the live lines
+
+    def show_now(self) -> None:
+        """Do nothing: text stands where it was printed."""
 
     def update(self) -> None:
         """Show what had been written at the last look, within the budget of one look."""

@@ -15,7 +15,7 @@ from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import Job
 from tfmagic.clusters.results import CellResult
 from tfmagic.errors import TaskTimeoutError
-from tfmagic.frontends.notebook import awaited_cells
+from tfmagic.frontends.notebook import awaited_cells, view_choice
 from tfmagic.supervisor import stalls
 from tfmagic.views.static_html import duration
 
@@ -49,12 +49,14 @@ class DetachedJobs:
     def __init__(self, shell: Any):
         self._shell = shell
         self._jobs: list[DetachedJob] = []
+        self._unseen: list[DetachedJob] = []  # ended while no cell waited; see `View.show_now`
         self._followers: set[Any] = set()  # the event loop keeps its tasks only weakly
 
     def add(self, cluster: Cluster, job: Job, out: str | None) -> None:
         """Look after a job that has begun."""
         found = DetachedJob(cluster, job, out)
         self._jobs.append(found)
+        job.show_now()
         if awaited_cells.can_await(self._shell):
             self._follow(found)
 
@@ -83,6 +85,9 @@ class DetachedJobs:
 
     def _of(self, name: str, timeout_s: float | None) -> Iterator[tuple[DetachedJob, float]]:
         """Yield the jobs of a cluster, each with the seconds that are left for it."""
+        for found in [found for found in self._unseen if found.cluster.name == name]:
+            self._unseen.remove(found)
+            found.job.show_now()
         deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         for found in [found for found in self._jobs if found.cluster.name == name]:
             yield found, deadline - time.monotonic()
@@ -92,6 +97,7 @@ class DetachedJobs:
             raise _still_runs(found)
         if found in self._jobs:  # otherwise its follower has removed it
             self._jobs.remove(found)
+        found.job.show_now()
         found.settle(self._shell.user_ns)
         if found.error is not None:
             raise found.error
@@ -105,6 +111,8 @@ class DetachedJobs:
             found.settle(self._shell.user_ns)
             if found.error is None and found in self._jobs:  # nothing is left to wait for
                 self._jobs.remove(found)
+                if not view_choice.is_watched(self._shell):
+                    self._unseen.append(found)
 
         task = asyncio.get_running_loop().create_task(follow(), name=f"tfmagic-cell-{found.job.number}")
         self._followers.add(task)

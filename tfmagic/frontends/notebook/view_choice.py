@@ -40,7 +40,7 @@ def choose_view(name: str, shell: Any, display_id: str = "") -> Choice:
         return lambda context: _text_view(context, shell)
     config = TFCluster.instance()
     look = Look(config.fold_noise, config.fold_equal, config.saved_bytes)
-    if name == "html" or (name == "auto" and not _is_watched(shell)):
+    if name == "html" or (name == "auto" and not is_watched(shell)):
         refresh_s = _REFRESH_S if name == "html" else None
         return lambda context: HtmlView(context, publisher(shell), refresh_s, look, display_id)
     return lambda context: PanelView(context, publisher(shell), _new_widget, look, display_id)
@@ -110,7 +110,7 @@ def _text_view(context: ViewContext, shell: Any) -> View:
     )
 
 
-def _is_watched(shell: Any) -> bool:
+def is_watched(shell: Any) -> bool:
     """Check whether a user can look and click while the cell runs.
 
     Front ends accept input; programs that run notebooks (nbclient, papermill, nbconvert) do not.
