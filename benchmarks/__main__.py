@@ -76,9 +76,11 @@ def _measure_of(name: str) -> Callable[[Sizes], list[Row]]:
 
 
 def _machine() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import distributions
 
-    packages = ", ".join(f"{name} {version(name)}" for name in ("tfmagic", "tensorflow", "ipyparallel"))
+    versions = {found.name.lower(): found.version for found in distributions()}
+    shown = ("tfmagic", "tensorflow", "ipyparallel", "ray")
+    packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
     cores = f"{len(os.sched_getaffinity(0))} cores (load {os.getloadavg()[0]:.1f})"
     return f"{platform.system()}, {cores}, Python {platform.python_version()}, {packages}"
 

@@ -138,9 +138,10 @@ def lean_imports() -> Iterator[None]:
 
 
 def _threads() -> set[threading.Thread]:
-    """Return the threads of tfmagic's that end with what they serve: a launcher is for all tests."""
+    """Return the threads of tfmagic's that end with what they serve: a launcher is for all tests, for example."""
+    lasting = ("tfmagic-keeper", "tfmagic-ray", "tfmagic-kept-memory")
     found = {thread for thread in threading.enumerate() if thread.name.startswith("tfmagic")}
-    return {thread for thread in found if thread.name not in ("tfmagic-keeper", "tfmagic-ray")}
+    return {thread for thread in found if thread.name not in lasting}
 
 
 @pytest.fixture(autouse=True)

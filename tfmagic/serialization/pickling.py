@@ -35,6 +35,7 @@ from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import OwnedHandle, Packed
 from tfmagic.serialization import classes, definitions, main_script, process_bound, tensorflow_values
 from tfmagic.serialization.definitions import ByValue
+from tfmagic.system import shared_memory
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
 _MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
@@ -287,20 +288,8 @@ def pack(pickled: Pickled) -> Packed:
     stream, buffers = pickled.stream, pickled.buffers
     if pickled.size_bytes < _IN_BAND_BYTES:
         return Packed(data=stream)
-    fd = os.memfd_create("tfmagic", os.MFD_CLOEXEC)
-    offset = 0
-    for part in (memoryview(stream), *buffers):
-        _write_at(fd, part, offset)
-        offset += -(-part.nbytes // _ALIGN) * _ALIGN
-    os.ftruncate(fd, max(offset, 1))
+    fd = shared_memory.share((memoryview(stream), *buffers), _ALIGN)
     return Packed(handle=OwnedHandle(fd), sizes=(len(stream), *(b.nbytes for b in buffers)))
-
-
-def _write_at(fd: int, part: memoryview, offset: int) -> None:
-    flat = part.cast("B") if part.nbytes else memoryview(b"")
-    while flat:
-        written = os.pwrite(fd, flat, offset)
-        flat, offset = flat[written:], offset + written
 
 
 def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = True) -> Any:

@@ -9,6 +9,7 @@ import os
 import secrets
 
 from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
+from tfmagic.system import shared_memory
 
 Place = tuple[int, int, int]
 """The names of a memory file in another process: its pid, its descriptor, and the inode."""
@@ -26,13 +27,7 @@ def read(handle: Handle) -> memoryview:
 
 def write(content: memoryview | bytes) -> OwnedHandle:
     """Return a new memory file with this content. Raises OSError where there is no memory."""
-    handle = OwnedHandle(os.memfd_create("tfmagic-value", os.MFD_CLOEXEC))
-    rest = memoryview(content).cast("B")
-    os.truncate(handle.fd, len(rest))
-    at = 0
-    while at < len(rest):
-        at += os.pwrite(handle.fd, rest[at : at + (1 << 30)], at)
-    return handle
+    return OwnedHandle(shared_memory.share([memoryview(content)]))
 
 
 def place_of(handle: Handle) -> Place:
@@ -46,6 +41,7 @@ def open_at(place: Place) -> OwnedHandle:
     handle = OwnedHandle(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
     if os.fstat(handle.fd).st_ino != inode:
         raise FileNotFoundError(f"process {pid} has another file there")
+    shared_memory.lock(handle.fd)
     return handle
 
 
