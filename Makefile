@@ -74,7 +74,7 @@ OLDEST := .venv-oldest/.installed
 $(OLDEST): pyproject.toml requirements/oldest.txt
 	@[ $(MINOR) = 3.11 ] || { echo "requirements/oldest.txt is for Python 3.11: make test-oldest PYTHON=python3.11"; exit 1; }
 	@PYTHON=$(PYTHON) LOCK=requirements/oldest.txt scripts/install \
-		lab,server,hdf5,tensorboard,remote,keras2,test .venv-oldest
+		lab,server,ray,hdf5,tensorboard,remote,keras2,test .venv-oldest
 	@touch $@
 
 test-oldest: $(OLDEST)

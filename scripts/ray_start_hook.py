@@ -35,16 +35,21 @@ def start_less(parameters: Any, head: bool) -> None:
 
     def start_without_agents(command: list[str], kind: str, **options: Any) -> Any:
         if kind == "raylet":
-            words = dict(word.partition("=")[::2] for word in command)
-            for name, port in (
-                (_raylet.METRICS_AGENT_PORT_NAME, _UNUSED_PORT),
-                (_raylet.METRICS_EXPORT_PORT_NAME, _UNUSED_PORT),
-                (_raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME, _UNUSED_PORT),
-                (_raylet.RUNTIME_ENV_AGENT_PORT_NAME, int(words["--runtime_env_agent_port"])),
-            ):
-                _raylet.persist_port(words["--session_dir"], words["--node_id"], name, port)
+            if hasattr(_raylet, "persist_port"):  # older versions of Ray wait for no ports
+                _note_ports(_raylet, dict(word.partition("=")[::2] for word in command))
             for option in replaced:
                 command = [f'{option}sh -c "exec cat" agent' if w.startswith(option) else w for w in command]
         return start(command, kind, **options)
 
     services.start_ray_process = start_without_agents
+
+
+def _note_ports(raylet: Any, words: dict[str, str]) -> None:
+    """Write the ports for which the raylet would wait, as the agents do."""
+    for name, port in (
+        (raylet.METRICS_AGENT_PORT_NAME, _UNUSED_PORT),
+        (raylet.METRICS_EXPORT_PORT_NAME, _UNUSED_PORT),
+        (raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME, _UNUSED_PORT),
+        (raylet.RUNTIME_ENV_AGENT_PORT_NAME, int(words["--runtime_env_agent_port"])),
+    ):
+        raylet.persist_port(words["--session_dir"], words["--node_id"], name, port)
