@@ -86,7 +86,8 @@ class Pickled:
         """Take a part of the stream from the pickler."""
         self.check(len(data))
         self.size_bytes += len(data)
-        self._chunks.append(data)
+        # Python's own pickler gives views of a `BytesIO`, which must not be collected before they are
+        self._chunks.append(bytes(data))
         return len(data)
 
     def keep(self, buffer: pickle.PickleBuffer) -> bool:
