@@ -41,7 +41,12 @@ CALLS = [
     *(("run", "worker-0", "write", error) for error in ("EINTR", "ENOSPC", "EIO")),
     *(("run", "worker-0", "sendto", error) for error in ("EINTR", "ENOMEM", "EIO")),
     *(("run", "worker-0", "recvmsg", error) for error in ("EINTR", "ENOMEM", "EIO")),
-    ("run", "worker-0", "newfstatat", "EIO"),
+    (
+        "run",
+        "worker-0",
+        "newfstatat,fstat",
+        "EIO",
+    ),  # the first one with Debian 12, the other one with Debian 13
     *(("restart", "launcher", "clone", error) for error in ("ENOMEM", "EAGAIN")),
     ("restart", "launcher", "pidfd_open", "EMFILE"),
     ("restart", "launcher", "sendmsg", "EIO"),
@@ -51,7 +56,9 @@ CALLS = [
     ("restart", "launcher", "recvmsg", "EIO"),
     ("restart", "launcher", "poll", "ENOMEM"),
 ]
-SECOND = [("restart", "launcher", "mmap", "ENOMEM")]  # of a new thread: for its first frame
+# Of a new thread, for its first frame. From 3.13 on, Python waits for ever for a thread that cannot make it, and the
+# start of the tasks ends by its time limit.
+SECOND = [("restart", "launcher", "mmap", "ENOMEM")] if sys.version_info < (3, 13) else []
 CASES = [(number, *call) for number in range(1, FIRST + 1) for call in CALLS]
 CASES += [(2, *call) for call in SECOND if FIRST == 1]
 

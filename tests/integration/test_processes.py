@@ -76,7 +76,8 @@ def script(tmp_path_factory):
     folder = tmp_path_factory.mktemp("open")
     code = textwrap.dedent(
         """
-        import multiprocessing, os, pathlib, sys, time, tfmagic
+        import multiprocessing, os, pathlib, sys, time, warnings, tfmagic
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, from Python 3.12 on
         sys.path.append(pathlib.Path.cwd())
         before = multiprocessing.get_start_method(allow_none=True)
         cluster = tfmagic.Cluster(workers=2).start()
