@@ -441,10 +441,12 @@ def test_what_a_killed_runner_and_its_guards_have_left_is_reaped(tool, script):
     wait_until(lambda: "ready" in run.out, RUN_S)
     keeper, launcher = _guards(run.process.pid)
     below = run.below() - {keeper, launcher}
-    for pid in (run.process.pid, keeper, launcher):
-        os.kill(pid, signal.SIGSTOP)
-    for pid in (run.process.pid, keeper, launcher):
-        os.kill(pid, signal.SIGKILL)
+    family = [psutil.Process(pid) for pid in (launcher, keeper, run.process.pid)]
+    for process in family:
+        process.suspend()
+    wait_until(lambda: all(process.status() == psutil.STATUS_STOPPED for process in family))
+    for process in family:  # the end of its parent would continue one that is stopped
+        process.kill()
     run.wait()
     left = wait_until(lambda: alive(below) if not alive({keeper, launcher}) else None)
     dry = tool("reap", "--dry-run")
