@@ -103,6 +103,19 @@ def program(*command: Any, **options: Any) -> Iterator[subprocess.Popen[str]]:
             raise
 
 
+def kill_at_once(*pids: int) -> None:
+    """Kill processes of which none acts on the end of another one: they are stopped first.
+
+    Children stand before their parent, whose end would let them go on.
+    """
+    processes = [psutil.Process(pid) for pid in pids]
+    for process in processes:
+        process.suspend()
+    wait_until(lambda: all(process.status() == psutil.STATUS_STOPPED for process in processes))
+    for process in processes:
+        process.kill()
+
+
 def alive(pids: Iterable[int]) -> set[int]:
     """Return the pids that still run; a zombie has ended."""
     return {pid for pid in pids if _runs(pid)}

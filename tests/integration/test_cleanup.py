@@ -17,7 +17,7 @@ import urllib.request
 
 import psutil
 import pytest
-from conftest import ENDED_S, alive, wait_until
+from conftest import ENDED_S, alive, kill_at_once, wait_until
 
 from tfmagic.runs import folder as runs
 from tfmagic.runs import orphans
@@ -209,9 +209,7 @@ def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kern
     assert not [left for left in orphans.reap(state_dir) if left.run == run]
     bystander = subprocess.Popen(["sleep", "1001"])  # by name it looks the same
     try:
-        for pid in (watched.launcher, watched.keeper, process.pid):
-            os.kill(pid, signal.SIGSTOP)  # no process can end another one now
-        kill(process.pid, watched.keeper, watched.launcher)
+        kill_at_once(watched.launcher, watched.keeper, process.pid)
         process.wait()
         wait_until(lambda: not alive([process.pid, watched.keeper, watched.launcher]), ENDED_S)
 

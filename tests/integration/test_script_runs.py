@@ -11,7 +11,7 @@ import threading
 
 import psutil
 import pytest
-from conftest import ENDED_S, alive, wait_until
+from conftest import ENDED_S, alive, kill_at_once, wait_until
 
 RUN_S = 120.0  # an import of TensorFlow on a busy machine, and a training
 
@@ -441,12 +441,7 @@ def test_what_a_killed_runner_and_its_guards_have_left_is_reaped(tool, script):
     wait_until(lambda: "ready" in run.out, RUN_S)
     keeper, launcher = _guards(run.process.pid)
     below = run.below() - {keeper, launcher}
-    family = [psutil.Process(pid) for pid in (launcher, keeper, run.process.pid)]
-    for process in family:
-        process.suspend()
-    wait_until(lambda: all(process.status() == psutil.STATUS_STOPPED for process in family))
-    for process in family:  # the end of its parent would continue one that is stopped
-        process.kill()
+    kill_at_once(launcher, keeper, run.process.pid)
     run.wait()
     left = wait_until(lambda: alive(below) if not alive({keeper, launcher}) else None)
     dry = tool("reap", "--dry-run")
