@@ -68,6 +68,7 @@ class OneShotTasks:
         known: What is known of the present or last process of each task.
         reports: The last report of each task. A report stays when a later process of the task dies.
         dismissed_for: Why the rules ended tasks, or "".
+        restarted: For each restart by the rules, what was known of the former processes, by task.
         crashed: The exception that ended the thread or the supervisor.
 
     Raises:
@@ -100,6 +101,7 @@ class OneShotTasks:
         self.known: dict[TaskId, OneShotTask] = {}
         self.reports: dict[TaskId, CellReturned | CellRaised] = {}
         self.dismissed_for = ""
+        self.restarted: list[Mapping[TaskId, OneShotTask]] = []
         self.crashed: BaseException | None = None
         self._starting = 0  # calls of `begin` under way
         self._to_flush: set[TaskId] = set()  # tasks that have ended since their log was read
@@ -308,9 +310,11 @@ class OneShotTasks:
             self.dismissed_for = decision.why
         self.signal(decision.dismiss, SIGKILL, dismiss=True)
         self.signal([t for t in decision.recall if not self.known[t].terminated], SIGKILL)
-        for task, old in self.cluster.relaunch(decision.restart).items() if decision.restart else ():
-            self._wait_for_attempt(task, old)
-            self._send(task, self.known[task].restarts + 1)
+        if decision.restart:
+            self.restarted.append({task: self.known[task] for task in decision.restart})
+            for task, old in self.cluster.relaunch(decision.restart).items():
+                self._wait_for_attempt(task, old)
+                self._send(task, self.known[task].restarts + 1)
         self._update_group(rules)
         return decision.wake_at, decision.over and not self._starting
 

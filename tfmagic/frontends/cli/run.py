@@ -219,7 +219,7 @@ class ScriptRun:
         self._kill_at = float("inf")
         self._pass_on_at: float | None = None  # when the tasks without a SIGTERM get one
         self._handled = 0  # number of signals
-        self._seen: dict[TaskId, OneShotTask] = {}
+        self._reported = 0  # number of restarts
         if sys.stderr.isatty():
             say(f"starting {self._shape}")
         task_settings = replace(case.task_settings, purpose="script", auto_restart=0)  # `_rules` has it
@@ -333,19 +333,21 @@ class ScriptRun:
     # -- reporting --
 
     def _report_restarts(self) -> None:
-        known = self._known()
-        again = [task for task, seen in self._seen.items() if known[task].restarts > seen.restarts]
-        failed = [task for task in again if not self._seen[task].terminated and self._seen[task].exit_code]
-        if again:
-            why = "; ".join(f"{t} {describe_end(end)}" for t in failed if (end := self._seen[t].end))
-            which = f"restart {known[again[0]].restarts} of {self._restarts}"
-            say(f"{why or 'a task failed'}: new processes for {', '.join(map(str, again))} ({which})")
-        self._seen = known
+        for former in self._one_shot.restarted[self._reported :]:
+            self._reported += 1
+            failed = {
+                task: seen.end for task, seen in former.items() if not seen.terminated and seen.exit_code
+            }
+            why = "; ".join(f"{task} {describe_end(end)}" for task, end in failed.items() if end is not None)
+            number = 1 + max(seen.restarts for seen in former.values())
+            names = ", ".join(map(str, former))
+            say(f"{why or 'a task failed'}: new processes for {names} (restart {number} of {self._restarts})")
 
     def _known(self) -> dict[TaskId, OneShotTask]:
         return dict(self._one_shot.known)
 
     def _finish(self, printer: Printer | None, seconds: float) -> int:
+        self._report_restarts()  # the tasks can have ended since the last look
         if printer is not None:
             self._drain(printer)
         self._one_shot.close()
