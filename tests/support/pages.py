@@ -241,7 +241,10 @@ class NotebookPage:
     def _wait_until_open(self, kernel: str) -> None:
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
         self.page.wait_for_function(
-            "() => window.jupyterapp?.shell?.currentWidget?.content?.widgets", timeout=60_000, polling=POLL_MS
+            "() => { const book = window.jupyterapp?.shell?.currentWidget;"  # which has no cells at first
+            " return book?.context?.isReady && book.content?.widgets?.length === book.content.model?.cells?.length }",
+            timeout=60_000,
+            polling=POLL_MS,
         )
         if kernel:
             self.page.wait_for_function(
