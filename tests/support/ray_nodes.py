@@ -146,7 +146,8 @@ class RayNodes:
 
     def start(self, cpus: int = 4, **options: Any) -> RayNode:
         """Start the head and return it when it is ready."""
-        port, busy = _free_port(), socket.create_server(("127.0.0.1", 0))
+        port = _free_port()
+        busy = socket.create_server(("127.0.0.1", _free_port()))
         taken = str(busy.getsockname()[1])  # a dashboard whose port is taken is not started
         words = ["--head", "--port", str(port), "--no-monitor", "--dashboard-port", taken, *_NO_LOG_MONITOR]
         if self.client_address:
@@ -334,7 +335,15 @@ def short_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
 
 
+_given: set[int] = set()  # the system gives a port again that nobody listens on yet
+
+
 def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a free port that was not returned before."""
+    while True:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = int(sock.getsockname()[1])
+        if port not in _given:
+            _given.add(port)
+            return port
