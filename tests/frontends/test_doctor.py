@@ -111,15 +111,27 @@ def test_bounds_of_versions(only, version, fits):
 
 
 def test_the_repair_of_keras_is_shown_and_its_absence_is_a_note(only):
-    only(keras="3.12.0")
+    only(keras="3.16.0")
     assert "repaired in the tasks" in one(software.keras(case())).what
     found = one(software.keras(case(task_settings=TaskSettings(keras_fix=False))))
     assert found.severity is Severity.NOTE and "--keras 2" in found.advice
 
 
-def test_a_keras_that_is_not_known_to_be_broken_is_only_named(only):
-    only(keras="3.99.0")
-    assert one(software.keras(case(task_settings=TaskSettings(keras_fix=False)))).what == "keras 3.99.0"
+def test_two_builds_of_keras_overwrite_each_other(only):
+    only(keras="3.15.1", keras_nightly="3.16.0.dev1")
+    found = one(software.keras(case()))
+    assert found.what == "keras 3.15.1 and keras-nightly 3.16.0.dev1" and "pip uninstall" in found.advice
+
+
+@pytest.mark.parametrize(("version", "count"), [("3.16.0.dev1", 0), ("3.17.0", 1), ("3.2", 1)])
+def test_a_version_that_tfmagic_was_not_tested_with_is_a_note(only, version, count):
+    only(
+        {"tfmagic": ["keras<3.17,>=3.10", "msgspec>=0.18", 'ray>=2; extra == "ray"']},
+        tfmagic="0.1",
+        keras=version,
+    )
+    found = list(software.tried_versions(case()))
+    assert [(f.what, f.severity) for f in found] == [(f"keras {version}", Severity.NOTE)] * count
 
 
 def test_keras_2_needs_tf_keras_of_the_same_tensorflow(only, monkeypatch, tmp_path):

@@ -1,19 +1,80 @@
-"""The repair of Keras 3 with a version of Keras for which it was not written."""
+"""The repair of Keras 3 acts where Keras does the wrong thing, whatever its version."""
 
+import json
 import subprocess
 import sys
 
-WITHOUT = """
+import pytest
+
+# Keras is imported once, and each case runs in a fork.
+RUN = """
+import json, os, sys
 import keras
 from keras.src.backend.tensorflow import trainer
+from keras.src.saving import saving_lib
 from tfmagic.task.tensorflow import keras_repair
-original = trainer.reduce_per_replica
-del trainer.TensorFlowTrainer._maybe_symbolic_build
-print(keras_repair.install(), trainer.reduce_per_replica is original)
+cls = keras_repair.trainer_class(trainer)
+original, save = trainer.reduce_per_replica, saving_lib.save_model
+for name, code in json.loads(sys.argv[1]).items():
+    print(f"--- {name}", flush=True)
+    if os.fork() == 0:
+        exec(code)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
+WITHOUT = """
+del cls._maybe_symbolic_build
+print(keras_repair.install(), trainer.reduce_per_replica is original, saving_lib.save_model is save)
+"""
+RIGHT = """
+def build(self, iterator=None, data_batch=None):  # each value of the batch is reduced by itself
+    for _, _, batches in iterator:
+        for value in next(batches):
+            self.distribute_strategy.reduce("MEAN", value, axis=None)
+    print("Keras' own build")
+def reduce(values, strategy, reduction):
+    strategy.reduce("MEAN", values, axis=None)
+    return "Keras' own reduction"
+cls._maybe_symbolic_build, trainer.reduce_per_replica = build, reduce
+"""
+USE = """
+import tensorflow as tf
+from types import SimpleNamespace
+strategy = keras_repair._recording_strategy([])
+strategy._extended._local_results = lambda value: [tf.constant(1.0)]
+value = keras_repair._replica_value()
+dataset = SimpleNamespace(element_spec=tf.TensorSpec([4]))
+class Batches(list):
+    _distributed_dataset = dataset
+model = SimpleNamespace(
+    _distribute_strategy=strategy, distribute_strategy=strategy, _symbolic_build=lambda data_batch: print(data_batch)
+)
+assert keras_repair.install()
+cls._maybe_symbolic_build(model, iterator=Batches([(0, 0, iter([(value,)]))]))
+print(trainer.reduce_per_replica(value, strategy, "mean") is value)
 """
 
 
-def test_a_keras_without_the_place_to_repair_is_left_alone():
+@pytest.fixture(scope="module")
+def shown():
+    """Return what each case prints."""
+    cases = {"without": WITHOUT, "wrong": "keras.__version__ = '9.0'" + USE, "right": RIGHT + USE}
+    command = [sys.executable, "-c", RUN, json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return dict(part.split("\n", 1) for part in done.stdout.split("--- ")[1:])
+
+
+def test_a_keras_without_the_place_to_repair_is_left_alone_and_saves_whole_files(shown):
     """Keras 3.0 to 3.4: with them no task could start."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "False True\n", done.stderr
+    assert shown["without"] == "False True False\n"
+
+
+def test_a_keras_that_does_the_wrong_thing_is_repaired_whatever_its_version(shown):
+    assert "keras#20585" in shown["wrong"]
+    assert shown["wrong"].endswith("TensorSpec(shape=(4,), dtype=tf.float32, name=None)\nTrue\n")
+
+
+def test_a_keras_that_does_the_right_thing_is_not_repaired(shown):
+    assert shown["right"] == 2 * "Keras' own build\n" + "False\n"  # the first one is the probe

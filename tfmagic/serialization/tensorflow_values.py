@@ -6,6 +6,7 @@ import it because of this module.
 """
 
 import importlib
+import inspect
 import io
 import sys
 import threading
@@ -138,7 +139,8 @@ def _reduce_keras(obj: Any) -> Reduced | None:
     if not own:
         return None
     buffer = io.BytesIO()
-    importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj(obj, buffer, "h5")
+    save = importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj
+    save(obj, buffer, *(["h5"] if "weights_format" in inspect.signature(save).parameters else []))
     classes = {name: cls for cls in own for name in (cls.__name__, keras.saving.get_registered_name(cls))}
     return _load_keras, (buffer.getvalue(), classes)
 

@@ -30,6 +30,7 @@ _CHECKS: tuple[Check, ...] = (
     software.processor,
     software.tensorflow,
     software.keras,
+    software.tried_versions,
     software.hidden_modules,
     software.front_end,
     machine.memory_room,
@@ -78,6 +79,7 @@ _ONLY_WHEN_ASKED: frozenset[Check] = frozenset(  # none of them prevents a start
         machine.gpus,
         machine.simulated_hosts,
         folder.leftovers,
+        software.tried_versions,
         software.tf_config,
         *_OF_RAY,
     )

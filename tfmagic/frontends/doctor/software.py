@@ -21,10 +21,10 @@ from packaging.version import InvalidVersion, Version
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.frontends.doctor.findings import Case, Finding, note, trouble
 from tfmagic.frontends.notebook.awaited_cells import can_await
-from tfmagic.task.tensorflow.keras_repair import BROKEN_BEFORE, BROKEN_FROM
 
 _LEAST_TENSORFLOW = (2, 16)
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "tensorflow-rocm")
+_KERASES = ("keras", "keras-nightly")
 _LIVE_BUTTONS = (7, 4)  # the first ipykernel that handles a page's messages while a cell is awaited
 _PANEL_PACKAGES = (("ipywidgets", (8, 1)), ("anywidget", (0, 9, 13)))
 _PARTNERS = ("protobuf", "keras", "numpy", "ml-dtypes")  # break the import when they do not fit
@@ -93,21 +93,41 @@ def tensorflow(case: Case) -> Iterator[Finding]:
 
 def _partners(tensorflow: Message) -> Iterator[Finding]:
     """Find packages whose version TensorFlow's requirements exclude."""
-    for line in tensorflow.get_all("Requires-Dist", []):
+    for wanted, installed in _unmet(tensorflow):
+        fix = f"pip install '{wanted.name}{wanted.specifier}'"
+        if canonicalize_name(wanted.name) not in _PARTNERS:
+            continue
+        if installed is None:
+            yield trouble(f"{wanted.name} is missing", f"{tensorflow['Name']} needs it:  {fix}")
+        else:
+            asks = f"{tensorflow['Name']} {tensorflow['Version']} asks for {wanted.specifier}"
+            yield trouble(f"{wanted.name} {installed['Version']}", f"{asks}:  {fix}")
+
+
+def _unmet(package: Message) -> Iterator[tuple[Requirement, Message | None]]:
+    """Yield the requirements of a package that are not met, with what is installed instead."""
+    for line in package.get_all("Requires-Dist", []):
         try:
             wanted = Requirement(line)
         except InvalidRequirement:  # an old build has such lines
             continue
-        is_for_this = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
-        if not is_for_this or canonicalize_name(wanted.name) not in _PARTNERS:
-            continue
-        installed = find_package(wanted.name)
-        fix = f"pip install '{wanted.name}{wanted.specifier}'"
-        if installed is None:
-            yield trouble(f"{wanted.name} is missing", f"{tensorflow['Name']} needs it:  {fix}")
-        elif not wanted.specifier.contains(installed["Version"], prereleases=True):
-            asks = f"{tensorflow['Name']} {tensorflow['Version']} asks for {wanted.specifier}"
-            yield trouble(f"{wanted.name} {installed['Version']}", f"{asks}:  {fix}")
+        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+            installed = find_package(wanted.name)
+            version = "" if installed is None else installed["Version"]
+            if not version or not wanted.specifier.contains(version, prereleases=True):
+                yield wanted, installed
+
+
+def tried_versions(case: Case) -> Iterator[Finding]:
+    """Note packages of versions with which tfmagic was not tested: its own requirements exclude them."""
+    own = find_package("tfmagic")
+    for wanted, installed in _unmet(own) if own is not None else ():
+        if installed is not None:
+            yield note(
+                f"{installed['Name']} {installed['Version']}",
+                f"tfmagic is tested with {wanted.specifier}. A repair that does not fit is left out:  "
+                f"pip install '{wanted.name}{wanted.specifier}'",
+            )
 
 
 def keras(case: Case) -> Iterator[Finding]:
@@ -116,17 +136,21 @@ def keras(case: Case) -> Iterator[Finding]:
     if case.task_settings.keras == 2 or legacy:
         yield _tf_keras(legacy and case.task_settings.keras != 2)
         return
-    installed = find_package("keras")
-    if installed is None:
+    found = [p for name in _KERASES if (p := find_package(name))]
+    if not found:
         yield trouble("Keras is missing", "pip install keras")
         return
-    what = f"keras {installed['Version']}"
-    if not BROKEN_FROM <= release(installed["Version"])[:2] < BROKEN_BEFORE:
-        yield Finding(what)
+    what = " and ".join(f"{p['Name']} {p['Version']}" for p in found)
+    if len(found) > 1:  # TensorFlow's pre-releases ask for keras-nightly
+        yield note(
+            what,
+            "they overwrite each other's files; keep one:  "
+            f"pip uninstall -y {' '.join(_KERASES)} && pip install {found[0]['Name']}",
+        )
     elif case.task_settings.keras_fix:
         yield Finding(
             f"{what}: model.fit under multi-worker strategies, broken upstream (keras#20585), is repaired in "
-            "the tasks (--no-keras-fix switches that off)"
+            "the tasks if this Keras needs it (--no-keras-fix switches that off)"
         )
     else:
         yield note(

@@ -1,9 +1,9 @@
 """Repair `model.fit` of Keras 3 under MultiWorkerMirroredStrategy, broken since TensorFlow 2.16.
 
-keras-team/keras#20585, open; read and measured on Keras 3.15.1. Two places of
+keras-team/keras#20585, open; read and measured on Keras 3.10 to 3.16.0.dev. Two places of
 ``keras/src/backend/tensorflow/trainer.py`` are wrong:
 
-1. ``TensorFlowTrainer._maybe_symbolic_build`` passes a whole batch (a tuple of PerReplica) to
+1. `_maybe_symbolic_build` of the trainer passes a whole batch (a tuple of PerReplica) to
    ``strategy.reduce``, only to learn its shapes:
    "Attempt to convert a value (PerReplica:{...}) with an unsupported type".
    Here: the shapes come from the dataset's element spec. No batch is consumed either.
@@ -11,15 +11,18 @@ keras-team/keras#20585, open; read and measured on Keras 3.15.1. Two places of
    "Invalid reduction dimension 0 for input with 0 dimensions".
    Here: scalars are reduced across replicas only.
 
-Both repairs act only under a multi-worker collective strategy and on versions known to be broken; the first
-use prints one line. ``--no-keras-fix`` leaves Keras alone. `keras_saving` repairs saves.
+Both repairs act only under a multi-worker collective strategy, and only where a probe has seen that this
+Keras does the wrong thing: its function runs once with a strategy that records what it is given. The first
+use of a repair prints one line. ``--no-keras-fix`` leaves Keras alone. `keras_saving` repairs saves.
 """
 
+import contextlib
+import functools
+from types import SimpleNamespace
 from typing import Any
 
 from tfmagic.task.tensorflow import keras_saving
 
-BROKEN_FROM, BROKEN_BEFORE = (3, 0), (3, 16)
 NOTICE = (
     "\x1b[2mtfmagic: repaired Keras {version}'s fit/evaluate under multi-worker strategies "
     "(keras#20585); --no-keras-fix switches it off\x1b[0m"
@@ -29,49 +32,109 @@ NOTICE = (
 def install() -> bool:
     """Repair Keras in this process.
 
-    Return False if its version is not known to be broken, or lacks one of the places (Keras before 3.5 has no
+    Return False if it has another backend, or lacks one of the places (Keras before 3.5 has no
     `_maybe_symbolic_build`).
     """
     import keras
 
-    version = tuple(int(part) for part in keras.__version__.split(".")[:2])
-    if not BROKEN_FROM <= version < BROKEN_BEFORE or keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() != "tensorflow":
         return False
+    keras_saving.install()
     from keras.src.backend.tensorflow import trainer
 
     places = [(trainer, "reduce_per_replica"), (trainer, "_collective_all_reduce_multi_worker")]
-    if not all(hasattr(*at) for at in [*places, (trainer.TensorFlowTrainer, "_maybe_symbolic_build")]):
+    if not all(hasattr(*at) for at in [*places, (trainer_class(trainer), "_maybe_symbolic_build")]):
         return False
     _repair_build(trainer)
     _repair_reduction(trainer)
-    keras_saving.install()
     return True
+
+
+def trainer_class(trainer: Any) -> Any:
+    """Return the class that trains, from Keras' module of that name: `Trainer` from Keras 3.16 on."""
+    return getattr(trainer, "TensorFlowTrainer", getattr(trainer, "Trainer", None))
+
+
+# -- probes --
+
+
+def _recording_strategy(calls: list[tuple[Any, Any]]) -> Any:
+    """Return a multi-worker strategy that reduces nothing, and records the values and axes that it gets."""
+    import tensorflow as tf
+
+    class Recording(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]  # TensorFlow is untyped
+        def __init__(self) -> None:
+            self._extended = SimpleNamespace(_in_multi_worker_mode=lambda: True)
+
+        def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
+            calls.append((value, axis))
+            return value
+
+        def scope(self) -> Any:
+            return contextlib.nullcontext()
+
+    return Recording()
+
+
+def _replica_value() -> Any:
+    """Return a value that counts as one of a replica, without TensorFlow's context."""
+    import tensorflow as tf
+
+    return type("ReplicaValue", (tf.distribute.DistributedValues,), {})()
+
+
+def _reduces_whole_batches(original: Any) -> bool:
+    """Check whether Keras passes a whole batch, a tuple, to ``strategy.reduce`` as if it were one value."""
+    calls: list[tuple[Any, Any]] = []
+    strategy = _recording_strategy(calls)
+    model = SimpleNamespace(
+        _distribute_strategy=strategy, distribute_strategy=strategy, _symbolic_build=lambda data_batch: None
+    )
+    with contextlib.suppress(Exception):  # a Keras that does otherwise is left alone
+        original(model, iterator=[(0, 0, iter([(_replica_value(),)]))])
+    return any(isinstance(value, tuple) for value, _ in calls)
+
+
+def _reduces_scalars_over_an_axis(original: Any) -> bool:
+    """Check whether Keras asks ``strategy.reduce`` for the mean of a scalar over its first dimension."""
+    calls: list[tuple[Any, Any]] = []
+    with contextlib.suppress(Exception):  # as above
+        original(_replica_value(), _recording_strategy(calls), "mean")
+    return any(axis is not None for _, axis in calls)
+
+
+# -- repairs --
 
 
 def _repair_build(trainer: Any) -> None:
     import keras
 
-    original = trainer.TensorFlowTrainer._maybe_symbolic_build
+    cls = trainer_class(trainer)
+    original = cls._maybe_symbolic_build
+    is_broken = functools.cache(lambda: _reduces_whole_batches(original))
 
     def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
         strategy = self._distribute_strategy
-        if iterator is None or not trainer._collective_all_reduce_multi_worker(strategy):
+        is_multi_worker = trainer._collective_all_reduce_multi_worker(strategy)
+        if iterator is None or not is_multi_worker or not is_broken():
             original(self, iterator=iterator, data_batch=data_batch)
             return
         keras_saving.print_once(NOTICE, version=keras.__version__)
         with strategy.scope():
             self._symbolic_build(data_batch=_batch_spec(iterator))
 
-    trainer.TensorFlowTrainer._maybe_symbolic_build = _maybe_symbolic_build
+    cls._maybe_symbolic_build = _maybe_symbolic_build
 
 
 def _repair_reduction(trainer: Any) -> None:
     import tensorflow as tf
 
     original = trainer.reduce_per_replica
+    is_broken = functools.cache(lambda: _reduces_scalars_over_an_axis(original))
 
     def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
-        if reduction not in ("auto", "mean") or not trainer._collective_all_reduce_multi_worker(strategy):
+        is_multi_worker = trainer._collective_all_reduce_multi_worker(strategy)
+        if reduction not in ("auto", "mean") or not is_multi_worker or not is_broken():
             return original(values, strategy, reduction)
         return tf.nest.map_structure(lambda value: _mean(strategy, value), values)
 

@@ -14,6 +14,7 @@ Read and measured on Keras 3.15.1. Only tasks are repaired, and ``--no-keras-fix
 
 import contextlib
 import functools
+import importlib
 import os
 import re
 import socket
@@ -32,6 +33,10 @@ _BACKUP_NOTICE = (
     "\x1b[2mtfmagic: BackupAndRestore under a multi-worker strategy: the chief writes {folder}, all restore "
     "from it; --no-keras-fix switches it off\x1b[0m"
 )
+_MISSING = (
+    "tfmagic: files that several tasks save at the same moment are not protected in {place} of this Keras: "
+    "{error}. Let the tasks save to different paths."
+)
 _SHARED_NOTICE = (
     "\x1b[2mtfmagic: several tasks save {name} at the same moment: the last one stays, whole. For a file of "
     "each task put tfmagic.current_task().name into its name; for that of the chief alone save to "
@@ -40,27 +45,21 @@ _SHARED_NOTICE = (
 
 
 def install() -> None:
-    """Repair the saves of Keras 3 in this process; `keras_repair` has checked its version."""
-    from keras.src.callbacks.backup_and_restore import BackupAndRestore
-    from keras.src.legacy.saving import legacy_h5_format
-    from keras.src.saving import saving_lib
-    from keras.src.utils import file_utils
-
-    for module, name in (
-        (saving_lib, "save_model"),
-        (saving_lib, "save_weights_only"),
-        (legacy_h5_format, "save_model_to_hdf5"),
-    ):
-        setattr(module, name, _saving_whole(getattr(module, name)))
-    file_utils.makedirs = _making_folders(file_utils.makedirs)
-    _repair_backup(BackupAndRestore)
+    """Repair the saves of Keras 3 in this process. A place that this Keras lacks is left out, with a line."""
+    for module, name, repair in _REPAIRS:
+        try:
+            place = importlib.import_module(f"keras.src.{module}")
+            setattr(place, name, repair(getattr(place, name)))
+        except (ImportError, AttributeError) as error:
+            print_once(_MISSING, place=f"{module}.{name}", error=str(error))
 
 
 def _is_multi_worker(model: Any) -> bool:
     """Check whether a model trains under a multi-worker strategy."""
     from keras.src.backend.tensorflow import trainer
 
-    return bool(trainer._collective_all_reduce_multi_worker(getattr(model, "_distribute_strategy", None)))
+    is_multi_worker = getattr(trainer, "_collective_all_reduce_multi_worker", lambda strategy: False)
+    return bool(is_multi_worker(getattr(model, "_distribute_strategy", None)))
 
 
 # -- files --
@@ -134,7 +133,7 @@ def _clear_leftovers(target: str) -> None:
                 os.unlink(os.path.join(folder, entry))
 
 
-def _making_folders(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _making_folders(original: Any) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def makedirs(path: Any) -> Any:
         try:
@@ -150,7 +149,7 @@ def _making_folders(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 # -- BackupAndRestore --
 
 
-def _repair_backup(callback: Any) -> None:
+def _repair_backup(callback: Any) -> Any:
     begin, save, end = callback.on_train_begin, callback._save_model, callback.on_train_end
 
     def follows(self: Any) -> bool:
@@ -181,6 +180,7 @@ def _repair_backup(callback: Any) -> None:
 
     callback.on_train_begin, callback._save_model = on_train_begin, _save_model
     callback.on_train_end = on_train_end
+    return callback
 
 
 def _hold(callback: Any) -> None:
@@ -200,6 +200,13 @@ def _hold(callback: Any) -> None:
         raise
 
 
+_REPAIRS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (  # modules below keras.src
+    ("saving.saving_lib", "save_model", _saving_whole),
+    ("saving.saving_lib", "save_weights_only", _saving_whole),
+    ("legacy.saving.legacy_h5_format", "save_model_to_hdf5", _saving_whole),
+    ("utils.file_utils", "makedirs", _making_folders),
+    ("callbacks.backup_and_restore", "BackupAndRestore", _repair_backup),
+)
 _printed: set[str] = set()
 
 

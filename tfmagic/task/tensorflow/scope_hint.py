@@ -8,22 +8,20 @@ import functools
 import sys
 from typing import Any
 
-from tfmagic.task.tensorflow import collectives
+from tfmagic.task.tensorflow import collectives, keras_repair
 
 HINT = (
     "tfmagic: hint: fit trains this model on each task by itself, and the copies drift apart: its variables "
     "are not of the strategy. Create and compile the model inside  with strategy.scope():"
 )
-_TRAINERS = (
-    ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer"),
-    ("tf_keras.src.engine.training", "Model"),
-)
 
 
 def install() -> None:
     """Look at each model that `fit` begins to train, in the versions of Keras that are imported."""
-    for module, name in _TRAINERS:
-        trainer: Any = getattr(sys.modules.get(module), name, None)
+    of_keras_3 = sys.modules.get("keras.src.backend.tensorflow.trainer")
+    of_keras_2 = sys.modules.get("tf_keras.src.engine.training")
+    trainers: list[Any] = [keras_repair.trainer_class(of_keras_3), getattr(of_keras_2, "Model", None)]
+    for trainer in trainers:
         if hasattr(trainer, "make_train_function"):
             trainer.make_train_function = _looking(trainer.make_train_function)
 
