@@ -13,7 +13,7 @@ LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest check bench bench-ray shots lock clean
+.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next check bench bench-ray shots lock clean
 
 help:
 	@echo "make demo   run notebooks/how-to/quickstart.ipynb on a real cluster and print the output of its tasks"
@@ -22,6 +22,7 @@ help:
 	@echo "make test   run the tests"
 	@echo "make quick  run the part of them that takes about a minute"
 	@echo "make test-oldest  run that part with the oldest versions that pyproject.toml allows"
+	@echo "make test-next  run it with the pre-releases of TensorFlow, Keras and the others"
 	@echo "make check  check lint, format and types"
 	@echo "make chaos  run hundreds of random faults, from a seed; thousands of programs with and without tfmagic; soak tests"
 	@echo "make bench  measure speed and memory, compared with ipyparallel"
@@ -81,6 +82,21 @@ test-oldest: $(OLDEST)
 	.venv-oldest/bin/python scripts/suite.py --quick -W default --disable-warnings tests/hdf5/test_hdf5_parts.py \
 		tests/hdf5/test_hdf5_shared.py tests/tfrecord/test_tfrecord_files.py tests/logdir/test_logdir.py \
 		tests/server/test_metrics.py tests/integration/test_server_extension.py
+
+# the quick part, the quickstart, and what leans on TensorFlow's and Keras' own parts, with pre-releases; deprecations
+# are no errors
+NEXT := .venv-next/.installed
+$(NEXT): pyproject.toml requirements/next.txt
+	@[ $(MINOR) = 3.11 ] || { echo "requirements/next.txt is for Python 3.11: make test-next PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv-next
+	.venv-next/bin/python -m pip install --quiet --no-deps --requirement requirements/next.txt --editable .
+	@touch $@
+
+test-next: $(NEXT)
+	.venv-next/bin/python scripts/suite.py --quick -W default --disable-warnings tests/notebooks/test_quickstart.py \
+		tests/task tests/integration/test_keras_saving.py tests/integration/test_profile.py \
+		tests/integration/test_interrupts.py tests/integration/test_strategies.py tests/integration/test_new_context.py \
+		tests/integration/test_captured_values.py tests/integration/test_exposure.py tests/integration/test_track.py
 
 lock:
 	@PYTHON=$(PYTHON) scripts/lock
