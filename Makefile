@@ -61,8 +61,14 @@ lab: $(LAB)
 chromium:
 	@scripts/install-debian-packages
 
+# environments with other libraries beside tfmagic: tests/environments
+BESIDE := .venv-beside/.cheapest-$(MINOR)
+$(BESIDE): $(DEV) scripts/beside
+	@scripts/beside $(VENV) arrow
+	@touch $@
+
 # the whole suite; then the quick part on Debian's own Python, if its version differs
-test: $(DEV) chromium
+test: $(DEV) $(BESIDE) chromium
 	$(BIN)/python scripts/suite.py --also /usr/bin/python3
 
 # make quick PYTHON=python3.13 VENV=.venv-3.13
@@ -107,7 +113,9 @@ chaos: export CHAOS_STEPS ?= 300
 chaos: export SAME ?= all
 chaos: export SIMULATED_EVENTS ?= 100000000
 chaos: $(DEV)
+	@scripts/beside $(VENV) arrow datasets jax opencv torch
 	$(BIN)/python -m pytest tests/chaos tests/same tests/supervisor/test_simulation.py
+	SAME=sample .venv-beside/arrow/bin/python -m pytest tests/same
 	$(BIN)/python -m pytest -m soak
 
 check: $(DEV)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
 import time
@@ -36,11 +37,21 @@ del launcher_client, _close_all
 
 
 class Kernel:
-    """A kernel with its client; `run` returns the outputs of a cell."""
+    """A kernel with its client; `run` returns the outputs of a cell.
 
-    def __init__(self, *options: str, cwd: str | None = None) -> None:
+    Args:
+        options: Options of ipykernel.
+        cwd: Its folder.
+        python: Another interpreter than ours.
+        variables: Further variables of its environment.
+    """
+
+    def __init__(self, *options: str, cwd: str | None = None, python: str = "", **variables: str) -> None:
         self.manager = KernelManager(kernel_name="python3")
-        self.manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=40", *options], cwd=cwd)
+        if python:
+            self.manager.kernel_spec.argv[0] = python
+        arguments = ["--IPKernelApp.log_level=40", *options]
+        self.manager.start_kernel(extra_arguments=arguments, cwd=cwd, env={**os.environ, **variables})
         self.connect()
         self.prompts: list[str] = []
 
