@@ -1,6 +1,10 @@
 """The agent of a host without an engine: called directly, as an engine calls it."""
 
+import dataclasses
+import os
 import shutil
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -35,7 +39,9 @@ from tfmagic.protocol.events import (
     TaskStarted,
 )
 from tfmagic.protocol.payload import Packed
+from tfmagic.runs.folder import create_run
 from tfmagic.serialization.pickling import loads
+from tfmagic.system import process_identity
 
 TASK = TaskId("worker", 0)
 
@@ -266,3 +272,17 @@ def test_a_journal_has_barriers_only_as_long_as_the_task_waits_there():
     assert not kept.told
     kept.note_event(BarrierReached(TASK, 1, "b", (TASK,)), 0)
     assert [event.barrier for _, event in kept.told] == ["b"]
+
+
+def test_only_folders_of_agents_that_ended_on_this_machine_are_deleted(state_dir):
+    """Containers can share the host name; and a pid means nothing in another one."""
+    ended = subprocess.Popen(["true"])
+    gone = process_identity.identify(ended.pid)
+    ended.wait()
+    far = dataclasses.replace(gone, boot="another", host="here")
+    old = {}
+    for name, owner in {"gone": gone, "far": far, "lives": process_identity.identify(os.getpid())}.items():
+        old[name] = create_run(state_dir / "hosts" / f"{socket.gethostname()}-{name}", "c", owner.as_json())
+    HostAgent(AgentSetup("run-5", "contract"), "127.0.0.1", {}, lambda: None).close()
+    assert [name for name, run in old.items() if run.folder.exists()] == ["far", "lives"]
+    shutil.rmtree(state_dir / "hosts")

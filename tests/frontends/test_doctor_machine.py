@@ -402,6 +402,13 @@ def test_a_run_whose_kernel_ended_before_its_cell_is_named(base):
     assert "%tfcluster attach b" in found.advice
 
 
+def test_runs_of_other_machines_are_named_with_their_hosts(base):
+    me = identify(os.getpid()).as_json()
+    make_run(base, "a", me.pop("pid"), "", **{**me, "boot": "another", "host": "node-7"})
+    said = one(folder.leftovers(case()))
+    assert said.severity is Severity.FINE and "1 run of other machines or containers (node-7)" in said.what
+
+
 def test_a_pid_that_another_process_has_now_is_no_living_kernel(base):
     me = identify(os.getpid()).as_json()
     pid = me.pop("pid")

@@ -20,7 +20,7 @@ import pytest
 from conftest import ENDED_S, alive, kill_at_once, wait_until
 
 from tfmagic.runs import folder as runs
-from tfmagic.runs import orphans
+from tfmagic.runs import kernels, orphans
 from tfmagic.system import process_identity
 
 STRAYS = '''
@@ -312,7 +312,7 @@ def test_a_run_is_pruned_although_its_kernels_pid_was_given_away(noted, tmp_path
     earlier = process_identity.Identity(process.pid, process.start - 1, process.boot)
     path = run.folder / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **earlier.as_json()}))
-    runs.prune_runs(tmp_path, 7, 0)
+    kernels.prune_runs(tmp_path, 7, 0)
     assert not run.folder.exists()
 
 
@@ -320,7 +320,7 @@ def test_a_run_whose_kernel_lives_is_never_pruned(noted, tmp_path):
     run, process = noted
     path = run.folder / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **process.as_json()}))
-    runs.prune_runs(tmp_path, 7, 0)
+    kernels.prune_runs(tmp_path, 7, 0)
     assert run.folder.exists()
 
 

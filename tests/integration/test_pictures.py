@@ -10,7 +10,8 @@ from IPython.core.error import UsageError
 
 from tfmagic import Cluster
 from tfmagic.errors import TfmagicError
-from tfmagic.runs.folder import find_runs, kernel_lives, state_dir
+from tfmagic.runs.folder import find_runs, state_dir
+from tfmagic.runs.kernels import kernel_lives
 from tfmagic.runs.status_reader import read_snapshot
 from tfmagic.runs.timeline_file import read_timeline
 

@@ -12,7 +12,7 @@ import tfmagic
 from tfmagic.errors import LaunchError
 from tfmagic.frontends.cli import main
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.runs import folder
+from tfmagic.runs import folder, kernels
 from tfmagic.runs.cell_records import read_records
 from tfmagic.runs.log_reader import LogReader
 
@@ -99,6 +99,7 @@ def test_a_folder_that_another_user_could_replace_is_refused(base, prepare, caps
         lambda: folder.check_writable(base),
         lambda: folder.create_run(base, "c", {}),
         tfmagic.Cluster(workers=1).start,
+        lambda: tfmagic.attach("a-run"),
     ):
         with pytest.raises(LaunchError, match=r"belongs to nobody.*\n*.*set TFMAGIC_STATE_DIR to a folder"):
             use()
@@ -199,4 +200,4 @@ def test_a_pipe_a_link_and_a_folder_are_no_files_of_a_run(base, make):
     reader = LogReader(run.log_path(task), task)
     assert reader.log.behind_bytes == 0 and reader.log.read(100) == b""
     assert run.end_reason(task, 1) == "" and read_records(run) == [] and run.cluster == ""
-    assert folder.kernel_lives(run) and folder.old_runs(base, 0, 0) == []
+    assert kernels.kernel_lives(run) and kernels.old_runs(base, 0, 0) == []

@@ -34,11 +34,13 @@ def attach(
 
     Raises:
         TfmagicError: There is no such run, or a living kernel has it.
-        LaunchError: It has ended, or cannot be reached.
+        LaunchError: It has ended, or cannot be reached, or other users can replace the files of the run.
     """
     __tracebackhide__ = True
     base = folder.state_dir(settings.get("state_dir", TFCluster.instance().state_dir))
-    found = keeping.find_run(run if isinstance(run, RunFolder) else RunFolder(base / "runs" / run))
+    run_folder = run if isinstance(run, RunFolder) else RunFolder(base / "runs" / run)
+    folder.check_private(run_folder.folder.parent.parent)  # it names the addresses that are connected
+    found = keeping.find_run(run_folder)
     cluster = Cluster(**found.cluster.options, namespace=namespace, **settings)
     cluster.widget_page = widget_page
     opened = cluster._open(kept=found, view=view, progress=progress)

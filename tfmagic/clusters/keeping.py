@@ -17,8 +17,9 @@ from tfmagic.clusters.task_settings import TaskSettings
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, Spec, TaskId
 from tfmagic.protocol.events import CellRequested, TaskLost
-from tfmagic.runs.folder import RunFolder, kernel_of
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import KeptCluster, KeptFile, OpenCell, read_kept
+from tfmagic.runs.kernels import kernel_of
 from tfmagic.supervisor.state import CellState, ClusterState, Phase, TaskState
 
 _UNSENT = "the former notebook ended before this task got the cell"

@@ -12,7 +12,7 @@ from tfmagic.clusters.keeping import KeptRun
 from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.task_settings import TaskSettings, check_memory
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Shape, Spec
-from tfmagic.runs import folder, orphans
+from tfmagic.runs import folder, kernels, orphans
 from tfmagic.runs.folder import RunFolder
 
 
@@ -27,7 +27,7 @@ def create_run_folder(
     base = folder.state_dir(setting("state_dir"))
     folder.check_private(base)
     orphans.reap(base)
-    folder.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
+    kernels.prune_runs(base, setting("keep_runs_days"), setting("keep_runs_bytes"))
     return folder.create_run(base, name, {"shape": str(shape)})
 
 

@@ -9,7 +9,6 @@ extension read them.
 
 import contextlib
 import json
-import os
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,8 +17,9 @@ import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
-from tfmagic.runs.folder import RunFolder, append_text, file_size, kernel_lives
+from tfmagic.runs.folder import RunFolder, append_text, file_size
 from tfmagic.runs.kept import is_kept
+from tfmagic.runs.kernels import KernelState, kernel_state, last_change
 from tfmagic.system import files
 
 LOST = "ended with its kernel"  #: The verdict of a cell whose kernel died or was restarted while it ran.
@@ -92,9 +92,12 @@ def read_records(run: RunFolder) -> list[CellRecord]:
 
 
 def _bring_up_to_date(record: CellRecord, run: RunFolder) -> CellRecord:
-    if kernel_lives(run) or is_kept(run.folder):
+    state = kernel_state(run)
+    if state is KernelState.LIVES or is_kept(run.folder):
         return replace(record, elapsed_s=max(time.time() - record.started, record.elapsed_s))
-    ended = max(file.stat().st_mtime for file in os.scandir(run.folder) if file.is_file())
+    ended = min(last_change(run.folder), time.time())
+    if state is KernelState.ELSEWHERE:
+        return replace(record, elapsed_s=max(ended - record.started, record.elapsed_s))
     note = "the kernel ended while the cell ran, and the tasks with it"
     return replace(
         record,

@@ -10,8 +10,7 @@
     <state dir>/runs/<run>/timeline.jsonl    what the tasks did, and when: see `tfmagic.runs.timeline_file`
     <state dir>/runs/<run>/<task>-<n>.scratch   temporary files of its n-th process, deleted with it
 
-Folders are 0700 and files 0600. When a run starts, old runs are deleted by age and total size; a run whose
-kernel is alive stays.
+Folders are 0700 and files 0600. When a run starts, old runs are deleted: see `tfmagic.runs.kernels`.
 """
 
 import contextlib
@@ -30,9 +29,8 @@ import platformdirs
 
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
-from tfmagic.runs.kept import is_kept
 from tfmagic.system import files
-from tfmagic.system.process_identity import Identity, from_json, identify
+from tfmagic.system.process_identity import identify
 from tfmagic.system.safe_path import user_name, why_replaceable
 
 SCRATCH = ".scratch"
@@ -85,12 +83,12 @@ class RunFolder:
     @property
     def cluster(self) -> str:
         """The name of the cluster; "" where run.json does not have it."""
-        return str(_read_meta(self.folder).get("cluster", ""))
+        return str(read_meta(self.folder).get("cluster", ""))
 
     @property
     def notebook(self) -> str:
         """The notebook that started it, else the folder in which it was started; "" where none is known."""
-        return str(_read_meta(self.folder).get("notebook", ""))
+        return str(read_meta(self.folder).get("notebook", ""))
 
     @property
     def tasks(self) -> tuple[TaskId, ...]:
@@ -100,11 +98,11 @@ class RunFolder:
 
     @functools.cached_property
     def _logs(self) -> str:
-        return str(_read_meta(self.folder).get("logs") or self.folder)
+        return str(read_meta(self.folder).get("logs") or self.folder)
 
     def put_logs(self, folder: Path) -> None:
         """Let the tasks of this run, before they start, write their logs into another folder."""
-        meta = json.dumps({**_read_meta(self.folder), "logs": str(folder)})
+        meta = json.dumps({**read_meta(self.folder), "logs": str(folder)})
         files.replace_text(self.folder / "run.json", meta, 0o600)
         self._notes["run.json"], self._logs = meta, str(folder)
 
@@ -112,7 +110,7 @@ class RunFolder:
         """Note that this process has attached to the run."""
         kernel = identify(os.getpid())
         assert kernel is not None
-        meta = json.dumps({**_read_meta(self.folder), **kernel.as_json(), "notebook": _notebook()})
+        meta = json.dumps({**read_meta(self.folder), **kernel.as_json(), "notebook": _notebook()})
         files.replace_text(self.folder / "run.json", meta, 0o600)
         self._notes["run.json"] = meta
 
@@ -289,58 +287,10 @@ def find_runs(base: Path) -> list[RunFolder]:
     ]
 
 
-def _read_meta(folder: Path) -> dict[str, Any]:
+def read_meta(folder: Path) -> dict[str, Any]:
     """Return the content of run.json; {} where it is missing, half written, or not an object."""
     try:
         meta = json.loads(files.read_text(folder / "run.json"))
     except (OSError, ValueError):
         return {}
     return meta if isinstance(meta, dict) else {}
-
-
-def kernel_of(run: RunFolder) -> Identity | None:
-    """Return the process that has started the run or attached to it; None where run.json does not name it."""
-    try:
-        return from_json(_read_meta(run.folder))
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def kernel_lives(run: RunFolder) -> bool:
-    """Check whether the process that started the run lives; True where run.json does not name it."""
-    meta = _read_meta(run.folder)
-    try:
-        if "start" not in meta:  # written by an older version
-            return os.path.exists(f"/proc/{int(meta['pid'])}")
-        return from_json(meta).alive
-    except (ValueError, KeyError, TypeError):
-        return True  # a kernel is just creating it
-
-
-def old_runs(base: Path, keep_days: float, keep_bytes: int) -> list[RunFolder]:
-    """Return the oldest runs that exceed the age or the total size, and whose kernel is gone.
-
-    A run whose tasks outlive their kernel stays.
-    """
-    found, old = [], []
-    for folder in (base / "runs").glob("*"):
-        try:
-            size = sum(entry.stat().st_size for entry in os.scandir(folder))
-            found.append((float(_read_meta(folder)["started"]), size, RunFolder(folder)))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # a kernel is just creating it, or it is not a run
-    total = sum(size for _, size, _ in found)
-    for started, size, run in sorted(found, key=lambda entry: entry[0]):
-        too_old = time.time() - started > keep_days * 86400
-        if (too_old or total > keep_bytes) and not kernel_lives(run) and not is_kept(run.folder):
-            old.append(run)
-            total -= size
-    return old
-
-
-def prune_runs(base: Path, keep_days: float, keep_bytes: int) -> list[RunFolder]:
-    """Delete the `old_runs`; return them."""
-    old = old_runs(base, keep_days, keep_bytes)
-    for run in old:
-        shutil.rmtree(run.folder, ignore_errors=True)
-    return old

@@ -6,7 +6,7 @@ The kernel, the keeper and the launcher each end the other processes of a run. T
 that all three were killed together, or stopped. `tfmagic reap`, the doctor and each new run call it. It knows
 a process by its identity (pid, start time, boot), by descent from such a process, or by the mark: a random
 word, new for each launcher, in the environment that every process below it inherits. It never goes by a
-name, and touches no process of another user or of a run whose kernel lives.
+name, and touches no process of another user, nor a run whose kernel lives or can live on another machine.
 """
 
 import contextlib
@@ -18,7 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from tfmagic.runs.folder import RunFolder, kernel_lives
+from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.kernels import KernelState, kernel_state
 from tfmagic.system import files
 from tfmagic.system.process_identity import Identity, Stat, from_json, kill_all, read_stat, this_boot
 
@@ -91,8 +92,9 @@ def _abandoned(base: Path) -> list[RunFolder]:
     found = []
     with contextlib.suppress(OSError):
         for path in sorted((base / "runs").glob(f"*/{_FILE}")):
-            if path.lstat().st_uid == os.getuid() and not kernel_lives(RunFolder(path.parent)):
-                found.append(RunFolder(path.parent))
+            run = RunFolder(path.parent)
+            if path.lstat().st_uid == os.getuid() and kernel_state(run) is KernelState.GONE:
+                found.append(run)
     return found
 
 

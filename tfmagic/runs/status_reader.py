@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfmagic.runs.folder import RunFolder, is_task_name, kernel_lives
+from tfmagic.runs.folder import RunFolder, is_task_name
 from tfmagic.runs.kept import kept_until
+from tfmagic.runs.kernels import host_elsewhere, kernel_lives
 from tfmagic.system import files
 
 STATES = ("planned", "starting", "ready", "running", "ending", "dead", "stopped")
@@ -24,6 +25,7 @@ CELL_STATES = ("running", "queued", "ended")
 MAX_TEXT = 200  # characters of a name or a note
 _MAX_BYTES = 1 << 20  # a status of 1,000 tasks has 400 kB; a longer file is cut, and then no JSON
 _MAX_TASKS = 2000
+_FRESH_S = 90.0  # a kernel writes every 10 s, and NFS can show it 60 s later (nfs(5), acdirmax)
 TASK_NUMBERS = (
     *("pid", "uptime_s", "cpu_percent", "cpu_s", "memory_bytes", "shared_bytes"),
     *("threads", "open_files", "restarts", "stalls", "log_bytes", "line"),
@@ -52,7 +54,8 @@ class Snapshot:
     shape: str = ""
     pid: int = 0  #: The kernel's.
     started: float = 0.0
-    live: bool = False  #: The kernel lives, and has not noted that the cluster ended.
+    live: bool = False  #: The kernel lives, or has just written elsewhere, and has noted no end.
+    host: str = ""  #: Of a kernel of another machine or container that has noted no end.
     died: bool = False  #: The kernel is gone, and had not noted that the cluster ended.
     kept_until: float | None = None  #: Until then the tasks go on without a kernel; seconds since the epoch.
     readable: bool = True  #: False for a status.json that cannot be used.
@@ -98,7 +101,9 @@ def read_snapshot(folder: Path) -> Snapshot | None:
     pid, started = _number(meta.get("pid")) or 0, _number(meta.get("started")) or 0.0
     written = _number(status.get("written")) or 0.0
     open_ended = bool(status) and status.get("ended") is not True
-    lives = open_ended and pid > 0 and kernel_lives(RunFolder(folder))
+    run = RunFolder(folder)
+    host = clean_text(host_elsewhere(run)) if open_ended else ""
+    lives = open_ended and pid > 0 and (time.time() - written < _FRESH_S if host else kernel_lives(run))
     until = kept_until(folder) if open_ended and not lives else None
     is_kept = until is not None and time.time() < until
     return Snapshot(
@@ -108,7 +113,8 @@ def read_snapshot(folder: Path) -> Snapshot | None:
         pid=int(pid),
         started=float(started),
         live=lives,
-        died=open_ended and not lives and not is_kept,
+        host=host,
+        died=open_ended and not lives and not is_kept and not host,
         kept_until=until if is_kept else None,
         readable=content != {},
         written=float(written),
@@ -118,7 +124,7 @@ def read_snapshot(folder: Path) -> Snapshot | None:
         },
         tasks=_read_tasks(status.get("tasks"))
         if status
-        else tuple(TaskStatus(task.name, "") for task in RunFolder(folder).tasks),
+        else tuple(TaskStatus(task.name, "") for task in run.tasks),
         cells=_numbers(status.get("cells"), CELL_STATES) if status else None,
     )
 

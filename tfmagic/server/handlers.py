@@ -144,7 +144,7 @@ def _describe(folder: Path, snapshot: Snapshot) -> dict[str, object]:
         {"task": t.task, "state": "dead" if snapshot.died else t.state, **t.texts, **t.numbers}
         for t in snapshot.tasks
     ]
-    facts = {name: getattr(snapshot, name) for name in ("run", "cluster", "shape", "started", "live")}
+    facts = {name: getattr(snapshot, name) for name in ("run", "cluster", "shape", "started", "live", "host")}
     return {**facts, "tasks": tasks, "cells": cells}
 
 

@@ -2,7 +2,8 @@
 
 Three facts identify a process of this machine for ever: its pid, the clock tick in which it started (field
 22 of proc(5)'s stat), and the boot with the pid namespace in which both count. psutil's start time would not
-do: it is in seconds since 1970, and moves when the clock is set.
+do: it is in seconds since 1970, and moves when the clock is set. Machines and containers can share a state
+folder: whether a process of another boot or pid namespace lives is not known here.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 TRACKER_S = 0.5  # for a resource tracker, which needs a few milliseconds, on a busy machine
 
@@ -31,7 +34,7 @@ class Stat:
     @property
     def identity(self) -> Identity:
         """The process that has this stat."""
-        return Identity(self.pid, self.start, this_boot())
+        return Identity(self.pid, self.start, this_boot(), *this_machine())
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,12 @@ class Identity:
     pid: int
     start: int
     boot: str
+    host: str = field(default="", compare=False)  #: The name of its machine, which can change.
+    machine: str = field(default="", compare=False)  #: machine-id(5), which copies of a machine share.
 
     @property
     def alive(self) -> bool:
-        """Check whether it runs on this machine; a process that only waits to be reaped has ended."""
+        """Check whether it is known to run; a process that only waits to be reaped has ended."""
         stat = read_stat(self.pid) if self.boot == this_boot() else None
         return stat is not None and stat.start == self.start and stat.state not in "ZX"
 
@@ -64,8 +69,13 @@ class Identity:
             os.close(pidfd)
         return True
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Check whether another machine, container or boot has started it: then it cannot be seen here."""
+        return self.boot != this_boot()
+
     def as_json(self) -> dict[str, object]:
-        return {"pid": self.pid, "start": self.start, "boot": self.boot}
+        return asdict(self)
 
 
 def identify(pid: int) -> Identity | None:
@@ -76,7 +86,8 @@ def identify(pid: int) -> Identity | None:
 
 def from_json(content: Mapping[str, object]) -> Identity:
     """Read what `as_json` gives. Raises KeyError, TypeError or ValueError for other content."""
-    return Identity(int(str(content["pid"])), int(str(content["start"])), str(content["boot"]))
+    host, machine = (str(content.get(key, "")) for key in ("host", "machine"))
+    return Identity(int(str(content["pid"])), int(str(content["start"])), str(content["boot"]), host, machine)
 
 
 def read_stat(pid: int) -> Stat | None:
@@ -124,3 +135,17 @@ def this_boot() -> str:
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+
+
+@functools.cache
+def this_machine() -> tuple[str, str]:
+    """Return the host name, and machine-id(5) or ""."""
+    try:
+        return socket.gethostname(), Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return socket.gethostname(), ""
+
+
+def booted_at() -> float:
+    """Return when this machine was started, in seconds since the epoch."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

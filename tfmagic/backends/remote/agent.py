@@ -22,6 +22,7 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,6 +57,7 @@ from tfmagic.protocol.events import Event, TaskExited, TaskLost, TaskReady, Task
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs import folder
 from tfmagic.runs.folder import STDERR, RunFolder, file_size
+from tfmagic.runs.kernels import KernelState, kernel_state
 from tfmagic.system import files
 from tfmagic.system.usage import Sampler
 
@@ -474,10 +476,10 @@ def _host_environ() -> dict[str, str]:
 
 def _create_run_folder(setup: AgentSetup) -> RunFolder:
     """Make a folder for this run, and delete those of agents of this machine that were killed."""
-    hosts, here = folder.state_dir() / "hosts", socket.gethostname()
-    for old in hosts.glob(f"{here}-*"):
-        pid = old.name.removeprefix(f"{here}-")
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+    hosts = folder.state_dir() / "hosts"
+    for old in hosts.glob("*"):
+        if {kernel_state(run) for run in folder.find_runs(old)} == {KernelState.GONE}:
             shutil.rmtree(old, ignore_errors=True)
-    base = hosts / f"{here}-{os.getpid()}"
+    # containers can share the folder, and the host name, and each has a process of this pid
+    base = hosts / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return folder.create_run(base, setup.cluster, {}, Path(setup.run).name)

@@ -13,7 +13,7 @@ from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.frontends.cli.status import state_of
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId, select
-from tfmagic.runs import folder
+from tfmagic.runs import folder, kernels
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, LogReader, log_lines
 from tfmagic.runs.status_reader import read_snapshot
@@ -103,7 +103,7 @@ def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.
                     stack.callback(readers[task].log.close)
                 lines = new_lines(readers[task], pattern)
                 sys.stdout.writelines(lines if last is None else deque(lines, maxlen=last))
-            if seen is None or not (seen.live or (not seen.written and folder.kernel_lives(run))):
+            if seen is None or not (seen.live or (not seen.written and kernels.kernel_lives(run))):
                 break
             sys.stdout.flush()
             time.sleep(_POLL_S)

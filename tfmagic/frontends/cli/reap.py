@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tfmagic.errors import LaunchError
-from tfmagic.runs import folder, orphans
+from tfmagic.runs import folder, kernels, orphans
 from tfmagic.runs.orphans import Leftover
 
 
@@ -42,7 +42,7 @@ def _prune(base: Path, dry_run: bool) -> None:
 
     settings = TFCluster.instance()
     days, limit = settings.keep_runs_days, settings.keep_runs_bytes
-    old = folder.old_runs(base, days, limit) if dry_run else folder.prune_runs(base, days, limit)
+    old = kernels.old_runs(base, days, limit) if dry_run else kernels.prune_runs(base, days, limit)
     for run in old:
         print(f"{'would delete' if dry_run else 'deleted'} {run.folder}")
     if not old:

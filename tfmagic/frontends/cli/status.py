@@ -36,27 +36,33 @@ def main(args: argparse.Namespace) -> int:
     if not any(snapshot.live or snapshot.kept_until for snapshot in seen):
         print(f"no cluster runs here, by the state folder {base}")
     if len(shown) < len(seen):
-        ended, died = len(seen) - len(shown), sum(snapshot.died for snapshot in seen)
+        states = [state_of(snapshot) for snapshot in seen]
+        died, far = states.count("died"), states.count("elsewhere")
+        ended = len(seen) - len(shown) - far
         what = "1 run has" if ended == 1 else f"{ended} runs have"
-        print(f"{what} ended{f', of which {died} died' if died else ''}; --all shows them")
+        parts = [f"{what} ended{f', of which {died} died' if died else ''}"] if ended else []
+        parts += [f"{far} of another machine, whose state is not known here"] if far else []
+        print(f"{'; '.join(parts)}; --all shows them")
     return 0
 
 
 def state_of(snapshot: Snapshot) -> str:
-    """Return running, kept, ended, died, or unknown if the run has no status."""
+    """Return running, kept, ended, died, elsewhere, or unknown if the run has no status."""
     if snapshot.live:
         return "running"
     if snapshot.kept_until is not None:
         return "kept"
     if snapshot.died:
         return "died"
+    if snapshot.host:
+        return "elsewhere"
     return "ended" if snapshot.written else "unknown"
 
 
 def describe(snapshot: Snapshot, base: Path, now: float) -> str:
     """Return the owner, the folder and a table of the tasks; one line for a cluster that has ended."""
     state, shape = state_of(snapshot), snapshot.shape or "of unknown shape"
-    if not (snapshot.live or snapshot.died or snapshot.kept_until):
+    if state in ("ended", "unknown"):
         return f"{snapshot.run}  {state}, {shape}"
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.started))
     silent_s = now - snapshot.written
@@ -66,6 +72,8 @@ def describe(snapshot: Snapshot, base: Path, now: float) -> str:
     elif snapshot.kept_until is not None:
         until = time.strftime("%A %H:%M", time.localtime(snapshot.kept_until))
         owner = f"none; the tasks go on until {until}, and  %tfcluster attach {snapshot.run}  takes them over"
+    elif snapshot.host:
+        owner = f"pid {snapshot.pid} on another machine ({snapshot.host}), which wrote {silent_s:.0f} s ago"
     elif silent_s > _STALE_S:
         owner += f", and has written nothing for {silent_s:.0f} s: it is stopped, or very busy"
     table = tables.to_text(tables.STATUS_HEADER, tables.status_table(map(row_of, snapshot.tasks)))
@@ -88,6 +96,7 @@ def as_json(snapshot: Snapshot, base: Path) -> dict[str, Any]:
         "shape": snapshot.shape,
         "state": state_of(snapshot),
         "pid": snapshot.pid or None,
+        "host": snapshot.host,
         "started": snapshot.started,
         "written": snapshot.written or None,
         "folder": str(base / "runs" / snapshot.run),

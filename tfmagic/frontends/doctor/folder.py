@@ -1,6 +1,5 @@
 """Check whether the state folder can take the tasks' logs, and what earlier kernels left in it."""
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -11,9 +10,10 @@ import psutil
 from tfmagic.errors import LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.runs import folder as runs
-from tfmagic.runs import orphans
+from tfmagic.runs import kernels, orphans
 from tfmagic.runs.cell_records import LOST, read_records
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.kernels import KernelState
 from tfmagic.system.memory import format_bytes
 
 _TIGHT_BYTES = 1 << 30
@@ -60,8 +60,9 @@ def _problems(case: Case, base: Path) -> Iterator[Finding]:
     if NETWORK.fullmatch(kind):
         yield note(
             f"state folder {base} is on a network file system ({kind})",
-            "it is slow there, and lines that a task and its children append can be torn (open(2), "
-            f"O_APPEND): put it on a local disk:  {_LOCAL}",
+            "it is slow there, lines that a task and its children append can be torn (open(2), O_APPEND), "
+            "and processes that a killed kernel left are found on its own machine only: put it on a local "
+            f"disk:  {_LOCAL}",
         )
 
 
@@ -83,17 +84,20 @@ def leftovers(case: Case) -> Iterator[Finding]:
             f"{len(found)} process{'es' if len(found) > 1 else ''} of kernels that are gone: pid {pids}",
             "the next start ends them:  %tfcluster start",
         )
-    gone = [run for run in runs.find_runs(base) if not runs.kernel_lives(run)]
-    if gone:
+    states = {run: kernels.kernel_state(run) for run in runs.find_runs(base)}
+    if gone := [run for run, state in states.items() if state is KernelState.GONE]:
         yield _kept_runs(case, gone)
+    if far := [run for run, state in states.items() if state is KernelState.ELSEWHERE]:
+        hosts = ", ".join(sorted({kernels.host_elsewhere(run) for run in far}))
+        yield Finding(
+            f"{_count(len(far), 'run')} of other machines or containers ({hosts}); whether they live is not "
+            f"known here, so they are deleted {kernels.QUIET_DAYS} days later than runs of this machine"
+        )
 
 
 def _kept_runs(case: Case, gone: list[RunFolder]) -> Finding:
     """Describe the logs of ended kernels, which of them were cut short, and when they are deleted."""
-    size = 0
-    for run in gone:
-        with contextlib.suppress(OSError):  # pruned meanwhile
-            size += sum(entry.stat().st_size for entry in os.scandir(run.folder))
+    size = sum(kernels.folder_bytes(run.folder) for run in gone)
     what = f"{_count(len(gone), 'earlier run')}, {format_bytes(size)} in {gone[0].folder.parent}"
     cut_short = [run for run in gone if any(r.verdict == LOST for r in read_records(run))]
     days, limit = case.setting("keep_runs_days"), case.setting("keep_runs_bytes")

@@ -39,8 +39,9 @@ from tfmagic.frontends.notebook.options import (
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.runs import folder
 from tfmagic.runs.cell_records import read_records
-from tfmagic.runs.folder import RunFolder, kernel_lives
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import kept_until
+from tfmagic.runs.kernels import host_elsewhere, kernel_lives
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.views import static_form, tables
 from tfmagic.views.panel import PanelView
@@ -309,7 +310,9 @@ def _attach(magics: TFClusterMagics, line: Namespace) -> None:
         if is_this and isinstance(job.view, PanelView):
             job.view.show_again()
             return
-    if not record.verdict:
+    if not record.verdict and (host := host_elsewhere(run)):
+        print(f"tfmagic: a kernel of another machine ({host}) has this cell; this is what it has written")
+    elif not record.verdict:
         print("tfmagic: this cell still runs, in the kernel that started it; run the line again for its end")
     limit = static_form.FULL_BYTES if line.full else TFCluster.instance().saved_bytes
     form = static_form.render(record, run, limit_bytes=limit)

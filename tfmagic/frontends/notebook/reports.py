@@ -14,6 +14,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.payload import Packed
 from tfmagic.runs.cell_records import CellRecord, read_records
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.kernels import host_elsewhere
 from tfmagic.serialization.digests import DIGEST_BYTES
 from tfmagic.system.memory import format_bytes
 from tfmagic.views.static_html import duration
@@ -157,18 +158,18 @@ def rows_of_runs(runs: Iterable[RunFolder]) -> list[tuple[str, ...]]:
     for notebook, group in groups.items():
         name = notebook
         for run in group:
-            head = (name, str(run), run.cluster)
+            head, host = (name, str(run), run.cluster), host_elsewhere(run)
             records: list[CellRecord | None] = [*read_records(run)]
-            for facts in map(_facts_of, records or [None]):
-                rows.append((*head, *facts))
+            for record in records or [None]:
+                rows.append((*head, *_facts_of(record, f"on {host}" if host else "runs")))
                 head = ("", "", "")
             name = ""
     return rows
 
 
-def _facts_of(record: CellRecord | None) -> tuple[str, ...]:
+def _facts_of(record: CellRecord | None, open_state: str) -> tuple[str, ...]:
     if record is None:
         return "", "", "", "no cell", ""
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
-    state = record.verdict or "runs"
+    state = record.verdict or open_state
     return record.shape, f"[{record.prompt}]", started, state, duration(record.elapsed_s)

@@ -4,14 +4,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfmagic.runs.folder import RunFolder, kernel_lives
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import is_kept
+from tfmagic.runs.kernels import host_elsewhere, kernel_lives
 from tfmagic.runs.status_reader import read_snapshot
 from tfmagic.runs.timeline_file import Mark, Record, read_timeline
 from tfmagic.views.pictures import lanes, timeline_svg, timeline_text
 from tfmagic.views.pictures.lanes import Timeline
 
-_DIED = "The kernel of this run died; the timeline ends when it was last seen alive."
+_SEEN = "the timeline ends when it was last seen alive."
+_DIED = f"The kernel of this run died; {_SEEN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ def of_run(
         lives = not has_stopped and (kernel_lives(run) or is_kept(run.folder))
     until = time.time() if lives else _last_time(run, records)
     note = "" if lives or has_stopped or not records else _DIED
+    if note and (host := host_elsewhere(run)):
+        note = f"The kernel of this run belongs to another machine ({host}); {_SEEN}"
     return RunTimeline(lanes.build(records, name, until=until, prompt=prompt, whole=whole, note=note))
 
 
