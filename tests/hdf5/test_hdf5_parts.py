@@ -1,10 +1,12 @@
 """TaskFile: names, modes, and the files that a kill and a full disk leave."""
 
+import concurrent.futures
 import os
 import pickle
 import struct
 import subprocess
 import sys
+import threading
 
 import h5py
 import ml_dtypes
@@ -461,3 +463,52 @@ def test_a_base_that_is_a_folder_is_refused_before_anything_is_written(tmp_path,
     with pytest.raises(PartError, match="is a folder: name a file in it"):
         TaskFile(name)
     assert os.listdir(tmp_path) == ["folder"] and not os.listdir(tmp_path / "folder")
+
+
+def in_threads(*calls):
+    """Run these at once, with switches between threads as often as can be; raise what one raises."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
+            for done in [threads.submit(call) for call in calls]:
+                done.result()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_threads_that_append_to_one_part_lose_no_row(base):
+    with TaskFile(base, task="worker-0") as file:
+        in_threads(*(lambda k=k: [file.append("x", [1000 * k + n]) for n in range(300)] for k in range(3)))
+        assert len(file["x"]) == 900
+    with TaskFile(base, "r", task="worker-0") as read:
+        assert sorted(read["x"][:]) == sorted(1000 * k + n for k in range(3) for n in range(300))
+
+
+def test_what_a_thread_writes_while_another_one_flushes_is_in_the_file(base):
+    rows, is_over = np.arange(1, 1501), threading.Event()
+
+    def write():
+        try:
+            data = file.create_dataset("x", (len(rows), 2000), "f8", chunks=(1, 2000))
+            for n in rows:
+                data[n - 1] = n
+        finally:
+            is_over.set()
+
+    def flush():
+        while not is_over.is_set():
+            file.flush()
+
+    with TaskFile(base, task="worker-0") as file:
+        in_threads(write, flush, flush, flush)
+    with TaskFile(base, "r", task="worker-0") as read:
+        assert (read["x"][:] == rows[:, None]).all()
+
+
+def test_a_part_that_two_threads_close_at_once_is_closed_once(base):
+    for _ in range(20):
+        file = TaskFile(base, task="worker-0")
+        file.append("x", [1])
+        in_threads(file.close, file.close, file.close)
+        assert names(base) == ["results.worker-0.h5"]

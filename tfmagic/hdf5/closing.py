@@ -11,7 +11,7 @@ Used by `parts`, `consolidation` and the shared writer.
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from tfmagic.hdf5 import guarding
 from tfmagic.hdf5.errors import FULL, PartError, reason_of
@@ -36,6 +36,17 @@ def keep_flushed(file: Any) -> None:
     file.id.set_mdc_config(config)
 
 
+def alone() -> contextlib.AbstractContextManager[object]:
+    """Return the lock that each call of h5py takes: within it, no other thread writes to any file.
+
+    It is the one of all objects of h5py, and can be taken again by its owner. A lock of ours beside it could
+    be waited for by a thread that has this one, as in a callback of ``visititems``.
+    """
+    from h5py._objects import phil  # private, and there is no other way: see h5py's "Thread safety"
+
+    return cast("contextlib.AbstractContextManager[object]", phil)
+
+
 def reserve_end(file: Any, held_bytes: int | None = None) -> None:
     """Check that there is space for a flush or close of this `h5py.File`; raise OSError before it is written.
 
@@ -43,18 +54,19 @@ def reserve_end(file: Any, held_bytes: int | None = None) -> None:
     """
     from h5py import h5f
 
-    handle = file.id.get_vfd_handle()
-    size = os.fstat(handle).st_size
-    if held_bytes is None:
-        held_bytes = h5f.get_obj_count(file.id, h5f.OBJ_DATASET) * _DATASET_CACHE
-    try:
-        os.posix_fallocate(handle, size, held_bytes + int(file.id.get_mdc_size()[2]) + _MORE)
-    except OSError as error:
-        if error.errno not in FULL:
-            return  # a file system that does not know
+    with alone():  # what another thread wrote behind `size` would be cut off
+        handle = file.id.get_vfd_handle()
+        size = os.fstat(handle).st_size
+        if held_bytes is None:
+            held_bytes = h5f.get_obj_count(file.id, h5f.OBJ_DATASET) * _DATASET_CACHE
+        try:
+            os.posix_fallocate(handle, size, held_bytes + int(file.id.get_mdc_size()[2]) + _MORE)
+        except OSError as error:
+            if error.errno not in FULL:
+                return  # a file system that does not know
+            os.ftruncate(handle, size)
+            raise
         os.ftruncate(handle, size)
-        raise
-    os.ftruncate(handle, size)
 
 
 class SpaceReserve:
@@ -86,12 +98,13 @@ def close_after(error: BaseException, file: Any) -> None:
     """Close a file after an error; where the disk is full, give it up."""
     import h5py
 
-    if not is_full(error):
-        with contextlib.suppress(Exception):
-            reserve_end(file)
-            h5py.File.close(file)  # a subclass of ours does more
-    if file.id.valid:
-        give_up(file)
+    with alone():
+        if not is_full(error):
+            with contextlib.suppress(Exception):
+                reserve_end(file)
+                h5py.File.close(file)  # a subclass of ours does more
+        if file.id.valid:
+            give_up(file)
 
 
 def give_up(file: Any) -> None:

@@ -34,6 +34,8 @@ _MODES = ("w", "x", "w-", "a", "r+", "r")
 class TaskFile(h5py.File):
     """The part of a task: an `h5py.File` in everything, under a name of the task's own.
 
+    Several threads can use it at once, as any `h5py.File`: an `append` is one step for the others.
+
     Attributes:
         task: The task of this part.
         path: The file that exists once this is closed, such as ``results.worker-1.h5``.
@@ -152,7 +154,7 @@ class TaskFile(h5py.File):
             PartError: The disk is full; `flush` and `close` will raise it too.
         """
         rows = _as_rows(array)
-        with self._naming_full():
+        with closing.alone(), self._naming_full():
             if dataset not in self:
                 row_bytes = max(1, rows.dtype.itemsize * int(rows[:1].size or 1))
                 chunks = (max(1, _CHUNK_BYTES // row_bytes), *(max(1, n) for n in rows.shape[1:]))
@@ -182,10 +184,11 @@ class TaskFile(h5py.File):
         if not self._beside or not self.id.valid:
             super().flush()
             return
-        closing.keep_flushed(self)
-        with self._naming_full():
-            closing.reserve_end(self)
-        super().flush()
+        with closing.alone():
+            closing.keep_flushed(self)
+            with self._naming_full():
+                closing.reserve_end(self)
+            super().flush()
 
     def close(self) -> None:
         """Close the part and give it its name. A second call does nothing.
@@ -198,13 +201,15 @@ class TaskFile(h5py.File):
         if not self._beside:
             super().close()
             return
-        with self._naming_full():
-            try:
-                closing.reserve_end(self)
-            except OSError:
-                closing.give_up(self)
-                raise
-        with guarding.opening(self._beside):
+        with guarding.opening(self._beside), closing.alone():  # in the order in which h5py.File is opened
+            if not self.id.valid:  # another thread has closed it meanwhile
+                return
+            with self._naming_full():
+                try:
+                    closing.reserve_end(self)
+                except OSError:
+                    closing.give_up(self)
+                    raise
             super().close()
             os.replace(self._beside, self.path)
 
