@@ -162,6 +162,83 @@ def test_mode_a_adds_and_mode_x_refuses(path):
     assert contents(path)["x"].tolist() == [1, 2]
 
 
+APPEND = """
+import os, sys, h5py, tfmagic
+if sys.argv[2] == "guarded":
+    tfmagic.hdf5.guard()
+with h5py.File(sys.argv[1], "r") as file:
+    assert len(file["x"]) == 1
+try:
+    with h5py.File(sys.argv[1], "r+") as file:
+        file["mine"] = 1
+except OSError as error:
+    print(type(error).__name__, error)
+else:
+    print("written")
+"""
+
+
+@pytest.mark.parametrize("how", ["guarded", "plain"])
+def test_while_mode_a_copies_a_file_others_can_read_but_not_write_it(path, how):
+    with SharedWriter(path) as writer:
+        writer.append("x", 1)
+    with SharedWriter(path, "a") as writer:
+        writer.append("x", 2)
+        command = [sys.executable, "-c", APPEND, path, how]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("FileInUseError" if how == "guarded" else "BlockingIOError"), (
+            done.stdout
+        )
+    assert contents(path)["x"].tolist() == [1, 2]
+    with h5py.File(path, "r+") as file:
+        file["mine"] = 1  # it is free again
+
+
+@pytest.mark.parametrize("how", ["written with locks switched off", "replaced"])
+def test_what_another_program_writes_while_mode_a_is_open_stays_and_so_do_the_rows(path, how):
+    with SharedWriter(path) as writer:
+        writer.append("x", 1)
+    writer = SharedWriter(path, "a")
+    writer.append("x", 2)
+    if how == "replaced":
+        with h5py.File(path + ".new", "w") as file:
+            file["mine"] = 1
+        os.replace(path + ".new", path)
+    else:
+        environ = {**os.environ, "HDF5_USE_FILE_LOCKING": "FALSE"}
+        command = [sys.executable, "-c", APPEND, path, "plain"]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+        assert done.stdout == "written\n"
+    with pytest.raises(
+        SharedWriterError, match=r"has changed it since.*its rows are in .*out\.h5\.unfinished"
+    ):
+        writer.close()
+    assert "mine" in contents(path) and contents(path + ".unfinished")["x"].tolist() == [1, 2]
+
+
+def test_a_file_that_is_deleted_while_mode_a_is_open_is_there_again_with_all_rows(path):
+    with SharedWriter(path) as writer:
+        writer.append("x", 1)
+    with SharedWriter(path, "a") as writer:
+        writer.append("x", 2)
+        os.unlink(path)
+    assert contents(path)["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_private_file_stays_private_and_keeps_its_owner(path, mode):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (1,), maxshape=(None,))
+    os.chmod(path, 0o640)
+    owner = (65534, 65534) if os.getuid() == 0 else (os.getuid(), os.getgid())
+    os.chown(path, *owner)
+    with SharedWriter(path, mode) as writer:
+        writer.append("x", np.float32(1))
+        assert os.stat(path + ".unfinished").st_mode & 0o777 == 0o640
+    found = os.stat(path)
+    assert (found.st_mode & 0o777, found.st_uid, found.st_gid) == (0o640, *owner)
+
+
 @pytest.mark.parametrize("mode", ["w", "a"])
 def test_a_file_that_is_open_for_writing_with_h5py_is_not_replaced(path, mode):
     with h5py.File(path, "w") as file:
@@ -404,6 +481,23 @@ def test_a_killed_writer_is_named_and_what_it_had_flushed_can_be_read(path):
     with SharedWriter(path) as writer:
         writer.append("y", 1)
     assert sorted(os.listdir(os.path.dirname(path))) == ["out.h5", "out.h5.abandoned"]
+
+
+def test_the_rows_of_each_killed_writer_are_kept_under_a_name_of_their_own(path, capfd):
+    for number in range(3):
+        writer = SharedWriter(path)
+        said = capfd.readouterr().err
+        kept = f"{path}.abandoned" + (f".{number}" if number > 1 else "")
+        assert (f"tfmagic: {path}: the rows of a writer that was killed are in {kept}\n" in said) == (
+            number > 0
+        )
+        writer.append("x", number)
+        writer.flush()
+        os.kill(writer_pid(), signal.SIGKILL)
+        with pytest.raises(SharedWriterError):
+            writer.close()
+    names = [".abandoned", ".abandoned.2", ".unfinished"]
+    assert [contents(path + name)["x"].tolist() for name in names] == [[0], [1], [2]]
 
 
 def test_a_slow_disk_keeps_the_task_back_with_bounded_memory(path):

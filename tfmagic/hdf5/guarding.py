@@ -186,9 +186,15 @@ def open_claimed(
 
 def claim(file: Any) -> None:
     """Claim the file of an `h5py.File` of the default driver, until it is closed."""
-    # a file system without locks; a driver without a descriptor, which HDF5_DRIVER names
-    with contextlib.suppress(NotImplementedError, OSError, RuntimeError, TypeError, ValueError):
-        fcntl.fcntl(file.id.get_vfd_handle(), fcntl.F_OFD_SETLK, _lock_of(_CLAIMED_BYTE))
+    # a driver without a descriptor, which HDF5_DRIVER names
+    with contextlib.suppress(NotImplementedError, RuntimeError, TypeError, ValueError):
+        claim_descriptor(file.id.get_vfd_handle())
+
+
+def claim_descriptor(fd: int) -> None:
+    """Claim the file of a descriptor that can write, until that is closed."""
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _lock_of(_CLAIMED_BYTE))
 
 
 def describe_use(path: str, mode: str, holders: Sequence[Holder] | None = None) -> str:

@@ -169,8 +169,10 @@ class Connection:
             received = []
         for message in received:
             match message:
-                case messages.Opened(reason, pid):
+                case messages.Opened(reason, pid, note):
                     self._opened, self._writer_pid = reason, pid
+                    if note:
+                        print(f"tfmagic: {self._path}: {note}", file=sys.stderr, flush=True)
                 case messages.Waits(tasks):
                     self._waits_for = tasks
                 case messages.Written(serial):  # also of a message that an interrupt kept from being sent

@@ -76,10 +76,14 @@ ToWriter = Hello | Ring | Rows | Flush | Detach
 
 
 class Opened(Message, frozen=True):
-    """The file is open, and the process `pid` writes it; or it is not, with the reason."""
+    """The file is open, and the process `pid` writes it; or it is not, with the reason.
+
+    `note` is for the user: where the rows of an earlier writer are.
+    """
 
     reason: str = ""
     pid: int = 0
+    note: str = ""
 
 
 class Waits(Message, frozen=True):

@@ -16,7 +16,6 @@ import mmap
 import os
 import select
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -24,14 +23,12 @@ import time
 import traceback
 
 from tfmagic.errors import ProtocolError
-from tfmagic.hdf5 import guarding
 from tfmagic.hdf5.errors import MismatchError, reason_of
-from tfmagic.hdf5.partnames import UNFINISHED
 from tfmagic.hdf5.shared_writer import messages
-from tfmagic.hdf5.shared_writer.datasets import CACHE_BYTES, Datasets
+from tfmagic.hdf5.shared_writer.datasets import Datasets
+from tfmagic.hdf5.shared_writer.target import Target
 from tfmagic.protocol.channel import Channel
 
-ABANDONED = ".abandoned"
 _NOTED_MS = 5000  # for the kernel, which must know first that the file is closed: a task might open it anew
 _IDLE_S = 0.5  # without rows for so long, the operating system gets what there is
 _FLUSH_S = 5.0  # the same while rows arrive: a kill of this process loses what is newer
@@ -58,7 +55,7 @@ class Writer:
     def __init__(self, control: Channel, path: str, mode: str, members: tuple[str, ...]):
         self.control = control
         self.path, self.mode, self.members = path, mode, set(members)
-        self.unfinished_path = path + UNFINISHED
+        self.target = Target(path, mode)
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
         self.clients: list[_Client] = []
@@ -160,10 +157,11 @@ class Writer:
                         self._remove(client)
 
     def _greet(self, client: _Client, hello: messages.Hello) -> None:
-        reason = ""
+        reason = note = ""
         if self.datasets is None:
             try:
-                self._open(hello)
+                file, note = self.target.open()
+                self.datasets = Datasets(file, hello)
             except (OSError, RuntimeError) as error:
                 reason = str(error)
             except ImportError as error:
@@ -172,7 +170,7 @@ class Writer:
             reason = f"another task has {self.path} open with mode {self.mode!r}, not {client.mode!r}"
         elif hello != self.datasets.hello:
             reason = f"another task has {self.path} open with other chunks or another compression"
-        client.post(messages.Opened(reason, os.getpid()))
+        client.post(messages.Opened(reason, os.getpid(), note))
         if reason:
             self.closed.add(client.task)
             self._remove(client)
@@ -228,11 +226,11 @@ class Writer:
             self.datasets = None
             try:
                 if self.is_withdrawn:
-                    os.unlink(self.unfinished_path)
+                    os.unlink(self.target.unfinished_path)
                 else:
-                    self._give_name()
+                    self.target.give_name()
             except OSError as error:
-                error.add_note(f"its rows are in {self.unfinished_path}")
+                error.add_note(f"its rows are in {self.target.unfinished_path}")
                 raise
         self._send_kernel(messages.Finished())
         noted = select.poll()
@@ -248,72 +246,17 @@ class Writer:
         if self.datasets is not None:
             with contextlib.suppress(OSError):
                 if self.datasets.was_flushed:
-                    os.replace(self.unfinished_path, self.path + ABANDONED)
-                    notes.append(f"what was written before that is in {self.path}{ABANDONED}")
+                    notes.append(f"what was written before that is in {self.target.abandon()}")
                 else:
-                    os.unlink(self.unfinished_path)
+                    os.unlink(self.target.unfinished_path)
         reason = "; ".join([f"{self.path} could not be written: {reason_of(error)}", *notes])
         for client in self.clients:
             client.post(messages.Failed(reason))
         self._send_kernel(messages.Finished(reason))
 
-    def _give_name(self) -> None:
-        if self.mode != "x":
-            os.replace(self.unfinished_path, self.path)
-            return
-        os.link(self.unfinished_path, self.path)  # fails where another process has made such a file meanwhile
-        os.unlink(self.unfinished_path)
-
     def _send_kernel(self, message: object) -> None:
         with contextlib.suppress(OSError):  # the kernel is gone
             self.control.send(message)
-
-    # -- the file --
-
-    def _open(self, hello: messages.Hello) -> None:
-        import h5py
-
-        folder = os.path.dirname(self.path)
-        is_old = os.path.exists(self.path)
-        if not os.path.isdir(folder):
-            raise FileNotFoundError(f"{self.path} cannot be made: there is no folder {folder}: make it first")
-        if os.path.isdir(self.path):
-            raise IsADirectoryError(f"{self.path} is a folder")
-        if self.mode == "x" and os.path.lexists(self.path):
-            raise FileExistsError(f"{self.path} is there already; mode 'w' replaces it, mode 'a' adds to it")
-        if self.mode == "a" and is_old and not h5py.is_hdf5(self.path):
-            raise OSError(f"{self.path} is no HDF5 file, or a damaged one: nothing can be added to it")
-        # else the file would be replaced, and its new rows lost
-        if not guarding.is_free(self.path, alone=False):
-            who = ", ".join(str(holder) for holder in guarding.find_holders(self.path) if holder.writes)
-            raise BlockingIOError(
-                f"{self.path} is open for writing by {who or 'another process'}: close it there first, or "
-                "choose another name"
-            )
-        with guarding.opening(self.unfinished_path):
-            self._set_aside()
-            os.close(os.open(self.unfinished_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-            try:
-                mode = "r+" if self.mode == "a" and is_old else "w"
-                if mode == "r+":
-                    shutil.copyfile(self.path, self.unfinished_path)
-                file = h5py.File(self.unfinished_path, mode, rdcc_nbytes=CACHE_BYTES)
-            except BaseException:
-                os.unlink(self.unfinished_path)
-                raise
-            guarding.claim(file)  # HDF5's own lock can be switched off
-        self.datasets = Datasets(file, hello)
-
-    def _set_aside(self) -> None:
-        """Keep the file of a writer that was killed. The file of a running writer is locked."""
-        if not os.path.exists(self.unfinished_path):
-            return
-        if not guarding.is_free(self.unfinished_path):
-            raise BlockingIOError(
-                f"{self.path} is being written by another notebook or script: wait for it, or choose another "
-                "name"
-            )
-        os.replace(self.unfinished_path, self.path + ABANDONED)
 
 
 def main(fd: int, path: str, mode: str, members: tuple[str, ...]) -> None:
