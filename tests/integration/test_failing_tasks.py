@@ -429,7 +429,7 @@ def test_a_barrier_refuses_a_timeout_that_is_none(notebook, timeout):
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
 def test_a_call_refuses_a_time_limit_that_is_none(cluster_of_module, timeout):
-    with pytest.raises(ValueError, match="a time limit is a number of seconds above 0"):
+    with pytest.raises(ValueError, match="timeout is a number of seconds above 0"):
         cluster_of_module.run(int, timeout=timeout)
 
 

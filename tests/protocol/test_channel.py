@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5.shared_writer import messages as hdf5_messages
-from tfmagic.protocol import launcher_messages
+from tfmagic.protocol import channel, launcher_messages
 from tfmagic.protocol.channel import Channel, channel_pair, encode
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, Command, MainScript, Origin, ReleaseBarrier, RunCell
@@ -38,6 +38,7 @@ UNIONS = (
     hdf5_messages.WriterOrder,
     hdf5_messages.WriterReport,
 )
+A_TASK = TaskId("worker", 0)
 MESSAGES = [(kind, union) for union in UNIONS for kind in typing.get_args(union)]
 
 
@@ -124,6 +125,49 @@ def test_descriptors_for_which_there_is_no_room_cost_their_own_message_alone(pai
     assert [loads(other.receive().value, {})[0] for _ in range(2)] == [1, 2]
 
 
+def test_more_values_than_the_system_takes_descriptors_at_once_arrive_each_at_its_place(pair):
+    ours, other = pair
+    before, many = open_files(), 600
+    pulled = {f"w{n}": pack(dumps(n.to_bytes(2, "big") * 40_000, {})) for n in range(many)}
+    sending = threading.Thread(target=ours.send, args=(CellReturned(A_TASK, 1, 1, 0.0, 0, pulled=pulled),))
+    sending.start()
+    got = other.receive().pulled
+    sending.join()
+    assert [int.from_bytes(loads(got[f"w{n}"], {})[:2], "big") for n in range(many)] == list(range(many))
+    del pulled, got, sending
+    assert ours.post(CellReturned(A_TASK, 1, 2, 0.0, 0)) and other.receive().cell == 2
+    assert open_files() == before
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        (
+            RunCell(1, pull=(["a", "b"],)),
+            r"a RunCell cannot be sent: Expected `str`, got `array` - at `pull\[0\]`",
+        ),
+        (RunCell("1"), "Expected `int`, got `str` - at `cell`"),
+        (RunCell(1, call=object()), "it cannot hold a object"),
+        (RunCell(2**70), "serialize ints"),
+        (AnswerInput(1, text=b"yes"), "Expected `str`, got `bytes` - at `text`"),
+    ],
+    ids=["list for a name", "text for a number", "any object", "huge number", "bytes for a text"],
+)
+def test_what_the_receiver_would_refuse_is_an_error_of_the_sender(pair, message, what):
+    ours, other = pair
+    for send in (ours.send, ours.post):
+        with pytest.raises(ProtocolError, match=what):
+            send(message)
+    ours.send(RunCell(7))
+    assert other.receive() == RunCell(7)
+
+
+def test_a_message_longer_than_a_receiver_takes_is_an_error_of_the_sender(pair, monkeypatch):
+    monkeypatch.setattr(channel, "_MAX_BODY_BYTES", 1000)
+    with pytest.raises(ProtocolError, match="bytes long, and at most 1000 can be sent"):
+        pair[0].send(RunCell(1, source="x" * 1001))
+
+
 st.register_type_strategy(Handle, st.builds(Handle, st.just(1)))
 st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(int, st.integers(-(2**63), 2**63 - 1))
@@ -173,7 +217,7 @@ def test_every_message_arrives_as_it_was_sent(cls, union, data):
 
 
 def frame_of(body, handles=0, escaped=False):
-    return struct.pack("!4sIB?", b"tfm1", len(body), handles, escaped) + body
+    return struct.pack("!4sII?", b"tfm1", len(body), handles, escaped) + body
 
 
 def arrives(frame, union):

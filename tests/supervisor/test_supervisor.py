@@ -9,9 +9,9 @@ import pytest
 from tfmagic.backends.fake import FakeBackend, return_at_once
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.protocol.events import CellRequested
+from tfmagic.protocol.events import CellRequested, CellReturned, LaunchRequested, TaskLost
 from tfmagic.runs import folder
-from tfmagic.supervisor.state import Policy
+from tfmagic.supervisor.state import Phase, Policy
 from tfmagic.supervisor.supervisor import RunningCell, Supervisor
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
@@ -22,7 +22,7 @@ def boot(task, attempt):
 
 
 def script(task, command):
-    """What a task reports: it fails over cell 13, and never returns from cell 99."""
+    """What a task reports: cell 13 cannot be sent to it, and it never returns from cell 99."""
     if command == RunCell(13):
         raise RuntimeError("a bug")
     return [] if command == RunCell(99) else return_at_once(task, command)
@@ -58,12 +58,56 @@ def test_the_loop_that_waits_is_woken_by_a_time_limit(supervisor):
     assert time.monotonic() - began >= 0.05
 
 
-def test_a_bug_while_a_cell_is_started_ends_the_cluster_and_leaves_no_thread_waiting(supervisor):
+def test_a_cell_that_cannot_be_sent_has_failed_and_the_next_one_runs(supervisor):
     cell = run_cell(supervisor, 13)
-    assert cell.done.wait(20) and cell.outcome is None
+    assert cell.done.wait(20)
+    assert {task: end.error.message for task, end in cell.outcome.outcomes.items()} == dict.fromkeys(
+        (A, B), "RuntimeError: a bug"
+    )
+    assert not any(end.bound for end in cell.outcome.outcomes.values())  # later cells bring its variables
+    again = run_cell(supervisor, 14)
+    assert again.done.wait(20) and set(again.outcome.outcomes) == {A, B}
+
+
+def test_a_listener_that_raises_is_reported_once_and_the_others_hear_the_event(supervisor, capsys):
+    heard = []
+    for _ in range(2):
+        supervisor.listen(lambda event, state: 1 / 0)
+    supervisor.watch(lambda *decision: {}["nothing"])
+    supervisor.listen(lambda event, state: heard.append(event))
+    cells = [run_cell(supervisor, number) for number in (1, 2)]
+    assert all(cell.done.wait(20) and cell.outcome for cell in cells)
+    assert {event.cell for event in heard if isinstance(event, CellReturned)} == {1, 2}
+    supervisor.close()
+    shown = capsys.readouterr().err
+    assert shown.count("ZeroDivisionError") == 1 and shown.count("KeyError: 'nothing'") == 1
+
+
+def test_a_launch_that_raises_is_a_lost_task_and_the_others_live_on(supervisor):
+    supervisor.backend.launch = lambda boot: 1 / 0
+    supervisor.ask(LaunchRequested((B,)))
+    assert supervisor.wait_for(lambda state: state.tasks[B].phase is Phase.DEAD, 20)
+    end = supervisor.state.tasks[B].end
+    assert end == TaskLost(B, 2, "it could not be started: ZeroDivisionError: division by zero")
+    cell = RunningCell(CellRequested(1, {A: RunCell(1)}), {})
+    supervisor.run_cell(cell)
+    assert cell.done.wait(20) and isinstance(cell.outcome.outcomes[A], CellReturned)
+
+
+def test_no_thread_waits_for_a_loop_that_has_failed_also_if_its_backend_cannot_be_closed(supervisor, capsys):
+    ended = threading.Event()
+    supervisor.on_end(lambda: 1 / 0)
+    supervisor.on_end(ended.set)
+    cell = run_cell(supervisor, 99)
+    supervisor.wait_for(lambda state: 99 in state.cells, 20)
+    supervisor.backend.close = lambda: {}["nothing"]
+    supervisor.policy = lambda: 1 / 0  # a bug of the loop's own
+    supervisor.backend.wake()
+    assert cell.done.wait(20) and cell.outcome is None and ended.wait(20)
     supervisor.thread.join(20)
-    assert "a bug" in str(supervisor.crashed) and supervisor.ended
+    assert isinstance(supervisor.crashed, ZeroDivisionError) and supervisor.ended
     assert run_cell(supervisor, 14).done.wait(1)
+    assert "KeyError: 'nothing'" in capsys.readouterr().err
 
 
 def test_cells_of_many_threads_all_end(supervisor):

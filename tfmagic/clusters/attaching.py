@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfmagic.clusters import keeping
+from tfmagic.clusters.checks import check, check_settings
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import ViewChoice
 from tfmagic.clusters.settings import TFCluster
@@ -37,8 +38,8 @@ def attach(
         LaunchError: It has ended, or cannot be reached, or other users can replace the files of the run.
     """
     __tracebackhide__ = True
-    base = folder.state_dir(settings.get("state_dir", TFCluster.instance().state_dir))
-    run_folder = run if isinstance(run, RunFolder) else RunFolder(base / "runs" / run)
+    base = folder.state_dir(check_settings(settings).get("state_dir", TFCluster.instance().state_dir))
+    run_folder = run if isinstance(run, RunFolder) else RunFolder(base / "runs" / check("run", run))
     folder.check_private(run_folder.folder.parent.parent)  # it names the addresses that are connected
     found = keeping.find_run(run_folder)
     cluster = Cluster(**found.cluster.options, namespace=namespace, **settings)

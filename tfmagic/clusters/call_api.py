@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from tfmagic.clusters import waiting
+from tfmagic.clusters.checks import check
 from tfmagic.clusters.job import Job, Options, ViewName
 from tfmagic.clusters.parallel_map import ParallelMap
 from tfmagic.clusters.profiles import PROFILE_S
@@ -119,7 +120,7 @@ class Calls:
             BaseException: The root failure of the tasks, with its own type.
             CaptureError: Something cannot travel; nothing was run.
             TaskTimeoutError: `timeout` has passed.
-            ValueError: `timeout` or `profile` is not above 0.
+            TypeError, ValueError: `fn` cannot be called, or an option makes no sense.
         """
         __tracebackhide__ = True
         options = _options(on, timeout, keep_going, view, profile)
@@ -259,16 +260,16 @@ class Calls:
         __tracebackhide__ = True
         if not iterables:
             raise TypeError("map() needs a function and at least one iterable")
-        options = Options(timeout_s=timeout, want_value=True, view=view)
-        each = replace(options, timeout_s=None)
+        options, timeout = _options(on, None, view=view), check("timeout", timeout)
+        items = zip(*(check("iterable", items, "an argument of map()") for items in iterables), strict=False)
+        check("fn", fn)
 
         def begin(task: TaskId, arguments: Any) -> Job:
-            return self._begin_call((fn, arguments, {}), replace(each, on=task.name))
+            return self._begin_call((fn, arguments, {}), replace(options, on=task.name))
 
         with self._lock:
             self.start()
             tasks = tuple(self._running_cluster().targets(on))
-        items = zip(*iterables, strict=False)
         return ParallelMap(begin, tasks, items, timeout, self.grouped_stacks).run()
 
     def _begin_call(
@@ -280,6 +281,7 @@ class Calls:
     ) -> Job:
         """Start the call on the tasks of a cluster that is started if it does not run."""
         __tracebackhide__ = True
+        check("fn", call[0])
         with self._lock:
             self.start()
             return self._running_cluster().begin_call(call, options, detached, may_begin)
@@ -305,11 +307,21 @@ class Calls:
 
 
 def _options(
-    on: Selector, timeout: float | None, keep_going: bool, view: ViewName, profile: bool | float
+    on: Selector,
+    timeout: float | None,
+    keep_going: bool = False,
+    view: ViewName = "text",
+    profile: bool | float = False,
 ) -> Options:
-    profile_s = PROFILE_S if profile is True else float(profile)
+    __tracebackhide__ = True
+    profile = check("profile", profile)
     return Options(
-        on=on, timeout_s=timeout, keep_going=keep_going, want_value=True, view=view, profile_s=profile_s
+        on=on,
+        timeout_s=check("timeout", timeout),
+        keep_going=check("keep_going", keep_going),
+        want_value=True,
+        view=check("view", view),
+        profile_s=PROFILE_S if profile is True else float(profile),
     )
 
 

@@ -8,7 +8,6 @@ run / begin_cell ── capture ──→ RunCell for each task ──→ superv
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from tfmagic.backends.simulated.hosts import read_request
 from tfmagic.clusters import remote_hosts, startup, waiting
+from tfmagic.clusters.checks import check, check_all, check_settings
 from tfmagic.clusters.fault_lab import FaultLab
 from tfmagic.clusters.job import Job, Options
 from tfmagic.clusters.picture_api import Pictures
@@ -78,6 +78,7 @@ class Cluster(Variables, Pictures):
         widget_page: Where widgets of tasks are shown; the magics set it in a notebook.
 
     Raises:
+        TypeError, ValueError: An argument or a setting has another type or value than is allowed.
         ClusterSpecError: The shape makes no sense.
         BackendError: There is no such backend.
     """
@@ -109,11 +110,17 @@ class Cluster(Variables, Pictures):
         task_settings: TaskSettings | None = None,
         **settings: Any,
     ):
-        self.config = TFCluster.instance()
-        unknown = sorted(set(settings) - set(self.config.trait_names(config=True)))
-        if unknown:
-            raise TypeError(f"Cluster() has no argument or setting {', '.join(unknown)}")
-        self._settings = settings
+        self.config, self._settings = TFCluster.instance(), check_settings(settings)
+        of_tasks = check_all(
+            env=env,
+            gpus_per_task=gpus_per_task,
+            keras=keras,
+            keras_fix=keras_fix,
+            auto_restart=auto_restart,
+            isolate=isolate,
+        )
+        cluster_spec, hosts = check("cluster_spec", cluster_spec), check("hosts", hosts)
+        network = check("network", network)
         if cluster_spec is not None and (workers is not None or ps or chief or evaluator):
             raise ClusterSpecError("cluster_spec says which tasks there are; leave out workers, ps and so on")
         count = self.setting("workers") if workers is None else workers
@@ -123,12 +130,12 @@ class Cluster(Variables, Pictures):
         self.tasks = self.shape.tasks
         check_name(name)
         asked = remote_hosts.request_of(
-            backend or self.setting("backend"),
-            address,
+            check("backend", backend) or self.setting("backend"),
+            check("address", address),
             placement,
-            cpus_per_task,
-            gpus_per_task,
-            resources,
+            check("cpus_per_task", cpus_per_task),
+            of_tasks["gpus_per_task"],
+            check("resources", resources),
             keep,
             default_address=self.setting("address"),
         )
@@ -140,17 +147,8 @@ class Cluster(Variables, Pictures):
                 "cluster_spec gives addresses, and simulated hosts have their own; leave one out"
             )
         self.name = name
-        self.task_settings = task_settings or TaskSettings(
-            dict(env or {}),
-            gpus_per_task,
-            keras,
-            keras_fix,
-            auto_restart,
-            isolate,
-            hosts=asked,
-            network=simulated,
-        )
-        self._namespace = namespace
+        self.task_settings = task_settings or TaskSettings(**of_tasks, hosts=asked, network=simulated)
+        self._namespace = check("namespace", namespace)
         self.widget_page: WidgetPage | None = None
         self._latest = None
         self._faults = None
@@ -353,6 +351,7 @@ class Cluster(Variables, Pictures):
             LaunchError: The port is taken, or it did not start.
         """
         __tracebackhide__ = True
+        logdir, port, host = check("logdir", logdir), check("port", port), check("host", host)
         with self._lock:
             run = self._running_cluster().run
             folder = find_logdir(None if logdir is None else os.fspath(logdir), run)
@@ -405,8 +404,12 @@ class Cluster(Variables, Pictures):
         Args:
             tail: The number of lines, from the end; None for all.
             grep: A regular expression; only lines that match are returned.
+
+        Raises:
+            ValueError: `grep` is no regular expression.
         """
-        chosen, pattern = self._select(tasks or ("all",)), re.compile(grep) if grep else None
+        chosen, pattern = self._select(tasks or ("all",)), check("grep", grep) if grep else None
+        tail = check("tail", tail)
         return {t.name: list(find_lines(self.run_folder.log_path(t), tail, pattern)) for t in chosen}
 
     # -- inside --

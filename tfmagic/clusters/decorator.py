@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
+from tfmagic.clusters.checks import check
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.job import ViewName
 from tfmagic.clusters.results import TaskResults
@@ -65,6 +66,8 @@ class ClusterDecorator:
     ) -> Any:
         if fn is None:
             return ClusterDecorator(shape, on=on, timeout=timeout, keep_going=keep_going, view=view)
+
+        check("fn", fn, "what tfmagic.cluster decorates")
 
         @functools.wraps(fn)
         def run_on_cluster(*args: Any, **kwargs: Any) -> Any:

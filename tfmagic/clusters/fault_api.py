@@ -5,6 +5,7 @@ import signal
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
 from tfmagic.backends.simulated.links import parse_link
 from tfmagic.clusters.call_api import Calls
+from tfmagic.clusters.checks import check
 from tfmagic.clusters.fault_lab import FaultLab
 
 
@@ -34,7 +35,8 @@ class Faults(Calls):
             ClusterSpecError: There is no such host, or this machine's Linux cannot do it.
             TfmagicError: The cluster has no simulated hosts.
         """
-        return self.simulated_hosts().set_link(parse_link(link), hosts)
+        parsed = parse_link(check("link", link))
+        return self.simulated_hosts().set_link(parsed, hosts)
 
     def bytes_sent(self) -> dict[str, int]:
         """Return how many bytes each simulated host has sent to others; {} without simulated hosts."""

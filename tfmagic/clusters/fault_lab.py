@@ -11,8 +11,10 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
+from tfmagic.clusters.checks import check
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId, select
 from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked
@@ -53,7 +55,7 @@ class Fault:
         """Raise `ValueError` if the fault makes no sense."""
         if self.kind not in KINDS:
             raise ValueError(f"there is no fault {self.kind!r}; there are {', '.join(KINDS)}")
-        if isinstance(self.at_s, str) or not 0 <= self.at_s <= threading.TIMEOUT_MAX:
+        if not isinstance(self.at_s, Real) or not 0 <= self.at_s <= threading.TIMEOUT_MAX:
             raise ValueError(f"a fault comes in 0 s or more, not in {self.at_s!r} s")
         if self.kind == "kill":
             _check_signal(self.amount or signal.SIGKILL)
@@ -83,12 +85,12 @@ def draw_plan(
     Raises:
         ValueError: There is no such kind of fault, or a time is not above 0.
     """
-    kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    kinds = check("kinds", kinds)
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown or not kinds:
         named = ", ".join(unknown) or "(none named)"
         raise ValueError(f"there is no fault {named}; there are {', '.join(KINDS)}")
-    if not (0 < seconds < float("inf") and 0 < every_s < float("inf")):
+    if not all(isinstance(time_s, Real) and 0 < time_s < float("inf") for time_s in (seconds, every_s)):
         raise ValueError(f"chaos needs times above 0, not {seconds} s and one fault each {every_s} s")
     if seconds / every_s > _MOST_FAULTS:
         raise ValueError(f"that would be {seconds / every_s:.0f} faults; chaos has at most {_MOST_FAULTS}")
@@ -408,10 +410,10 @@ def _check_signal(number: float) -> None:
 
 
 def _check_factor(factor: float) -> None:
-    if isinstance(factor, str) or not 1 <= factor <= 100:
+    if not isinstance(factor, Real) or not 1 <= factor <= 100:
         raise ValueError(f"a task can be 1 to 100 times slower, not {factor!r} times")
 
 
 def _check_bytes(size_bytes: float) -> None:
-    if isinstance(size_bytes, str) or not 0 <= size_bytes <= _MOST_BYTES:
+    if not isinstance(size_bytes, Real) or not 0 <= size_bytes <= _MOST_BYTES:
         raise ValueError(f"a flood has 0 to {_MOST_BYTES:.0e} bytes, not {size_bytes!r}")

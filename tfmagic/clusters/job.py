@@ -51,11 +51,6 @@ class Options:
     watch: str = ""
     aside: bool = False
 
-    def __post_init__(self) -> None:
-        for limit in (self.timeout_s, self.profile_s or None):
-            if limit is not None and not 0 < limit < float("inf"):
-                raise ValueError(f"a time limit is a number of seconds above 0, not {limit!r}")
-
 
 class Job(RunningCell):
     """A cell or call under way. The supervisor and the views use only its base class, `RunningCell`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from tfmagic.clusters.checks import check
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.views.pictures import run_timeline
@@ -35,7 +36,7 @@ class Pictures:
         running = self._latest
         if running is None:
             raise TfmagicError(f"cluster {self.name!r} has never been started")
-        chosen = select(task, running.tasks) if task else ()
+        chosen = select(check("task", task), running.tasks) if task else ()
         if len(chosen) > 1:
             raise ClusterSpecError(f"a map explains one task; {task!r} means {len(chosen)}")
         supervisor = running.supervisor
@@ -56,6 +57,7 @@ class Pictures:
         running = self._latest
         if running is None:
             raise TfmagicError(f"cluster {self.name!r} has never been started")
+        cell, whole = check("cell", cell), check("whole", whole)
         running.timeline.flush()
         try:
             name = f"cluster {self.name}"

@@ -70,6 +70,8 @@ class TFCluster(SingletonConfigurable):
 
 for _trait in TFCluster.class_own_traits().values():
     _trait.tag(config=True)
+    if isinstance(_trait, Int | Float):  # seconds, bytes, days, a count
+        _trait.min = 0
 
 
 def policy_source(

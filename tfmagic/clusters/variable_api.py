@@ -2,10 +2,11 @@
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters import comparing, parts, waiting
+from tfmagic.clusters.checks import check
 from tfmagic.clusters.differences import Difference
 from tfmagic.clusters.fault_api import Faults
 from tfmagic.clusters.job import Job, Options
@@ -31,31 +32,39 @@ class Variables(Faults):
 
         Raises:
             CaptureError: A value cannot travel; nothing was sent.
+            TypeError, ValueError: A name is none of a variable.
         """
         __tracebackhide__ = True
-        waiting.finish(self.begin_push({**(values or {}), **more}, on))
+        waiting.finish(self.begin_push({**(check("values", values) or {}), **more}, on))
 
     def begin_push(self, values: Mapping[str, Any], on: Selector) -> Job:
         """Begin to bind variables on the tasks. `waiting.finish` must be called next. Raise as `push`."""
         __tracebackhide__ = True
-        options = Options(on=on, push=tuple(values), view="quiet")
+        names = tuple(check("variable", name, "push(): a name") for name in values)
+        options = Options(on=on, push=names, view="quiet")
         return self.begin_cell(RunCell(cell=0), (), options, values=values)
 
-    def pull(self, *names: str, on: Selector = None) -> dict[str, dict[str, Any]]:
+    def pull(self, *names: str | Sequence[str], on: Selector = None) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
+
+        Args:
+            *names: Names of variables, or one list or tuple of them.
 
         Raises:
             NameError: A task does not have one of them.
             CaptureError: A value cannot travel.
+            TypeError: A name is no text.
         """
         __tracebackhide__ = True
         return waiting.finish(self.begin_pull(names, on)).pulled
 
-    def begin_pull(self, names: tuple[str, ...], on: Selector = None) -> Job:
-        """Begin to fetch variables. `waiting.finish` must be called next."""
+    def begin_pull(self, names: Sequence[Any], on: Selector = None) -> Job:
+        """Begin to fetch variables. `waiting.finish` must be called next. Arguments as those of `pull`."""
         __tracebackhide__ = True
+        (given,) = names if len(names) == 1 and isinstance(names[0], list | tuple) else (names,)
+        pull: tuple[str, ...] = check("names", given, "what pull() takes")
         with self._lock:
-            options = Options(on=on, pull=names, view="quiet")
+            options = Options(on=on, pull=pull, view="quiet")
             return self._running_cluster().begin_cell(RunCell(cell=0), options)
 
     def diff(self, name: str, *, on: Selector = "all", rows: bool = False, of: Any = None) -> Difference:
@@ -74,6 +83,7 @@ class Variables(Faults):
             NameError: A task does not have it.
         """
         __tracebackhide__ = True
+        name, rows = check("name", name), check("rows", rows)
         return comparing.diff(functools.partial(self._ask_tasks, on), name, rows, of)
 
     def _ask_tasks(self, on: Selector, fn: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
@@ -99,6 +109,7 @@ class Variables(Faults):
             TypeError: `values` cannot be divided in order.
         """
         __tracebackhide__ = True
+        name = check("variable", name, "name")
         with self._lock:
             self.start()
             job = self._running_cluster().begin_scatter(name, values, on)
@@ -113,4 +124,5 @@ class Variables(Faults):
             TypeError: The parts cannot be joined: a number, a dict, a list and an array.
         """
         __tracebackhide__ = True
+        name = check("name", name)
         return parts.join(name, self.pull(name, on=on)[name])

@@ -7,18 +7,23 @@
 The body is MessagePack. It is decoded by the types of the messages that a channel is made for: damaged or
 hostile bytes are a `ProtocolError`, never code that runs. A user's value is opaque bytes here.
 
+The sender decodes its messages, too: what the receiver would refuse is an error of the code that sends it,
+and does not cost the other process its channel.
+
 One thread reads a `Channel`. Several threads of a task process can call `send`, which blocks under a lock;
 the supervisor uses `post` and `flush`, which never block.
 """
 
 import array
 import errno
+import functools
+import re
 import socket
 import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,15 +31,16 @@ import msgspec
 from tfmagic.errors import ProtocolError
 from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
 
-_HEADER = struct.Struct("!4sIB?")  # magic, bytes of the body, number of descriptors, escaped texts
+_HEADER = struct.Struct("!4sII?")  # magic, bytes of the body, number of descriptors, escaped texts
 _MAGIC = b"tfm1"
 _MAX_BODY_BYTES = 1 << 30  # far above any message: what is longer is not ours
-_MAX_HANDLES = 250  # the kernel's SCM_MAX_FD is 253
+_MAX_HANDLES = 250  # in one call; the kernel's SCM_MAX_FD is 253
 _READ_BYTES = 1 << 16
 _CONTROL_BYTES = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
 _DONTWAIT, _CLOEXEC = int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)  # enums cost more than the call
-_NO_MEMORY = {errno.ENOMEM, errno.ENOBUFS}  # for the system's own buffers, just now
-_LATER = {errno.EAGAIN, *_NO_MEMORY}
+# for the system's own buffers, or for more descriptors under way, just now
+_NO_ROOM = {errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS}
+_LATER = {errno.EAGAIN, *_NO_ROOM}
 _AGAIN_S = 0.01
 # a subclass is sent as a plain value
 _PLAIN: tuple[tuple[type, Callable[[Any], object]], ...] = (
@@ -46,11 +52,11 @@ _PLAIN: tuple[tuple[type, Callable[[Any], object]], ...] = (
 )
 
 
-def encode(message: object) -> tuple[bytes, list[Handle]]:
+def encode(message: Any) -> tuple[bytes, list[Handle]]:
     """Return the frame of `message` and the handles that go with it.
 
     Raises:
-        ProtocolError: It carries more than 250 file descriptors.
+        ProtocolError: A value in it has another type than the message has there, or it is too long.
     """
     handles: list[Handle] = []
 
@@ -61,19 +67,46 @@ def encode(message: object) -> tuple[bytes, list[Handle]]:
         for base, plain in _PLAIN:
             if isinstance(value, base):
                 return plain(value)
-        raise TypeError(f"a message cannot hold a {type(value).__name__}")
+        raise TypeError(f"it cannot hold a {type(value).__name__}")
 
     escaped = False
     try:
-        body = msgspec.msgpack.encode(message, enc_hook=reduce)
-    except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
-        handles.clear()
-        escaped = True
-        tree = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=reduce)
-        body = msgspec.msgpack.encode(_map_texts(tree, lambda s: s.encode("unicode_escape").decode("ascii")))
-    if len(handles) > _MAX_HANDLES:
-        raise ProtocolError(f"a message carries {len(handles)} large values; send at most 250 at once")
+        try:
+            body = msgspec.msgpack.encode(message, enc_hook=reduce)
+        except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
+            handles.clear()
+            escaped = True
+            tree = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=reduce)
+            body = msgspec.msgpack.encode(_map_texts(tree, _escape))
+        if len(body) > _MAX_BODY_BYTES:
+            raise ValueError(f"it is {len(body)} bytes long, and at most {_MAX_BODY_BYTES} can be sent")
+        _checker(message.__class__).decode(body)
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ProtocolError(
+            f"a {type(message).__name__} cannot be sent: {_naming(message, error)}"
+        ) from error
     return _HEADER.pack(_MAGIC, len(body), len(handles), escaped) + body, handles
+
+
+def _escape(text: str) -> str:
+    return text.encode("unicode_escape").decode("ascii")
+
+
+@functools.cache
+def _checker(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
+    """Return a decoder that refuses what a receiver would refuse. Escaped texts are texts, too."""
+    some = Handle(LOST)
+    return msgspec.msgpack.Decoder(kind, dec_hook=lambda kind, value: some)
+
+
+def _naming(message: object, error: Exception) -> str:
+    """Return the text of an error of msgspec, with the name of the field instead of its place."""
+    names = ("the message", *getattr(message, "__struct_fields__", ()))
+
+    def name(found: re.Match[str]) -> str:
+        return f"`{names[int(found[1])]}{found[2]}`"
+
+    return re.sub(r"`\$\[(\d+)\]([^`]*)`", name, str(error))
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -85,6 +118,14 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
         case dict():
             return {_map_texts(key, change): _map_texts(item, change) for key, item in value.items()}
     return value
+
+
+def _pieces(frame: memoryview, handles: list[Handle]) -> Iterator[tuple[memoryview, list[Handle]]]:
+    """Divide a frame so that no piece has more descriptors than the system takes at once."""
+    while len(handles) > _MAX_HANDLES:  # each has several bytes in the frame
+        yield frame[:1], handles[:_MAX_HANDLES]
+        frame, handles = frame[1:], handles[_MAX_HANDLES:]
+    yield frame, handles
 
 
 class Decoder:
@@ -136,7 +177,7 @@ class Channel:
         self.sock = sock
         self._decoder = Decoder(types)
         self._inbox = bytearray()
-        self._handles: deque[list[OwnedHandle]] = deque()  # of one message each, as they arrive
+        self._handles: deque[list[OwnedHandle]] = deque()  # of one piece each, as they arrive
         self._outbox: deque[tuple[memoryview, list[Handle]]] = deque()
         self._lock = threading.Lock()
 
@@ -163,14 +204,15 @@ class Channel:
             parts[-1][0].extend(frame)
         with self._lock:
             for frames, handles in parts:
-                self._send_all(memoryview(frames), handles)
+                for piece, some in _pieces(memoryview(frames), handles):
+                    self._send_all(piece, some)
 
     def _send_all(self, rest: memoryview, handles: list[Handle]) -> None:
         while rest:
             try:
                 sent = self._send_some(rest, handles)
             except OSError as error:
-                if error.errno not in _NO_MEMORY:
+                if error.errno not in _NO_ROOM:
                     raise
                 time.sleep(_AGAIN_S)
                 continue
@@ -182,7 +224,7 @@ class Channel:
         The handles of the message stay open until it has gone.
         """
         frame, handles = encode(message)
-        self._outbox.append((memoryview(frame), handles))
+        self._outbox.extend(_pieces(memoryview(frame), handles))
         return self.flush()
 
     def flush(self) -> bool:
@@ -249,7 +291,7 @@ class Channel:
                 fds = array.array("i")
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
                 handles = [OwnedHandle(fd) for fd in fds]
-        if handles or flags & socket.MSG_CTRUNC:  # a read ends with the descriptors of one message
+        if handles or flags & socket.MSG_CTRUNC:  # a read ends with the descriptors of one piece
             self._handles.append(handles)
         if not data:
             raise EOFError("the peer closed the control channel")
@@ -273,10 +315,13 @@ class Channel:
 
         The system drops descriptors for which this process has no room; a lost handle stands for each.
         """
-        if not self._handles:
-            raise ProtocolError("a message came without the descriptors that it names")
-        handles = self._handles.popleft()
-        return handles + [OwnedHandle(LOST) for _ in range(count - len(handles))]
+        taken: list[OwnedHandle] = []
+        for start in range(0, count, _MAX_HANDLES):
+            if not self._handles:
+                raise ProtocolError("a message came without the descriptors that it names")
+            handles, expected = self._handles.popleft(), min(_MAX_HANDLES, count - start)
+            taken += handles + [OwnedHandle(LOST) for _ in range(expected - len(handles))]
+        return taken
 
 
 def channel_pair(types: Any) -> tuple[Channel, socket.socket]:

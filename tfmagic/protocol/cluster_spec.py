@@ -4,6 +4,7 @@ Every other package uses this module; it imports nothing of tfmagic but the erro
 """
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ TASK_TYPES = ("chief", "worker", "ps", "evaluator")
 _MOST_TASKS = (
     65_000  # a machine has 65,535 ports, and each task needs one; the doctor knows how many are free
 )
-_NAME = re.compile(r"\w[\w.+ -]{0,99}")
+_NAME = re.compile(r"\w[\w.+-]{0,99}")
 
 _LOOPBACK = ("localhost:", "127.", "[::1]:")
 
@@ -94,8 +95,9 @@ class ClusterShape:
 
     def __post_init__(self) -> None:
         for name, count in (("workers", self.workers), ("ps", self.ps)):
-            if isinstance(count, bool) or not isinstance(count, int):
+            if isinstance(count, bool) or not hasattr(type(count), "__index__"):
                 raise ClusterSpecError(f"{name} is a number of tasks, not {count!r}")
+            object.__setattr__(self, name, operator.index(count))  # an int, also of one of numpy's
             if count < 0:
                 raise ClusterSpecError(f"{name} is a number of tasks and cannot be {count}; use 0 or more")
             if count > _MOST_TASKS:

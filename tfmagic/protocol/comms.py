@@ -37,7 +37,7 @@ class CommMessage(Record, frozen=True):
 def updated_names(data: Any) -> tuple[str, ...]:
     """Return the names of the values that the data of a message set, if it is an update; else ()."""
     if isinstance(data, dict) and data.get("method") == "update" and isinstance(data.get("state"), dict):
-        return tuple(data["state"])
+        return tuple(map(str, data["state"]))
     return ()
 
 

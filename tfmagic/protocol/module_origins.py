@@ -31,7 +31,7 @@ UNPACKED = "modules-"
 """Begins the name of a folder of sources that an agent has unpacked in its run folder."""
 
 _REWRITE = "_pytest.assertion.rewrite"
-_UNPACKED_PATH = re.compile(rf".*/runs/[^/]+/{UNPACKED}[0-9a-f]{{16}}(?=/)")
+_UNPACKED_PATH = re.compile(rf"\A.*/runs/[^/]+/{UNPACKED}[0-9a-f]{{16}}(?=/)", re.DOTALL)
 
 
 def import_path() -> list[str]:

@@ -66,6 +66,15 @@ def notes_of(error: BaseException) -> list[Any]:
     return notes if isinstance(notes, list) else []
 
 
+def describe(error: BaseException) -> str:
+    """Return the class and the message of an exception, whose `str()` can raise."""
+    try:
+        text = str(error)
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    except BaseException:  # of its class
+        return type(error).__name__
+
+
 def can_be_shown(error: Any) -> bool:
     """Check whether Python and IPython can read the attributes that they need; else IPython shows nothing."""
     if not issubclass(type(error), BaseException):

@@ -65,7 +65,7 @@ def pack_error(
     except BaseException as broken:  # a class that makes even its dunders raise
         name = type(error).__qualname__
         message = f"<{name}, which could not be packed: {type(broken).__qualname__}>"
-        text = "".join(traceback.format_tb(of_python(error, "__traceback__"))) + f"{name}: {message}\n"
+        text = f"{_format_frames(of_python(error, '__traceback__'))}{name}: {message}\n"
         return PackedError(name, message, text, None, where, ((name, message),))
 
 
@@ -207,6 +207,12 @@ def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
+def comes_from_user(error: BaseException) -> bool:
+    """Check whether the frame that raised is none of tfmagic's, although it was called from there."""
+    innermost = _entries(of_python(error, "__traceback__"))[-1]
+    return not innermost.tb_frame.f_code.co_filename.startswith(OUR_FOLDER)
+
+
 def _leads_to_user(code: CodeType) -> bool:
     return code.co_filename.startswith((OUR_FOLDER, "<frozen runpy")) or (
         code.co_name == "run_until_complete" and code.co_filename.endswith(_LOOP)
@@ -276,8 +282,18 @@ def _format(error: BaseException, frames: TracebackType | None, message: str = "
         made = time_limits.call(lambda: traceback.format_exception(type(error), error, frames), 2 * _TEXT_S)
         return clip("".join(made), _MAX_TEXT)
     except BaseException:  # of the user's own __str__, or of an attribute
-        lines = "".join(traceback.format_tb(frames))
-        return f"{lines}{type(error).__qualname__}: {clip(message, MAX_SHOWN)}\n"
+        return f"{_format_frames(frames)}{type(error).__qualname__}: {clip(message, MAX_SHOWN)}\n"
+
+
+def _format_frames(frames: TracebackType | None) -> str:
+    """Return frames as text, without source lines: a file name that no file can have makes Python raise."""
+    try:
+        return "".join(traceback.format_tb(frames))
+    except Exception:
+        found = [(entry.tb_frame.f_code, entry.tb_lineno) for entry in _entries(frames)]
+        return "".join(
+            f'  File "{code.co_filename}", line {line}, in {code.co_name}\n' for code, line in found
+        )
 
 
 # ---- in the notebook ----------------------------------------------------------------------------

@@ -5,7 +5,10 @@
                                                                           └→ FinishCell → RunningCell.finish
 
 Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. It unpickles nothing of
-the user's, prints nothing and displays nothing. Other threads read `state`, which is immutable.
+the user's and displays nothing. Other threads read `state`, which is immutable.
+
+No single action, listener or callback ends a cluster. A launch that raises is a lost task, a cell that cannot
+be sent has failed, and the traceback of anything else is printed once.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -26,6 +30,7 @@ from tfmagic.backends.protocol import Backend
 from tfmagic.protocol import commands
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
+    CellRaised,
     CellRequested,
     CellReturned,
     CommAnswered,
@@ -45,7 +50,7 @@ from tfmagic.protocol.events import (
     TasksObserved,
     TaskStarted,
 )
-from tfmagic.protocol.payload import release
+from tfmagic.protocol.payload import PackedError, release
 from tfmagic.runs import cell_records, tracked_points
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import lifecycle
@@ -76,7 +81,7 @@ _OBSERVED = (TasksObserved, TaskStarted, TaskReady, TaskExited, TaskLost)
 Listener = Callable[[Event, ClusterState], object]
 """Called on the loop's thread with each event, and the state before it."""
 Watcher = Callable[[Sequence[Event], Decision, Policy, float], object]
-"""Called on the loop's thread with each decision, the events before it, and the time. Must not raise."""
+"""Called on the loop's thread with each decision, the events before it, and the time."""
 
 
 class RunningCell:
@@ -189,7 +194,8 @@ class Supervisor:
         self.warning = ""
         self.slowdowns: Mapping[TaskId, float] = {}
         self.cells_ended = 0
-        self._observer, self._has_complained = observer, False
+        self._observer = observer
+        self._complaints = set[str]()
         self._sampler: Sampler[Hashable] = Sampler()
         self._last_look, self._look_s = self._clock(), _LOOK_S
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
@@ -276,28 +282,34 @@ class Supervisor:
                     events.append(self._look())
                 wake_at = self._decide(events)
                 if any(isinstance(event, _OBSERVED) for event in events):
-                    self._call_observer()
+                    self._call(self._observer, self)
         except BaseException as error:  # a bug here must leave no thread waiting
             self.crashed = error
         finally:
             self.ended = True
             atexit.unregister(self.close)
-            self.backend.close()
+            self._call(self.backend.close)
             for cell in list(self._cells.values()):
-                cell.finish(None)
+                self._call(cell.finish, None)
             with self.changed:
                 self.changed.notify_all()
             for callback in self._end_callbacks:
-                callback()
-            self._call_observer()
+                self._call(callback)
+            self._call(self._observer, self)
 
-    def _call_observer(self) -> None:
+    def _call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function of which a defect must not end a cluster."""
         try:
-            self._observer(self)
-        except Exception:  # a defect of the observer must not end a cluster
-            if not self._has_complained:
-                self._has_complained = True
-                traceback.print_exc()
+            function(*arguments)
+        except Exception:
+            self._complain()
+
+    def _complain(self) -> None:
+        """Print the traceback of the present exception, each one once."""
+        text = traceback.format_exc()
+        if text not in self._complaints:
+            self._complaints.add(text)
+            print(text, file=sys.stderr, end="")
 
     def _look_at(self) -> float:
         """Return when the next look is due; it does not delay short cells."""
@@ -375,15 +387,18 @@ class Supervisor:
         now = self._clock()
         state = self.state
         for event in events:
-            self._pass_on(event, state)
+            self._call(self._pass_on, event, state)
             state = lifecycle.apply(state, event, now)
         policy = self.policy()
         decision = lifecycle.decide(state, policy, now)
         self.state = decision.state
         for watcher in self._watchers:
-            watcher(events, decision, policy, now)
+            self._call(watcher, events, decision, policy, now)
         for action in decision.actions:
-            self._perform(action)
+            try:
+                self._perform(action)
+            except Exception as error:
+                self._report_failed(action, error)
         with self.changed:
             self.changed.notify_all()
         return decision.wake_at
@@ -394,7 +409,7 @@ class Supervisor:
         What a thread of a task displays after the end of its cell is dropped, except for updates.
         """
         for listener in self._listeners:
-            listener(event, state)
+            self._call(listener, event, state)
         match event:
             case CellReturned():  # the most frequent
                 pass
@@ -444,6 +459,21 @@ class Supervisor:
                 self._cells.pop(outcome.number).finish(outcome)
             case _:
                 assert_never(action)
+
+    def _report_failed(self, action: Action, error: Exception) -> None:
+        """Turn an action that has raised into the event that its task would have caused."""
+        what = f"{type(error).__name__}: {error}"
+        match action:
+            case Launch(task, attempt):
+                self.ask(TaskLost(task, attempt, f"it could not be started: {what}"))
+            case Send(task, commands.RunCell() as command):
+                attempt, log_end = self.state.tasks[task].attempt, self.run.log_bytes(task)
+                packed = PackedError(
+                    "ProtocolError", what, f"{what}\n", None, f"{task}, to which it was not sent"
+                )
+                self.ask(CellRaised(task, attempt, command.cell, 0.0, log_end, packed, bound=False))
+            case _:
+                self._complain()
 
     def _watch_log(self, task: TaskId) -> int:
         """Return the length of the task's log; a log that has reached its limit is closed."""

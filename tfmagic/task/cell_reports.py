@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from tfmagic.errors import TfmagicError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
@@ -101,8 +102,8 @@ class Reports:
         try:
             pickled = pickling.dumps(value, self._runner.namespace, self._notebook_has, for_notebook=True)
             return pickling.pack(pickled), ""
-        except Exception as error:  # the user's own __reduce__ can raise anything
-            return None, f"{type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
+        except BaseException as error:  # the user's own __reduce__ can raise anything, SystemExit too
+            return None, f"{type(value).__qualname__} cannot be pickled: {exceptions.describe(error)}"
 
     def _notebook_has(self, name: str) -> bool:
         return name in self._received and self._runner.namespace.get(name) is self._received[name]
@@ -111,7 +112,7 @@ class Reports:
         """Report that the cell raised. An exception that cannot travel goes as text."""
         error = attempt.error
         assert error is not None
-        where = f"{self._boot.task} (pid {os.getpid()}, {socket.gethostname()})"
+        where = self._where()
         interrupted = interrupts.is_interrupt(error)
         collectives.end_background()
         explained = type(error).__name__ == "DataLossError" and _explain_data_loss(error, seconds)
@@ -140,6 +141,20 @@ class Reports:
             )
         )
 
+    def report_failure(self, cell: RunCell, failure: BaseException, seconds: float) -> None:
+        """Report that the end of a cell could not be reported, because of `failure`."""
+        error = TfmagicError(
+            f"how the cell ended could not be sent to the notebook: {exceptions.describe(failure)}. The task "
+            "and its variables are kept"
+        )
+        packed = tracebacks.pack_error(error, {}, lambda name: False, self._where())
+        boot, log_end, now = self._boot, streams.log_offset(), time.monotonic()
+        raised = CellRaised(boot.task, boot.attempt, cell.cell, seconds, log_end, packed, bound=False)
+        self._channel.send(msgspec.structs.replace(raised, raised_at=now))
+
+    def _where(self) -> str:
+        return f"{self._boot.task} (pid {os.getpid()}, {socket.gethostname()})"
+
     def _keep_text(self, text: str) -> str:
         """Write a text that is too long for the notebook to a file beside the log; return its path.
 
@@ -162,7 +177,8 @@ class Reports:
         owned = frozenset(
             name
             for name, value in self._runner.namespace.items()
-            if name not in builtin
+            if isinstance(name, str)  # others as well can be put into globals()
+            and name not in builtin
             and (name not in received or value is not received[name])
             and not _OF_HISTORY.fullmatch(name)
         )

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tfmagic.protocol.channel import Channel
+from tfmagic.protocol.channel import Channel, encode
 from tfmagic.protocol.commands import TaskBoot
 from tfmagic.protocol.comms import CommMessage, CommQueue
 from tfmagic.protocol.events import CommsSent
@@ -41,7 +41,12 @@ class CommSender:
         return self._thread is not None
 
     def put(self, message: CommMessage) -> None:
-        """Let a message be sent. Any thread can call it."""
+        """Let a message be sent. Any thread can call it.
+
+        Raises:
+            ProtocolError: It is none that can be sent; the thread that sends would find out too late.
+        """
+        encode(CommsSent(self._boot.task, self._boot.attempt, (message,)))
         self._inbox.put(message)
         if self._thread is None:
             self._thread = threading.Thread(target=self._pump, name="tfmagic-widgets", daemon=True)

@@ -35,7 +35,7 @@ from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, PointsTracked, TaskReady, WriterWanted
 from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import GAVE_UP, SCRATCH, write_end_reason
-from tfmagic.serialization import main_script, pickling
+from tfmagic.serialization import main_script, pickling, tracebacks
 from tfmagic.system import files
 from tfmagic.task import debugger, exits, process_setup, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
@@ -150,8 +150,12 @@ class TaskProgram:
                     self._obey(command)
             except KeyboardInterrupt:  # meant for the cell that has just ended
                 continue
-            except (EOFError, ConnectionError):
-                os._exit(0)  # the kernel is gone
+            except Exception as error:
+                if not tracebacks.comes_from_user(error):
+                    if isinstance(error, EOFError | ConnectionError):
+                        os._exit(0)  # the kernel is gone
+                    raise
+                traceback.print_exc()  # of a signal handler that a cell has installed, as for an alarm
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
         """Raise KeyboardInterrupt in the cell, if it can be raised here; else the side thread tries again."""
@@ -350,6 +354,17 @@ class TaskProgram:
         self.channel.send(Displayed(self.boot.task, self.boot.attempt, cell, offset, bundle, is_update))
 
     def _run(self, cell: commands.RunCell) -> None:
+        """Run a cell and report how it ended. What cannot be reported is a failure of the cell."""
+        started = time.perf_counter()
+        try:
+            self._run_and_report(cell)
+        except ConnectionError:
+            raise  # the kernel is gone
+        except BaseException as failure:  # code of the user's classes, a value that is too long, a full disk
+            self.running = False
+            self.reports.report_failure(cell, failure, time.perf_counter() - started)
+
+    def _run_and_report(self, cell: commands.RunCell) -> None:
         self.cell = cell
         interrupts.begin_cell()
         function_calls.begin_cell(cell.watch)
@@ -369,6 +384,12 @@ class TaskProgram:
             exits.end_child(error)
         seconds = time.perf_counter() - started
         streams.flush_all()
+        if error is not None:
+            keras_scopes.put_back(of_keras)
+            if interrupts.is_interrupt(error):
+                interrupts.put_back(entered)
+            if not cell.debug:
+                self.last_error = error
         attempt.profile = self.tracing.end(cell)
         self.widgets.end_cell()
         self.tracker.flush()
@@ -377,11 +398,6 @@ class TaskProgram:
         elif error is None:
             self.reports.report_return(cell, attempt, seconds)
         else:
-            keras_scopes.put_back(of_keras)
-            if interrupts.is_interrupt(error):
-                interrupts.put_back(entered)
-            if not cell.debug:
-                self.last_error = error
             self.reports.report_error(cell, attempt, seconds)
         if cell.exits:
             self._end(error)
@@ -427,6 +443,7 @@ class TaskProgram:
                     cell.source, cell.filename, cell.show_value, cell.prompt
                 )
         except BaseException as raised:  # user code can raise anything, and that is the result
+            self.running = False  # before any call, in which an interrupt would be raised out of here
             attempt.error, attempt.raised_at = raised, time.monotonic()
         finally:
             self.running = False

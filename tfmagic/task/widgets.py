@@ -147,8 +147,8 @@ class Widgets:
             _encode(metadata),
             tuple(memoryview(buffer).tobytes() for buffer in buffers),
             updated_names(data),
-            keys.get("target_name") or "",
-            keys.get("target_module"),
+            str(keys.get("target_name") or ""),
+            None if (module := keys.get("target_module")) is None else str(module),
         )
         self._sender.put(message)
 
