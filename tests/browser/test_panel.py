@@ -452,7 +452,7 @@ def test_noise_is_folded_and_opens(open_notebook):
     book = open_notebook("noise.ipynb", "%load_ext tfmagic", cell)
     book.run(0)
     book.run(1)
-    folded = book.output(1).locator("details", has_text="TensorFlow start-up").last
+    folded = book.output(1).locator("details", has_text="TensorFlow log").last
     expect(folded).not_to_have_attribute("open", "")
     folded.locator("summary").click()
     expect(folded.get_by_text(re.compile("cuda|CPU|oneDNN")).first).to_be_visible()

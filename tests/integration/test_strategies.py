@@ -43,9 +43,12 @@ float(total.numpy())
 def test_mirrored_strategy_again_and_after_a_restart(notebook, workers):
     expected = [1.0 + 10 * workers] * 2
     notebook.run(f"%tfcluster start --workers {workers}")
+    shown = ""
     for _ in range(2):
-        notebook.run("%%tfcluster --out r\n" + ALL_REDUCE)
+        shown += notebook.run("%%tfcluster --out r\n" + ALL_REDUCE)
         assert notebook.ns["r"].of("worker") == [expected] * workers
+    assert shown.count("INFO:tensorflow:Using MirroredStrategy") >= 2 * workers
+    assert shown.count("INFO:tensorflow:Collective all_reduce") == workers  # plain TensorFlow: at each trace
     notebook.run("%tfcluster restart")
     notebook.run("%%tfcluster --out r\n" + ALL_REDUCE)
     assert notebook.ns["r"].of("worker") == [expected] * workers

@@ -16,6 +16,7 @@ CHATTER = [
     "W0000 00:00:1795263130.458728   20707 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized because",
     "2024-05-01 10:00:00.123456: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.",
     "2024-05-01 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:9261] Unable to register cuDNN",
+    "INFO:tensorflow:Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:CPU:0',)",
 ]
 NEWS = [
     "",
@@ -23,6 +24,8 @@ NEWS = [
     "Traceback (most recent call last):",
     "I am worker-0",
     "WARNING: my own",
+    "WARNING:tensorflow:5 out of the last 9 calls to <function f> triggered tf.function retracing.",
+    "INFO:mine:epoch 1",
     "W0000 00:00:1795263130.458728   20707 op_kernel.cc:1857] OP_REQUIRES failed at transpose_op.cc:157",
     "E0000 00:00:1795263130.458728   20707 out_of_memory.cc:1] OOM",
     "2024-05-01 10:00:00.123456: W tensorflow/core/framework/op_kernel.cc:1839] OP_REQUIRES failed",

@@ -29,9 +29,10 @@ _NATIVE_LOG = re.compile(
     r"^([IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:|WARNING: All log messages before absl).*\n", re.MULTILINE
 )
 _OF_IPYTHON = (
-    re.compile(  # its frame in a traceback as text, warnings that appear once, TensorFlow's log lines
+    re.compile(  # its frame in a traceback as text, warnings that appear once, what follows from TF_CONFIG
         r"^[ |]*File .*/interactiveshell\.py.*\n[ |]*exec\(.*\n"
-        r"|^INFO:tensorflow:.*\n|^WARNING:tensorflow:\d+ out of the last .*\n|^WARNING: AutoGraph .*\n"
+        r"|^INFO:tensorflow:.*TF_CONFIG will be ignored.*\n"
+        r"|^WARNING:tensorflow:\d+ out of the last .*\n|^WARNING: AutoGraph .*\n"
         r"|^.*UserWarning: To exit: use .*\n.*\n|^CPU times: .*\n",
         re.MULTILINE,
     )

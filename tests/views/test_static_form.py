@@ -201,9 +201,9 @@ def test_wide_characters_count_in_bytes(tmp_path):
 
 def test_noise_is_folded_unless_switched_off(tmp_path):
     kept = Kept(tmp_path, worker_0=b"I0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN\nmine\n")
-    assert "TensorFlow start-up: 1 line" in kept.render().html
+    assert "TensorFlow log: 1 line" in kept.render().html
     off = kept.render(fold_noise=False)
-    assert "TensorFlow start-up" not in off.html and "oneDNN" in off.html and "oneDNN" in off.text
+    assert "TensorFlow log" not in off.html and "oneDNN" in off.html and "oneDNN" in off.text
 
 
 def test_a_figure_stands_where_it_happened_and_an_equal_one_is_kept_once(tmp_path):

@@ -142,6 +142,7 @@ class TaskSettings:
             origins=module_origins.find_origins(),
             script=self.script,
             in_notebook=advice.is_notebook(),
+            is_interactive=self.purpose == "cells" and bool(getattr(sys, "ps1", "") or sys.flags.interactive),
         )
 
 

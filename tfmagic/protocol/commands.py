@@ -51,6 +51,7 @@ class TaskBoot(Message, frozen=True):
         authkey: Lets it reach the managers of the user's `multiprocessing`.
         script: Imported before the first call.
         in_notebook: Whether messages advise magics.
+        is_interactive: Whether TensorFlow logs as in an interactive process.
         is_relayed: Whether an agent passes messages on, and no file descriptor but those of values: the
             kernel can be on another machine.
     """
@@ -74,6 +75,7 @@ class TaskBoot(Message, frozen=True):
     origins: tuple[Origin, ...] = ()
     script: MainScript | None = None
     in_notebook: bool = True
+    is_interactive: bool = False
     is_relayed: bool = False
 
 

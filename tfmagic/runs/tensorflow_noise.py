@@ -1,4 +1,4 @@
-"""Recognises TensorFlow's start-up log lines, which views dim and fold. The log file keeps every byte.
+"""Recognises what TensorFlow logs about itself, which views dim and fold. The log file keeps every byte.
 
 The patterns were collected from TensorFlow 2.21 (absl's log format) and 2.16 (dated lines). Every line of
 level INFO is noise. Warnings and errors are noise only if each start on a healthy machine without a GPU
@@ -7,7 +7,10 @@ writes them. Views show all other lines as the user's own.
 
 import re
 
-_INFORMATION = r"I0000 00:00:\d+\.\d+ +\d+ [\w.]+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: I [\w./]+:\d+\] "
+_INFORMATION = (
+    r"I0000 00:00:\d+\.\d+ +\d+ [\w.]+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: I [\w./]+:\d+\] |"
+    r"INFO:tensorflow:"  # of its Python part, in a notebook
+)
 _HARMLESS_SOURCES = (
     # source files that log a warning or an error at each start without a GPU, or in each first epoch
     "cuda_platform|cudart_stub|cuda_executor|cuda_dnn|cuda_fft|cuda_blas|cuda_driver|cuda_diagnostics|"

@@ -305,6 +305,8 @@ class TaskProgram:
         loopback_only.begin_task(self.boot.loopback_only)
         interrupts.install()
         graph_settings.hide_our_frames()
+        if self.boot.is_interactive:
+            graph_settings.log_as_interactive()
         if not self.boot.is_plain:
             collectives.install(self.boot, self._meet)
             scope_hint.install()

@@ -182,7 +182,7 @@ def _noise_html(items: Sequence[Item]) -> str:
     lines = "\n".join(_esc(plain_text(i.row)) for i in items if isinstance(i, RowItem))
     count = f"{len(items)} line{'s' if len(items) > 1 else ''}"
     return (
-        f'<details style="{_FAINT}"><summary style="font-size:12px">TensorFlow start-up: {count}</summary>'
+        f'<details style="{_FAINT}"><summary style="font-size:12px">TensorFlow log: {count}</summary>'
         f'<pre style="margin:0;{_WRAPPED}">{lines}</pre></details>'
     )
 

@@ -140,6 +140,15 @@ logging.info("logged")
 warnings.warn("careful")
 logging.getLogger("x").error("bad")
 
+# %% TensorFlow's log: a script shows warnings, on the error stream
+import sys
+import tensorflow as tf
+logger = tf.get_logger()
+print(logger.level, [handler.stream is sys.stderr for handler in logger.handlers])
+tf.distribute.MirroredStrategy(["CPU:0"])
+logger.info("hidden")
+logger.warning("shown")
+
 # %% streams: buffers, encodings, bytes and no newline
 import sys
 sys.stdout.buffer.write(b"bytes \xc3\xbc\n")

@@ -287,6 +287,23 @@ class Net(tf.Module):
 net = Net()
 print(net(tf.ones((1, 2))), len(net.trainable_variables), [v.name for v in net.variables], [m.name for m in net.submodules])
 
+# %% TensorFlow's log in a notebook, and a level of the user's
+import logging, sys
+import tensorflow as tf
+logger = tf.get_logger()
+print(logging.getLevelName(logger.level), [handler.stream is sys.stdout for handler in logger.handlers])
+logger.info("shown")
+logger.debug("hidden")
+logger.warning("shown, too")
+strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+# %%
+logger.setLevel("ERROR")
+strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+logger.warning("hidden")
+logger.error("shown")
+logger.setLevel("INFO")
+del strategy, logger
+
 # %% modules: saved and loaded
 import tensorflow as tf
 class M(tf.Module):

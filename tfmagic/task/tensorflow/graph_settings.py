@@ -1,4 +1,4 @@
-"""Settings of TensorFlow in each task: AutoGraph's `print` and its files, and the stacks in errors.
+"""Settings of TensorFlow in each task: its log, AutoGraph's `print` and its files, and the stacks in errors.
 
 Read in TensorFlow 2.21. AutoGraph recognizes the builtins that it replaces by identity
 (pyct.inspect_utils, operators.py_builtins). It writes the code that it makes of a function to the folder for
@@ -6,13 +6,51 @@ temporary files, to be deleted when Python ends (pyct.loader), which never happe
 """
 
 import builtins
+import logging
 import os
+import sys
 import tempfile
 import types
 from pathlib import Path
 from typing import Any
 
 from tfmagic.system.own_code import OUR_FOLDER
+
+
+class _EachOnce(logging.Filter):
+    """Passes each message about a collective once.
+
+    TensorFlow limits some of them to ten, but "Collective all_reduce tensors: ..." comes with each collective
+    of each trace: with every variable of a model in `fit`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.INFO or not str(record.msg).startswith("Collective "):
+            return True
+        message = record.getMessage()
+        is_new = message not in self._passed
+        self._passed.add(message)
+        return is_new
+
+
+def log_as_interactive() -> None:
+    """Log as TensorFlow does in an interactive process: messages from INFO on, to standard output.
+
+    TensorFlow decides that when it is imported (tf_logging.get_logger), which the launcher has done as a
+    script. What an imported module has set stays.
+    """
+    logger = logging.getLogger("tensorflow")
+    if logger.level != logging.NOTSET or not logger.handlers:
+        return
+    logger.setLevel(logging.INFO)
+    logger.addFilter(_EachOnce())
+    for handler in logger.handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
+            handler.setStream(sys.stdout)
 
 
 def know_print() -> None:

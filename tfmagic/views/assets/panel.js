@@ -332,7 +332,7 @@ class Log {
 		this.lines.insertBefore(fragment, next?.closest(".tfm-noise") ?? next ?? null);
 		for (const group of groups) {
 			const size = group.childElementCount - 1;
-			if (size) setText(group.firstChild, `TensorFlow start-up: ${lineCount(size)}`);
+			if (size) setText(group.firstChild, `TensorFlow log: ${lineCount(size)}`);
 			else group.remove();
 		}
 		this.older.hidden = !(items[0]?.no > 0);
