@@ -1,7 +1,10 @@
 """Shards are written to real files by real processes, without TensorFlow."""
 
+import contextlib
 import errno
+import functools
 import gzip
+import itertools
 import json
 import os
 import pickle
@@ -233,6 +236,51 @@ def test_overwriting_leaves_the_old_ones_until_the_new_ones_are_whole(tmp_path):
         writer.write(b"new")
         raise RuntimeError
     assert list(iterate(tmp_path / "a.tfrecord")) == [b"old"] and verify(tmp_path / "a.tfrecord").ok
+
+
+def records_in(folder):
+    """The set as a reader sees it, and the proof that it is whole."""
+    assert verify(folder / "a.tfrecord").ok and len(names_in(folder)) == 4
+    return list(iterate(folder / "a.tfrecord"))
+
+
+def three_shards(folder, record):
+    with ShardWriter(folder / "a.tfrecord", max_records=1, overwrite=True) as writer:
+        for _ in range(3):
+            writer.write(record)
+
+
+RENAMING = ["rename", "replace", "link", "unlink"]
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("what", ["an interrupt", "an error"])
+def test_overwriting_that_is_cut_short_leaves_all_old_shards_or_all_new_ones(
+    tmp_path, monkeypatch, what, number
+):
+    three_shards(tmp_path, b"old")
+    calls = itertools.count(1)
+
+    def struck(real, *words, **options):
+        if what == "an error" and next(calls) == number:
+            raise OSError(errno.EIO, "Input/output error")
+        real(*words, **options)
+        if what == "an interrupt" and next(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+
+    writer = ShardWriter(tmp_path / "a.tfrecord", max_records=1, overwrite=True)
+    for _ in range(3):
+        writer.write(b"new")
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt, ShardWriteError, OSError):
+        for name in RENAMING:
+            patch.setattr(os, name, functools.partial(struck, getattr(os, name)))
+        writer.close()
+    expected = b"new" if writer.manifest is not None else b"old"
+    assert records_in(tmp_path) == [expected] * 3
+    if what == "an interrupt":
+        assert expected == b"new", "it had begun"
+    three_shards(tmp_path, b"newer")
+    assert records_in(tmp_path) == [b"newer"] * 3
 
 
 def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path):

@@ -5,8 +5,8 @@
                                                      ├─→ train-00003-of-00008.tfrecord      (rename)
                                                      └─→ train-00003-of-00008.manifest.json (written, rename)
 
-User code calls it in tasks and anywhere else. It starts no thread and loads no TensorFlow. A writer belongs
-to one thread.
+User code calls it in tasks and anywhere else. It loads no TensorFlow. A writer belongs to one thread. `close`
+renames in a thread of its own, which has ended when it returns: an interrupt in between would cost shards.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 
 from tfmagic.protocol import task_context
+from tfmagic.system.whole_steps import run_whole
 from tfmagic.tfrecord import framing, manifests, shard_owner, shards
 from tfmagic.tfrecord.errors import ShardError, ShardExists
 from tfmagic.tfrecord.manifests import Manifest
@@ -154,28 +155,54 @@ class ShardWriter:
         if self._state != "open":
             return
         names, files = self._names(), [*self._done, self._file]
-        placed: list[Path] = []
         try:
             for file in files:
                 file.end()
             self._check_free()
-            former = self._former() if self.overwrite else []
-            old = {path for shard in former for path in (shard.path, shard.manifest)}
             manifest = self._describe(names, files)
-            with RecordFile(Path(manifest.path), overwrite=True) as pending:
+            pending = RecordFile(Path(manifest.path), overwrite=True)
+            try:
                 pending.write_bytes(manifest.encode())  # first: a full disk must cost no former shard
                 for name, file in zip(names, files, strict=True):
                     file.path = name.path
-                    file.place()
-                    placed.append(name.path)
-                for path in old - {*placed, pending.path}:
-                    path.unlink(missing_ok=True)
+                run_whole(lambda: self._appear([*files, pending], manifest))
+            finally:
+                pending.discard()
         except BaseException:
+            self.discard()
+            raise
+
+    def _appear(self, files: list[RecordFile], manifest: Manifest) -> None:
+        """Put the shards and the manifest in the place of the former ones: all, or none after an error.
+
+        The former files have hidden names meanwhile, beside their own ones as long as these are not taken.
+        """
+        new = {file.path for file in files}
+        old = {files[-1].path}
+        if self.overwrite:
+            old |= new | {path for shard in self._former() for path in (shard.path, shard.manifest)}
+        aside: dict[Path, Path] = {}
+        placed: list[Path] = []
+        try:
+            for path in sorted(path for path in old if os.path.lexists(path) and not path.is_dir()):
+                aside[path] = _set_aside(path, stays=path in new)
+            for file in files:
+                file.place()
+                placed.append(file.path)
+        except BaseException as error:
             for path in placed:
                 with contextlib.suppress(OSError):
                     path.unlink()
-            self.discard()
+            for path, kept in aside.items():
+                try:
+                    os.replace(kept, path)
+                    kept.unlink(missing_ok=True)  # two names of one file: replace does nothing
+                except OSError:
+                    error.add_note(f"the former {path} is {kept}")
             raise
+        for kept in aside.values():
+            with contextlib.suppress(OSError):
+                kept.unlink()
         manifests.end_run(self._name)
         self.manifest, self._state = manifest, "closed"
 
@@ -256,6 +283,18 @@ class ShardWriter:
         packed = "GZIP" if self.compression else ""
         run = self.run or (manifests.current_run(self._name) if self._is_of_task else "")
         return Manifest(str(names[0].manifest), self.index, self.count, packed, entries, run)
+
+
+def _set_aside(path: Path, stays: bool) -> Path:
+    """Give a file a hidden name; its own one `stays`, where the file system has links, until it is taken."""
+    aside = path.with_name(f".{path.name}.former")
+    aside.unlink(missing_ok=True)  # of a writer that was killed, whose lock is ours now
+    if stays:
+        with contextlib.suppress(OSError):
+            os.link(path, aside)
+            return aside
+    os.rename(path, aside)
+    return aside
 
 
 _writers: weakref.WeakSet[ShardWriter] = weakref.WeakSet()
