@@ -1,7 +1,9 @@
 """Remote folders, on a real server that speaks S3, on the loopback."""
 
+import contextlib
 import copy
 import dataclasses
+import filecmp
 import logging
 import os
 import pickle
@@ -359,6 +361,89 @@ def test_a_server_that_never_answers_is_given_up(bucket, monkeypatch):
         options["config_kwargs"] = {"read_timeout": 1, "retries": {"max_attempts": 0}}
         with pytest.raises(logdir.LogdirError, match=r"no answer within|Is its server up"):
             logdir.task_logdir(f"{bucket}/run", storage_options=options)
+    for thread in [t for t in threading.enumerate() if t.name == "tfmagic-bounded"]:
+        thread.join(20)
+
+
+class SlowLine:
+    """Forwards connections to a server, so many bytes a second in all; none after `falls_silent_at` bytes."""
+
+    def __init__(self, address, rate, falls_silent_at=1 << 40):
+        host, _, port = address.removeprefix("http://").partition(":")
+        self.target, self.rate, self.left = (host, int(port)), rate, falls_silent_at
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.over, self.turn, self.sockets, self.threads = threading.Event(), threading.Lock(), [], []
+
+    def __enter__(self):
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for end in (self.listener, *self.sockets):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        for thread in self.threads:
+            thread.join(20)
+
+    def _start(self, function, *words):
+        self.threads.append(threading.Thread(target=function, args=words))
+        self.threads[-1].start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(self.target)
+                self.sockets += [near, far]
+                self._start(self._pass_on, near, far)
+                self._start(self._pass_on, far, near)
+
+    def _pass_on(self, source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                with self.turn:
+                    self.over.wait(len(data) / self.rate)
+                    self.left -= len(data)
+                if self.left < 0:
+                    self.over.wait()
+                    return
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_a_large_file_takes_as_long_as_it_needs_both_ways(server, bucket, monkeypatch, tmp_path):
+    monkeypatch.setattr(mirrors, "TIMEOUT_S", 1.5)
+    monkeypatch.setattr(mirrors, "_SLOWEST", 1 << 40)
+    monkeypatch.setattr(mirrors, "_PIECE_BYTES", 5 << 20)
+    (tmp_path / "large").write_bytes(os.urandom(16 << 20))
+    with SlowLine(server, 8 << 20) as line:
+        options = {"endpoint_url": line.url, "max_concurrency": 1, "default_block_size": 5 << 20}
+        remote = Remote(f"{bucket}/run", options)
+        remote.put(str(tmp_path / "large"), "large")
+        remote.get("large", str(tmp_path / "again"))
+    assert filecmp.cmp(tmp_path / "large", tmp_path / "again", shallow=False)
+
+
+def test_a_piece_that_no_driver_reports_gets_time_by_its_size(server, bucket, monkeypatch, tmp_path):
+    monkeypatch.setattr(mirrors, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(mirrors, "_SLOWEST", 1 << 20)
+    (tmp_path / "one-piece").write_bytes(os.urandom(4 << 20))
+    with SlowLine(server, 4 << 20) as line:
+        Remote(f"{bucket}/run", {"endpoint_url": line.url}).put(str(tmp_path / "one-piece"), "one-piece")
+    assert Remote(f"{bucket}/run").names()["one-piece"] == 4 << 20
+
+
+def test_a_transfer_of_which_nothing_moves_any_more_is_given_up(server, bucket, monkeypatch, tmp_path):
+    monkeypatch.setattr(mirrors, "TIMEOUT_S", 1.0)
+    (tmp_path / "file").write_bytes(os.urandom(1 << 18))
+    with SlowLine(server, 1 << 30, falls_silent_at=1 << 17) as line:
+        remote = Remote(f"{bucket}/run", {"endpoint_url": line.url})
+        with pytest.raises(logdir.LogdirError, match=r"cannot be written: no answer within 2 s"):
+            remote.put(str(tmp_path / "file"), "file")
+    assert "file" not in Remote(f"{bucket}/run").names()
     for thread in [t for t in threading.enumerate() if t.name == "tfmagic-bounded"]:
         thread.join(20)
 

@@ -4,8 +4,8 @@
 
 TensorFlow 2.21 knows only local paths and gs:// ("File system scheme 's3' not implemented"). A file is
 uploaded as a whole. Object stores show it when it is complete; elsewhere it is uploaded under another name
-and renamed. Every call ends within `TIMEOUT_S`. It runs on a thread "tfmagic-bounded", which is left behind
-after that.
+and renamed. Every call ends within `TIMEOUT_S`, a transfer when nothing has moved for about as long. It runs
+on a thread "tfmagic-bounded", which is left behind after that.
 
 A mirror with `every_s` has a thread "tfmagic-mirror", which reads the folder, uploads, and ends in `close`.
 """
@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -24,14 +25,20 @@ from tfmagic.logdir.errors import DriverError, LogdirError
 from tfmagic.protocol import task_context
 from tfmagic.system import files, time_limits
 
-TIMEOUT_S = 60.0  # for one file or listing
+TIMEOUT_S = 60.0  # for a small file or a listing; for a transfer without progress, and see `_Transfer`
+_PIECE_BYTES = 8 << 20  # of S3: larger ones would be a minute without progress on a slow line
+_UNSEEN_BYTES = 10 * _PIECE_BYTES  # that a driver has under way at once, before it reports any
+_SLOWEST = 256 << 10  # bytes a second
 _T = TypeVar("_T")
 _BY_TENSORFLOW = ("gs", "file")
 _WHOLE_ONLY = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")  # an upload is visible when it is complete
 # files that their writer renames when they are complete (TensorFlow's checkpoints, our shards), and our notes
 _UNDER_WAY = re.compile(r"(.*/)?([^/]*_temp/part-[^/]*|[^/]*\.tempstate\d+|\.[^/]*\.writing|\.tfmagic-[^/]*)")
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}}}
+    "s3": {
+        "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}},
+        "default_block_size": _PIECE_BYTES,  # of downloads
+    }
 }
 _OPTIONS["s3a"] = _OPTIONS["s3"]
 _DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow", "abfs": "adlfs"}
@@ -51,6 +58,31 @@ def refuse_private(url: str) -> None:
             f"{url} is in the memory of one process: the {task_context.current_task().num_tasks} tasks of "
             "this cluster would each have their own. Name a folder of this machine, or s3://, gs://, hdfs://"
         )
+
+
+class _Transfer:
+    """How a file's transfer goes on: it has no limit but that for a time without progress.
+
+    Drivers report a piece when it is through, and have several pieces under way: the limit grows with what
+    can be under way unseen.
+    """
+
+    def __init__(self, size: int = 0):
+        self.limit_s, self._is_given_up = 0.0, False
+        self._size, self._moved_at = size, time.monotonic()
+
+    def note(self, size: int | None, _moved: int, **_: object) -> None:
+        """Note progress; fsspec calls it in its own thread. An upload that was given up must not go on."""
+        if self._is_given_up:
+            raise TimeoutError("this transfer was given up")
+        self._size, self._moved_at = size or self._size, time.monotonic()
+
+    def left_s(self) -> float:
+        """Return how long to wait from now for progress, in seconds; 0 gives the transfer up."""
+        self.limit_s = TIMEOUT_S + min(self._size, _UNSEEN_BYTES) / _SLOWEST
+        left = self._moved_at + self.limit_s - time.monotonic()
+        self._is_given_up = left <= 0
+        return left
 
 
 class Remote:
@@ -106,41 +138,49 @@ class Remote:
     def put(self, local: str, name: str) -> None:
         """Upload a file. No reader sees half of the file."""
 
+        size = os.path.getsize(local) if os.path.exists(local) else 0
+        transfer = _Transfer(size)
+        pieces = {"chunksize": max(_PIECE_BYTES, size // 5000)} if self._scheme in ("s3", "s3a") else {}
+
         def upload() -> None:
             target = self._at(name)
             self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
-            if self._scheme in _WHOLE_ONLY:
-                self._fs.put_file(local, target)
-                return
-            beside = f"{target}.uploading"
-            self._fs.put_file(local, beside)
-            self._fs.mv(beside, target)
+            is_whole = self._scheme in _WHOLE_ONLY
+            beside = target if is_whole else f"{target}.uploading"
+            self._fs.put_file(local, beside, callback=_callback(transfer), **pieces)
+            if not is_whole:
+                self._fs.mv(beside, target)
 
-        self._ask("be written", upload)
+        self._ask("be written", upload, transfer=transfer)
 
     def get(self, name: str, local: str) -> None:
         """Download a file. No reader sees half of the file."""
 
+        transfer = _Transfer()
+
         def download() -> None:
             with files.replacing(local, f"{local}.fetching") as beside:
-                self._fs.get_file(self._at(name), beside)
+                self._fs.get_file(self._at(name), beside, callback=_callback(transfer))
 
-        self._ask("be read", download)
+        self._ask("be read", download, transfer=transfer)
 
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
 
-    def _ask(self, what: str, call: Callable[[], _T], *if_missing: _T) -> _T:
+    def _ask(
+        self, what: str, call: Callable[[], _T], *if_missing: _T, transfer: _Transfer | None = None
+    ) -> _T:
         """Return the result of a call to the server; `if_missing` if it says that there is no such file."""
         try:
-            return cast(_T, time_limits.call(call, TIMEOUT_S))
+            return cast(_T, time_limits.call(call, TIMEOUT_S if transfer is None else transfer.left_s))
         except ImportError as error:
             driver = _DRIVERS.get(self._scheme)
             mend = f"Install it with:  pip install {driver}" if driver else "Install the package named here"
             raise DriverError(f"{self.url}: {error}. {mend}") from error
         except TimeoutError as error:
+            limit_s = max(TIMEOUT_S, transfer.limit_s if transfer else 0)
             raise LogdirError(
-                f"{self.url} cannot {what}: no answer within {TIMEOUT_S:.0f} s. {_IS_IT_UP}"
+                f"{self.url} cannot {what}: no answer within {limit_s:.0f} s. {_IS_IT_UP}"
             ) from error
         except Exception as error:  # drivers raise the errors of their libraries; botocore's are no OSErrors
             if if_missing and isinstance(error, FileNotFoundError):
@@ -148,6 +188,12 @@ class Remote:
             raise LogdirError(
                 f"{self.url} cannot {what}: {type(error).__name__}: {error}{_advice(error)}"
             ) from error
+
+
+def _callback(transfer: _Transfer) -> Any:
+    from fsspec.callbacks import Callback
+
+    return Callback(hooks={"progress": transfer.note})
 
 
 def _advice(error: Exception) -> str:

@@ -75,12 +75,29 @@ def call_each(calls: Sequence[Callable[[], Any]], each_s: float, total_s: float)
     return results
 
 
-def call(function: Callable[[], Any], seconds: float) -> Any:
-    """Return the value of one call. Raises what it raises, or `TookTooLong` after `seconds`."""
-    (result,) = call_each([function], seconds, seconds)
+def call(function: Callable[[], Any], seconds: float | Callable[[], float]) -> Any:
+    """Return the value of one call. Raises what it raises, or `TookTooLong` after `seconds`.
+
+    Where `seconds` is a function, it says how long to wait from now on, while the call makes progress; 0 ends
+    the wait.
+    """
+    if callable(seconds):
+        result = _call_while(function, seconds)
+    else:
+        (result,) = call_each([function], seconds, seconds)
     if result.error is not None:
         raise result.error
     return result.value
+
+
+def _call_while(function: Callable[[], Any], left_s: Callable[[], float]) -> Result:
+    caller = _Caller([function], [Result(error=TookTooLong("made no progress"))], 0)
+    caller.start()
+    while caller.is_alive() and (left := left_s()) > 0:
+        caller.join(left)
+    if caller.is_alive():
+        caller.abandon()
+    return caller.results[0]
 
 
 def _watch(caller: _Caller, each_s: float, end: float) -> int:
