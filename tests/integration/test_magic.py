@@ -174,7 +174,7 @@ def test_the_tasks_own_exception_is_raised_with_its_lines(notebook):
     assert any("raised on worker-1 (pid" in note for note in caught.value.__notes__)
     assert any("also on worker-0: BrokenBarrierError" in note for note in caught.value.__notes__)
     assert caught.traceback[-1].lineno + 1 == 4
-    assert str(caught.traceback[-1].path).startswith("Cell In[")
+    assert str(caught.traceback[-1].path).startswith("<Cell In[")
 
 
 def test_causes_and_unpicklable_errors_travel_as_text(notebook):

@@ -41,12 +41,12 @@ def test_the_traceback_is_the_users_own_and_nothing_else(kernel):
         "      4     return helper(y)\n"
         "----> 5 scale(21)\n"
         "\n"
-        f"Cell In[{number}], line 4, in scale()\n"
+        f"Cell In[{number}], line 4, in scale(x)\n"
         "      2 def scale(x):\n"
         "      3     y = x * 2\n"
         "----> 4     return helper(y)\n"
         "\n"
-        f"Cell In[{helper}], line 6, in helper()\n"
+        f"Cell In[{helper}], line 6, in helper(y)\n"
         "      4 def helper(y):\n"
         "      5     items = [1, y]\n"
         "----> 6     raise MyError(f'bad {y}')\n"
@@ -119,7 +119,15 @@ def test_debug_walks_the_remote_frames_and_prints_their_variables(kernel):
     text = plain(text_of(shown))
     assert "([1, 42], 42)" in text
     assert "(21, 42, 2)" in text
-    assert "scale(21)" in text and "helper(y)" in text
+    number = re.search(r"> <(Cell In\[\d+\])>\(4\)scale\(\)\n", text)[1]
+    entering, up, end = (
+        "----> 6     raise MyError(f'bad {y}')\n",
+        "      2 def scale(x):\n      3     y = x * 2\n----> 4     return helper(y)\n      5 scale(21)\n",
+        "      4     return helper(y)\n----> 5 scale(21)\n",
+    )
+    assert text.index(entering) < text.index(up) < text.index(f"> <{number}>(5)<module>()\n")
+    assert text.count(up) == 2 and text.count(end) == 2  # going up, and in the list of all frames
+    assert "run_cell_magic" not in text and os.getcwd() not in text
 
 
 def test_debug_in_the_task_has_the_live_frames(kernel):
@@ -133,6 +141,12 @@ def test_debug_in_the_task_has_the_live_frames(kernel):
     )
     text = text_of(shown)
     assert "(3, <class 'object'>)" in text and "6" in text
+    assert re.search(
+        r"> Cell In\[\d+\]\(7\)fit\(\)\n.*\n.*\n.*\n\[worker-1\]:    ----> 7     return 1 / ", text
+    )
+    assert re.search(
+        r"> Cell In\[\d+\]\(8\)<module>\(\)\n.*\n.*\n.*\n.*\n\[worker-1\]:    ----> 8 fit\(", text
+    )
     assert all(prompt.startswith("[worker-1] (Pdb)") for prompt in kernel.prompts)
     assert "program.py" not in text
     name, text = kernel.error("%tfcluster debug worker-0")

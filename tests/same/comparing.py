@@ -12,7 +12,7 @@ from sides import Behaviour, Observation
 _NEEDS_TENSORFLOW = re.compile("stays on its task: it needs .*, and this process has not imported TensorFlow")
 _NOT_PICKLED = re.compile(r"stays on its task: (\w+) cannot be pickled")
 _FOREIGN = re.compile(r"^(tensorflow|keras|tf_keras)\..*\.|^tfmagic\.errors\.(?=\w+Error$)")
-ASPECTS = ("printed", "displayed", "value", "error", "rendered", "names")
+ASPECTS = ("printed", "displayed", "value", "error", "rendered", "calls", "names")
 
 
 def find_differences(bare: Behaviour, ours: Behaviour) -> dict[str, str]:

@@ -37,6 +37,7 @@ _OF_IPYTHON = (
         re.MULTILINE,
     )
 )
+_CALL = re.compile(r"^(?:File|Cell In) .*, in (.*)$|('Could not get source.*)", re.MULTILINE)
 _TIMES = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ns|us|µs|μs|ms|s|it/s|s/it)(?=\b|/)")
 _ENVIRON = {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 _TAKE_VALUE = "[globals().pop('same_value')['worker-0'], globals().update(same_value={'worker-0': None})][0]"
@@ -55,6 +56,7 @@ class Observation:
         value: The description of its last expression's value.
         error: The descriptions of the error and its causes.
         cell_lines: The lines of cells that the rendered traceback names.
+        calls: The calls that the rendered traceback names, with their parameters.
     """
 
     printed: str = ""
@@ -63,6 +65,7 @@ class Observation:
     value: str = ""
     error: list[dict[str, Any]] = field(default_factory=list)
     cell_lines: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -125,9 +128,9 @@ class Side:
                 data = {mime: fingerprints.normalize(str(d)) for mime, d in content["data"].items()}
                 seen.displayed.append({"kind": kind.replace("execute_result", "display_data")} | data)
         elif kind == "error":
-            shown = re.findall(
-                r"Cell In ?\[\d+\](?: \(\d+\))?, line (\d+)", plain("\n".join(content["traceback"]))
-            )
+            text = plain("\n".join(content["traceback"]))
+            shown = re.findall(r"Cell In ?\[\d+\](?: \(\d+\))?, line (\d+)", text)
+            seen.calls = [call for call, _ in groupby(_CALL.findall(text))]
             seen.cell_lines = [line for line, _ in groupby(shown) if line != "1"]  # a recursion is one line
 
     def _end_line(self, text: str) -> str:

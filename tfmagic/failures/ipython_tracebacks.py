@@ -1,10 +1,11 @@
 """Shows a task's failure in IPython: the user's frames, under the names of the notebook's cells.
 
 IPython shows a traceback whose file is in `linecache` well, unless its name ends in ``.py`` and no such
-file exists (as with ipykernel's cells): then it shows other lines (measured, IPython 9.18). Such files get
-another name here. Frames of IPython and of tfmagic between the user's own are left out in every `%xmode`.
-An `%xmode` that cannot show an error (Docs cannot show one with a cause, for example) falls back to Python's
-own text. `tfmagic.clusters` calls this module; it works without IPython and never imports it.
+file exists (as with ipykernel's cells): then it shows other lines (measured, IPython 9.18). A debugger takes
+a name without angle brackets for a path, and finds no lines there. Such files get another name here. Frames
+of IPython and of tfmagic between the user's own are left out in every `%xmode`. An `%xmode` that cannot show
+an error (Docs cannot show one with a cause, for example) falls back to Python's own text.
+`tfmagic.clusters` calls this module; it works without IPython and never imports it.
 """
 
 import contextlib
@@ -31,7 +32,8 @@ _MAGIC_CALLS = (
 
 def shown_name(filename: str) -> str:
     """Return the name under which a source file of a task is shown in the notebook."""
-    if not filename.endswith(".py") or filename not in linecache.cache or os.path.exists(filename):
+    is_known = not filename.startswith("<") and filename in linecache.cache
+    if not is_known or os.path.exists(filename):
         return filename
     alias = f"<{filename}>"
     linecache.cache[alias] = linecache.cache[filename]
@@ -144,6 +146,8 @@ def install(shell: Any) -> None:
     def show(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         error = sys.exception() if exc_tuple is None else exc_tuple[1]
         shown = None if error is None else exceptions.own(error).get("_render_traceback_")
+        if error is not None and isinstance(shown, TracebackRenderer):  # for debuggers
+            exceptions.put(error, "__traceback__", without_bridge(error.__traceback__) or error.__traceback__)
         is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
         if isinstance(shown, TracebackRenderer) and not shell.call_pdb and not is_usage:
             shell._get_exc_info(exc_tuple)  # for %tb and %debug

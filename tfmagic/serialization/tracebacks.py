@@ -11,7 +11,6 @@ that Python and IPython read. `tfmagic.serialization.exceptions` packs the objec
 notes always travel.
 """
 
-import ast
 import contextlib
 import functools
 import importlib
@@ -22,9 +21,8 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from tfmagic.errors import remote_error
-from tfmagic.protocol.module_origins import original_path
 from tfmagic.protocol.payload import Packed, PackedError
-from tfmagic.serialization import exceptions, frame_variables, pickling, tensorflow_values
+from tfmagic.serialization import exceptions, frame_variables, pickling, rebuilt_frames, tensorflow_values
 from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, of_python, put
 from tfmagic.system import time_limits
 from tfmagic.system.own_code import OUR_FOLDER
@@ -38,8 +36,6 @@ _TEXT_S = 0.5  # for a str()
 
 Rename = Callable[[str], str]
 Keep = Callable[[str], str]
-Copies = Mapping[int, tuple[dict[str, Any], dict[str, Any]]]  # as `copy_frames` makes them
-PlainFrame = tuple[str, str, int, dict[str, Any], dict[str, Any]]
 
 
 def pack_error(
@@ -160,7 +156,7 @@ def _part(
     error: BaseException,
     message: str,
     parts: Mapping[int, dict[str, Any]],
-    variables: Copies,
+    variables: rebuilt_frames.Copies,
     trip: Trip,
 ) -> dict[str, Any]:
     """Return one exception as plain data, with the pickled object in it."""
@@ -176,7 +172,7 @@ def _part(
         "message": clip(message, MAX_SHOWN),
         "text": _format(error, linked(entries), message),
         "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
-        "frames": _plain_frames(entries, variables),
+        "frames": rebuilt_frames.describe(entries, variables),
         "notes": _notes(error) + stayed + lost,
         "cause": parts.get(id(of_python(error, "__cause__"))),
         "context": None if suppress else parts.get(id(of_python(error, "__context__"))),
@@ -184,18 +180,6 @@ def _part(
         "members": [parts.get(id(member)) for member in _members_of(error)],
         "group": getattr(error, "message", None) if is_pythons_group else None,
     }
-
-
-def _plain_frames(entries: list[TracebackType], variables: Copies) -> list[PlainFrame]:
-    """Return file, function, line, globals and locals of each frame. Flat, since a deep pickle fails."""
-    plain: list[PlainFrame] = []
-    for entry in entries:
-        frame, code = entry.tb_frame, entry.tb_frame.f_code
-        own, of_module = variables.get(id(frame), ({}, {}))
-        known = dict(of_module)
-        known.update((n, frame.f_globals[n]) for n in ("__file__", "__name__") if n in frame.f_globals)
-        plain.append((code.co_filename, code.co_name, entry.tb_lineno, known, own))
-    return plain
 
 
 def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
@@ -315,7 +299,7 @@ def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> B
 def _complete(error: BaseException, part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> None:
     """Set what does not travel in the object, on an exception and on the members of a group."""
     if part["frames"]:
-        put(error, "__traceback__", _as_traceback(part["frames"], rename))
+        put(error, "__traceback__", rebuilt_frames.rebuild(part["frames"], rename))
     if part["notes"]:
         put(error, "__notes__", list(part["notes"]))
     if part["cause"]:
@@ -355,33 +339,3 @@ def _find_class(module: str, name: str, main: Mapping[str, Any]) -> type[BaseExc
     except Exception:  # an import can raise anything
         return None
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
-
-
-def _make_stub() -> CodeType:
-    """Return code that raises NameError. It has no columns, which would mark the wrong characters."""
-    tree = ast.parse("raise __a_name_that_nobody_has")
-    for node in ast.walk(tree):
-        if hasattr(node, "col_offset"):
-            node.col_offset = node.end_col_offset = -1  # type: ignore[attr-defined]  # checked above
-    return compile(tree, "<stub>", "exec")
-
-
-_STUB = _make_stub()
-
-
-def _as_traceback(frames: list[PlainFrame], rename: Rename) -> TracebackType | None:
-    """Return a traceback that Python can raise and show, made of `_plain_frames`.
-
-    Each frame is made by running a stub that has the name, file, line and variables of the real one.
-    """
-    made = None
-    for file, name, line, variables_of_module, variables in reversed(frames):
-        shown = rename(original_path(file))
-        code = _STUB.replace(co_firstlineno=line, co_filename=shown, co_name=name, co_qualname=name)
-        try:
-            exec(code, dict(variables_of_module), dict(variables))
-        except NameError as error:
-            assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
-            raised = error.__traceback__.tb_next
-            made = TracebackType(made, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
-    return made

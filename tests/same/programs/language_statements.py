@@ -475,3 +475,40 @@ if True:
 for i in range(3):
     i
 i
+
+# %% frames in a traceback: parameters of every kind, methods, deleted ones
+class Model:
+    def fit(self, data, /, rate=0.1, *more, epochs, **options):
+        steps = len(data)
+        del rate
+        return self.Inner().step(steps, *more, **options)
+    class Inner:
+        def step(self, n, *parts, key=None):
+            return (lambda part, by=0: part / by)(n)
+Model().fit([1, 2], 0.5, 3, epochs=2, key=4)
+
+# %% frames in a traceback: a generator, a comprehension, a class body and a closure
+def outer(limit):
+    def each(n):
+        for i in range(n):
+            yield limit / (n - i - 1)
+    return [value for value in each(3)]
+class Body:
+    value = outer(1)
+
+# %% frames in a traceback: a frozen module and code without source
+import os
+os.environ["NO_SUCH_NAME"]
+# %%
+import importlib
+importlib.import_module("no_such_module_here")
+# %%
+exec("def made(t):\n    return t / 0\nmade(5)")
+# %%
+from dataclasses import dataclass
+@dataclass
+class Point:
+    x: int
+    def __post_init__(self):
+        raise ValueError(self.x)
+Point(1)
