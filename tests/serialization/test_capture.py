@@ -21,12 +21,13 @@ class Side:
         self.module = types.ModuleType("__main__")
         self.main = self.module.__dict__
         exec(code, self.main)
-        self.task_main = types.ModuleType("__main__").__dict__
-        self.has = TaskNames()
+        self.task_main = {**types.ModuleType("__main__").__dict__, "__builtins__": __builtins__}
+        self.has, self.examined = TaskNames(), {}
         self.known = weakref.WeakValueDictionary()  # classes that the task has, as another process would
 
     def send(self, *names, push=(), limit=LIMIT):
-        found = capture(names, push, self.main, self.main, {"t": self.has}, limit)["t"]
+        found = capture(names, push, self.main, self.main, {"t": self.has}, limit, known=self.examined)["t"]
+        self.has.note(found)
         got = {}
         ours, classes._known = classes._known, self.known
         try:
@@ -143,6 +144,201 @@ def test_a_definition_that_was_changed_in_place_is_sent_again(side):
     assert s.task_main["A"] is sent and s.task_main["a"].rate == 5 and s.task_main["f"]() == 7
 
 
+IN_PLACE = {
+    "a list of a class": ("class A:\n    n = [1]\ndef use(): return A.n", "A.n.append(2)"),
+    "a dict in a list of a class": ("class A:\n    n = [{}]\ndef use(): return A.n", "A.n[0]['k'] = 2"),
+    "an instance in a class": (
+        "class P: pass\nclass A:\n    p = P()\ndef use(): return vars(A.p)",
+        "A.p.x = 2",
+    ),
+    "a class in a class": (
+        "class A:\n    class B:\n        n = []\ndef use(): return A.B.n",
+        "A.B.n.append(2)",
+    ),
+    "a base class": ("class B:\n    n = []\nclass A(B): pass\ndef use(): return A.n", "B.n.append(2)"),
+    "a default": ("def use(n=[]): return n", "use.__defaults__[0].append(2)"),
+    "a keyword default": ("def use(*, n={}): return n", "use.__kwdefaults__['n']['k'] = 2"),
+    "a default of a method": (
+        "class A:\n    def m(self, n=[]): return n\ndef use(): return A().m()",
+        "A.m.__defaults__[0].append(2)",
+    ),
+    "a default of a static method": (
+        "class A:\n    @staticmethod\n    def m(n=[]): return n\ndef use(): return A.m()",
+        "A.m.__defaults__[0].append(2)",
+    ),
+    "an attribute of a function": ("def use(): return use.n\nuse.n = [1]", "use.n.append(2)"),
+    "a closure": (
+        "def make():\n    n = []\n    def f():\n        return n\n    return f\nf = make()\ndef use(): return f()",
+        "f().append(2)",
+    ),
+    "a rebound name of a closure": (
+        "def make():\n    n = 1\n    def f(k=0):\n        nonlocal n\n        n += k\n        return n\n    return f\n"
+        "f = make()\ndef use(): return f()",
+        "f(2)",
+    ),
+    "a closure under wraps": (
+        "import functools\ndef wrap(fn):\n    calls = []\n    @functools.wraps(fn)\n    def call(x=None):\n"
+        "        return fn(), len(calls)\n    return call\n"
+        "@wrap\ndef f(n=[]): return n\ndef use(): return f()",
+        "f.__wrapped__.__defaults__[0].append(3)",
+    ),
+    "a closure of a partial": (
+        "import functools\ndef f(n): return n\nuse = functools.partial(f, [1])",
+        "use.args[0].append(2)",
+    ),
+    "a function in lru_cache": (
+        "import functools\n@functools.lru_cache\ndef f(n=[]): return list(n)\ndef use(): return f()",
+        "f.__wrapped__.__defaults__[0].append(2); f.cache_clear()",
+    ),
+    "an attribute of an lru_cache": (
+        "import functools\n@functools.lru_cache\ndef f(): pass\nf.n = []\ndef use(): return f.n",
+        "f.n.append(2)",
+    ),
+    "an implementation of singledispatch": (
+        "import functools\n@functools.singledispatch\ndef f(x, n=[]): return n\ndef use(): return f(1)",
+        "f.registry[object].__defaults__[0].append(2)",
+    ),
+    "a registration of singledispatch": (
+        "import functools\n@functools.singledispatch\ndef f(x): return 'any'\ndef use(): return f(1)",
+        "f(1); f.register(int, lambda x: 'int')",
+    ),
+    "a property": (
+        "def get(self, n=[]): return n\nclass A:\n    p = property(get)\ndel get\ndef use(): return A().p",
+        "A.p.fget.__defaults__[0].append(2)",
+    ),
+    "a default factory of a dataclass": (
+        "import dataclasses\nseen = [1]\n@dataclasses.dataclass\nclass A:\n    n: list = dataclasses.field("
+        "default_factory=lambda: list(seen))\ndef use(): return A().n",
+        "seen.append(2)",
+    ),
+    "an attribute of a member of an enum": (
+        "import enum\nclass E(enum.Enum):\n    A = 1\nE.A.n = []\ndef use(): return E.A.n",
+        "E.A.n.append(2)",
+    ),
+    "a deleted attribute": ("class A:\n    n = 1\ndef use(): return hasattr(A, 'n')", "del A.n"),
+    "a deleted method that a base has": (
+        "class B:\n    def m(self): return 'B'\nclass A(B):\n    def m(self): return 'A'\ndef use(): return A().m()",
+        "del A.m",
+    ),
+    "an attribute of a function that was deleted": (
+        "def f(): pass\nf.n = 1\ndef use(): return hasattr(f, 'n')",
+        "del f.n",
+    ),
+    "a cycle": (
+        "def f(): return f.n\nclass A:\n    g = f\nf.n = [A, 1]\ndel f\nA.g.n.append(A.g)\n"
+        "def use(): return len(A.__dict__['g'].n)",
+        "A.g.n.append(2)",
+    ),
+    "a function that a table holds": (
+        "def f(n=[]): return n\ntable = {'f': f}\ndef use(): return table['f'](), table['f'] is f",
+        "f.__defaults__[0].append(2)",
+    ),
+    "a function that a closure holds": (
+        "def f(n=[]): return n\ndef hold(f):\n    return lambda: f()\nheld = hold(f)\ndef use(): return held()",
+        "f.__defaults__[0].append(2)",
+    ),
+    "a function that a class holds": (
+        "def f(n=[]): return n\nclass A:\n    g = f\ndef use(): return A.g(), A.g is f",
+        "f.__defaults__[0].append(2)",
+    ),
+    "an array": (
+        "import numpy as np\nclass A:\n    n = np.zeros(3)\ndef use(): return A.n.tolist()",
+        "A.n[1] = 2",
+    ),
+    "an array of 1 MB": (
+        "import numpy as np\ndef use(n=np.zeros(10**5)): return n.sum()",
+        "use.__defaults__[0][7] = 2",
+    ),
+    "globals of its own": (
+        "space = {'n': [1]}\nexec('def f(): return n', space)\nf = space['f']\ndel space\ndef use(): return f()",
+        "f.__globals__['n'].append(2)",
+    ),
+    "a mapping proxy": (
+        "import types\nclass A:\n    inner = {}\n    n = types.MappingProxyType(inner)\ndef use(): return dict(A.n)",
+        "A.inner['k'] = 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_PLACE)
+def test_what_was_changed_in_place_inside_a_definition_is_sent_again(side, case):
+    code, change = IN_PLACE[case]
+    s = side(code)
+    s.send("use")
+    assert s.send("use") == {}
+    before = _result_of(s.task_main["use"])
+    exec(change, s.main)
+    s.send("use")
+    assert _result_of(s.task_main["use"]) == _result_of(s.main["use"]) != before
+    assert s.send("use") == {}
+
+
+def _result_of(use):
+    return repr(use())
+
+
+UNCHANGED = {
+    "lru_cache": ("import functools\n@functools.lru_cache\ndef f(n): return n", "f(1)"),
+    "singledispatch": ("import functools\n@functools.singledispatch\ndef f(n): return n", "f(1), f('a')"),
+    "an abstract class": (
+        "import abc, collections.abc\nclass A(abc.ABC):\n    @abc.abstractmethod\n    def m(self): ...\ndef f(): A",
+        "isinstance(1, A)",
+    ),
+    "a class that was pickled": (
+        "class A:\n    pass\na = A()\ndef f(): return a",
+        "import pickle; pickle.dumps(a)",
+    ),
+    "a cached property": (
+        "import functools\nclass A:\n    @functools.cached_property\n    def p(self): return 1\ndef f(): A",
+        "A().p",
+    ),
+    "names that other code uses as well": (
+        "def f(x): return x.rare_name_1, 'rare text'",
+        "y = f.__code__.co_consts",
+    ),
+    "a part that only dill can pickle": (
+        "import weakref\nclass A:\n    inner = {}\nclass B:\n    n = weakref.ref(A)\ndef f(): return B.n",
+        "A, B",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNCHANGED)
+def test_what_only_python_notes_inside_a_definition_is_no_change(side, case):
+    code, use = UNCHANGED[case]
+    s = side(code)
+    s.send("f", "A")
+    exec(use, s.main)
+    assert s.send("f", "A") == {}
+
+
+def test_an_attribute_of_the_tasks_own_stays_when_its_class_is_sent_again(side):
+    s = side("class A:\n    n = [1]")
+    s.send("A")
+    s.task_main["A"].own = 5
+    s.main["A"].n.append(2)
+    s.send("A")
+    assert (s.task_main["A"].n, s.task_main["A"].own) == ([1, 2], 5)
+
+
+def test_content_that_grew_over_the_limit_is_refused(side):
+    s = side("class A:\n    n = []")
+    s.send("A")
+    s.main["A"].n.append(np.zeros(LIMIT))
+    with pytest.raises(CaptureError, match="A"):
+        s.send("A")
+
+
+def test_what_was_packed_and_not_handed_over_is_sent_again(side):
+    """Also if it has the version by then that the task had before: nobody knows which of both arrived."""
+    s = side("a = 1\nb = 1")
+    s.send("a", "b")
+    s.main["a"] = 2
+    capture(["a", "b"], (), s.main, s.main, {"t": s.has}, LIMIT)  # and then Ctrl-C
+    s.main["a"] = 1
+    assert s.send("a", "b") == {"a": 1}
+
+
 def test_a_helper_with_two_underscores_travels(side):
     s = side("def __helper__(): return 3\ndef use(): return __helper__(), __name__")
     assert set(s.send("use")) == {"__helper__", "use"}
@@ -195,6 +391,13 @@ def test_ten_gigabytes_are_refused_before_they_are_copied(side):
     s.main["blob"] = bytearray(8 << 20)
     with pytest.raises(CaptureError, match=r"huge \(ndarray\): 10 GiB[\s\S]*max_capture_bytes"):
         s.send("huge", "blob", limit=1 << 20)
+
+
+def test_a_list_of_large_arrays_is_refused_as_one_array_is(side):
+    s = side()
+    s.main["huge"] = [np.zeros(LIMIT)]
+    with pytest.raises(CaptureError, match=r"huge \(list\)"):
+        s.send("huge")
 
 
 def test_many_small_ones_over_the_limit_are_all_named(side):

@@ -14,7 +14,7 @@ import msgspec
 
 from tfmagic.clusters import tensorboard
 from tfmagic.clusters.job import Job, Options
-from tfmagic.clusters.task_variables import cell_numbers
+from tfmagic.clusters.task_variables import Prepared, cell_numbers
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, Trace
 from tfmagic.protocol.task_profile import TaskProfile
@@ -76,6 +76,6 @@ def _run_empty(
 ) -> Job:
     """Run a cell that does nothing but this part of a trace, and wait for its end, but not longer."""
     command = RunCell(next(cell_numbers), trace=trace, **fields)
-    job = cluster.begin(dict.fromkeys(tasks, command), Options(view="quiet"), detached=True)
+    job = cluster.begin(Prepared(dict.fromkeys(tasks, command)), Options(view="quiet"), detached=True)
     job.done.wait(timeout_s)
     return job

@@ -25,7 +25,7 @@ from tfmagic.clusters.settings import TFCluster, policy_source
 from tfmagic.clusters.startup import Progress
 from tfmagic.clusters.status import StatusWriter
 from tfmagic.clusters.task_settings import TaskSettings
-from tfmagic.clusters.task_variables import TaskVariables
+from tfmagic.clusters.task_variables import Prepared, TaskVariables
 from tfmagic.clusters.timeline_recorder import TimelineRecorder
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
@@ -217,8 +217,8 @@ class RunningCluster:
             command, pull=options.pull, want_value=options.want_value, watch=options.watch
         )
         attempts = self.targets(options.on)
-        commands = self._variables.cell_commands(template, reads, options.push, values, attempts)
-        return self.begin(commands, options, detached)
+        prepared = self._variables.cell_commands(template, reads, options.push, values, attempts)
+        return self.begin(prepared, options, detached)
 
     def begin_scatter(self, name: str, values: Any, on: Selector) -> Job:
         """Start to bind `name` on each task to its part of `values`; raise as `Cluster.scatter`."""
@@ -226,18 +226,18 @@ class RunningCluster:
         self._note_ended()
         attempts = self.targets(on)
         shares = dict(zip(sorted(attempts), parts.split(values, len(attempts)), strict=True))
-        commands = self._variables.part_commands(name, shares, attempts)
-        return self.begin(commands, Options(on=on, push=(name,), view="quiet"))
+        prepared = self._variables.part_commands(name, shares, attempts)
+        return self.begin(prepared, Options(on=on, push=(name,), view="quiet"))
 
     def begin_call(self, call: Call, options: Options, detached: bool, may_begin: Callable[[], bool]) -> Job:
         """Start a call on the tasks of `options`."""
         __tracebackhide__ = True
         self._rejoin_if_possible()
         self._note_ended()
-        commands = self._variables.call_commands(call, self.targets(options.on))
+        prepared = self._variables.call_commands(call, self.targets(options.on))
         if options.aside:
-            commands = {task: msgspec.structs.replace(c, aside=True) for task, c in commands.items()}
-        return self.begin(commands, options, detached, may_begin)
+            prepared = _changed(prepared, aside=True)
+        return self.begin(prepared, options, detached, may_begin)
 
     def begin_one_shot(self, call: Call, task: TaskId, group: int) -> Job:
         """Let the present process of the task make the call and exit.
@@ -247,9 +247,9 @@ class RunningCluster:
         """
         __tracebackhide__ = True
         self._note_ended()
-        (command,) = self._variables.call_commands(call, self.attempts((task,))).values()
-        command = msgspec.structs.replace(command, exits=True, group=group, tasks=self.shape.tasks)
-        return self.begin({task: command}, Options(view="quiet", want_value=True), detached=True)
+        prepared = self._variables.call_commands(call, self.attempts((task,)))
+        prepared = _changed(prepared, exits=True, group=group, tasks=self.shape.tasks)
+        return self.begin(prepared, Options(view="quiet", want_value=True), detached=True)
 
     def new_group(self) -> int:
         """Return a number under which one-shot tasks meet at barriers."""
@@ -259,7 +259,7 @@ class RunningCluster:
 
     def begin(
         self,
-        commands: Mapping[TaskId, RunCell],
+        prepared: Prepared,
         options: Options,
         detached: bool = False,
         may_begin: Callable[[], bool] = lambda: True,
@@ -270,17 +270,18 @@ class RunningCluster:
         """
         __tracebackhide__ = True
         if not self._setting("track_fit"):
-            commands = {task: msgspec.structs.replace(c, track_fit=False) for task, c in commands.items()}
+            prepared = _changed(prepared, track_fit=False)
+        commands = profiles.traced(prepared.commands, options.profile_s)
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
         if command.tf_config:  # no task is killed since it rejoins slowly
             timeout_s = None
-        commands = profiles.traced(commands, options.profile_s)
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
         job = Job(self, request, options, may_begin)
         self.keeper.begin(job)
         job.servers = profiles.trace_servers(self, job)
         job.start(takes_ctrl_c=not detached)
+        self._variables.handed_over(prepared)
         self._note_begun(job)
         if detached:
             self._variables.expect(commands, self.attempts(commands))
@@ -354,7 +355,7 @@ class RunningCluster:
         commands = {
             task: RunCell(cell=number, want_value=True, tf_config=self.spec.tf_config(task)) for task in alive
         }
-        job = self.begin(commands, Options(view="quiet", want_value=True))
+        job = self.begin(Prepared(commands), Options(view="quiet", want_value=True))
         try:
             has_ended = waiting.wait(job, _REJOIN_S)
         finally:
@@ -470,3 +471,9 @@ class RunningCluster:
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         heartbeat_s = self._setting("heartbeat_timeout_s")
         return self._task_settings.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
+
+
+def _changed(prepared: Prepared, **fields: Any) -> Prepared:
+    """Return the commands with other values of these fields."""
+    commands = {task: msgspec.structs.replace(c, **fields) for task, c in prepared.commands.items()}
+    return replace(prepared, commands=commands)

@@ -1,8 +1,8 @@
 """Track which of the notebook's variables each task has, and build commands that carry the missing ones."""
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,10 +17,20 @@ from tfmagic.supervisor.state import CellState
 cell_numbers = itertools.count(1)
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The commands of a cell, and what each task has once they were handed over."""
+
+    commands: Mapping[TaskId, RunCell]
+    carried: Mapping[TaskId, Captured] = field(default_factory=dict)
+    attempts: Mapping[TaskId, int] = field(default_factory=dict)
+
+
 class TaskVariables:
     """Remembers what was sent to each attempt of each task.
 
-    Its methods take the selected tasks and their present attempts as `attempts`.
+    Its methods take the selected tasks and their present attempts as `attempts`. Those that prepare commands
+    forget what these carry; `handed_over` records it, so that an exception in between costs a second sending.
 
     Args:
         main: Returns the notebook's ``__main__``.
@@ -67,8 +77,8 @@ class TaskVariables:
         pushed: tuple[str, ...],
         values: Mapping[str, Any] | None,
         attempts: Mapping[TaskId, int],
-    ) -> dict[TaskId, RunCell]:
-        """Return `template` for each task, numbered, with the missing ones of `reads`, and with `pushed`.
+    ) -> Prepared:
+        """Prepare `template` for each task, numbered, with the missing ones of `reads`, and with `pushed`.
 
         Args:
             values: Replaces the notebook's variables.
@@ -79,35 +89,32 @@ class TaskVariables:
         __tracebackhide__ = True
         number, tasks = next(cell_numbers), tuple(attempts)
         if not reads and not pushed:
-            return dict.fromkeys(attempts, msgspec.structs.replace(template, cell=number, tasks=tasks))
+            command = msgspec.structs.replace(template, cell=number, tasks=tasks)
+            return Prepared(dict.fromkeys(attempts, command))
         main, limit_bytes = self._main(), self._setting("max_capture_bytes")
         lookup, known = (main, self._known) if values is None else ({**main, **values}, None)
         has = self.names_of(attempts)
         captured = capture.capture(reads, pushed, lookup, main, has, limit_bytes, known=known)
-        return _with_names(template, number, captured)
+        return Prepared(_with_names(template, number, captured), captured, attempts)
 
     def part_commands(
         self, name: str, parts: Mapping[TaskId, Any], attempts: Mapping[TaskId, int]
-    ) -> dict[TaskId, RunCell]:
-        """Return one cell that binds `name` on each task to its own part.
+    ) -> Prepared:
+        """Prepare one cell that binds `name` on each task to its own part.
 
         Raises:
-            CaptureError: A part cannot travel. Then no task counts as having the variable.
+            CaptureError: A part cannot travel.
         """
         __tracebackhide__ = True
-        before = {task: copy.deepcopy(names) for task, names in self.names_of(attempts).items()}
-        number, commands = next(cell_numbers), dict[TaskId, RunCell]()
-        try:
-            for task, part in parts.items():
-                one = self.cell_commands(RunCell(0), (), (name,), {name: part}, {task: attempts[task]})
-                commands[task] = msgspec.structs.replace(one[task], cell=number, tasks=tuple(parts))
-        except BaseException:
-            self._names |= {task: (attempts[task], names) for task, names in before.items()}
-            raise
-        return commands
+        number, commands, carried = next(cell_numbers), dict[TaskId, RunCell](), dict[TaskId, Captured]()
+        for task, part in parts.items():
+            one = self.cell_commands(RunCell(0), (), (name,), {name: part}, {task: attempts[task]})
+            commands[task] = msgspec.structs.replace(one.commands[task], cell=number, tasks=tuple(parts))
+            carried |= one.carried
+        return Prepared(commands, carried, attempts)
 
-    def call_commands(self, call: Any, attempts: Mapping[TaskId, int]) -> dict[TaskId, RunCell]:
-        """Return commands that call (function, args, kwargs) on each task.
+    def call_commands(self, call: Any, attempts: Mapping[TaskId, int]) -> Prepared:
+        """Prepare commands that call (function, args, kwargs) on each task.
 
         Raises:
             CaptureError: Something cannot travel.
@@ -118,10 +125,17 @@ class TaskVariables:
         files = {file for file in found.files if any(file not in names.sources for names in has)}
         sources = capture.sources_of(files)
         template = RunCell(0, call=found.packed, want_value=True, sources=sources)
-        commands = self.cell_commands(template, found.needs, (), None, attempts)
-        for names in has:
-            names.sources |= files
-        return commands
+        prepared = self.cell_commands(template, found.needs, (), None, attempts)
+        carried = {task: prepared.carried.get(task, Captured()) for task in attempts}
+        carried = {task: replace(c, sources=(*c.sources, *sources)) for task, c in carried.items()}
+        return Prepared(prepared.commands, carried, attempts)
+
+    def handed_over(self, prepared: Prepared) -> None:
+        """Record what the tasks get with commands that the supervisor has now."""
+        for task, captured in prepared.carried.items():
+            attempt, names = self._names.get(task, (0, TaskNames()))
+            if attempt == prepared.attempts[task]:
+                names.note(captured)
 
     def expect(self, commands: Mapping[TaskId, RunCell], attempts: Mapping[TaskId, int]) -> None:
         """Count the names that a detached cell will assign as the tasks' own, for cells sent meanwhile."""

@@ -11,7 +11,6 @@ notebook's main thread, before anything is sent.
 
 from __future__ import annotations
 
-import abc
 import hashlib
 import linecache
 import os
@@ -24,8 +23,7 @@ from typing import Any
 
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import Packed
-from tfmagic.serialization import pickling, process_bound
-from tfmagic.serialization.classes import virtual_subclasses
+from tfmagic.serialization import pickling, process_bound, versions
 from tfmagic.serialization.free_names import global_names
 from tfmagic.system.memory import format_bytes
 
@@ -54,6 +52,17 @@ class TaskNames:
             variable.version is None or self.sent.get(variable.name) != variable.version
         )
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Count nothing as sent of what is under way: it can be lost."""
+        for name in names:
+            self.sent.pop(name, None)
+
+    def note(self, captured: Captured) -> None:
+        """Record what has been handed over for the task."""
+        self.sent.update(captured.versions)
+        self.pushed.update(captured.pushed)
+        self.sources.update(file for file, _ in captured.sources)
+
     def has_own(self, name: str) -> bool:
         """Check whether the name is the task's own, so that the notebook's is not sent."""
         return name in self.owned or name in self.pushed or any(name in c for c in self.coming.values())
@@ -77,6 +86,8 @@ class Captured:
 
     names: tuple[Packed, ...] = ()  # variables
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text), for AutoGraph and tracebacks in the task
+    versions: Mapping[str, object] = field(default_factory=dict)  # of these variables
+    pushed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,8 @@ class Variable:
     value: Any
     version: object  # equal for equal content; None if it is sent in any case
     size_bytes: int
-    needs: frozenset[str] = frozenset()  # other names that its functions read
+    needs: frozenset[str] = frozenset()  # other names that its functions read, and `links`
+    links: frozenset[str] = frozenset()  # other names whose objects it holds
     problem: str = ""  # why it cannot travel
     files: frozenset[str] = frozenset()  # of its functions
 
@@ -104,12 +116,15 @@ def capture(
 ) -> dict[Any, Captured]:
     """Pack, for each task, the variables that it needs and does not have.
 
+    The caller passes what it has handed over to `TaskNames.note`. Until then it counts as unknown: after an
+    interrupt at any moment it is sent again.
+
     Args:
         wanted: Names that the cell reads. The task finds those that are not in `namespace`.
         pushed: Names that travel in any case, and in any size.
         namespace: Where names are looked up.
         main: The notebook's ``__main__``, whose functions and classes are linked by name.
-        tasks: What each task has; updated when everything is packed.
+        tasks: What each task has. The variables that are packed count as unknown from here on.
         limit_bytes: For all captured variables together.
         known: The functions and classes that were examined before, by name.
 
@@ -117,10 +132,10 @@ def capture(
         CaptureError: Names every variable that cannot travel, with its type and its size or the reason.
     """
     pushed = tuple(dict.fromkeys(pushed))
-    missing = [name for name in pushed if name not in namespace]
-    if missing:
+    unknown = [name for name in pushed if name not in namespace]
+    if unknown:
         raise CaptureError(
-            f"--push names {', '.join(missing)}, which the notebook does not have; nothing was run. "
+            f"--push names {', '.join(unknown)}, which the notebook does not have; nothing was run. "
             "Assign it first, or check the spelling."
         )
     has = tuple(tasks.values())
@@ -128,11 +143,24 @@ def capture(
     variables = _examine(
         {*wanted, *pushed}, pushed, namespace, main=main, has=has, known=known, limit=limit_bytes
     )
-    lacking = [v for v in variables.values() if v.name in pushed or any(h.lacks(v) for h in has)]
+    missing = {task: _missing(variables, pushed, names) for task, names in tasks.items()}
+    lacking = frozenset[str]().union(*missing.values())
     if not lacking:
         return dict.fromkeys(tasks, Captured())
-    _refuse(lacking, pushed, limit_bytes)
-    return _pack_for_tasks(variables, pushed, main, tasks)
+    _refuse([variable for name, variable in variables.items() if name in lacking], pushed, limit_bytes)
+    return _pack_for_tasks(variables, pushed, main, tasks, missing)
+
+
+def _missing(variables: Mapping[str, Variable], pushed: tuple[str, ...], has: TaskNames) -> frozenset[str]:
+    """Return the names that a task needs: also of what holds an object that is replaced there."""
+    found = {name for name, v in variables.items() if name in pushed or has.lacks(v)}
+    new = found
+    while new:  # a class stays the same object
+        replaced = {name for name in new if not isinstance(variables[name].value, type)}
+        holders = {name for name, v in variables.items() if v.links & replaced and not has.has_own(name)}
+        new = holders - found
+        found |= new
+    return frozenset(found)
 
 
 def _examine(
@@ -157,63 +185,50 @@ def _examine(
         if not is_pushed and (is_shells or all(h.has_own(name) for h in has)):
             continue
         value, before = namespace[name], known.get(name)
-        is_same = before is not None and before.value is value and before.version == _version_of(value)
+        is_definition = not is_pushed and pickling.is_definition(value)
+        version = versions.version_of(value, main, limit) if is_definition else None
         # pickling a definition takes 1 ms; one that must be sent can need other names after a change in place
-        if before is not None and is_same and not is_pushed and not any(h.lacks(before) for h in has):
+        is_same = before is not None and before.value is value and before.version == version
+        if before is not None and is_same and not any(h.lacks(before) for h in has):
             found[name] = before
         else:
-            found[name] = _examine_one(name, value, main, None if is_pushed else limit)
-            if pickling.is_definition(value) and found[name].version is not None:
+            found[name] = _examine_one(name, value, main, None if is_pushed else limit, version)
+            if is_definition and not found[name].problem:
                 known[name] = found[name]
         queue += found[name].needs
     return found
 
 
-def _version_of(definition: Any) -> object:
-    """Return the version of a function or class: another one once it, or one of its parts, is replaced."""
-    parts: list[Any] = [definition]
-    if isinstance(definition, type | types.FunctionType):
-        found = vars(definition).items()
-        parts += [value for name, value in found if name != "__slotnames__"]  # added by pickle itself
-    if isinstance(definition, types.FunctionType):
-        parts += [definition.__code__, definition.__defaults__, definition.__kwdefaults__]
-        parts += getattr(definition, "registry", {}).values()  # of singledispatch
-    elif isinstance(definition, abc.ABCMeta):
-        parts += virtual_subclasses(definition)
-    return tuple(map(_Identity, parts))
-
-
-def _examine_one(name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None) -> Variable:
+def _examine_one(
+    name: str, value: Any, main: Mapping[str, Any], limit_bytes: int | None, version: object
+) -> Variable:
     if isinstance(value, types.ModuleType):
         return Variable(name, value, ("module", value.__name__), 0)
     if type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES:
         return Variable(name, value, (type(value), value), sys.getsizeof(value))
-    needs: set[str] = set()
+    links: set[str] = set()
 
     def link(other: str) -> bool:
         if other == name:
             return False
-        needs.add(other)
+        links.add(other)
         return True
 
     try:
         pickled = pickling.dumps(value, main, link, limit_bytes=limit_bytes)
     except pickling.TooLarge:
-        return Variable(name, value, None, max(_estimate_bytes(value), limit_bytes or 0), problem="size")
+        return Variable(
+            name, value, None, max(_estimate_bytes(value), (limit_bytes or 0) + 1), problem="size"
+        )
     except Exception as error:  # the user's own __reduce__ can raise anything
         return Variable(name, value, None, 0, problem=_describe(error))
-    version: object = None
-    if limit_bytes is None:
-        pass  # pushed: it is sent in any case
-    elif pickling.is_definition(value):
-        version = _version_of(value)
-    else:
+    if version is None and limit_bytes is not None:  # what is pushed is sent in any case
         digest = hashlib.sha256(pickled.stream)
         for buffer in pickled.buffers:
             digest.update(buffer)
         version = (_Identity(type(value)), digest.digest())
     names, files = _used_by(pickled.functions)
-    return Variable(name, value, version, pickled.size_bytes, names.union(needs), files=files)
+    return Variable(name, value, version, pickled.size_bytes, names | links, frozenset(links), files=files)
 
 
 def _describe(error: Exception) -> str:
@@ -265,21 +280,16 @@ def _pack_for_tasks(
     pushed: tuple[str, ...],
     main: Mapping[str, Any],
     tasks: Mapping[Any, TaskNames],
+    missing: Mapping[Any, frozenset[str]],
 ) -> dict[Any, Captured]:
     """Make one pickle for each different set of missing names, so that their shared objects stay shared."""
-    missing = {
-        task: frozenset(name for name, v in variables.items() if name in pushed or has.lacks(v))
-        for task, has in tasks.items()
-    }
     packs = {names: _pack(names, variables, main) for names in set(missing.values())}
     captured = {}
     for task, names in missing.items():
-        has = tasks[task]
-        has.sent.update({name: variables[name].version for name in names})
-        has.pushed.update(pushed)
-        files = {file for name in names for file in variables[name].files} - has.sources
-        has.sources |= files
-        captured[task] = Captured(packs[names], sources_of(files))
+        tasks[task].forget(names)
+        files = {file for name in names for file in variables[name].files} - tasks[task].sources
+        sent = {name: variables[name].version for name in names}
+        captured[task] = Captured(packs[names], sources_of(files), sent, pushed)
     return captured
 
 

@@ -100,6 +100,7 @@ def _raw_of(member: Any) -> tuple[Any, ...]:
 # ---- ids that travel ----------------------------------------------------------------------------
 
 _ids: dict[int, tuple[weakref.ref[Any], str]] = {}  # by id(), since a class need not be hashable
+_filled: dict[int, frozenset[str] | None] = {}  # the names that a class made here has got; None: none yet
 _known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
@@ -114,13 +115,14 @@ def _id_of(obj: Any) -> str:
 
 def _remember(number: str, obj: Any) -> None:
     address = id(obj)
-    _ids[address] = (weakref.ref(obj, lambda _: _ids.pop(address, None)), number)
+    _ids[address] = (
+        weakref.ref(obj, lambda _: (_ids.pop(address, None), _filled.pop(address, None))),
+        number,
+    )
     _known[number] = obj
 
 
 # ---- how classes are made ------------------------------------------------------------------------
-
-_unfilled: set[int] = set()  # ids of classes that have been made and not filled yet
 
 
 def _make_class(
@@ -137,7 +139,7 @@ def _make_class(
 
 def _made(number: str, cls: Any) -> Any:
     _remember(number, cls)
-    _unfilled.add(id(cls))
+    _filled[id(cls)] = None
     return cls
 
 
@@ -185,14 +187,16 @@ def _make_enum(
 
 
 def fill_class(cls: Any, state: tuple[Any, ...]) -> None:
-    """Fill the namespace of a class, also if the class has come before."""
+    """Fill the namespace of a class. If it has come before, delete what came then and does not come now."""
     counted, registered, own, *rest = state
-    _unfilled.discard(id(cls))
-    for space in (counted, *rest):
-        for name, value in (space or {}).items():
-            type.__setattr__(cls, name, value)
-            if type(value) is property:
-                value.__set_name__(cls, name)  # type: ignore[attr-defined]  # for its messages
+    space = {name: value for part in (counted, *rest) for name, value in (part or {}).items()}
+    for name in (_filled.get(id(cls)) or frozenset()) - space.keys() & vars(cls).keys():
+        type.__delattr__(cls, name)
+    _filled[id(cls)] = frozenset(space)
+    for name, value in space.items():
+        type.__setattr__(cls, name, value)
+        if type(value) is property:
+            value.__set_name__(cls, name)  # type: ignore[attr-defined]  # for its messages
     for subclass in registered:
         cls.register(subclass)
     for name, attributes in own.items():
@@ -201,7 +205,7 @@ def fill_class(cls: Any, state: tuple[Any, ...]) -> None:
 
 def fill_new_class(cls: Any, state: tuple[Any, ...]) -> None:
     """Fill the namespace of a class, unless it has come before."""
-    if id(cls) in _unfilled:
+    if _filled.get(id(cls), frozenset()) is None:
         fill_class(cls, state)
 
 

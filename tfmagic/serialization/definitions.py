@@ -31,7 +31,7 @@ _FUNCTION_ATTRIBUTES = (
     "__type_params__",  # from Python 3.12 on
 )  # fmt: skip
 LRU_CACHE = type(functools.lru_cache(lambda: None))
-_SINGLE_DISPATCH = frozenset({"registry", "dispatch", "register", "_clear_cache"})
+SINGLE_DISPATCH = frozenset({"registry", "dispatch", "register", "_clear_cache"})
 
 
 def is_importable(obj: Any) -> bool:
@@ -86,7 +86,7 @@ class ByValue:
 
     def _reduce_function(self, function: types.FunctionType) -> Reduced:
         own = vars(function)
-        if own.keys() >= _SINGLE_DISPATCH:
+        if own.keys() >= SINGLE_DISPATCH:
             return _reduce_single_dispatch(function)
         names = function.__globals__
         home: Any = MAIN
@@ -94,7 +94,7 @@ class ByValue:
         if names is self._main:
             if self._counts:
                 self.functions.append(function)
-        elif _is_of_module(names):
+        elif is_of_module(names):
             home = names["__name__"]
         else:
             home = self._globals.setdefault(id(names), (names, {}))[1]
@@ -105,25 +105,25 @@ class ByValue:
         attributes = {
             name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES if hasattr(function, name)
         }
-        state = ([_contents(cell) for cell in cells], attributes, own, taken)
+        state = ([contents_of(cell) for cell in cells], attributes, own, taken)
         code = marshal.dumps(function.__code__)
         return _make_function, (code, home, function.__name__, cells), state, None, None, _fill_function
 
     def _reduce_cell(self, cell: types.CellType) -> Reduced:
-        contents = None if id(cell) in self._cells else _contents(cell)
+        contents = None if id(cell) in self._cells else contents_of(cell)
         return _make_cell, (), contents, None, None, _fill_cell
 
 
 MAIN = object()  #: Stands for the ``__main__`` namespace of the process that unpickles.
 
 
-def _is_of_module(names: dict[str, Any]) -> bool:
+def is_of_module(names: dict[str, Any]) -> bool:
     """Check whether these are the globals of a module that another process can import."""
     name = names.get("__name__", "__main__")
     return name != "__main__" and getattr(sys.modules.get(name), "__dict__", None) is names
 
 
-def _contents(cell: types.CellType) -> tuple[Any, ...]:
+def contents_of(cell: types.CellType) -> tuple[Any, ...]:
     try:
         return (cell.cell_contents,)
     except ValueError:  # it is not assigned yet

@@ -106,10 +106,8 @@ class Pickled:
             return _linked, ("namespace",)
         if isinstance(obj, _Beginning):
             return _linked, ("begin", obj.name, obj.type_name)
-        if is_definition(obj) and obj.__module__ == "__main__":
-            name = getattr(obj, "__qualname__", obj.__name__)
-            if self.main.get(name) is obj and self.linkable(name):
-                return _linked, ("main", name)
+        if (name := name_in(obj, self.main)) and self.linkable(name):
+            return _linked, ("main", name)
         if isinstance(obj, type | types.FunctionType) and definitions.is_importable(obj):
             return None
         return self._by_value.reduce(obj) or tensorflow_values.reduce(obj)
@@ -210,6 +208,14 @@ def is_definition(value: object) -> bool:
         or type(value) in classes.TYPE_VARIABLES
         or tensorflow_values.is_traceable(value)
     )
+
+
+def name_in(obj: Any, main: Mapping[str, Any]) -> str:
+    """Return the name by which `main` has this definition; "" if it has not, or for other objects."""
+    if not is_definition(obj) or obj.__module__ != "__main__":
+        return ""
+    name: str = getattr(obj, "__qualname__", obj.__name__)
+    return name if main.get(name) is obj else ""
 
 
 def _linked(*link: str) -> Any:

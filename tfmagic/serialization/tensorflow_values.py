@@ -49,6 +49,19 @@ def is_of_tensorflow(obj: object) -> bool:
     return "tensorflow" in sys.modules and type(obj).__module__.partition(".")[0] in ROOTS
 
 
+def is_of_keras(obj: object) -> bool:
+    """Check whether `obj` is a model, layer, metric or optimizer, also of a class of the user's."""
+    return _is_a(obj, "keras.src.saving.keras_saveable", "KerasSaveable")
+
+
+def content_of(obj: Any) -> Any:
+    """Return what can change in one of TensorFlow's or Keras' objects: its function, or its variables."""
+    if is_traceable(obj):
+        return obj.python_function
+    variables = [obj] if is_tensor(obj) and hasattr(obj, "assign") else getattr(obj, "variables", None)
+    return [v.numpy() for v in variables] if isinstance(variables, list | tuple) else None
+
+
 def is_traceable(obj: object) -> bool:
     """Check whether ``@tf.function`` has made it."""
     return _is_a(obj, _FUNCTION, "Function")
@@ -74,7 +87,7 @@ def reduce(obj: Any) -> Reduced | None:
     Raises:
         StaysHere: It is part of this process, such as a lookup table.
     """
-    if _is_a(obj, "keras.src.saving.keras_saveable", "KerasSaveable"):
+    if is_of_keras(obj):
         return _reduce_keras(obj)
     if not is_of_tensorflow(obj):
         return None
