@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+
 import pytest
+from IPython.core.error import UsageError
 
 DEFINITIONS = """
 import functools
@@ -79,3 +84,85 @@ def test_ctrl_c_between_packing_and_sending_loses_no_variable(notebook, monkeypa
 
 def _press_ctrl_c(job):
     raise KeyboardInterrupt
+
+
+MODULE = """
+from helpers import scale
+LIMIT = {number}
+TABLE = []
+class Net:
+    def rate(self): return {number}
+def use(x): return scale(x) + {number}
+"""
+USE = "print('got', lib_a.use(1), lib_a.LIMIT, net.rate(), taken(1), taken is lib_a.use)"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of modules beside the notebook."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in ("lib_a", "helpers", "lib_b"):
+        sys.modules.pop(name, None)
+
+
+def write(path, text):
+    path.write_text(text)
+    write.time += 10  # files that are written in the same second can look alike
+    os.utime(path, (write.time, write.time))
+
+
+write.time = time.time() - 10_000
+
+
+def test_a_module_that_has_changed_is_named_once_and_reloaded_on_the_tasks(notebook, folder, capfd):
+    write(folder / "helpers.py", "def scale(x): return x * 10")
+    write(folder / "lib_a.py", MODULE.format(number=1))
+    notebook.run("import lib_a\nfrom lib_a import use as taken\nnet = lib_a.Net()")
+    first = notebook.run(f"%%tfcluster --workers 2 --view text\nkept = net\n{USE}")
+    assert first.count("got 11 1 1 11 True") == 2
+    notebook.run("%%tfcluster --on worker-1 --view text\nnet = kept\nmine = [5]")
+    capfd.readouterr()
+
+    write(folder / "lib_a.py", MODULE.format(number=2))
+    notebook.run(
+        "import importlib; importlib.reload(lib_a)\nfrom lib_a import use as taken\nnet = lib_a.Net()"
+    )
+    assert notebook.run(f"%%tfcluster --view text\n{USE}").count("got 11 1 1 11 True") == 2
+    told = capfd.readouterr().err
+    assert "lib_a: lib_a.py changed after worker-0, worker-1 imported it" in told
+    assert "%tfcluster reload lib_a" in told
+    notebook.run(f"%%tfcluster --view text\n{USE}")
+    assert "changed" not in capfd.readouterr().err
+
+    shown = notebook.run("%tfcluster reload lib_a lib_b")
+    assert "worker-0, worker-1 reloaded lib_a\n" in shown
+    assert "worker-0, worker-1 had not imported lib_b" in shown
+    assert notebook.run(f"%%tfcluster --view text\n{USE}").count("got 12 2 2 12 True") == 2
+    assert "[5]" in notebook.run("%%tfcluster --on worker-1 --view text\nprint(mine)")
+
+    write(folder / "helpers.py", "def scale(x): return x * 100")  # which only lib_a uses
+    notebook.run(f"%%tfcluster --view text\n{USE}")
+    assert "%tfcluster reload helpers" in capfd.readouterr().err
+    assert "worker-0 reloaded helpers" in notebook.run("%tfcluster reload helpers --on worker-0")
+    shown = notebook.run(f"%%tfcluster --view text\n{USE}")
+    assert "got 102 2" in shown and "got 12 2" in shown
+    write(folder / "helpers.py", "def scale(x): return (")
+    with pytest.raises(SyntaxError, match="was never closed"):
+        notebook.run("%tfcluster reload helpers")
+    assert "got 102 2" in notebook.run(f"%%tfcluster --on worker-0 --view text\n{USE}")
+    with pytest.raises(UsageError, match="no name of a module"):
+        notebook.run("%tfcluster reload lib_a.py:")
+
+
+def test_a_module_that_only_cells_import_is_named_too(notebook, folder, capfd):
+    write(folder / "lib_b.py", "def use(): return 1")
+    notebook.run("%%tfcluster --workers 1 --view text\nfrom lib_b import use")
+    write(folder / "lib_b.py", "def use(): return 2")
+    assert "1" in notebook.run("%%tfcluster --view text\nprint(use())")
+    assert "%tfcluster reload lib_b" in capfd.readouterr().err
+    notebook.run("%tfcluster reload lib_b")
+    assert "2" in notebook.run("%%tfcluster --view text\nprint(use())")
+    notebook.run("%tfcluster restart")
+    notebook.run("%%tfcluster --view text\nimport lib_b")
+    assert "lib_b" not in sys.modules and "changed" not in capfd.readouterr().err

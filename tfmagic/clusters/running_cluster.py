@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tfmagic.backends.local import LocalBackend
-from tfmagic.clusters import keeping, opening, parts, profiles, results, waiting
+from tfmagic.clusters import keeping, opening, parts, profiles, reloading, results, waiting
 from tfmagic.clusters.job import Job, Options, ViewChoice
 from tfmagic.clusters.keeping import KeptRun
 from tfmagic.clusters.results import CellResult
@@ -218,6 +218,7 @@ class RunningCluster:
         )
         attempts = self.targets(options.on)
         prepared = self._variables.cell_commands(template, reads, options.push, values, attempts)
+        self._warn_of_old_modules(attempts)
         return self.begin(prepared, options, detached)
 
     def begin_scatter(self, name: str, values: Any, on: Selector) -> Job:
@@ -237,7 +238,18 @@ class RunningCluster:
         prepared = self._variables.call_commands(call, self.targets(options.on))
         if options.aside:
             prepared = _changed(prepared, aside=True)
+        else:
+            self._warn_of_old_modules(prepared.attempts)
         return self.begin(prepared, options, detached, may_begin)
+
+    def _warn_of_old_modules(self, attempts: Mapping[TaskId, int]) -> None:
+        reloading.warn_of_old_modules(self._variables, attempts, self.supervisor.backend.runs_here)
+
+    def note_reloaded(self, found: Mapping[str, Mapping[str, str]]) -> None:
+        """Record the modules that tasks have reloaded: their digests by name, by name of the task."""
+        for task in self.tasks:
+            if task.name in found:
+                self._variables.note_reloaded(self.attempts((task,)), found[task.name])
 
     def begin_one_shot(self, call: Call, task: TaskId, group: int) -> Job:
         """Let the present process of the task make the call and exit.

@@ -9,7 +9,7 @@ import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import MainScript, RunCell
-from tfmagic.serialization import capture, main_script
+from tfmagic.serialization import capture, main_script, user_modules
 from tfmagic.serialization.capture import Captured, TaskNames, Variable
 from tfmagic.serialization.free_names import names_assigned
 from tfmagic.supervisor.state import CellState
@@ -19,11 +19,16 @@ cell_numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The commands of a cell, and what each task has once they were handed over."""
+    """The commands of a cell, and what each task has once they were handed over.
+
+    Attributes:
+        modules: Those that the cell itself imports.
+    """
 
     commands: Mapping[TaskId, RunCell]
     carried: Mapping[TaskId, Captured] = field(default_factory=dict)
     attempts: Mapping[TaskId, int] = field(default_factory=dict)
+    modules: frozenset[str] = frozenset()
 
 
 class TaskVariables:
@@ -88,14 +93,15 @@ class TaskVariables:
         """
         __tracebackhide__ = True
         number, tasks = next(cell_numbers), tuple(attempts)
+        imported = user_modules.names_imported(template.source)
         if not reads and not pushed:
             command = msgspec.structs.replace(template, cell=number, tasks=tasks)
-            return Prepared(dict.fromkeys(attempts, command))
+            return Prepared(dict.fromkeys(attempts, command), {}, attempts, imported)
         main, limit_bytes = self._main(), self._setting("max_capture_bytes")
         lookup, known = (main, self._known) if values is None else ({**main, **values}, None)
         has = self.names_of(attempts)
         captured = capture.capture(reads, pushed, lookup, main, has, limit_bytes, known=known)
-        return Prepared(_with_names(template, number, captured), captured, attempts)
+        return Prepared(_with_names(template, number, captured), captured, attempts, imported)
 
     def part_commands(
         self, name: str, parts: Mapping[TaskId, Any], attempts: Mapping[TaskId, int]
@@ -128,14 +134,31 @@ class TaskVariables:
         prepared = self.cell_commands(template, found.needs, (), None, attempts)
         carried = {task: prepared.carried.get(task, Captured()) for task in attempts}
         carried = {task: replace(c, sources=(*c.sources, *sources)) for task, c in carried.items()}
-        return Prepared(prepared.commands, carried, attempts)
+        return Prepared(prepared.commands, carried, attempts, frozenset({user_modules.module_of(call[0])}))
 
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
-        for task, captured in prepared.carried.items():
-            attempt, names = self._names.get(task, (0, TaskNames()))
-            if attempt == prepared.attempts[task]:
-                names.note(captured)
+        for task, names in self.names_of(prepared.attempts).items():
+            captured = prepared.carried.get(task, Captured())
+            names.note(captured)
+            new = (prepared.modules | captured.modules) - names.modules.keys()
+            names.modules = user_modules.stamps_of(new) | names.modules
+
+    def find_old_modules(self, attempts: Mapping[TaskId, int]) -> dict[str, list[TaskId]]:
+        """Return the modules of which tasks have an old version, with these tasks; each change only once."""
+        found: dict[str, list[TaskId]] = {}
+        for task, names in self.names_of(attempts).items():
+            changed = user_modules.changed_since(names.modules)
+            for name in [name for name, stamp in changed.items() if names.told.get(name) != stamp]:
+                found.setdefault(name, []).append(task)
+            names.told |= changed
+        return found
+
+    def note_reloaded(self, attempts: Mapping[TaskId, int], modules: Iterable[str]) -> None:
+        """Record that the tasks have the present version of these modules."""
+        stamps = user_modules.stamps_of(modules)
+        for names in self.names_of(attempts).values():
+            names.modules |= {name: stamp for name, stamp in stamps.items() if name in names.modules}
 
     def expect(self, commands: Mapping[TaskId, RunCell], attempts: Mapping[TaskId, int]) -> None:
         """Count the names that a detached cell will assign as the tasks' own, for cells sent meanwhile."""

@@ -1,17 +1,18 @@
-"""Move variables to and from the tasks, and compare them over tasks: methods of `Cluster`."""
+"""Move variables to and from the tasks, compare them over tasks, reload modules: methods of `Cluster`."""
 
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tfmagic.clusters import comparing, parts, waiting
+from tfmagic.clusters import comparing, parts, reloading, waiting
 from tfmagic.clusters.checks import check
 from tfmagic.clusters.differences import Difference
 from tfmagic.clusters.fault_api import Faults
 from tfmagic.clusters.job import Job, Options
 from tfmagic.protocol.cluster_spec import Selector
 from tfmagic.protocol.commands import RunCell
+from tfmagic.serialization import user_modules
 
 
 class Variables(Faults):
@@ -85,6 +86,27 @@ class Variables(Faults):
         __tracebackhide__ = True
         name, rows = check("name", name), check("rows", rows)
         return comparing.diff(functools.partial(self._ask_tasks, on), name, rows, of)
+
+    def reload(self, *modules: str, on: Selector = "all") -> dict[str, tuple[str, ...]]:
+        """Reload modules, with their submodules, on the tasks that have imported them.
+
+        Functions and classes of the old version are changed in place, as by IPython's ``%autoreload``, and
+        names that were imported from it are bound anew. Other variables stay.
+
+        Returns:
+            The modules that each task has reloaded, in their order, by task name.
+
+        Raises:
+            TfmagicError: A task has another file than this machine, as on a host of Ray's.
+            Exception: What a module raises. The task goes on with the old version of that module.
+        """
+        __tracebackhide__ = True
+        reloading.check_names(modules)
+        found = self._ask_tasks(on, user_modules.reload_modules, modules)
+        with self._lock:
+            self._running_cluster().note_reloaded(found)
+        reloading.check_reloaded(found)
+        return {task: tuple(digests) for task, digests in found.items()}
 
     def _ask_tasks(self, on: Selector, fn: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
         """Call a function of tfmagic's own on the tasks; it is no call of the user's."""

@@ -23,8 +23,9 @@ from typing import Any
 
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import Packed
-from tfmagic.serialization import pickling, process_bound, versions
+from tfmagic.serialization import pickling, process_bound, user_modules, versions
 from tfmagic.serialization.free_names import global_names
+from tfmagic.serialization.user_modules import Stamp
 from tfmagic.system.memory import format_bytes
 
 _SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
@@ -45,6 +46,8 @@ class TaskNames:
     pushed: set[str] = field(default_factory=set)  # the task's own: only another push replaces them
     sent: dict[str, object] = field(default_factory=dict)  # the version of each name that we sent
     sources: set[str] = field(default_factory=set)
+    modules: dict[str, Stamp] = field(default_factory=dict)  # of the user's own, when it imported them
+    told: dict[str, Stamp] = field(default_factory=dict)  # changes of these that the user knows
 
     def lacks(self, variable: Variable) -> bool:
         """Check whether a captured variable must be sent to the task."""
@@ -88,6 +91,7 @@ class Captured:
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text), for AutoGraph and tracebacks in the task
     versions: Mapping[str, object] = field(default_factory=dict)  # of these variables
     pushed: tuple[str, ...] = ()
+    modules: frozenset[str] = frozenset()  # that are these variables, or define them
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +293,8 @@ def _pack_for_tasks(
         tasks[task].forget(names)
         files = {file for name in names for file in variables[name].files} - tasks[task].sources
         sent = {name: variables[name].version for name in names}
-        captured[task] = Captured(packs[names], sources_of(files), sent, pushed)
+        modules = frozenset(user_modules.module_of(variables[name].value) for name in names)
+        captured[task] = Captured(packs[names], sources_of(files), sent, pushed, modules)
     return captured
 
 

@@ -24,6 +24,10 @@ _PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"%tfcluster pull NAME\b", "{cluster}.pull(NAME)"),
     (r"%tfcluster tensorboard LOGDIR", "{cluster}.tensorboard(LOGDIR)"),
     (rf"%tfcluster resume\b{_TASKS}", lambda found: f"{{cluster}}.faults.resume({_quoted(found[1])})"),
+    (
+        r"%tfcluster reload((?: +[\w.]+)+)",
+        lambda found: f"{{cluster}}.reload({_quoted(found[1])})",
+    ),
     (r"%tfcluster debug TASK", "{cluster}.debug(TASK)"),
     (rf"%tfcluster ({_METHODS})\b{_TASKS}", lambda found: f"{{cluster}}.{found[1]}({_quoted(found[2])})"),
     (

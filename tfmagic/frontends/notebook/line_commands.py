@@ -269,6 +269,22 @@ def _diff(magics: TFClusterMagics, line: Namespace) -> None:
 
 
 @line_command(
+    "reload",
+    "reload modules on the tasks, after a change of their files:  reload MODULE [MODULE...] [--on SELECTOR]",
+    option("modules", "MODULE", "a module of yours, with its submodules", nargs="+"),
+    _ON,
+)
+def _reload(magics: TFClusterMagics, line: Namespace) -> None:
+    cluster = magics.running(line.cluster)
+    try:
+        found = cluster.reload(*line.modules, on=line.on or "all")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    for text in reports.reloaded(line.modules, found):
+        print(f"tfmagic: {text}")
+
+
+@line_command(
     "wait",
     "wait for the cells that were started with --detach",
     option("--timeout", "SECONDS", "wait at most this long", type=parse_seconds),

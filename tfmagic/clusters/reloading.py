@@ -1,0 +1,55 @@
+"""Modules that have changed since tasks imported them: a line that names them, and `Cluster.reload`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfmagic.clusters.task_variables import TaskVariables
+from tfmagic.errors import TfmagicError
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.serialization import user_modules
+from tfmagic.system import advice
+
+
+def warn_of_old_modules(variables: TaskVariables, attempts: Mapping[TaskId, int], runs_here: bool) -> None:
+    """Print which modules have changed since tasks imported them, and how to mend it; each change once."""
+    found = variables.find_old_modules(attempts)
+    if not found:
+        return
+    tasks = sorted({task for those in found.values() for task in those})
+    names = ", ".join(sorted(found))
+    files = ", ".join(sorted({os.path.basename(user_modules.file_of(name)) for name in found}))
+    how = f"reload {' '.join(sorted(found))}" if runs_here else "restart"
+    text = f"tfmagic: {names}: {files} changed after {', '.join(t.name for t in tasks)} imported it"
+    print(advice.here(f"{text}, and the old version runs there:  %tfcluster {how}"), file=sys.stderr)
+
+
+def check_names(modules: Iterable[Any]) -> None:
+    """Raise TypeError or ValueError for what is no name of a module."""
+    for name in modules:
+        if not isinstance(name, str):
+            raise TypeError(f"reload() takes the names of modules, as text, not {type(name).__qualname__}")
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(
+                f"{name!r} is no name of a module; reload() takes names as in an import statement"
+            )
+
+
+def check_reloaded(found: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise TfmagicError if tasks have read another file than that of this machine.
+
+    Args:
+        found: A digest of the file of each module that was reloaded, by name, by name of the task.
+    """
+    ours = {name: user_modules.digest_of(name) for digests in found.values() for name in digests}
+    old = {name for digests in found.values() for name, digest in digests.items() if digest != ours[name]}
+    tasks = [task for task, digests in found.items() if any(digests[name] != ours[name] for name in digests)]
+    if old:
+        raise TfmagicError(
+            f"{', '.join(tasks)} reloaded {', '.join(sorted(old))} from other files than this machine has. "
+            "A host of Ray's has a copy of the notebook's modules, which it gets when a task starts:  "
+            "%tfcluster restart"
+        )
