@@ -87,8 +87,8 @@ def test_help_is_text():
 
 def test_the_commands_are_those_of_the_documentation():
     assert " ".join(COMMANDS) == (
-        "start stop restart status logs errors interrupt stacks revive all debug push pull diff wait attach "
-        "doctor tensorboard kill pause resume preempt partition heal slow flood chaos network map timeline"
+        "start stop restart status logs errors interrupt stacks revive all debug push pull diff reload wait "
+        "attach doctor tensorboard kill pause resume preempt partition heal slow flood chaos network map timeline"
     )
 
 
@@ -105,7 +105,7 @@ def test_the_error_of_an_unknown_command_lists_the_commands():
         ("start --worker=2", "--worker=2; did you mean --workers?"),
         ("start -workers 2", "-workers; did you mean --workers?"),
         ("statsu", "no command 'statsu'; did you mean status?"),
-        ("explode", "no command 'explode'; it has"),
+        ("xyz", "no command 'xyz'; it has"),
         ("status --tensor", "--tensor; see %tfcluster status --help"),
     ],
 )

@@ -186,6 +186,19 @@ def test_a_value_is_on_a_task_what_it_is_in_the_notebook(shared_kernel, expressi
     )
 
 
+@pytest.mark.parametrize("made", ["model", "keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])"])
+def test_a_model_of_the_notebook_that_a_task_trains_stays_trained_there(shared_kernel, made):
+    """Its saved form has the time in it: two of one model differ after a second."""
+    shared_kernel.run(f"import time\nclock, net = time.localtime, {made}\nnet.compile('sgd', 'mse')")
+    train = "net.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)"
+    shared_kernel.run(f"%%tfcluster --view quiet --out trained\n{train}\nrepr(net.get_weights())")
+    shared_kernel.run("time.localtime = lambda *_: clock(10**9)")
+    shared_kernel.run("%%tfcluster --view quiet --out later\nrepr(net.get_weights())")
+    shared_kernel.run("time.localtime = clock\nnet.optimizer.learning_rate = 0.5")
+    shared_kernel.run("%%tfcluster --view quiet --out changed\n[float(net.optimizer.learning_rate)]")
+    assert text_of(shared_kernel.run("print(later == trained, changed['worker-0'])")) == "True [0.5]\n"
+
+
 def test_a_default_stream_is_the_stream_of_the_task(shared_kernel):
     assert text_of(shared_kernel.run("%%tfcluster --view text\nsay('hello')")) == "[worker-0]:    hello\n"
 

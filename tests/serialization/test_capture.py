@@ -352,6 +352,26 @@ def test_an_unchanged_value_is_sent_once_and_a_changed_one_again(side):
     assert s.send("a") == {"a": [1, 2]}
 
 
+def test_an_equal_value_that_was_bound_anew_is_sent_again(side):
+    """As in a plain kernel: a cell with `log = []` that is run again empties the log, also on the tasks."""
+    s = side("log, number, text = [], 1, 'a'")
+    s.send("log", "number", "text")
+    s.task_main["log"].append(1)
+    assert s.send("log") == {}
+    s.main.update(log=[], number=1, text="a")
+    assert s.send("log", "number", "text") == {"log": []}
+
+
+def test_a_deleted_variable_is_deleted_on_the_task_once(side):
+    s = side("n = 1\ndef f(): return n")
+    s.send("f")
+    del s.main["n"]
+    assert s.send("f", "never_there") == {"n": pickling.Deleted}
+    assert s.send("f") == {}
+    s.main["n"] = 1
+    assert s.send("f") == {"n": 1}
+
+
 def test_what_the_task_owns_wins_unless_pushed(side):
     s = side("a = 1")
     s.has.owned = frozenset({"a"})

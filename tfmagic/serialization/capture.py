@@ -17,7 +17,8 @@ import os
 import re
 import sys
 import types
-from collections.abc import Collection, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,7 @@ _SHELL_PATTERN = re.compile(
 )
 _IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
 _SMALL_BYTES = 1 << 16
+_KEPT_BYTES = 1 << 20  # a version can keep alive an old list of this size
 
 
 @dataclass(slots=True)
@@ -72,15 +74,21 @@ class TaskNames:
 
 
 class _Identity:
-    """Equal only for the same object, which it keeps alive so that no other object gets its id."""
+    """Equal only for the same object, as long as that lives. What has no weak references is kept alive."""
 
-    __slots__ = ("value",)
+    __slots__ = ("_get",)
 
     def __init__(self, value: object):
-        self.value = value
+        try:
+            self._get: Callable[[], object] = weakref.ref(value)
+        except TypeError:
+            self._get = lambda: value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
+        found = self._get()
+        return isinstance(other, _Identity) and found is not None and other._get() is found
+
+    __hash__ = None  # type: ignore[assignment]  # it is only compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +191,12 @@ def _examine(
     while queue:
         name = queue.pop()
         is_pushed = name in pushed
-        if name in found or name not in namespace:
+        if name in found or not (name in namespace or any(name in h.sent for h in has)):
             continue
         is_shells = name in _SHELL_NAMES or _SHELL_PATTERN.fullmatch(name)
         if not is_pushed and (is_shells or all(h.has_own(name) for h in has)):
             continue
-        value, before = namespace[name], known.get(name)
+        value, before = namespace.get(name, pickling.Deleted), known.get(name)
         is_definition = not is_pushed and pickling.is_definition(value)
         version = versions.version_of(value, main, limit) if is_definition else None
         # pickling a definition takes 1 ms; one that must be sent can need other names after a change in place
@@ -208,6 +216,8 @@ def _examine_one(
 ) -> Variable:
     if isinstance(value, types.ModuleType):
         return Variable(name, value, ("module", value.__name__), 0)
+    if value is pickling.Deleted:  # the tasks have it from an earlier cell
+        return Variable(name, value, "deleted", 0)
     if type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES:
         return Variable(name, value, (type(value), value), sys.getsizeof(value))
     links: set[str] = set()
@@ -230,7 +240,9 @@ def _examine_one(
         digest = hashlib.sha256(pickled.stream)
         for buffer in pickled.buffers:
             digest.update(buffer)
-        version = (_Identity(type(value)), digest.digest())
+        # a cell that binds an equal object anew wants it as it is here, also if a task has changed its own
+        is_kept = type(value) not in _IMMUTABLES and pickled.size_bytes <= _KEPT_BYTES
+        version = (_Identity(type(value)), digest.digest(), _Identity(value) if is_kept else None)
     names, files = _used_by(pickled.functions)
     return Variable(name, value, version, pickled.size_bytes, names | links, frozenset(links), files=files)
 

@@ -231,6 +231,10 @@ class _Beginning:
     type_name: str
 
 
+class Deleted:
+    """Stands for a variable that the notebook has deleted."""
+
+
 class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
     """The other side of `Pickler`.
 

@@ -8,8 +8,10 @@ import it because of this module.
 import importlib
 import inspect
 import io
+import json
 import sys
 import threading
+import zipfile
 from importlib.abc import MetaPathFinder
 from typing import Any
 
@@ -55,7 +57,9 @@ def is_of_keras(obj: object) -> bool:
 
 
 def content_of(obj: Any) -> Any:
-    """Return what can change in one of TensorFlow's or Keras' objects: its function, or its variables."""
+    """Return what can change in one of TensorFlow's or Keras' objects."""
+    if is_of_keras(obj):
+        return _saved(obj)
     if is_traceable(obj):
         return obj.python_function
     variables = [obj] if is_tensor(obj) and hasattr(obj, "assign") else getattr(obj, "variables", None)
@@ -142,8 +146,8 @@ def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
 # ---- Keras ---------------------------------------------------------------------------------------
 
 
-def _reduce_keras(obj: Any) -> Reduced | None:
-    """Return the saved form of a Keras object with the user's classes; None if Keras pickles it alone."""
+def _reduce_keras(obj: Any) -> Reduced:
+    """Return the saved form of a Keras object, with the user's classes."""
     if _is_a(obj, "keras.src.metrics.metric", "Metric") and (reduced := _reduce_metric(obj)):
         return reduced
     keras = sys.modules["keras"]
@@ -151,11 +155,22 @@ def _reduce_keras(obj: Any) -> Reduced | None:
     own = {type(part) for part in parts if type(part).__module__.partition(".")[0] not in ROOTS}
     if not own:
         return None
-    buffer = io.BytesIO()
-    save = importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj
-    save(obj, buffer, *(["h5"] if "weights_format" in inspect.signature(save).parameters else []))
     classes = {name: cls for cls in own for name in (cls.__name__, keras.saving.get_registered_name(cls))}
-    return _load_keras, (buffer.getvalue(), classes)
+    return _load_keras, (_saved(obj), classes)
+
+
+def _saved(obj: Any) -> bytes:
+    """Return the saved form of a Keras object, which is equal for an equal object: without any time."""
+    saved, steady = io.BytesIO(), io.BytesIO()
+    save = importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj
+    save(obj, saved, *(["h5"] if "weights_format" in inspect.signature(save).parameters else []))
+    with zipfile.ZipFile(saved) as parts, zipfile.ZipFile(steady, "w") as made:
+        for name in parts.namelist():
+            content = parts.read(name)
+            if name == "metadata.json":
+                content = json.dumps({**json.loads(content), "date_saved": ""}).encode()
+            made.writestr(zipfile.ZipInfo(name), content)
+    return steady.getvalue()
 
 
 def _reduce_metric(metric: Any) -> Reduced | None:
