@@ -303,6 +303,14 @@ UNCHANGED = {
 }
 
 
+def test_a_function_in_a_table_is_not_sent_again_since_its_constants_are_in_use(side):
+    s = side("table = {'f': lambda: ('a text of its own', 12345678)}")
+    s.send("table")
+    exec("used = [table['f']() for _ in range(100)], table['f'].__code__.co_consts[:]", s.main)
+    exec("held = list(table['f'].__code__.co_consts)", s.main)
+    assert s.send("table") == {}
+
+
 @pytest.mark.parametrize("case", UNCHANGED)
 def test_what_only_python_notes_inside_a_definition_is_no_change(side, case):
     code, use = UNCHANGED[case]

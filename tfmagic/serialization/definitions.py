@@ -106,12 +106,26 @@ class ByValue:
             name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES if hasattr(function, name)
         }
         state = ([contents_of(cell) for cell in cells], attributes, own, taken)
-        code = marshal.dumps(function.__code__)
-        return _make_function, (code, home, function.__name__, cells), state, None, None, _fill_function
+        return (
+            _make_function,
+            (_bytes_of(function.__code__), home, function.__name__, cells),
+            state,
+            None,
+            None,
+            _fill_function,
+        )
 
     def _reduce_cell(self, cell: types.CellType) -> Reduced:
         contents = None if id(cell) in self._cells else contents_of(cell)
         return _make_cell, (), contents, None, None, _fill_cell
+
+
+def _bytes_of(code: types.CodeType) -> bytes:
+    """Return code as bytes that stay the same; later formats show how many references its constants have."""
+    try:
+        return marshal.dumps(code, 2)
+    except ValueError:  # it has a constant that this format lacks
+        return marshal.dumps(code)
 
 
 MAIN = object()  #: Stands for the ``__main__`` namespace of the process that unpickles.
