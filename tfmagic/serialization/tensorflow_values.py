@@ -153,8 +153,6 @@ def _reduce_keras(obj: Any) -> Reduced:
     keras = sys.modules["keras"]
     parts = obj._flatten_layers() if hasattr(obj, "_flatten_layers") else [obj]
     own = {type(part) for part in parts if type(part).__module__.partition(".")[0] not in ROOTS}
-    if not own:
-        return None
     classes = {name: cls for cls in own for name in (cls.__name__, keras.saving.get_registered_name(cls))}
     return _load_keras, (_saved(obj), classes)
 
