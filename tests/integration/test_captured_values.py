@@ -101,9 +101,43 @@ class Double(keras.layers.Layer):
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), Double()])
 xs = np.ones((2, 3), np.float32)
 
+def squared(expected, found):
+    return keras.ops.mean((expected - found) ** 2) * k
+
+def losses_of(*factors):
+    return [lambda expected, found, by=by: squared(expected, found) * by for by in factors]
+
+class Halving(keras.optimizers.schedules.LearningRateSchedule):
+    def __init__(self, start):
+        self.start = start
+    def __call__(self, step):
+        return self.start / k
+    def get_config(self):
+        return {"start": self.start}
+
+compiled = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, lambda x: x * w), keras.layers.Lambda(lambda x: x * k)])
+compiled.compile(keras.optimizers.SGD(Halving(0.5)), loss=squared, metrics=[squared, *losses_of(2.0, 3.0)])
+averaged = keras.metrics.MeanMetricWrapper(squared)
+averaged.update_state(xs, 2 * xs)
+
 class Pair(tf.experimental.ExtensionType):
     n: int
     x: tf.Tensor
+
+class Registered:
+    seen = set()
+    def __init__(self, name):
+        self.name = name
+        Registered.seen.add(self)
+    def __setstate__(self, state):
+        vars(self).update(checked(state))
+    def __hash__(self):
+        return hash(self.name)
+
+def checked(state):
+    return dict(state)
+
+registered = Registered("one")
 
 def say(text, file=sys.stdout):
     print(text, file=file)
@@ -120,7 +154,12 @@ SAME = {
     "dataset": "[v.tolist() for v in dataset.as_numpy_iterator()], int(dataset.cardinality()), dataset.element_spec",
     "ragged dataset": "[str(v) for v in ragged], int(ragged.cardinality())",
     "a layer of the user's": "model.predict(xs, verbose=0).round(4).tolist(), type(model.layers[1]) is Double",
+    "functions of a model": (
+        "compiled(xs).numpy().round(3).tolist(), [round(v, 3) for v in compiled.evaluate(xs, xs, verbose=0)], "
+        "compiled.loss.__name__, compiled.optimizer.learning_rate.start, float(averaged.result())"
+    ),
     "an extension type": "Pair(1, 2.0).n, float(Pair(1, 2.0).x)",
+    "a registry": "registered in Registered.seen, [found is registered for found in Registered.seen]",
     "buffer": "buffer.getvalue()",
 }
 STAYING = """

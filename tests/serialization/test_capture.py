@@ -32,8 +32,9 @@ class Side:
         ours, classes._known = classes._known, self.known
         try:
             for packed in found.names:
-                got.update(pickling.load_names(packed, self.task_main))
-                self.task_main.update(got)
+                for part in pickling.load_names(packed, self.task_main):
+                    got.update(part)
+                    self.task_main.update(part)
         finally:
             classes._known = ours
         return got
@@ -131,6 +132,104 @@ def test_two_names_for_one_object_stay_one_object(side):
     s = side("a = [1]\nb = a")
     got = s.send("a", "b")
     assert got["a"] is got["b"]
+
+
+HOLDERS = {
+    "a list of a class": ("Item.all[0] is one", "Item.all.append(one)"),
+    "a dict of a class": ("Item.table['one'] is one", "Item.table = {'one': one}"),
+    "an attribute of a class": ("Item.first is one", "Item.first = one"),
+    "a set that asks for the hash": ("one in Item.seen and Item('one') in Item.seen", "Item.seen = {one}"),
+    "a closure": ("of_closure() is one", "of_closure = (lambda it: lambda: it)(one)"),
+    "an attribute of a function": ("f.first is one", "def f(): pass\nf.first = one"),
+    "a default": ("f() is one", "def f(it=one): return it"),
+    "a decorator": ("f.__wrapped__.it is one", "f = functools.wraps(g)(lambda: g())\ng.it = one"),
+    "two definitions": ("f() is Item.first is one", "Item.first = one\ndef f(it=one): return it"),
+}
+
+
+@pytest.mark.parametrize(("check", "code"), HOLDERS.values(), ids=HOLDERS)
+def test_an_object_that_a_definition_holds_is_the_variable(side, check, code):
+    s = side(
+        "import functools\n"
+        "def a_name(item): return item.name\n"
+        "class Item:\n"
+        "    all = []\n"
+        "    def __init__(self, name): self.name = name\n"
+        "    def __setstate__(self, state): self.__dict__ = state; z_check(self)\n"
+        "    def __hash__(self): return hash(a_name(self))\n"
+        "    def __eq__(self, other): return a_name(self) == a_name(other)\n"
+        "def g(): pass\n"
+        "def z_check(item): assert isinstance(item, Item) and hash(item) == hash(item.name)\n"
+        f"one = Item('one')\n{code}"
+    )
+    s.send("Item", "one", "f", "of_closure")
+    assert eval(check, s.main) and eval(check, s.task_main)
+    assert s.task_main["one"] is not s.main["one"]
+
+
+def test_an_object_and_the_class_that_holds_it_are_sent_again_together(side):
+    s = side("class Item:\n    all = []\none = Item()\nItem.all.append(one)\none.n = 1")
+    assert set(s.send("Item")) == {"Item", "one"}
+    assert s.send("Item", "one") == {}
+    s.main["one"].n = 2
+    assert set(s.send("Item", "one")) == {"Item", "one"}
+    s.main["Item"].rate = 5
+    assert set(s.send("Item")) == {"Item", "one"}
+    item, one = s.task_main["Item"], s.task_main["one"]
+    assert item.all == [one] and item.rate == 5 and one.n == 2 and type(one) is item
+
+
+def test_an_object_that_the_task_has_changed_is_not_sent_with_its_class(side):
+    s = side("class Item:\n    all = []\none = Item()\nItem.all.append(one)")
+    s.send("Item")
+    s.has.owned = frozenset({"one"})
+    s.main["Item"].rate = 5
+    assert set(s.send("Item")) == {"Item"}
+
+
+def test_an_array_that_a_function_holds_counts_once(side):
+    s = side("import numpy\nx = numpy.ones(20_000)\ndef f(it=x): return it")
+    s.send("f", "x", limit=200_000)
+    assert s.task_main["f"]() is s.task_main["x"]
+
+
+def test_the_data_of_a_class_of_no_name_comes_behind_its_code(side):
+    s = side(
+        "def make():\n"
+        "    class Local:\n"
+        "        all = set()\n"
+        "        def __init__(self, n): self.n = n; Local.all.add(self)\n"
+        "        def __hash__(self): return self.n\n"
+        "        def __eq__(self, other): return self.n == other.n\n"
+        "    return Local\n"
+        "one = make()(1)"
+    )
+    s.send("one")
+    kind = type(s.task_main["one"])
+    assert kind is not type(s.main["one"]) and kind.all == {s.task_main["one"]} and kind(1) in kind.all
+
+
+def test_the_names_of_a_class_keep_their_order(side):
+    s = side("class A:\n    a = 1\n    table = {'a': object()}\n    def f(self): pass\n    z = f")
+    s.send("A")
+    names = [[n for n in vars(main["A"]) if not n.startswith("__")] for main in (s.main, s.task_main)]
+    assert names == [["a", "table", "f", "z"]] * 2
+
+
+def test_a_metaclass_that_keeps_bound_methods_of_its_classes_travels(side):
+    """As pydantic does for validators."""
+    s = side(
+        "class Meta(type):\n"
+        "    def __init__(cls, name, bases, space):\n"
+        "        cls.__checks__ = [getattr(cls, n) for n in space if n.startswith('check')]\n"
+        "class Model(metaclass=Meta):\n"
+        "    @classmethod\n"
+        "    def check_name(cls, value): return cls, value\n"
+        "model = Model()"
+    )
+    s.send("model")
+    model = s.task_main["model"]
+    assert type(model) is not s.main["Model"] and model.__checks__[0](3) == (type(model), 3)
 
 
 def test_a_definition_that_was_changed_in_place_is_sent_again(side):

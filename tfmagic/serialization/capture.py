@@ -7,6 +7,11 @@
 Other variables of the notebook are not read. Sent values are remembered by digest, so a variable travels
 again only after it has changed. A task that has changed its copy keeps its copy. All of this runs on the
 notebook's main thread, before anything is sent.
+
+Variables that travel together share their objects. A function or class brings the variables whose objects it
+holds, and each brings the other when one of them is sent again: a class is the same object on the task then,
+and an instance is a new one. Two variables that share a part are sent again one by one, and no longer share
+it.
 """
 
 from __future__ import annotations
@@ -110,8 +115,9 @@ class Variable:
     value: Any
     version: object  # equal for equal content; None if it is sent in any case
     size_bytes: int
-    needs: frozenset[str] = frozenset()  # other names that its functions read, and `links`
-    links: frozenset[str] = frozenset()  # other names whose objects it holds
+    needs: frozenset[str] = frozenset()  # other names that its functions read, `links` and `held`
+    links: frozenset[str] = frozenset()  # other functions and classes that it refers to by name
+    held: frozenset[str] = frozenset()  # other names whose objects this function or class holds
     problem: str = ""  # why it cannot travel
     files: frozenset[str] = frozenset()  # of its functions
 
@@ -164,14 +170,20 @@ def capture(
 
 
 def _missing(variables: Mapping[str, Variable], pushed: tuple[str, ...], has: TaskNames) -> frozenset[str]:
-    """Return the names that a task needs: also of what holds an object that is replaced there."""
-    found = {name for name, v in variables.items() if name in pushed or has.lacks(v)}
-    new = found
-    while new:  # a class stays the same object
-        replaced = {name for name in new if not isinstance(variables[name].value, type)}
-        holders = {name for name, v in variables.items() if v.links & replaced and not has.has_own(name)}
-        new = holders - found
-        found |= new
+    """Return the names that a task must get.
+
+    What refers to a function that is replaced there is sent again, too. An object and the definitions that
+    hold it go together, so that it stays one object.
+    """
+    found = new = {name for name, v in variables.items() if name in pushed or has.lacks(v)}
+    while new:
+        replaced = {
+            name for name in new if not isinstance(variables[name].value, type)
+        }  # a class stays the same
+        held = {other for name in new for other in variables[name].held if other in variables}
+        holders = {name for name, v in variables.items() if v.links & replaced or v.held & new}
+        new = {name for name in held | holders if not has.has_own(name)} - found
+        found = found | new
     return frozenset(found)
 
 
@@ -244,7 +256,10 @@ def _examine_one(
         is_kept = type(value) not in _IMMUTABLES and pickled.size_bytes <= _KEPT_BYTES
         version = (_Identity(type(value)), digest.digest(), _Identity(value) if is_kept else None)
     names, files = _used_by(pickled.functions)
-    return Variable(name, value, version, pickled.size_bytes, names | links, frozenset(links), files=files)
+    needs = names | links | pickled.held
+    return Variable(
+        name, value, version, pickled.size_bytes, needs, frozenset(links), pickled.held, files=files
+    )
 
 
 def _describe(error: Exception) -> str:
@@ -264,7 +279,8 @@ def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes:
     """Raise CaptureError if a variable cannot travel, or all are too large."""
     __tracebackhide__ = True
     broken = [v for v in variables if v.problem and v.problem != "size"]
-    counted = [v for v in variables if v.name not in pushed and (not v.problem or v.problem == "size")]
+    uncounted = frozenset(pushed).union(*(v.held for v in variables))  # counted where they are held
+    counted = [v for v in variables if v.name not in uncounted and (not v.problem or v.problem == "size")]
     total = sum(v.size_bytes for v in counted)
     large = sorted((v for v in counted if v.size_bytes), key=lambda v: -v.size_bytes)
     large = large if total > limit_bytes else []
@@ -325,21 +341,12 @@ def sources_of(files: Collection[str]) -> tuple[tuple[str, str], ...]:
 def _pack(
     names: frozenset[str], variables: Mapping[str, Variable], main: Mapping[str, Any]
 ) -> tuple[Packed, ...]:
-    """Pack definitions first, then data: unpickling an instance can run its class' code, which then finds the
-    modules, functions and constants that it uses."""
+    if not names:
+        return ()
     values = {name: variables[name].value for name in sorted(names)}
-    is_first = (types.ModuleType, *_IMMUTABLES)
-    definitions = {n for n, v in values.items() if isinstance(v, is_first) or pickling.is_definition(v)}
-    packs = []
-    for part in (definitions, names - definitions):
-
-        def linkable(name: str, part: Iterable[str] = part) -> bool:  # the task has these by then
-            return name in variables and name not in part
-
-        if part:
-            found = {name: value for name, value in values.items() if name in part}
-            packs.append(pickling.pack(pickling.dump_names(found, main, linkable)))
-    return tuple(packs)
+    # the task has the others by then
+    pickled = pickling.dump_names(values, main, lambda name: name in variables and name not in names)
+    return (pickling.pack(pickled),)
 
 
 @dataclass(frozen=True, slots=True)

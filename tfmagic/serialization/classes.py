@@ -1,7 +1,7 @@
 """Pickle classes, enums and type variables by value. Part of `tfmagic.serialization.definitions`.
 
-    class ──→ an empty class of the same metaclass, bases and slots + the content of its namespace
-    enum  ──→ its members as they are + the other content of its namespace
+    class ──→ an empty class of the same metaclass, bases and slots + its code + its data
+    enum  ──→ its members as they are + its code + its data
 
 Making one runs no code of the user's: no ``__init_subclass__``, no metaclass, no ``__new__`` of an enum.
 Their effects are part of what travels. Each class and each type variable has an id that travels, so that one
@@ -45,20 +45,40 @@ def is_made_by_statement(cls: type) -> bool:
     return bool(cls.__flags__ & _HEAP_TYPE)
 
 
-def reduce_class(cls: Any) -> Reduced:
-    """Return how `pickle` makes a class anew."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """A class taken apart.
+
+    Attributes:
+        make: The function that makes it without the content of its namespace.
+        args: The arguments of `make`.
+        space: The content of its namespace.
+        tests: The tests among it, which no task runs.
+        subclasses: The classes that were registered with it.
+        members: The attributes of the members of an enum, by the names of the members.
+    """
+
+    make: Any
+    args: Reduced
+    space: dict[str, Any]
+    tests: dict[str, Any]
+    subclasses: list[type]
+    members: dict[str, dict[str, Any]]
+
+
+def take_apart(cls: Any) -> Parts:
+    """Return the parts of which `pickle` makes a class anew."""
     space = {name: value for name, value in vars(cls).items() if not _is_made_by_python(cls, name, value)}
     first = {name: space.pop(name) for name in ("__module__", "__qualname__", "__slots__") if name in space}
     first.setdefault("__qualname__", cls.__qualname__)
     made = (_id_of(cls), type(cls), cls.__name__, cls.__bases__, first)
     if issubclass(cls, enum.Enum):
-        return _reduce_enum(cls, made, space)
+        return _take_enum_apart(cls, made, space)
     tests = {name: space.pop(name) for name in list(space) if process_bound.is_test(cls, name)}
-    rest = (Counting(False), tests, Counting(True)) if tests else ()
-    return _make_class, made, (space, virtual_subclasses(cls), {}, *rest), None, None, fill_class
+    return Parts(_make_class, made, space, tests, virtual_subclasses(cls), {})
 
 
-def _reduce_enum(cls: Any, made: Reduced, space: dict[str, Any]) -> Reduced:
+def _take_enum_apart(cls: Any, made: Reduced, space: dict[str, Any]) -> Parts:
     members = dict(cls.__members__)
     space = {name: value for name, value in space.items() if name not in _OF_ENUMS and name not in members}
     raws = [(name, _raw_of(member), member._value_) for name, member in members.items()]
@@ -67,7 +87,7 @@ def _reduce_enum(cls: Any, made: Reduced, space: dict[str, Any]) -> Reduced:
         for name, member in members.items()
     }
     boundary = getattr(cls, "_boundary_", None)
-    return _make_enum, (*made, raws, boundary), (space, virtual_subclasses(cls), own), None, None, fill_class
+    return Parts(_make_enum, (*made, raws, boundary), space, {}, virtual_subclasses(cls), own)
 
 
 def _is_made_by_python(cls: type, name: str, value: object) -> bool:
@@ -100,7 +120,8 @@ def _raw_of(member: Any) -> tuple[Any, ...]:
 # ---- ids that travel ----------------------------------------------------------------------------
 
 _ids: dict[int, tuple[weakref.ref[Any], str]] = {}  # by id(), since a class need not be hashable
-_filled: dict[int, frozenset[str] | None] = {}  # the names that a class made here has got; None: none yet
+_filled: dict[int, frozenset[str]] = {}  # the names that a class made here has got
+_unfilled: set[int] = set()  # ids of classes that have been made and not filled yet
 _known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
@@ -139,7 +160,7 @@ def _make_class(
 
 def _made(number: str, cls: Any) -> Any:
     _remember(number, cls)
-    _filled[id(cls)] = None
+    _unfilled.add(id(cls))
     return cls
 
 
@@ -186,27 +207,52 @@ def _make_enum(
     return _made(number, cls)
 
 
-def fill_class(cls: Any, state: tuple[Any, ...]) -> None:
-    """Fill the namespace of a class. If it has come before, delete what came then and does not come now."""
-    counted, registered, own, *rest = state
-    space = {name: value for part in (counted, *rest) for name, value in (part or {}).items()}
-    for name in (_filled.get(id(cls)) or frozenset()) - space.keys() & vars(cls).keys():
+def fill_code(cls: Any, state: tuple[Any, ...]) -> None:
+    """Put the code of a class into its namespace. If it has come before, delete what does not come now.
+
+    Data that comes later has its place there, so that the names have the order of the definition.
+    """
+    space, later, subclasses, *tests = state
+    if later is None:
+        _unfilled.discard(id(cls))
+    names = frozenset(name for found in (space, *tests) for name in found or {})
+    for name in (_filled.get(id(cls), frozenset()) - names) & vars(cls).keys():
         type.__delattr__(cls, name)
-    _filled[id(cls)] = frozenset(space)
+    _filled[id(cls)] = names
+    for found in (space, *tests):
+        for name, value in (found or {}).items():
+            if name in (later or ()) and name in vars(cls):
+                continue
+            type.__setattr__(cls, name, value)
+            if type(value) is property:
+                value.__set_name__(cls, name)  # type: ignore[attr-defined]  # for its messages
+    for subclass in subclasses:
+        cls.register(subclass)
+
+
+def fill_data(cls: Any, state: tuple[Any, ...]) -> None:
+    """Put the data of a class into its namespace, when its code is there."""
+    _, space, members = state
+    _unfilled.discard(id(cls))
     for name, value in space.items():
         type.__setattr__(cls, name, value)
-        if type(value) is property:
-            value.__set_name__(cls, name)  # type: ignore[attr-defined]  # for its messages
-    for subclass in registered:
-        cls.register(subclass)
-    for name, attributes in own.items():
+    for name, attributes in members.items():
         vars(cls.__members__[name]).update(attributes)
 
 
-def fill_new_class(cls: Any, state: tuple[Any, ...]) -> None:
-    """Fill the namespace of a class, unless it has come before."""
-    if _filled.get(id(cls), frozenset()) is None:
-        fill_class(cls, state)
+def fill_new_code(cls: Any, state: tuple[Any, ...]) -> None:
+    """Put the code of a class into its namespace, unless the class has come before."""
+    if id(cls) in _unfilled:
+        fill_code(cls, state)
+
+
+def fill_new_data(cls: Any, state: tuple[Any, ...]) -> None:
+    """Put the data of a class into its namespace, unless the class has come before."""
+    if id(cls) in _unfilled:
+        fill_data(cls, state)
+
+
+FILL_NEW = {"fill_code": fill_new_code, "fill_data": fill_new_data}
 
 
 @contextlib.contextmanager

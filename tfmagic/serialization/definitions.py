@@ -4,8 +4,10 @@
     class    ──→ see `tfmagic.serialization.classes`
     result of a decorator of `functools` ──→ the function in it, decorated again
 
-Each is made in two steps, since it can refer to itself: first the empty object, which pickle remembers, then
-its content.
+Each is made in three steps: first the empty object, which pickle remembers, since it can refer to itself.
+Then its code. Then its data, such as a list in a class or an object in a closure: making data can run code.
+In a pickle of several variables (`ByValue.begin`), all code comes before all data, and an object that both
+a class and a variable hold is one object.
 
 A function of the notebook finds its globals by name in the ``__main__`` of the process that unpickles it, a
 function of a module in that module. A function of any other namespace takes along the globals that it reads.
@@ -19,6 +21,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tfmagic.serialization import classes
@@ -31,6 +34,14 @@ _FUNCTION_ATTRIBUTES = (
     "__type_params__",  # from Python 3.12 on
 )  # fmt: skip
 LRU_CACHE = type(functools.lru_cache(lambda: None))
+_CODE = (
+    *(type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.CellType, LRU_CACHE),
+    *(property, classmethod, staticmethod, functools.cached_property, types.GenericAlias, *TYPE_VARIABLES),
+    *(types.WrapperDescriptorType, types.MethodDescriptorType, types.GetSetDescriptorType),
+    *(types.MemberDescriptorType, int, float, complex, str, bytes, type(None), type(...)),
+)
+_CONTAINERS = (tuple, list, dict, set, frozenset)
+_MAX_PARTS = 100  # a larger container counts as data
 SINGLE_DISPATCH = frozenset({"registry", "dispatch", "register", "_clear_cache"})
 
 
@@ -52,6 +63,41 @@ def find(module: str, path: str) -> Reduced:
     return pkgutil.resolve_name, (f"{module}:{path}",)
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Stands in a pickle: there, the unpickler adds a part to a definition that it has made.
+
+    Attributes:
+        fill: The function that adds it.
+        definition: The function or class.
+        state: The part.
+    """
+
+    fill: Callable[[Any, tuple[Any, ...]], None]
+    definition: Any
+    state: tuple[Any, ...]
+
+
+def _parted(space: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return the code of a namespace, where None stands for the data, and the data."""
+    data = {n: value for n, value in space.items() if type(value) not in _CODE and not _is_code(value)}
+    if not data:
+        return dict(space), data
+    return {name: None if name in data else value for name, value in space.items()}, data
+
+
+def _is_code(value: object, depth: int = 3) -> bool:
+    """Check whether making `value` anew runs no code of the user's."""
+    kind: Any = type(value)
+    if kind not in _CONTAINERS:
+        return issubclass(kind, _CODE)
+    found: Any = value
+    parts = (*found, *found.values()) if kind is dict else found
+    return not parts or (
+        depth > 0 and len(found) <= _MAX_PARTS and all(_is_code(part, depth - 1) for part in parts)
+    )
+
+
 class ByValue:
     """Reduces the definitions that one pickle meets.
 
@@ -61,15 +107,25 @@ class ByValue:
 
     def __init__(self, main: Mapping[str, Any]):
         self.functions: list[types.FunctionType] = []
+        self._later: list[Step] | None = None
         self._main = main
         self._cells: set[int] = set()
         self._globals: dict[int, tuple[object, dict[str, Any]]] = {}
         self._counts = True
 
+    def begin(self) -> None:
+        """Put aside the data of the definitions that follow, for `take_later`."""
+        self._later = []
+
+    def take_later(self) -> list[Step]:
+        """Return the steps that add the data put aside, which come next in the pickle."""
+        steps, self._later = self._later or [], None
+        return steps
+
     def reduce(self, obj: Any) -> Reduced | None:
         """Return how `pickle` makes `obj` anew; None for kinds that this module does not know."""
         if isinstance(obj, type):
-            return classes.reduce_class(obj) if classes.is_made_by_statement(obj) else None
+            return self._reduce_class(obj) if classes.is_made_by_statement(obj) else None
         if isinstance(obj, types.FunctionType):
             return self._reduce_function(obj)
         if isinstance(obj, types.CellType):
@@ -77,10 +133,32 @@ class ByValue:
         if isinstance(obj, Counting):
             self._counts = obj.on
             return same, (None,)
+        if isinstance(obj, Step):
+            return obj.fill, (obj.definition, obj.state)
         if isinstance(obj, BaseException):
             return _reduce_exception(obj)
         reducer = _REDUCERS.get(type(obj))
         return None if reducer is None else reducer(obj)
+
+    def _in_steps(self, made: Reduced, code: Step, data: Step | None) -> Reduced:
+        """Return how `pickle` makes a definition, adds its code, and then its data, at once or later."""
+        if data is not None and self._later is None:
+            return *made, (code, *data.state[1:]), None, None, data.fill
+        if data is not None and self._later is not None:
+            self._later.append(data)
+        return *made, code.state, None, None, code.fill
+
+    def _reduce_class(self, cls: type) -> Reduced:
+        parts = classes.take_apart(cls)
+        code, data = _parted(parts.space)
+        has_data = bool(data or parts.members)
+        tests = (Counting(False), parts.tests, Counting(True)) if parts.tests else ()
+        later = tuple(data) if has_data else None
+        return self._in_steps(
+            (parts.make, parts.args),
+            Step(classes.fill_code, cls, (code, later, parts.subclasses, *tests)),
+            Step(classes.fill_data, cls, (None, data, parts.members)) if has_data else None,
+        )
 
     # -- functions --
 
@@ -105,14 +183,14 @@ class ByValue:
         attributes = {
             name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES if hasattr(function, name)
         }
-        state = ([contents_of(cell) for cell in cells], attributes, own, taken)
-        return (
-            _make_function,
-            (_bytes_of(function.__code__), home, function.__name__, cells),
-            state,
-            None,
-            None,
-            _fill_function,
+        contents, data_in_cells = _parted({i: contents_of(cell) for i, cell in enumerate(cells)})
+        attributes, defaults = _parted(attributes)
+        own, own_data = _parted(own)
+        data: Reduced = (None, data_in_cells, defaults, own_data, {})
+        return self._in_steps(
+            (_make_function, (_bytes_of(function.__code__), home, function.__name__, cells)),
+            Step(_fill_function, function, (None, contents, attributes, own, taken)),
+            Step(_fill_function, function, data) if any(data[1:]) else None,
         )
 
     def _reduce_cell(self, cell: types.CellType) -> Reduced:
@@ -167,9 +245,9 @@ def _make_function(code: bytes, home: Any, name: str, cells: tuple[types.CellTyp
 
 
 def _fill_function(function: Any, state: tuple[Any, ...]) -> None:
-    contents, attributes, own, taken = state
-    for cell, content in zip(function.__closure__ or (), contents, strict=True):
-        _fill_cell(cell, content)
+    _, contents, attributes, own, taken = state
+    for number, content in contents.items():
+        _fill_cell(function.__closure__[number], content or ())
     for name, value in attributes.items():
         setattr(function, name, value)
     function.__dict__.update(own)

@@ -25,7 +25,7 @@ import os
 import pickle
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
 _MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
+CONSTANTS = (types.ModuleType, int, float, complex, str, bytes, bool, type(None))
 Linkable = Callable[[str], bool]
 
 
@@ -59,6 +60,9 @@ class Pickled:
     Attributes:
         buffers: The bytes of large arrays, out of band: views, not copies.
         size_bytes: Of stream and buffers.
+        by_value: How the definitions in it are made.
+        held: The names by which `main` has objects that are in the pickle of a definition, other than
+            constants and definitions.
     """
 
     def __init__(self, main: Mapping[str, Any], linkable: Linkable, limit_bytes: int | None):
@@ -66,7 +70,8 @@ class Pickled:
         self.buffers: list[memoryview] = []
         self.size_bytes = 0
         self._chunks: list[bytes] = []
-        self._by_value = ByValue(main)
+        self.by_value = ByValue(main)
+        self.held = frozenset[str]()
 
     @property
     def stream(self) -> bytes:
@@ -75,7 +80,7 @@ class Pickled:
     @property
     def functions(self) -> list[types.FunctionType]:
         """The functions of `main` that are in it."""
-        return self._by_value.functions
+        return self.by_value.functions
 
     def check(self, size_bytes: int) -> None:
         """Raise `TooLarge` if this many bytes more are over the limit."""
@@ -110,7 +115,7 @@ class Pickled:
             return _linked, ("main", name)
         if isinstance(obj, type | types.FunctionType) and definitions.is_importable(obj):
             return None
-        return self._by_value.reduce(obj) or tensorflow_values.reduce(obj)
+        return self.by_value.reduce(obj) or tensorflow_values.reduce(obj)
 
 
 class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
@@ -264,8 +269,8 @@ class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
     def find_class(self, module: str, name: str) -> Any:
         if name == "_linked" and module == __name__:
             return self._follow
-        if name == "fill_class" and module == classes.__name__ and not self._updates_classes:
-            return classes.fill_new_class
+        if module == classes.__name__ and not self._updates_classes and name in classes.FILL_NEW:
+            return classes.FILL_NEW[name]
         return super().find_class(module, name)
 
 
@@ -281,17 +286,52 @@ def dumps(
     if not refuse:
         pickled = Pickled(main, linkable, limit_bytes)
         with contextlib.suppress(_NeedsDill):
-            _QuickPickler(pickled).dump(value)
-            return pickled
+            return _dump(_QuickPickler(pickled), pickled, value)
     pickled = Pickled(main, linkable, limit_bytes)
-    Pickler(pickled, for_notebook, refuse).dump(value)
+    return _dump(Pickler(pickled, for_notebook, refuse), pickled, value)
+
+
+def _dump(pickler: Any, pickled: Pickled, value: Any) -> Pickled:
+    pickler.dump(value)
+    if is_definition(value):
+        written = pickler.memo.copy()
+        found = [written[i][1] for i in written.keys() & set(map(id, pickled.main.values()))]
+        held = {id(obj) for obj in found if not (isinstance(obj, CONSTANTS) or is_definition(obj))}
+        if held:
+            pickled.held = frozenset(name for name, obj in pickled.main.items() if id(obj) in held)
     return pickled
 
 
 def dump_names(values: Mapping[str, Any], main: Mapping[str, Any], linkable: Linkable) -> Pickled:
-    """Pickle variables by name, for `load_names`. Raises as `dumps`."""
-    marked = [(_Beginning(name, type(value).__qualname__), name, value) for name, value in values.items()]
-    return dumps(marked, main, linkable)
+    """Pickle variables by name, for `load_names`. Raises as `dumps`.
+
+    Three pickles follow each other and share their objects: modules, constants and definitions, then the data
+    that the definitions hold, then the other variables. So code of the user's that runs when an object is
+    unpickled finds the classes, functions and constants that it uses.
+    """
+    pickled = Pickled(main, linkable, None)
+    with contextlib.suppress(_NeedsDill):
+        _dump_names(_QuickPickler(pickled), pickled, values)
+        return pickled
+    pickled = Pickled(main, linkable, None)
+    _dump_names(Pickler(pickled, False, ()), pickled, values)
+    return pickled
+
+
+def _dump_names(pickler: Any, pickled: Pickled, values: Mapping[str, Any]) -> None:
+    def mark(name: str, value: Any) -> _Beginning:
+        return _Beginning(name, type(value).__qualname__)
+
+    traced = {name: value for name, value in values.items() if tensorflow_values.is_traceable(value)}
+    first = {
+        n: v for n, v in values.items() if isinstance(v, CONSTANTS) or (is_definition(v) and n not in traced)
+    }
+    pickled.by_value.begin()
+    pickler.dump([(mark(name, value), name, value) for name, value in first.items()])
+    steps = pickled.by_value.take_later()
+    pickler.dump([(mark(step.definition.__qualname__, step.definition), step) for step in steps])
+    rest = {**traced, **values}  # made of functions with their defaults
+    pickler.dump([(mark(name, value), name, value) for name, value in rest.items() if name not in first])
 
 
 def pack(pickled: Pickled) -> Packed:
@@ -326,8 +366,10 @@ def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = Tru
         return unpickler.load()
 
 
-def load_names(packed: Packed, main: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables of a pickle that `dump_names` made.
+def load_names(packed: Packed, main: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the variables of a pickle that `dump_names` made, in parts.
+
+    The caller puts each part into `main` before it takes the next, whose objects can need it.
 
     Raises:
         CaptureError: Names a variable that cannot be read.
@@ -336,7 +378,9 @@ def load_names(packed: Packed, main: Mapping[str, Any]) -> dict[str, Any]:
     stream, buffers = _parts(packed)
     unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main, updates_classes=True)
     try:
-        return {name: value for _, name, value in unpickler.load()}
+        yield {name: value for _, name, value in unpickler.load()}
+        unpickler.load()  # the data of the definitions
+        yield {name: value for _, name, value in unpickler.load()}
     except Exception as error:  # the user's own __setstate__ can raise anything
         error.__traceback__ = frames_below(error.__traceback__)
         name, type_name = unpickler.at or ("", "")

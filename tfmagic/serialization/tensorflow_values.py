@@ -6,16 +6,12 @@ import it because of this module.
 """
 
 import importlib
-import inspect
-import io
-import json
 import sys
 import threading
-import zipfile
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-from tfmagic.serialization import definitions
+from tfmagic.serialization import definitions, keras_values
 from tfmagic.serialization.process_bound import StaysHere
 
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
@@ -59,7 +55,7 @@ def is_of_keras(obj: object) -> bool:
 def content_of(obj: Any) -> Any:
     """Return what can change in one of TensorFlow's or Keras' objects."""
     if is_of_keras(obj):
-        return _saved(obj)
+        return keras_values.saved(obj)
     if is_traceable(obj):
         return obj.python_function
     variables = [obj] if is_tensor(obj) and hasattr(obj, "assign") else getattr(obj, "variables", None)
@@ -92,7 +88,7 @@ def reduce(obj: Any) -> Reduced | None:
         StaysHere: It is part of this process, such as a lookup table.
     """
     if is_of_keras(obj):
-        return _reduce_keras(obj)
+        return keras_values.reduce(obj)
     if not is_of_tensorflow(obj):
         return None
     if is_traceable(obj):
@@ -141,58 +137,6 @@ def _reduce_traceable(function: Any) -> Reduced:
 
 def _make_traceable(python_function: Any, options: dict[str, Any]) -> Any:
     return importlib.import_module(_FUNCTION).Function(python_function, **options)
-
-
-# ---- Keras ---------------------------------------------------------------------------------------
-
-
-def _reduce_keras(obj: Any) -> Reduced:
-    """Return the saved form of a Keras object, with the user's classes."""
-    if _is_a(obj, "keras.src.metrics.metric", "Metric") and (reduced := _reduce_metric(obj)):
-        return reduced
-    keras = sys.modules["keras"]
-    parts = obj._flatten_layers() if hasattr(obj, "_flatten_layers") else [obj]
-    own = {type(part) for part in parts if type(part).__module__.partition(".")[0] not in ROOTS}
-    classes = {name: cls for cls in own for name in (cls.__name__, keras.saving.get_registered_name(cls))}
-    return _load_keras, (_saved(obj), classes)
-
-
-def _saved(obj: Any) -> bytes:
-    """Return the saved form of a Keras object, which is equal for an equal object: without any time."""
-    saved, steady = io.BytesIO(), io.BytesIO()
-    save = importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj
-    save(obj, saved, *(["h5"] if "weights_format" in inspect.signature(save).parameters else []))
-    with zipfile.ZipFile(saved) as parts, zipfile.ZipFile(steady, "w") as made:
-        for name in parts.namelist():
-            content = parts.read(name)
-            if name == "metadata.json":
-                content = json.dumps({**json.loads(content), "date_saved": ""}).encode()
-            made.writestr(zipfile.ZipInfo(name), content)
-    return steady.getvalue()
-
-
-def _reduce_metric(metric: Any) -> Reduced | None:
-    """Return how a metric is made with its state, which Keras itself leaves behind, or None."""
-    try:
-        made = (type(metric), metric.get_config(), [variable.numpy() for variable in metric.variables])
-        _make_metric(*made)
-    except Exception:  # its variables are made later, or it cannot be made from its configuration
-        return None
-    return _make_metric, made
-
-
-def _make_metric(cls: Any, config: dict[str, Any], values: list[Any]) -> Any:
-    metric = cls.from_config(config)
-    for variable, value in zip(metric.variables, values, strict=True):
-        variable.assign(value)
-    return metric
-
-
-def _load_keras(saved: bytes, classes: dict[str, Any]) -> Any:
-    keras = importlib.import_module("keras")
-    load = importlib.import_module("keras.src.saving.saving_lib")._load_model_from_fileobj
-    with keras.saving.custom_object_scope(classes):
-        return load(io.BytesIO(saved), custom_objects=None, compile=True, safe_mode=False)
 
 
 # ---- data sets ----------------------------------------------------------------------------------

@@ -98,7 +98,10 @@ class _Contents(pickle.Pickler):
         if isinstance(obj, types.FunctionType) and not vars(obj).keys() >= definitions.SINGLE_DISPATCH:
             return self._identity(obj.__code__, self._state_of(obj))
         if isinstance(obj, type) and classes.is_made_by_statement(obj):
-            return self._identity(obj, classes.reduce_class(obj)[1:3])
+            parts = classes.take_apart(obj)
+            return self._identity(
+                obj, (parts.args, parts.space, parts.tests, parts.subclasses, parts.members)
+            )
         try:
             reduced = self._reduced(obj)
         except pickling.TooLarge:

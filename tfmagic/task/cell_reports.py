@@ -54,13 +54,13 @@ class Reports:
     def bind(self, packed: Packed) -> None:
         """Put the names that travel with a cell into the task's namespace; delete those deleted there."""
         namespace, received = self._runner.namespace, self._received
-        names = pickling.load_names(packed, namespace)
-        for name in [name for name, value in names.items() if value is pickling.Deleted]:
-            del names[name]
-            if name in received and namespace.get(name) is received.pop(name):
-                namespace.pop(name, None)
-        namespace.update(names)
-        received.update(names)
+        for names in pickling.load_names(packed, namespace):
+            for name in [name for name, value in names.items() if value is pickling.Deleted]:
+                del names[name]
+                if name in received and namespace.get(name) is received.pop(name):
+                    namespace.pop(name, None)
+            namespace.update(names)
+            received.update(names)
 
     def report_return(self, cell: RunCell, attempt: Attempt, seconds: float) -> None:
         """Report that the cell returned its value, with the variables that the notebook pulls."""
