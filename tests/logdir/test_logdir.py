@@ -1,5 +1,7 @@
 """Log folders without a cluster: what is written, what is refused, and what a damaged folder restores."""
 
+import errno
+import fcntl
 import gc
 import json
 import os
@@ -19,6 +21,7 @@ from tfmagic import logdir
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.logdir.stores import checkpoint_files, missing_files
 from tfmagic.protocol.task_context import TaskContext, acting_as
+from tfmagic.system import files
 
 SPEC = {"worker": ["localhost:1", "localhost:2"]}
 WORKER_0 = TaskContext("worker", 0, SPEC, True)
@@ -130,6 +133,34 @@ def test_a_folder_has_one_writer_at_a_time_also_after_kill_9(tmp_path):
     wait_until(lambda: other.poll() is not None)
     with saves(tmp_path) as kept:
         assert kept.save(1) == 1
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_the_owner_file_is_no_way_to_empty_another_file(tmp_path, link):
+    """Who can write to a log folder that several users share could put a link there."""
+    victim = tmp_path / "victim"
+    victim.write_text("as it was")
+    (tmp_path / "run").mkdir()
+    link(victim, tmp_path / "run" / ".tfmagic-writer")
+    if link is os.symlink:
+        with pytest.raises(logdir.LogdirError, match=r"symbolic links. Delete that file, or name another"):
+            saves(tmp_path / "run").save(1)
+    else:
+        saves(tmp_path / "run").save(1)
+    assert victim.read_text() == "as it was"
+
+
+def test_a_file_system_without_locks_is_said_once(tmp_path, monkeypatch, capfd):
+    def refuse(fd, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(files, "_said_on", set())
+    for name in ("a", "b"):
+        with saves(tmp_path / name) as kept:
+            kept.save(1)
+    said = capfd.readouterr().err
+    assert said.count("has no locks (No locks available)") == 1 and str(tmp_path / "a") in said
 
 
 @pytest.mark.parametrize("kind", [logdir.LogdirError, logdir.CheckpointError, logdir.DriverError])

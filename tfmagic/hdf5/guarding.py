@@ -9,7 +9,7 @@
 HDF5 truncates in mode "w" before it tries its lock, and takes none with HDF5_USE_FILE_LOCKING=FALSE. So both
 locks are checked first, and ours is of another kind (an open file description lock, fcntl(2)), which HDF5
 neither sees nor drops. Measured on HDF5 1.14.6. Where the state folder cannot be written, or a file system
-has no locks, openers are not kept apart; all else holds.
+has no locks (a line says so), openers are not kept apart; all else holds.
 
 Tasks have the guard from their start (`tfmagic.task.program`; TFMAGIC_HDF5_GUARD=0 in their environment
 switches it off); elsewhere `guard()` switches it on. It wraps `h5py.File.__init__`: reading costs one more
@@ -130,8 +130,9 @@ def is_free(path: str, alone: bool = True) -> bool:
             if struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK:
                 return False
         return files.try_lock(fd, shared=not alone)
-    except OSError:
-        return True  # a file system without locks
+    except OSError as error:
+        files.say_no_locks(fd, error)
+        return True
     finally:
         os.close(fd)
 
@@ -193,8 +194,10 @@ def claim(file: Any) -> None:
 
 def claim_descriptor(fd: int) -> None:
     """Claim the file of a descriptor that can write, until that is closed."""
-    with contextlib.suppress(OSError):  # a file system without locks
+    try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _lock_of(_CLAIMED_BYTE))
+    except OSError as error:
+        files.say_no_locks(fd, error)
 
 
 def describe_use(path: str, mode: str, holders: Sequence[Holder] | None = None) -> str:

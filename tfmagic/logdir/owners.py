@@ -3,7 +3,8 @@
     <base>/.tfmagic-writer    locked by flock(2) while its owner writes; the text names the owner
 
 Only the lock decides, and the kernel releases it with the process, also after SIGKILL. A file system without
-locks (some network ones) cannot be guarded, and gets no error.
+locks (some network ones) cannot be guarded: a line says so. No link is followed: who can write to the folder
+could empty a file of the user by it.
 
 Behind a URL there are no locks: a file of the same name says which run began last (`RemoteClaim`). The file
 stays, since a run that starts again after a kill must be able to write, and the state of the other is
@@ -13,7 +14,6 @@ unknown.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import socket
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 NAME = ".tfmagic-writer"
 MIRROR_NAME = ".tfmagic-logdir-writer"  # for `task_logdir`; the same run can save checkpoints there, too
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 _Holders = weakref.WeakValueDictionary[int, object]  # by id; one that is garbage holds nothing
 # locked files, by pid and folder: a fork inherits the table, but owns no lock
@@ -74,13 +73,13 @@ def release(folder: str, holder: object) -> None:
 def _open_locked(path: str, folder: str) -> int:
     while True:
         try:
-            fd, is_ours = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), True
+            fd, is_ours = files.open_regular(path, os.O_RDWR | os.O_CREAT, 0o644), True
         except PermissionError:  # another user's, who was killed: a file opened to read can be locked
-            fd, is_ours = os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
+            fd, is_ours = files.open_regular(path), False
         try:
             is_free = files.try_lock(fd)
         except OSError as error:
-            is_free = error.errno in _NO_LOCKS
+            is_free = files.say_no_locks(fd, error)
             if not is_free:
                 os.close(fd)
                 raise
@@ -92,7 +91,7 @@ def _open_locked(path: str, folder: str) -> int:
                 "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
             )
         is_there = files.is_still_at(fd, path)
-        if is_there and is_ours:
+        if is_there and is_ours and os.fstat(fd).st_nlink == 1:
             os.ftruncate(fd, 0)
             os.write(fd, json.dumps(describe()).encode())
             return fd

@@ -9,11 +9,13 @@ import errno
 import fcntl
 import os
 import stat
+import sys
 from collections.abc import Iterator
 
 Path = str | os.PathLike[str]
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 """Errors that say nothing of the file or the caller: the system is short of something, or a device fails."""
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
@@ -89,6 +91,25 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    return True
+
+
+_said_on: set[int] = set()  # devices
+
+
+def say_no_locks(fd: int, error: OSError) -> bool:
+    """Check whether this error says that the file system has no locks; say so once for each file system."""
+    if error.errno not in _NO_LOCKS:
+        return False
+    device, name = os.fstat(fd).st_dev, os.readlink(f"/proc/self/fd/{fd}")
+    if device not in _said_on:
+        _said_on.add(device)
+        print(
+            f"tfmagic: the file system of {name} has no locks ({error.strerror}): two programs that write "
+            "the same files there are not told of each other",
+            file=sys.stderr,
+            flush=True,
+        )
     return True
 
 
