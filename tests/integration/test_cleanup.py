@@ -19,15 +19,17 @@ import psutil
 import pytest
 from conftest import ENDED_S, alive, kill_at_once, wait_until
 
+import tfmagic
 from tfmagic.runs import folder as runs
 from tfmagic.runs import kernels, orphans
 from tfmagic.system import process_identity
 
 STRAYS = '''
 def stray(folder):
-    """A child, a daemon, double forks with and without exec, a stubborn shell, and shared memory."""
-    import multiprocessing.shared_memory, os, signal, subprocess, sys, time
+    """A child, a daemon, double forks with and without exec, a stubborn shell, and shared memory by two owners."""
+    import multiprocessing.shared_memory, os, signal, subprocess, sys, tempfile, time
     import tensorflow as tf
+    from joblib.externals.loky.backend import resource_tracker
 
     tf.distribute.MultiWorkerMirroredStrategy()
     subprocess.Popen(["sleep", "1000"])
@@ -44,6 +46,13 @@ def stray(folder):
     segment = multiprocessing.shared_memory.SharedMemory(create=True, size=1 << 20)
     globals()["kept"] = segment
     open(os.path.join(folder, f"{segment.name}.segment"), "w").close()
+    kept, gone = (tempfile.mkdtemp(dir="/dev/shm") for _ in range(2))
+    for made in (kept, gone):
+        resource_tracker.register(made, "folder")
+    open(os.path.join(folder, f"{os.path.basename(kept)}.segment"), "w").close()
+    resource_tracker.maybe_unlink(gone, "folder")
+    while os.path.exists(gone):  # the tracker has begun
+        time.sleep(0.005)
     while len([name for name in os.listdir(folder) if name.endswith(".pid")]) < 2:
         time.sleep(0.005)
     return os.getpid()
@@ -75,14 +84,14 @@ class Watched:
     def __init__(self, kernel, mark, ports, run, folder):
         self.kernel, self.mark, self.ports, self.run = kernel, mark, ports, run
         self.segments = [path.with_suffix("").name for path in folder.glob("*.segment")]
-        assert len(self.segments) == 2 and set(self.segments) <= set(os.listdir("/dev/shm"))
+        assert len(self.segments) == 4 and set(self.segments) <= set(os.listdir("/dev/shm"))
         (self.keeper,) = [p.pid for p in kernel.children() if "keeper" in " ".join(p.cmdline())]
         (self.launcher,) = [p.pid for p in psutil.Process(self.keeper).children()]
         double_forked = {int(path.stem) for path in folder.glob("*.pid")}
         assert len(double_forked) == 2
         wait_until(lambda: double_forked <= self.look(), 5)  # when their parents have ended
         self.below = self.look()
-        assert len(self.below) >= 4 + 2 * 5 and len(self.marked()) >= 2 * 4
+        assert len(self.below) >= 4 + 2 * 6 and len(self.marked()) >= 2 * 4
 
     def look(self):
         return {child.pid for child in psutil.Process(self.keeper).children(recursive=True)} | {self.keeper}
@@ -196,7 +205,7 @@ def test_a_cluster_that_stops_leaves_nothing_and_neither_does_a_kernel_that_ends
             wait_until(lambda: watched.remains() <= {watched.keeper, watched.launcher}, ENDED_S)
             assert alive([watched.launcher]), "it waits for the next cluster"
     watched.below = watched.look()
-    assert len(watched.below) >= 4 + 2 * 5
+    assert len(watched.below) >= 4 + 2 * 6
     process.stdin.close()
     assert process.wait(20) == 0
     wait_until(lambda: not watched.remains(), ENDED_S)
@@ -229,6 +238,33 @@ def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kern
         bystander.wait()
 
 
+def compute_in_processes(gate):
+    """Let joblib share an array with two processes, which begin and do not end."""
+    import time
+
+    import numpy as np
+    from joblib import Parallel, delayed
+
+    def begin(values, item):
+        with open(gate, "a") as file:
+            file.write(f"{item}")
+        time.sleep(1000)
+
+    Parallel(n_jobs=2)(delayed(begin)(np.zeros(500_000), item) for item in range(2))
+
+
+@pytest.mark.parametrize("end", [lambda cluster: cluster.kill("worker-0"), lambda cluster: cluster.stop()])
+def test_memory_that_joblib_shares_is_given_back_when_its_task_ends(tmp_path, end):
+    gate, before = tmp_path / "gate", set(os.listdir("/dev/shm"))
+    with tfmagic.Cluster(workers=1) as cluster:
+        cluster.submit(compute_in_processes, str(gate))
+        wait_until(lambda: gate.exists() and len(gate.read_text()) == 2)
+        made = {name for name in os.listdir("/dev/shm") if "joblib_memmapping" in name or "loky" in name}
+        assert len(made - before) >= 2
+        end(cluster)
+        wait_until(lambda: not made & set(os.listdir("/dev/shm")) - before, ENDED_S)
+
+
 @contextlib.contextmanager
 def noted_in(folder):
     """Make a run whose kernel is gone, with a process of ours in its notes; yield the run and the process."""
@@ -249,8 +285,6 @@ def noted(tmp_path):
 
 
 def test_the_next_cluster_ends_what_the_last_kernel_left(state_dir):
-    import tfmagic
-
     with noted_in(state_dir) as (run, process):
         orphans.note_process(run, "worker-0", process, "")
         with tfmagic.Cluster(workers=1):

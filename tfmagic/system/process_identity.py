@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import socket
 import time
@@ -17,7 +18,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-TRACKER_S = 0.5  # for a resource tracker, which needs a few milliseconds, on a busy machine
+# "-c" and its code, as in multiprocessing.resource_tracker, joblib.externals.loky.backend and loky.backend
+_TRACKER = re.compile(
+    rb"\0-c\0from (multiprocessing|[\w.]*\bloky\.backend)\.resource_tracker import main; ?main\("
+)
+# for a resource tracker, which needs a few milliseconds; one that has just begun imports joblib first
+TRACKER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +110,14 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def is_resource_tracker(pid: int) -> bool:
-    """Check whether this is a resource tracker of Python's multiprocessing.
+    """Check whether this is a resource tracker, of Python's multiprocessing or of loky, which joblib brings.
 
-    It removes the shared memory that its processes have made by name when the last of them has ended, and
-    then ends by itself. So it is killed last. No other process is recognized by a name here.
+    It removes the shared memory and semaphores that its processes have made by name when the last of them has
+    ended, and then ends by itself. So it is killed last. No other process is recognized by a name here.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return b"multiprocessing.resource_tracker" in file.read()
+            return _TRACKER.search(file.read()) is not None
     except OSError:
         return False
 
