@@ -278,6 +278,29 @@ def test_with_all_on_plain_cells_run_on_the_cluster(kernel):
     assert kernel.text("print(a)") == "5\n"
 
 
+def test_with_all_on_the_history_is_that_of_the_notebook(kernel, tmp_path):
+    kernel.run("%tfcluster all on --workers 1")
+    count = next(c["execution_count"] for kind, c in kernel.run("a = 1") if kind == "execute_input")
+    assert "[worker-0]:    2" in kernel.text("b = a + 1\nb")
+    both = f"{count}-{count + 1}"
+    assert kernel.text(f"%history {both}") == "a = 1\nb = a + 1\nb\n"
+    assert kernel.text(f"history {both}") == "a = 1\nb = a + 1\nb\n", "automagic"
+    for line in (f"%save {tmp_path}/saved.py {both}", f"save {tmp_path}/again.py {both}"):
+        assert "were written to file" in kernel.text(line)
+    for name in ("saved.py", "again.py"):
+        assert (tmp_path / name).read_text().endswith("\na = 1\nb = a + 1\nb\n")
+    kernel.run(f"%macro both {both}")
+    assert "[worker-0]:    2" in kernel.text("both"), "a macro runs where plain cells run"
+    shown = kernel.text(f"%rerun {count + 1}")
+    assert "=== Executing: ===\nb = a + 1\nb\n" in shown and "[worker-0]:    2" in shown
+    reply = kernel.reply(kernel.client.execute(f"%recall {count}"))
+    assert reply["payload"][0] == {"source": "set_next_input", "text": "a = 1", "replace": False}
+    reply = kernel.reply(kernel.client.execute(f"%load {tmp_path}/saved.py"))
+    assert reply["payload"][0]["text"].endswith("a = 1\nb = a + 1\nb\n")
+    kernel.run("history = 'mine'")
+    assert "[worker-0]:    'mine'" in kernel.text("history"), "a variable of the task"
+
+
 def test_with_all_off_plain_cells_run_in_the_notebook_again(kernel):
     kernel.run("%load_ext tfmagic\nhere = 1")
     assert "plain cells run in the notebook" in kernel.text("%tfcluster all off"), "none ran elsewhere"

@@ -124,6 +124,8 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         """Run the cell; yield each job that must end before the next step."""
         check_view(options.view, self.shell)
         command, reads = prepare_cell(body if options.plain else f"\n{body}", self.shell)
+        if options.plain:
+            plain_cells.keep_as_typed(self.shell, command.source)
         if options.plain and not can_update(self.shell) and not hasattr(self.shell, "prompts"):
             print(f"tfmagic: on cluster {options.cluster}")  # a panel or a prompt has the name
         cell = (command, frozenset[str]() if options.no_capture else reads)
