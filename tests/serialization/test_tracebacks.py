@@ -278,6 +278,22 @@ def test_a_loop_of_causes_ends():
     assert type(send(raised(first)).__cause__) is Plain
 
 
+def test_of_a_thousand_causes_it_is_said_how_many_are_left_out():
+    error = raised(Plain("the first"))
+    for number in range(1000):
+        cause, error = error, Plain(number)
+        error.__cause__ = cause
+    packed = tracebacks.pack_error(raised(error), {}, lambda name: False, "worker-1 (pid 1, host)")
+    arrived = tracebacks.unpack_error(packed, HERE)
+    assert "its causes and contexts are 1,000 exceptions; 981 of them are left out here" in arrived.__notes__
+    shown = 0
+    while arrived is not None:
+        arrived, shown = arrived.__cause__, shown + 1
+    assert shown == 1001 - 981
+    few = send(raised(Plain("alone")))
+    assert not any("left out" in note for note in few.__notes__)
+
+
 def test_a_deep_recursion_travels_by_its_ends():
     def deeper(n):
         return deeper(n - 1) if n else 1 / 0

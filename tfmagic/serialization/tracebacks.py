@@ -16,6 +16,7 @@ import functools
 import importlib
 import os
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, TracebackType
 from typing import Any
@@ -78,7 +79,8 @@ def _pack(
         text = _format(error, _without_our_handler(without_our_frames(error.__traceback__)))
         message = clip(_message(error), _MAX_MESSAGE)
         return PackedError("KeyboardInterrupt", message, text, None, where, (), line)
-    chain = list(_chain(error))
+    every = list(_chain(error))
+    chain = every[:_MAX_CHAIN]
     messages = [_message(item) for item in chain]
     variables = frame_variables.copy_frames(
         e.tb_frame for item in chain for e in reversed(_users_entries(item))
@@ -87,6 +89,10 @@ def _pack(
     parts: dict[int, dict[str, Any]] = {}
     for item, message in zip(reversed(chain), reversed(messages), strict=True):
         parts[id(item)] = _part(item, message, parts, variables, trip)
+    if left_out := len(every) - len(chain):
+        parts[id(error)]["notes"].append(
+            f"its causes and contexts are {len(every) - 1:,} exceptions; {left_out:,} of them are left out here"
+        )
     longest = max(map(len, messages))
     if longest > MAX_SHOWN:
         parts[id(error)]["notes"].append(_note_of_length(error, longest, keep))
@@ -125,9 +131,9 @@ def unpack_error(
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield the exception, its causes and contexts, and the members of groups, each once."""
     seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting and len(seen) < _MAX_CHAIN:
-        item = waiting.pop(0)
+    waiting: deque[BaseException | None] = deque([error])
+    while waiting:
+        item = waiting.popleft()
         if item is None or id(item) in seen:
             continue
         seen.add(id(item))
