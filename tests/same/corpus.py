@@ -30,11 +30,16 @@ _CELL = re.compile(r"^# %%[ ]*(?:\((notebook|evaluator)\))?[ ]*(.*)$")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a program, and the process in which it runs with tfmagic."""
+    """A cell of a program, and the process in which it runs with tfmagic.
+
+    Attributes:
+        otherwise: What the plain kernel runs instead, if it is given.
+    """
 
     source: str
     in_notebook: bool = False
     on_evaluator: bool = False
+    otherwise: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,9 @@ class Side:
 class BareSide(Side):
     """The plain kernel."""
 
+    def _code(self, cell: Cell) -> str:
+        return super()._code(cell if cell.otherwise is None else Cell(cell.otherwise))
+
 
 class TaskSide(Side):
     """The kernel with tfmagic and one worker."""

@@ -419,6 +419,15 @@ def test_what_only_python_notes_inside_a_definition_is_no_change(side, case):
     assert s.send("f", "A") == {}
 
 
+def test_what_holds_a_function_that_was_replaced_is_sent_with_its_next_cell(side):
+    s = side("def f(n=[]): return n\ntable = {'f': f}")
+    s.send("f", "table")
+    s.main["f"].__defaults__[0].append(1)
+    assert set(s.send("f")) == {"f"}
+    assert set(s.send("table", "f")) == {"table"}
+    assert s.task_main["table"]["f"] is s.task_main["f"]
+
+
 def test_an_attribute_of_the_tasks_own_stays_when_its_class_is_sent_again(side):
     s = side("class A:\n    n = [1]")
     s.send("A")

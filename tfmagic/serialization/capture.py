@@ -52,6 +52,7 @@ class TaskNames:
     coming: dict[int, frozenset[str]] = field(default_factory=dict)  # by cells that still run, by number
     pushed: set[str] = field(default_factory=set)  # the task's own: only another push replaces them
     sent: dict[str, object] = field(default_factory=dict)  # the version of each name that we sent
+    links: dict[str, frozenset[str]] = field(default_factory=dict)  # the names whose objects these hold
     sources: set[str] = field(default_factory=set)
     modules: dict[str, Stamp] = field(default_factory=dict)  # of the user's own, when it imported them
     told: dict[str, Stamp] = field(default_factory=dict)  # changes of these that the user knows
@@ -62,14 +63,16 @@ class TaskNames:
             variable.version is None or self.sent.get(variable.name) != variable.version
         )
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Count nothing as sent of what is under way: it can be lost."""
-        for name in names:
+    def forget(self, names: Iterable[str], replaced: frozenset[str]) -> None:
+        """Count nothing as sent of what is under way, nor what holds an object that is replaced."""
+        holders = [name for name, links in self.links.items() if links & replaced]
+        for name in (*names, *holders):
             self.sent.pop(name, None)
 
     def note(self, captured: Captured) -> None:
         """Record what has been handed over for the task."""
         self.sent.update(captured.versions)
+        self.links.update(captured.links)
         self.pushed.update(captured.pushed)
         self.sources.update(file for file, _ in captured.sources)
 
@@ -103,6 +106,7 @@ class Captured:
     names: tuple[Packed, ...] = ()  # variables
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text), for AutoGraph and tracebacks in the task
     versions: Mapping[str, object] = field(default_factory=dict)  # of these variables
+    links: Mapping[str, frozenset[str]] = field(default_factory=dict)
     pushed: tuple[str, ...] = ()
     modules: frozenset[str] = frozenset()  # that are these variables, or define them
 
@@ -177,14 +181,17 @@ def _missing(variables: Mapping[str, Variable], pushed: tuple[str, ...], has: Ta
     """
     found = new = {name for name, v in variables.items() if name in pushed or has.lacks(v)}
     while new:
-        replaced = {
-            name for name in new if not isinstance(variables[name].value, type)
-        }  # a class stays the same
+        replaced = _replaced(new, variables)
         held = {other for name in new for other in variables[name].held if other in variables}
         holders = {name for name, v in variables.items() if v.links & replaced or v.held & new}
         new = {name for name in held | holders if not has.has_own(name)} - found
         found = found | new
     return frozenset(found)
+
+
+def _replaced(names: Iterable[str], variables: Mapping[str, Variable]) -> frozenset[str]:
+    """Return the names that get another object on a task: a class stays the same one."""
+    return frozenset(name for name in names if not isinstance(variables[name].value, type))
 
 
 def _examine(
@@ -318,11 +325,12 @@ def _pack_for_tasks(
     packs = {names: _pack(names, variables, main) for names in set(missing.values())}
     captured = {}
     for task, names in missing.items():
-        tasks[task].forget(names)
+        tasks[task].forget(names, _replaced(names, variables))
         files = {file for name in names for file in variables[name].files} - tasks[task].sources
         sent = {name: variables[name].version for name in names}
         modules = frozenset(user_modules.module_of(variables[name].value) for name in names)
-        captured[task] = Captured(packs[names], sources_of(files), sent, pushed, modules)
+        links = {name: variables[name].links for name in names}
+        captured[task] = Captured(packs[names], sources_of(files), sent, links, pushed, modules)
     return captured
 
 
