@@ -104,7 +104,7 @@ LOOKS = {
     "part": "part()",
     "node": "node.value, node.me is node",
     "queue": "queue, sorted(names)",
-    "lib": "lib.limit, lib.TABLE, lib.use(1), use(2), net.read(), use is lib.use, isinstance(net, lib.Net)",
+    "lib": "lib.limit, lib.TABLE, lib.use(1), use(2), net.read(), isinstance(net, lib.Net)",
 }
 
 IN_PLACE = """

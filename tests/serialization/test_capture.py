@@ -488,6 +488,14 @@ def test_a_deleted_variable_is_deleted_on_the_task_once(side):
     assert s.send("f") == {"n": 1}
 
 
+def test_a_deletion_that_was_lost_on_its_way_is_sent_again(side):
+    s = side("n = 1")
+    s.send("n")
+    del s.main["n"]
+    capture(["n"], (), s.main, s.main, {"t": s.has}, LIMIT)
+    assert s.send("n") == {"n": pickling.Deleted}
+
+
 def test_what_the_task_owns_wins_unless_pushed(side):
     s = side("a = 1")
     s.has.owned = frozenset({"a"})

@@ -171,12 +171,11 @@ class TaskVariables:
         for _, names in self._names.values():
             names.coming.pop(outcome.request.cell, None)
         for task in outcome.waiting_for:  # the cell was given up before it was sent
-            self._names.pop(task, None)
+            if task in self._names:
+                self._names[task][1].forget_all()
         for task, result in outcome.outcomes.items():
             if not getattr(result, "bound", True):
-                names = self.names_of({task: result.attempt})[task]
-                names.sent.clear()
-                names.pushed.clear()
+                self.names_of({task: result.attempt})[task].forget_all()
             owned = getattr(result, "owned", None)
             if owned is not None:
                 self.names_of({task: result.attempt})[task].owned = frozenset(owned)

@@ -41,6 +41,7 @@ _SHELL_PATTERN = re.compile(
 )
 _IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
 _SMALL_BYTES = 1 << 16
+_UNKNOWN = object()  # the version of what a task might have
 _KEPT_BYTES = 1 << 20  # a version can keep alive an old list of this size
 
 
@@ -66,8 +67,13 @@ class TaskNames:
     def forget(self, names: Iterable[str], replaced: frozenset[str]) -> None:
         """Count nothing as sent of what is under way, nor what holds an object that is replaced."""
         holders = [name for name, links in self.links.items() if links & replaced]
-        for name in (*names, *holders):
-            self.sent.pop(name, None)
+        self.sent.update(dict.fromkeys((*names, *holders), _UNKNOWN))
+
+    def forget_all(self) -> None:
+        """Count nothing as sent: a cell has not arrived, and with it what it carried."""
+        self.forget(self.sent, frozenset())
+        self.pushed.clear()
+        self.sources.clear()
 
     def note(self, captured: Captured) -> None:
         """Record what has been handed over for the task."""
