@@ -144,9 +144,13 @@ def test_the_servers_of_ps_and_workers_are_reached_from_loopback_only():
         assert_only_loopback(cluster, [port for _, port in ports])
 
 
-def test_a_task_with_a_fresh_interpreter_is_kept_to_loopback_too():
-    with tfmagic.Cluster(workers=1, env={"TF_ENABLE_ONEDNN_OPTS": "0"}) as cluster:
+def test_a_task_with_a_fresh_interpreter_is_kept_to_loopback_too(monkeypatch, capsys):
+    with tfmagic.Cluster(workers=1) as cluster:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # the launcher has imported without it
+        cluster.restart()
         assert cluster.state.tasks[cluster.tasks[0]].fresh
+        assert "read at the import" in cluster.status()[0]["not_forked"]
+        assert "fork" not in capsys.readouterr().err  # that was asked for
         (environ,) = cluster.run(lambda: Path("/proc/self/environ").read_text(), view="quiet").values()
         assert "TF_ENABLE_ONEDNN_OPTS=0" in environ
         (port,) = cluster.run(serve, view="quiet").values()

@@ -355,8 +355,8 @@ def test_compare_runs_the_cell_at_each_size(notebook):
     assert "speed-up" in bundle["text/plain"] and "2 workers" in bundle["text/html"]
 
 
-@pytest.mark.soak  # the same of a `Cluster`: test_exposure
-def test_env_that_is_read_at_import_gets_a_fresh_interpreter(notebook):
+@pytest.mark.soak  # what a program sets itself: test_early_imports
+def test_env_that_is_read_at_import_is_in_the_process_that_tasks_are_forked_from(notebook):
     notebook.run(
         "%%tfcluster --workers 1 --env MY_NAME=x --env TF_ENABLE_ONEDNN_OPTS=0 --out r\n"
         "import os\nos.environ['MY_NAME'], os.environ['TF_ENABLE_ONEDNN_OPTS'], open('/proc/self/environ').read()"
@@ -364,7 +364,7 @@ def test_env_that_is_read_at_import_gets_a_fresh_interpreter(notebook):
     name, onednn, real = notebook.ns["r"]["worker-0"]
     assert (name, onednn) == ("x", "0")
     assert "TF_ENABLE_ONEDNN_OPTS=0" in real
-    assert notebook.cluster().state.tasks[notebook.cluster().tasks[0]].fresh
+    assert not notebook.cluster().state.tasks[notebook.cluster().tasks[0]].fresh
 
 
 def test_more_tasks_than_memory_allows_start_nothing(notebook):

@@ -16,11 +16,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import psutil
 
+from tfmagic.backends.import_variables import import_time_variables, with_changes
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.launcher_messages import (
     LauncherFailed,
@@ -35,33 +36,28 @@ from tfmagic.runs import orphans
 from tfmagic.system.helper_process import start_in_lasting_thread
 from tfmagic.system.process_identity import identify
 
-IMPORT_TIME_PREFIXES = (
-    "TF_", "KERAS_", "XLA_", "CUDA_", "NVIDIA_", "LD_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "ONEDNN_",
-    "DNNL_", "GRPC_", "ABSL_", "MALLOC_", "PROTOCOL_BUFFERS_", "NPY_", "TMPDIR",
-)  # fmt: skip
-_READ_LATER = (  # by TensorFlow when its context starts, or set by us for each task
-    "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "PYTHONHASHSEED", "PYTHONUNBUFFERED",
-    "GRPC_FAIL_FAST",
-)  # fmt: skip
 _REAP_S = 2.0  # between the end of a process' sockets and the end of the process
 
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """The settings that need a launcher of their own."""
+    """The settings that need a launcher of their own.
+
+    Attributes:
+        env: Variables of all tasks that differ from those of this process.
+        early: Variables that only the import sees: a program sets them itself before its import. None removes
+            one.
+    """
 
     legacy_keras: bool = False
     isolate: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    early: tuple[tuple[str, str | None], ...] = ()
 
-
-def import_time_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that TensorFlow or its libraries read when they are loaded."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if name.startswith(IMPORT_TIME_PREFIXES) and name not in _READ_LATER
-    }
+    @property
+    def import_time(self) -> dict[str, str]:
+        """The variables that the import of a launcher sees."""
+        return import_time_variables(_environ_of(self))
 
 
 class LauncherProcess:
@@ -71,14 +67,14 @@ class LauncherProcess:
         self.flavour = flavour
         self.owner_pid = os.getpid()
         self._sessions: list[Channel] = []
-        self._was_ready = False
+        self._imported: LauncherReport | None = None
         self._launcher_pid = 0
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
         self.root, theirs = channel_pair(LauncherReport)
         self.mark = secrets.token_hex(16)
         environ = {**_environ_of(flavour), orphans.MARK: self.mark}
-        self.import_time = import_time_variables(environ)
+        self.import_time = flavour.import_time
         preload = ("tfmagic.multi_process_runner", *{"pytest"}.intersection(sys.modules))  # for users' tests
         code = (
             f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
@@ -137,16 +133,8 @@ class LauncherProcess:
         """Return why the import failed, or "". To be called when the session has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_REAP_S)
-        if self._was_ready:
-            return ""
-        with self._lock, contextlib.suppress(EOFError, OSError):
-            for message in self.root.receive_ready():
-                match message:
-                    case LauncherFailed(text):
-                        return text
-                    case LauncherReady():
-                        self._was_ready = True
-                        return ""
+        if (report := self._read_report()) is not None:
+            return report.text if isinstance(report, LauncherFailed) else ""
         if self.process.poll() is None:
             return ""
         size = os.fstat(self._noise).st_size
@@ -154,6 +142,19 @@ class LauncherProcess:
         code = self.process.returncode
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"{text}\nthe launcher ended with {how}"
+
+    @property
+    def obstacle(self) -> str:
+        """Why it cannot fork tasks; "" if it can, or as long as its import is not over."""
+        report = self._read_report()
+        return report.obstacle if isinstance(report, LauncherReady) else ""
+
+    def _read_report(self) -> LauncherReport | None:
+        """Return what the launcher has sent about its import; None as long as it imports."""
+        with self._lock, contextlib.suppress(EOFError, OSError):
+            if self._imported is None:
+                self._imported = next(iter(self.root.receive_ready()), None)
+        return self._imported
 
     def end_strays(self) -> None:
         """End the tasks that are left if launcher and keeper were both killed. Called after the session."""
@@ -180,29 +181,38 @@ _launchers_lock = threading.Lock()
 def warm(flavour: Flavour) -> LauncherProcess:
     """Return a launcher of this flavour with the present environment, without waiting for its import.
 
-    A launcher that imported TensorFlow under other variables is ended as soon as no cluster uses it.
+    A launcher is ended as soon as no cluster uses it if the environment has changed since its import, or if
+    it imported under variables of a cluster's own and another launcher is asked for: each takes memory.
     """
-    variables = import_time_variables(_environ_of(flavour))
     with _launchers_lock:
-        for launcher in list(_launchers):
-            outdated = launcher.flavour == flavour and launcher.import_time != variables
-            if not launcher.alive or (outdated and not launcher.in_use):
+        found = _find(flavour)
+        for launcher in [x for x in _launchers if x is not found]:
+            is_special = bool(launcher.flavour.env or launcher.flavour.early)
+            outdated = launcher.import_time != launcher.flavour.import_time
+            if not launcher.alive or ((is_special or outdated) and not launcher.in_use):
                 _launchers.remove(launcher)
                 launcher.close()
-        for launcher in _launchers:
-            if launcher.flavour == flavour and launcher.import_time == variables:
-                return launcher
-        _launchers.append(LauncherProcess(flavour))
-        return _launchers[-1]
+        if found is None:
+            found = LauncherProcess(flavour)
+            _launchers.append(found)
+        return found
+
+
+def _find(flavour: Flavour) -> LauncherProcess | None:
+    """Return a launcher whose import saw what one of this flavour would see now."""
+    wanted = (flavour.isolate, flavour.import_time)
+    fits = (x for x in _launchers if (x.flavour.isolate, x.import_time) == wanted and x.alive)
+    return next(fits, None)
 
 
 def is_warm(flavour: Flavour) -> bool:
     """Return whether a launcher of this flavour runs."""
-    return any(launcher.flavour == flavour and launcher.alive for launcher in _launchers)
+    return _find(flavour) is not None
 
 
 def _environ_of(flavour: Flavour) -> dict[str, str]:
-    return {**os.environ, "TF_USE_LEGACY_KERAS": "1"} if flavour.legacy_keras else dict(os.environ)
+    environ = with_changes({**os.environ, **dict(flavour.env)}, dict(flavour.early))
+    return {**environ, "TF_USE_LEGACY_KERAS": "1"} if flavour.legacy_keras else environ
 
 
 def running() -> tuple[LauncherProcess, ...]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tfmagic.backends import launcher_client
+from tfmagic.backends.import_variables import import_time_variables, with_changes
 from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.errors import LaunchError, ProtocolError
 from tfmagic.protocol.channel import Channel, channel_pair
@@ -123,8 +124,9 @@ class LocalBackend:
             if self._session is None:  # the launcher was killed: a new one takes its place
                 self._open_session()
             assert self._session is not None
-            fresh = launcher_client.import_time_variables(boot.environ) != self.launcher.import_time
-            environ = boot.environ if fresh else {}
+            sees = with_changes(boot.environ, dict(self._flavour.early))
+            fresh = import_time_variables(sees) != self.launcher.import_time
+            environ = sees if fresh else {}
             where = None if self.simulated is None else self.simulated.place_of(task)
             request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh, where)
             self._session.send(request)
@@ -289,8 +291,8 @@ class LocalBackend:
         events: list[Event] = []
         for message in messages:
             match message:
-                case TaskForked(task, attempt, pid, pidfd, fresh):
-                    events.append(TaskStarted(task, attempt, pid, fresh))
+                case TaskForked(task, attempt, pid, pidfd, fresh, obstacle):
+                    events.append(TaskStarted(task, attempt, pid, fresh, obstacle))
                     events += self._forked(task, attempt, pid, pidfd)
                 case ForkFailed(task, attempt, reason):
                     lost = TaskLost(task, attempt, f"no process could be started: {reason}")

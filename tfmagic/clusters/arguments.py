@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -48,6 +49,23 @@ class ShapeOptions:
     def given(self) -> bool:
         """True if the line names anything about the cluster."""
         return self != ShapeOptions()
+
+    @property
+    def words(self) -> list[str]:
+        """The words of a line that asks for the same cluster."""
+        found = []
+        for item in fields(self):
+            value, name = getattr(self, item.name), f"--{item.name.replace('_', '-')}"
+            if item.name in ("env", "resources"):
+                pairs = [f"{key}={part}" for key, part in value]
+                found += [word for pair in pairs for word in (name.removesuffix("s"), shlex.quote(pair))]
+            elif item.name == "keras_fix":
+                found += [] if value else ["--no-keras-fix"]
+            elif value is True:
+                found.append(name)
+            elif value:
+                found += [name, shlex.quote(str(value))]
+        return found
 
     def disagreements(self, running: ShapeOptions) -> list[str]:
         """Return the options of the line that the running cluster does not fulfil."""

@@ -184,6 +184,16 @@ class Cluster(Variables, Pictures):
         return self._running_cluster().spec
 
     @property
+    def imported_under(self) -> Mapping[str, str]:
+        """The variables that TensorFlow's import could see."""
+        return self._running_cluster().imported_under
+
+    @property
+    def told_late(self) -> set[str]:
+        """The names of variables that cells set too late, and about which the user was told."""
+        return self._running_cluster().told_late
+
+    @property
     def run_folder(self) -> RunFolder:
         """The folder with the logs since the last start."""
         if self._latest is None:

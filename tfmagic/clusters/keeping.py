@@ -267,6 +267,7 @@ def _task_state(known: KeptTask, others: Mapping[TaskId, KeptTask], now: float) 
         known.pid,
         known.host,
         known.fresh,
+        known.obstacle,
         since=now,
         joined={task: others[task].attempt if task in others else 0 for task in known.joined},
     )

@@ -96,6 +96,7 @@ def open_hosts(
         run=str(run),
         cluster=cluster,
         legacy_keras=settings.keras == 2,
+        early=settings.early,
         environ=settings.load_time_environ(),
         lease_s=setting("lease_s"),
         keep_s=request.keep_s,

@@ -69,6 +69,8 @@ class RunningCluster:
         hosts: The simulated hosts; None without them.
         last: The outcome of the last cell or call of the user, and the context of its failures.
         resumed: The jobs that a former kernel has started.
+        imported_under: The variables that TensorFlow's import could see.
+        told_late: Names of variables that cells set later, and about which the user was told.
 
     Raises:
         LaunchError: It could not be started; no process is left.
@@ -95,6 +97,8 @@ class RunningCluster:
         self.name, self.shape = name, shape
         self.tasks = shape.tasks if tasks is None else tasks
         self._task_settings, self._setting, self._main = task_settings, setting, main
+        self.imported_under = task_settings.flavour.import_time
+        self.told_late: set[str] = set()
         self.oom_kills = memory.count_oom_kills()
         self.forget_names()
         self._under_way: dict[int, Job] = {}

@@ -1,7 +1,11 @@
-"""Wait for new task processes, and raise `LaunchError` with the reason if one did not start."""
+"""Wait for new task processes, and raise `LaunchError` with the reason if one did not start.
 
+If they could not be forked, the first start says why.
+"""
+
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tfmagic.errors import LaunchError
 from tfmagic.failures.deaths import describe_end
@@ -10,6 +14,7 @@ from tfmagic.protocol.events import TaskLost
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.supervisor.state import ClusterState, Phase, TaskState
 from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import advice
 
 Progress = Callable[[ClusterState], None]
 
@@ -66,3 +71,19 @@ def wait_until_ready(
             is_lost = isinstance(end, TaskLost)
             how = f"did not start: {end.reason}." if is_lost else f"{describe_end(end)} while it was started."
             raise LaunchError("\n".join([f"{task} {how}", *lines]))
+    _tell_obstacles(supervisor.state, old)
+
+
+_told: set[str] = set()  # obstacles, in this process
+
+
+def _tell_obstacles(state: ClusterState, tasks: Iterable[TaskId]) -> None:
+    """Print why new processes could not be forked, once for each reason."""
+    found: dict[str, list[str]] = {}
+    for task in tasks:
+        obstacle = state.tasks[task].obstacle
+        if obstacle and obstacle not in _told:
+            found.setdefault(obstacle, []).append(task.name)
+    for obstacle, names in found.items():
+        _told.add(obstacle)
+        print(f"tfmagic: {', '.join(names)}: {advice.not_forked(obstacle)}", file=sys.stderr)

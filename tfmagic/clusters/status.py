@@ -18,6 +18,7 @@ from tfmagic.system import advice, files
 from tfmagic.system.usage import Usage, read_memory
 
 _SCHEMA = 1
+_OTHER_VARIABLES = "other environment variables that are read at the import"
 _WRITE_S = 2.0  # while a cell runs; the supervisor looks less often otherwise
 
 
@@ -75,6 +76,7 @@ def status_rows(
         memory_bytes: Unique to the process; shared_bytes has the rest.
         doing: running, waiting, stalled, paused, or the state between cells.
         line: The line of the cell that the task executes.
+        not_forked: Why the process imported TensorFlow itself; "" for a fork of the launcher.
     """
     state = supervisor.state
     activities = _find_activities(supervisor, state)
@@ -111,6 +113,7 @@ def status_rows(
                 "doing": doing,
                 "line": line,
                 "note": note,
+                "not_forked": seen.obstacle or (_OTHER_VARIABLES if seen.fresh else ""),
             }
         )
     return rows

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tfmagic.backends.import_variables import import_time_variables
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.remote.messages import HostRequest
 from tfmagic.backends.simulated.hosts import NetworkRequest
@@ -37,6 +38,7 @@ class TaskSettings:
         script: The caller's script, if tasks import it.
         hosts: What is asked of the engine whose hosts run the tasks; None for processes of this machine.
         network: The simulated hosts of these processes; None for none.
+        early: Variables that only TensorFlow's import sees; the program sets them itself. None removes one.
 
     Raises:
         ClusterSpecError: There is no such version of Keras, or `env` is no environment.
@@ -53,6 +55,7 @@ class TaskSettings:
     script: MainScript | None = None
     hosts: HostRequest | None = None
     network: NetworkRequest | None = None
+    early: Mapping[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.keras not in (2, 3):
@@ -82,7 +85,8 @@ class TaskSettings:
     @property
     def flavour(self) -> Flavour:
         """The kind of launcher from which the tasks are forked."""
-        return Flavour(self.keras == 2, self.isolate)
+        env = tuple(sorted(import_time_variables(self.env).items()))
+        return Flavour(self.keras == 2, self.isolate, env, tuple(sorted(self.early.items())))
 
     def environ(self, task: TaskId, shape: Shape, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the task's environment: our presets, then `base`, then the task's own; later ones win.
@@ -115,6 +119,12 @@ class TaskSettings:
         found |= {name: value for name, value in self.env.items() if name.startswith(_OF_TENSORFLOW)}
         return {**found, **({"TF_USE_LEGACY_KERAS": "1"} if self.keras == 2 else {})}
 
+    def _has_keras_3_on_tensorflow(self) -> bool:
+        """Check whether Keras is the one that needs a repair; a task imports no other one on our account."""
+        seen = self.flavour.import_time
+        is_legacy = seen.get("TF_USE_LEGACY_KERAS") in ("1", "True", "true")
+        return not is_legacy and seen.get("KERAS_BACKEND", "") in ("", "tensorflow")
+
     def boot(
         self, task: TaskId, attempt: int, cluster: str, spec: Spec, run: RunFolder, heartbeat_s: float
     ) -> TaskBoot:
@@ -134,7 +144,7 @@ class TaskSettings:
             stacks_path=str(run.stacks_path(task)),
             leader=shape.leader,
             heartbeat_ms=int(heartbeat_s * 1000),
-            keras_fix=self.keras_fix and self.keras == 3 and self.purpose != "plain",
+            keras_fix=self.keras_fix and self.purpose != "plain" and self._has_keras_3_on_tensorflow(),
             loopback_only=spec.is_local,
             starts_servers=self.purpose == "cells",
             is_plain=self.purpose == "plain",

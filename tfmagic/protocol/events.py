@@ -220,10 +220,16 @@ TaskEvent = (
 
 
 class TaskStarted(_OfTask, frozen=True):
-    """The task has a process."""
+    """The task has a process.
+
+    Attributes:
+        fresh: Whether it imports TensorFlow by itself, instead of being forked with it.
+        obstacle: Why a fork was not safe; "" if it was, or if nobody asked for one.
+    """
 
     pid: int
     fresh: bool
+    obstacle: str = ""
 
 
 class TaskExited(_OfTask, frozen=True):

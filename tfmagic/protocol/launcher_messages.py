@@ -40,10 +40,11 @@ class ForkTask(Message, frozen=True):
 
 
 class LauncherReady(Message, frozen=True):
-    """TensorFlow is imported; tasks start in milliseconds from now on."""
+    """TensorFlow is imported; tasks start in milliseconds from now on, if nothing is an obstacle to forks."""
 
     tensorflow: str
     seconds: float
+    obstacle: str = ""
 
 
 class LauncherFailed(Message, frozen=True):
@@ -60,6 +61,7 @@ class TaskForked(Message, frozen=True):
     pid: int
     pidfd: Handle
     fresh: bool
+    obstacle: str = ""
 
 
 class TaskReaped(Message, frozen=True):

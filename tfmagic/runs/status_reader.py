@@ -30,7 +30,7 @@ TASK_NUMBERS = (
     *("pid", "uptime_s", "cpu_percent", "cpu_s", "memory_bytes", "shared_bytes"),
     *("threads", "open_files", "restarts", "stalls", "log_bytes", "line"),
 )
-TASK_TEXTS = ("host", "address", "doing", "note")
+TASK_TEXTS = ("host", "address", "doing", "note", "not_forked")
 
 Number = int | float
 

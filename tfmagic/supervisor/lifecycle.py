@@ -65,11 +65,11 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
         case events.StopRequested():
             stop_at = state.stop_at if state.stopping else now + restarts.GOODBYE_S
             return replace(state, stopping=True, stop_at=stop_at)
-        case events.TaskStarted(task, attempt, pid, fresh):
+        case events.TaskStarted(task, attempt, pid, fresh, obstacle):
             if state.tasks[task].attempt != attempt:
                 return state
             # says nothing about the phase: on another channel, it may come after the task is ready
-            return with_task(state, task, pid=pid, fresh=fresh)
+            return with_task(state, task, pid=pid, fresh=fresh, obstacle=obstacle)
         case events.TaskReady(task, attempt, _, host):
             if state.tasks[task].attempt != attempt:
                 return state

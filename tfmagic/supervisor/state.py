@@ -49,6 +49,7 @@ class TaskState:
 
     Attributes:
         fresh: Whether the process imported TensorFlow by itself, instead of being forked with it.
+        obstacle: Why a fork was not safe, if that is the reason; else "".
         end: How the last process ended.
         replace: Whether the present process is being ended to get a new one.
         since: When the task came into its phase; a planned process starts then.
@@ -67,6 +68,7 @@ class TaskState:
     pid: int = 0
     host: str = ""
     fresh: bool = False
+    obstacle: str = ""
     end: TaskExited | TaskLost | None = None
     replace: bool = False
     since: float = 0.0

@@ -53,6 +53,15 @@ def here(text: str) -> str:
     return text.replace("{cluster}", "tfcluster" if "PYTEST_CURRENT_TEST" in os.environ else "cluster")
 
 
+def not_forked(obstacle: str) -> str:
+    """Return what an obstacle to forks costs, and what helps."""
+    return (
+        f"no process could be forked after TensorFlow's import, because of {obstacle}. So each one imports "
+        "TensorFlow itself, at every start, restart and revive: some seconds, and about 300 MB. Start that "
+        "at its first use, not at an import, or take the package out of this environment"
+    )
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown word: a question with the closest known one, or ""."""
     import difflib  # 3 ms, for a message that is rare

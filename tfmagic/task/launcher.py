@@ -8,8 +8,8 @@ It has one thread. `multiprocessing`'s forkserver is no replacement: it is a sin
 settings, hides import errors, and reaps children, so that a signal can reach another process with that pid.
 
 A fork is safe only from one thread and before TensorFlow's context exists. Both are checked before each
-fork; if one is not so, the child becomes a fresh interpreter. The garbage collector is frozen, so that
-collections in the children do not copy the memory of the import.
+fork (`import_conditions`); if one is not so, the child becomes a fresh interpreter. The garbage collector is
+frozen, so that collections in the children do not copy the memory of the import.
 
 No process outlives the kernel. The root channel ends with the kernel, which the keeper (our parent) watches
 too. Task processes get SIGKILL when the launcher ends. A task's process group ends with the task. Processes
@@ -49,6 +49,7 @@ from tfmagic.protocol.launcher_messages import (
 from tfmagic.protocol.payload import Handle
 from tfmagic.system import namespaces, processes
 from tfmagic.system.process_identity import is_resource_tracker
+from tfmagic.task import import_conditions
 from tfmagic.task.keeper import end_descendants
 
 
@@ -74,16 +75,24 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
         with contextlib.suppress(OSError):
             root.send(LauncherFailed(text))
         os._exit(1)
-    root.send(LauncherReady(version, time.perf_counter() - started))
+    obstacle = import_conditions.obstacle_to_fork()
+    root.send(LauncherReady(version, time.perf_counter() - started, obstacle))
     Launcher(root, keeper).serve()
     os._exit(0)
 
 
 def _preload(modules: tuple[str, ...]) -> str:
     """Import what every task needs, with one thread. Return TensorFlow's version."""
-    blas = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else its thread pool starts with the import
     gc.disable()
+    import_conditions.load_triton()
+    with import_conditions.one_thread():
+        version = _import_all(modules)
+    gc.freeze()  # a collection before it takes 0.3 s, and finds 3,500 objects among 680,000
+    gc.enable()
+    return version
+
+
+def _import_all(modules: tuple[str, ...]) -> str:
     with _annotations_compiled_once():
         import tensorflow as tf
 
@@ -99,10 +108,6 @@ def _preload(modules: tuple[str, ...]) -> str:
     loopback_only.install()
     for name in modules:
         importlib.import_module(name)
-    if blas is None:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-    gc.freeze()  # a collection before it takes 0.3 s, and finds 3,500 objects among 680,000
-    gc.enable()
     return str(tf.__version__)
 
 
@@ -120,16 +125,10 @@ def _touch_lazy_modules(tf: Any) -> None:
     """Load parts of TensorFlow that it loads on first use, so that no task has to."""
     from tensorflow.python.distribute.coordinator import cluster_coordinator  # noqa: F401
 
-    _ = (tf.keras.Sequential, tf.keras.layers.Dense, tf.keras.optimizers.SGD, tf.data.Dataset)
-    _ = (tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.ParameterServerStrategy)
+    if os.environ.get("KERAS_BACKEND", "") in ("", "tensorflow"):  # others start threads, or are missing
+        _ = (tf.keras.Sequential, tf.keras.layers.Dense, tf.keras.optimizers.SGD)
+    _ = (tf.data.Dataset, tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.ParameterServerStrategy)
     _ = (tf.distribute.cluster_resolver.TFConfigClusterResolver, tf.train.Checkpoint, tf.nn.relu)
-
-
-def safe_to_fork() -> bool:
-    """Check for one thread and no TensorFlow context; otherwise a child's first tf.function hangs."""
-    context = sys.modules["tensorflow.python.eager.context"]
-    live = context._context is not None and context._context._context_handle is not None
-    return not live and len(os.listdir("/proc/self/task")) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,8 @@ class Launcher:
     def _fork(self, session: int, request: ForkTask) -> None:
         pid = 0
         try:
-            fresh = request.fresh or not safe_to_fork()
+            obstacle = "" if request.fresh else import_conditions.obstacle_to_fork()
+            fresh = request.fresh or bool(obstacle)
             sys.stdout.flush()
             pid = os.fork()
             if pid == 0:
@@ -229,7 +229,7 @@ class Launcher:
             return
         self.children[pidfd] = _Child(self.sessions[session], request.task, request.attempt, pid)
         self.poll.register(pidfd, select.POLLIN)
-        forked = TaskForked(request.task, request.attempt, pid, Handle(pidfd), fresh)
+        forked = TaskForked(request.task, request.attempt, pid, Handle(pidfd), fresh, obstacle)
         self._report(self.sessions[session], forked)
 
     def _report(self, session: Channel, event: SessionEvent) -> None:
@@ -269,6 +269,7 @@ class Launcher:
                 os.execve(sys.executable, fresh_command(channel), dict(request.environ or os.environ))
             from tfmagic.task import program
 
+            import_conditions.start_threads()
             program.run_task(channel)
         except BaseException:  # must not reach the launcher's loop; the log gets it
             with contextlib.suppress(OSError):  # already closed
@@ -325,6 +326,7 @@ def fresh_command(channel_fd: int) -> list[str]:
     """Return the command of a task in a fresh interpreter, with this process' import path."""
     code = (
         f"import gc, sys; sys.path[:] = {sys.path!r}; "
+        "from tfmagic.task import import_conditions; import_conditions.load_triton(); "
         "gc.disable(); import tensorflow; gc.freeze(); gc.enable(); "
         f"from tfmagic.task import program; program.run_task({channel_fd})"
     )

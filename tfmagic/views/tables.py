@@ -35,6 +35,15 @@ def status_table(
     return table
 
 
+def imports(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each reason for which processes have imported TensorFlow themselves."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if why := row.get("not_forked"):
+            found.setdefault(why, []).append(row["task"])
+    return [f"{', '.join(tasks)}: not forked, because of {why}" for why, tasks in found.items()]
+
+
 def _status_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         row["task"],

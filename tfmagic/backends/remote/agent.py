@@ -135,8 +135,9 @@ class HostAgent:
         self._setup, self._address, self._gpus, self._give_up = setup, address, gpus, give_up
         os.environ.update(setup.environ)
         self._run = _create_run_folder(setup)
+        early = tuple(sorted(setup.early.items()))
         self._lock, self._waiting = threading.Lock(), threading.Lock()
-        self._backend = LocalBackend(Flavour(setup.legacy_keras), self._run)
+        self._backend = LocalBackend(Flavour(setup.legacy_keras, early=early), self._run)
         self._decoder = Decoder(HostOrder)
         self._watched: dict[TaskId, _Watched] = {}
         self._unsent: list[Event] = []  # of tasks without output

@@ -46,6 +46,7 @@ class Journal:
     pid: int = 0
     host: str = ""
     fresh: bool = False
+    obstacle: str = ""
     owned: tuple[str, ...] = ()
     joined: tuple[TaskId, ...] = ()
     end: events.TaskExited | events.TaskLost | None = None
@@ -54,7 +55,7 @@ class Journal:
 
     def note_launch(self, attempt: int) -> None:
         """Note that a new process is started."""
-        self.attempt, self.pid, self.host, self.fresh = attempt, 0, "", False
+        self.attempt, self.pid, self.host, self.fresh, self.obstacle = attempt, 0, "", False, ""
         self.owned, self.joined, self.end = (), (), None
 
     def note_command(self, command: commands.Command, log_bytes: int) -> None:
@@ -73,8 +74,8 @@ class Journal:
     def note_event(self, event: Event, log_bytes: int) -> None:
         """Note what has happened to the task."""
         match event:
-            case events.TaskStarted(pid=pid, fresh=fresh):
-                self.pid, self.fresh = pid, fresh
+            case events.TaskStarted(pid=pid, fresh=fresh, obstacle=obstacle):
+                self.pid, self.fresh, self.obstacle = pid, fresh, obstacle
                 return
             case events.TaskReady(host=host):
                 self.host = host
@@ -119,6 +120,7 @@ class Journal:
             self.joined,
             self.end,
             tuple(cells),
+            self.obstacle,
         )
 
     # -- what is dropped --

@@ -47,6 +47,7 @@ class AgentSetup(Record, frozen=True):
         kept_as: The name by which the engine finds such a cluster.
         task_env: The environment that the user gave its tasks.
         max_log_bytes: Limit of a task's log while no kernel is attached.
+        early: Variables that only TensorFlow's import sees; None removes one.
     """
 
     run: str
@@ -58,6 +59,7 @@ class AgentSetup(Record, frozen=True):
     kept_as: str = ""
     task_env: Mapping[str, str] = {}
     max_log_bytes: int = 1 << 30
+    early: Mapping[str, str | None] = {}
 
 
 class OpenHosts(Message, frozen=True):
@@ -264,6 +266,7 @@ class KeptTask(Message, frozen=True):
     joined: tuple[TaskId, ...]
     end: TaskExited | TaskLost | None
     cells: tuple[KeptCell, ...]
+    obstacle: str = ""
 
 
 HostOrder = LaunchTask | SendCommand | SignalTask | WatchClosely

@@ -37,8 +37,9 @@ from tfmagic.clusters.task_settings import existing_folder
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
+from tfmagic.frontends import early_variables
 from tfmagic.frontends.cli.doctor import case_of
-from tfmagic.frontends.cli.parsers import BAD_USAGE
+from tfmagic.frontends.cli.parsers import BAD_USAGE, program_name
 from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summary, summarize
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
@@ -223,6 +224,11 @@ class ScriptRun:
         if sys.stderr.isatty():
             say(f"starting {self._shape}")
         task_settings = replace(case.task_settings, purpose="script", auto_restart=0)  # `_rules` has it
+        found = early_variables.of_script(args.target, args.is_module, {**os.environ, **task_settings.env})
+        task_settings = early_variables.obey(task_settings, found, options.keras)
+        unknown = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
+        for text in early_variables.tell(unknown, f"{program_name()} run {{}} {args.target}", set()):
+            say(text)
         name = name_of(args.target, args.is_module)
         self._one_shot = OneShotTasks(self._shape, task_settings, self._rules, name=name)
 

@@ -76,7 +76,10 @@ def describe(snapshot: Snapshot, base: Path, now: float) -> str:
         owner = f"pid {snapshot.pid} on another machine ({snapshot.host}), which wrote {silent_s:.0f} s ago"
     elif silent_s > _STALE_S:
         owner += f", and has written nothing for {silent_s:.0f} s: it is stopped, or very busy"
-    table = tables.to_text(tables.STATUS_HEADER, tables.status_table(map(row_of, snapshot.tasks)))
+    rows = [row_of(task) for task in snapshot.tasks]
+    table = "\n".join(
+        [tables.to_text(tables.STATUS_HEADER, tables.status_table(rows)), *tables.imports(rows)]
+    )
     age = "" if snapshot.live else f"as it was {silent_s:.0f} s ago:\n"
     facts = f"owner    {owner}\nstarted  {started}\nfolder   {base / 'runs' / snapshot.run}\n{age}{table}\n"
     return f"cluster {snapshot.cluster or '?'}: {state}, {shape}\n{textwrap.indent(facts, '  ')}"

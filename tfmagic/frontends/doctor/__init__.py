@@ -33,6 +33,7 @@ _CHECKS: tuple[Check, ...] = (
     software.tried_versions,
     software.hidden_modules,
     software.front_end,
+    machine.forks,
     machine.memory_room,
     machine.cores,
     machine.gpus,
@@ -54,6 +55,7 @@ _CHECKS: tuple[Check, ...] = (
 )
 _OF_THIS_MACHINE: frozenset[Check] = frozenset(  # which matter where tasks run here
     (
+        machine.forks,
         machine.memory_room,
         machine.cores,
         machine.gpus,
@@ -74,6 +76,7 @@ _OF_RAY: frozenset[Check] = frozenset(
 )
 _ONLY_WHEN_ASKED: frozenset[Check] = frozenset(  # none of them prevents a start, or the start reports it
     (
+        machine.forks,
         machine.memory_room,
         machine.cores,
         machine.gpus,

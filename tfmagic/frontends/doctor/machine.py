@@ -18,7 +18,7 @@ from tfmagic.backends.simulated.links import Link
 from tfmagic.clusters import task_settings
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
-from tfmagic.system import memory
+from tfmagic.system import advice, memory
 from tfmagic.system.memory import format_bytes, read_text
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -29,6 +29,13 @@ _ADDRESS_BYTES = 3_700_000_000  # of a task that trains (measured: it dies at 3.
 _ADDRESS = "127.0.0.1"  # where tasks listen
 _CONNECT_S = 1.0
 _TRIED_PORTS = 64  # the system's search for a free port takes seconds for thousands of them
+
+
+def forks(case: Case) -> Iterator[Finding]:
+    """Check whether tasks are forked from the process that has imported TensorFlow, if one runs here."""
+    for obstacle in dict.fromkeys(launcher.obstacle for launcher in launcher_client.running()):
+        if obstacle:
+            yield note("each task imports TensorFlow itself", advice.not_forked(obstacle))
 
 
 def memory_room(case: Case) -> Iterator[Finding]:

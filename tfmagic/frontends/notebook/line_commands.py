@@ -114,6 +114,8 @@ def _status(magics: TFClusterMagics, line: Namespace) -> None:
     else:
         table = tables.status_table(rows, cluster.own_share())
         display(table_bundle(tables.STATUS_HEADER, table), raw=True)
+        for text in tables.imports(rows):
+            print(f"tfmagic: {text}")
 
 
 @line_command(

@@ -35,7 +35,7 @@ from tfmagic.clusters.results import CellResult
 from tfmagic.clusters.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
-from tfmagic.frontends import doctor
+from tfmagic.frontends import doctor, early_variables
 from tfmagic.frontends.notebook import (
     awaited_cells,
     detached_cells,
@@ -131,7 +131,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         cell = (command, frozenset[str]() if options.no_capture else reads)
         if options.detach:
             used = self.cluster_for(options)
-            run_options = self._run_options(options, self.start_shown(used))
+            run_options = self._run_options(options, self.start_for(cell[0], used, options.shape))
             self.detached.add(used, used.begin_cell(*cell, run_options, detached=True), options.out)
         else:
             yield from self._run_tasks(options, cell)
@@ -147,7 +147,8 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             cluster = self.new_cluster(options.cluster, options.shape) if options.fresh else None
             try:
                 used = cluster or self.cluster_for(options)
-                job = used.begin_cell(*cell, self._run_options(options, self.start_shown(used)))
+                shown = self.start_for(cell[0], used, options.shape)
+                job = used.begin_cell(*cell, self._run_options(options, shown))
                 try:
                     result = yield job
                 finally:  # also of a cell that failed or was interrupted
@@ -189,7 +190,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
                 comparison.left_out.append(f"{name_of(variant)} was left out: {error}")
                 continue
             try:
-                run_options = self._run_options(options, self.start_shown(cluster))
+                run_options = self._run_options(options, self.start_for(cell[0], cluster, shape))
                 before = cluster.bytes_sent()
                 if before:  # on simulated hosts it is the network that is compared
                     run_options = dataclasses.replace(
@@ -254,6 +255,22 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         if hasattr(self.shell, "kernel"):
             cluster.widget_page = WidgetPage(self.shell.kernel)
         return cluster
+
+    def start_for(self, command: RunCell, cluster: Cluster, asked: ShapeOptions) -> str:
+        """Start a cluster as `start_shown`, under the variables that its cell sets before its imports.
+
+        If TensorFlow is imported already, the user is told once about each of them.
+        """
+        found = early_variables.of_cell(command, cluster)
+        if not cluster.running:
+            cluster.task_settings = early_variables.obey(cluster.task_settings, found, asked.keras)
+            found = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
+        display_id = self.start_shown(cluster)
+        restart = ["%tfcluster restart", *self.shapes.get(cluster.name, asked).words, "{}"]
+        line = " ".join(restart) + _naming(cluster.name)
+        for text in early_variables.tell(found, line, cluster.told_late):
+            print(f"tfmagic: {text}", file=sys.stderr)
+        return display_id
 
     def start_shown(self, cluster: Cluster) -> str:
         """Start a cluster with a progress bar; return the bar's display id, "" where there is none."""
