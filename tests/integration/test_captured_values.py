@@ -4,7 +4,7 @@ import pytest
 from kernels import text_of
 
 NOTEBOOK = """
-import contextlib, enum, functools, io, os, sys, threading
+import contextlib, enum, functools, io, logging, os, sys, threading
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -124,6 +124,13 @@ class Pair(tf.experimental.ExtensionType):
     n: int
     x: tf.Tensor
 
+logger = logging.getLogger("of.notebook")
+logger.setLevel(logging.DEBUG)
+logging.getLogger("of").propagate = False
+shown = logging.StreamHandler(sys.stdout)
+shown.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+logger.addHandler(shown)
+
 class Registered:
     seen = set()
     def __init__(self, name):
@@ -159,6 +166,7 @@ SAME = {
         "compiled.loss.__name__, compiled.optimizer.learning_rate.start, float(averaged.result())"
     ),
     "an extension type": "Pair(1, 2.0).n, float(Pair(1, 2.0).x)",
+    "a logger": "logger.level, logger.isEnabledFor(10), logger is logging.getLogger('of.notebook'), logger.parent.propagate",
     "a registry": "registered in Registered.seen, [found is registered for found in Registered.seen]",
     "buffer": "buffer.getvalue()",
 }
@@ -217,7 +225,7 @@ def shared_kernel(tmp_path_factory):
 
 @pytest.mark.parametrize("expression", SAME.values(), ids=SAME)
 def test_a_value_is_on_a_task_what_it_is_in_the_notebook(shared_kernel, expression):
-    shared_kernel.run(f"here = repr(({expression}))")
+    assert text_of(shared_kernel.run(f"here = repr(({expression}))")) == ""
     assert text_of(shared_kernel.run(f"%%tfcluster --view quiet --out there\nrepr(({expression}))")) == ""
     assert (
         text_of(shared_kernel.run("print(there['worker-0'] == here or (there['worker-0'], here))"))
@@ -240,6 +248,19 @@ def test_a_model_of_the_notebook_that_a_task_trains_stays_trained_there(shared_k
 
 def test_a_default_stream_is_the_stream_of_the_task(shared_kernel):
     assert text_of(shared_kernel.run("%%tfcluster --view text\nsay('hello')")) == "[worker-0]:    hello\n"
+
+
+def test_a_logger_writes_what_it_writes_in_the_notebook(shared_kernel):
+    run = shared_kernel.run
+    assert text_of(run("%%tfcluster --view text\nlogger.debug('hello')")) == "[worker-0]:    DEBUG: hello\n"
+    run("%%tfcluster --view quiet\nlogging.getLogger().setLevel(logging.INFO)")
+    run("logger.setLevel(logging.INFO), shown.setLevel(logging.INFO)")
+    code = "logger.debug('no'), logger.info('yes')\nprint(len(logger.handlers), logging.getLogger().level);"
+    assert text_of(run(f"%%tfcluster --view text\n{code}")) == (
+        "[worker-0]:    INFO: yes\n[worker-0]:    1 20\n"  # the level that the task has set stays
+    )
+    run("logger.removeHandler(shown)")
+    assert text_of(run("%%tfcluster --view text\nprint(logger.handlers)")) == "[worker-0]:    []\n"
 
 
 @pytest.mark.parametrize("name", REFUSED)

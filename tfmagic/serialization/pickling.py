@@ -20,6 +20,7 @@ import copyreg
 import functools
 import importlib
 import io
+import logging
 import mmap
 import os
 import pickle
@@ -33,7 +34,7 @@ import dill
 
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import OwnedHandle, Packed
-from tfmagic.serialization import classes, definitions, main_script, process_bound, tensorflow_values
+from tfmagic.serialization import classes, definitions, loggers, main_script, process_bound, tensorflow_values
 from tfmagic.serialization.definitions import ByValue
 from tfmagic.system import shared_memory
 
@@ -161,6 +162,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
             return main_script.reduce_flags(obj)
         if (reduced := self._pickled.reduce(obj)) is not None:
             return reduced
+        if isinstance(obj, logging.Logger) and not self._for_notebook:
+            return loggers.reduce(obj, functools.partial(self._problem_of_part, obj)) or NotImplemented
         if stream := process_bound.stream_name(obj):
             return getattr, (sys, stream)
         process_bound.refuse_what_stays(obj, self._for_notebook)
