@@ -238,3 +238,24 @@ def test_a_cell_after_a_conditional_value_is_told_of_it_and_runs(notebook, capsy
     )
     assert "--env KERAS_HOME=VALUE" in capsys.readouterr().err
     assert notebook.ns["r"]["worker-0"] == 1
+
+
+def test_a_start_in_a_folder_that_was_deleted_says_so(notebook, capsys, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    notebook.run("%%tfcluster --workers 1 --out r\nimport os\nos.getcwd()")
+    home = os.path.expanduser("~")
+    assert notebook.ns["r"]["worker-0"] == home
+    assert f"the current folder was deleted: the tasks begin in {home}" in capsys.readouterr().err
+
+
+@pytest.mark.soak  # the launcher, too, is started there
+def test_a_program_in_a_folder_that_was_deleted_has_a_cluster(tmp_path):
+    code = (
+        f"import os; os.chdir({str(tmp_path)!r}); os.mkdir('x'); os.chdir('x'); os.rmdir('../x'); import tfmagic\n"
+        "with tfmagic.Cluster(workers=1) as cluster: print(cluster.run(os.getcwd, view='quiet').values())"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert os.path.expanduser("~") in found.stdout and "was deleted" in found.stderr

@@ -1,6 +1,7 @@
 """Which programs can reach TensorFlow's servers, and read the files of tfmagic."""
 
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -155,6 +156,29 @@ def test_a_task_with_a_fresh_interpreter_is_kept_to_loopback_too(monkeypatch, ca
         assert "TF_ENABLE_ONEDNN_OPTS=0" in environ
         (port,) = cluster.run(serve, view="quiet").values()
         assert_only_loopback(cluster, [port])
+
+
+def test_libraries_below_another_folder_called_tensorflow_are_not_touched(cluster, tmp_path):
+    """Conda's environments have names, and Python with all of its libraries lies below."""
+    import _socket
+
+    copy = tmp_path / "envs" / "tensorflow" / "lib" / Path(_socket.__file__).name
+    copy.parent.mkdir(parents=True)
+    shutil.copy(_socket.__file__, copy)
+
+    def count():
+        import importlib.machinery
+        import importlib.util
+
+        from tfmagic.system import symbol_interposing
+        from tfmagic.task.tensorflow import loopback_only
+
+        loader = importlib.machinery.ExtensionFileLoader("_socket", str(copy))
+        importlib.util.module_from_spec(importlib.util.spec_from_loader("_socket", loader))
+        again = symbol_interposing.interpose(loopback_only._folders(), "listen", loopback_only._replacement)
+        return again == loopback_only._slots, again > 0, copy.name in Path("/proc/self/maps").read_text()
+
+    assert set(cluster.run(count, view="quiet").values()) == {(True, True, True)}
 
 
 def test_other_servers_of_tensorflow_are_kept_to_loopback_too(cluster):

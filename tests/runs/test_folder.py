@@ -3,10 +3,12 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from ordinary_user import as_ordinary_user
 
 import tfmagic
 from tfmagic.errors import LaunchError
@@ -201,3 +203,13 @@ def test_a_pipe_a_link_and_a_folder_are_no_files_of_a_run(base, make):
     assert reader.log.behind_bytes == 0 and reader.log.read(100) == b""
     assert run.end_reason(task, 1) == "" and read_records(run) == [] and run.cluster == ""
     assert kernels.kernel_lives(run) and kernels.old_runs(base, 0, 0) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user that no password file names")
+def test_a_user_without_a_home_gets_a_temporary_folder(monkeypatch):
+    for name in ("HOME", "TFMAGIC_STATE_DIR", "XDG_STATE_HOME", "TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ORDINARY_UID", "54321")
+    code = "from tfmagic.runs import folder; print(folder.state_dir())"
+    run = subprocess.run(as_ordinary_user(sys.executable, "-c", code), capture_output=True, text=True)
+    assert run.stdout == "/tmp/tfmagic-54321\n", run.stderr

@@ -1,6 +1,6 @@
 """Execute a command as a user without rights: `python ordinary_user.py COMMAND ...`.
 
-Root becomes user 1000 in a user namespace, in which its files stay its own; it loses all capabilities with the
+Root becomes user 1000 (or ORDINARY_UID) in a user namespace, in which its files stay its own; it loses all capabilities with the
 execution of the command. Another user stays what it is.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tfmagic.system.processes import call_libc
 
 _CLONE_NEWUSER = 0x10000000
-_UID = 1000
+_UID = int(os.environ.get("ORDINARY_UID", "1000"))
 
 
 def as_ordinary_user(*command: str) -> list[str]:

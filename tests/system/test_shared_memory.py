@@ -124,3 +124,14 @@ def test_a_fork_has_no_kept_file():
     if child == 0:
         os._exit(len(shared_memory._kept))
     assert os.waitpid(child, 0)[1] == 0 and len(shared_memory._kept) == 1
+
+
+def test_a_sandbox_that_hides_the_open_files_gets_a_new_file_for_each_value():
+    code = (
+        "import os\nfrom tfmagic.system import shared_memory as m\n"
+        "files = [m.share([memoryview(bytes([n]) * (5 << 20))]) for n in (1, 2, 3)]\n"
+        "print([os.pread(fd, 1, (5 << 20) - 1)[0] for fd in files], len(m._kept))"
+    )
+    hidden = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    run = subprocess.run([*hidden, sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "[1, 2, 3] 0\n", run.stderr

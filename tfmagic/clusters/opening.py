@@ -1,5 +1,7 @@
 """Open what a running cluster needs: its run folder, its backend, and the addresses of its tasks."""
 
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.clusters import remote_hosts
 from tfmagic.clusters.keeping import KeptRun
 from tfmagic.clusters.startup import Progress
-from tfmagic.clusters.task_settings import TaskSettings, check_memory
+from tfmagic.clusters.task_settings import TaskSettings, check_memory, existing_folder
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Shape, Spec
 from tfmagic.runs import folder, kernels, orphans
 from tfmagic.runs.folder import RunFolder
@@ -24,6 +26,11 @@ def create_run_folder(
         check_memory(shape, setting("task_bytes"), launcher_client.is_warm(task_settings.flavour))
         for task in shape.tasks:
             task_settings.environ(task, shape)  # raises if there are too few GPUs
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        where = f"the tasks begin in {existing_folder()}; change to another folder before the start"
+        print(f"tfmagic: the current folder was deleted: {where}", file=sys.stderr)
     base = folder.state_dir(setting("state_dir"))
     folder.check_private(base)
     orphans.reap(base)

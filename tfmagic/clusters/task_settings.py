@@ -181,11 +181,12 @@ def _without_proxy(environ: Mapping[str, str], addresses: Sequence[str]) -> dict
 
 
 def existing_folder() -> str:
-    """Return the working directory, or the home directory if it was deleted."""
+    """Return the working directory, or the home directory if it was deleted; ``/`` without a home."""
     try:
         return os.getcwd()
     except FileNotFoundError:
-        return os.path.expanduser("~")
+        home = os.path.expanduser("~")
+        return home if os.path.isdir(home) else "/"
 
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:

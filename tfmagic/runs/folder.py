@@ -20,6 +20,7 @@ import os
 import shutil
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,9 +61,15 @@ def append_text(path: str | Path, text: str) -> None:
 
 
 def state_dir(configured: str = "") -> Path:
-    """Return ``TFMAGIC_STATE_DIR``, else `configured`, else the platform's folder for state."""
+    """Return ``TFMAGIC_STATE_DIR``, else `configured`, else the platform's folder for state.
+
+    A user without a home (in a container, whose password file lacks it) gets one of the temporary folders.
+    """
     chosen = os.environ.get("TFMAGIC_STATE_DIR") or configured
-    return Path(chosen).expanduser() if chosen else platformdirs.user_state_path("tfmagic")
+    try:
+        return Path(chosen).expanduser() if chosen else platformdirs.user_state_path("tfmagic")
+    except RuntimeError:
+        return Path(tempfile.gettempdir(), f"tfmagic-{os.getuid()}")
 
 
 class RunFolder:
@@ -204,7 +211,11 @@ def create_run(base: Path, cluster: str, facts: Mapping[str, object], name: str 
 def _notebook() -> str:
     """Return the path of the notebook, as Jupyter's server or VS Code gives it, else the present folder."""
     of_code = vars(sys.modules["__main__"]).get("__vsc_ipynb_file__")
-    return str(os.environ.get("JPY_SESSION_NAME") or of_code or os.path.join(os.getcwd(), ""))
+    found = os.environ.get("JPY_SESSION_NAME") or of_code
+    try:
+        return str(found or os.path.join(os.getcwd(), ""))
+    except FileNotFoundError:  # the folder was deleted
+        return ""
 
 
 def check_writable(base: Path) -> None:

@@ -11,6 +11,7 @@ called on the thread of a Python call, as `listen` is (measured for every server
 
 import ctypes
 import mmap
+import os
 import platform
 from dataclasses import dataclass
 from typing import Any
@@ -52,11 +53,11 @@ class _Library:
         return value if value >= self.base else self.base + value
 
 
-def interpose(folder: str, function: str, replacement: Any) -> int:
-    """Redirect the calls of `function` by libraries below `folder`; return the number of slots written.
+def interpose(folders: tuple[str, ...], function: str, replacement: Any) -> int:
+    """Redirect the calls of `function` by libraries below `folders`; return the number of slots written.
 
     Args:
-        folder: Part of the libraries' paths.
+        folders: How the libraries' paths begin.
         function: A C function that they import.
         replacement: A ctypes function. The caller keeps it for the life of the process.
     """
@@ -65,18 +66,18 @@ def interpose(folder: str, function: str, replacement: Any) -> int:
         return 0
     address = ctypes.cast(replacement, ctypes.c_void_p).value
     assert address is not None
-    slots = [slot for library in _libraries(folder) for slot in _slots(library, function.encode(), kinds)]
+    slots = [slot for library in _libraries(folders) for slot in _slots(library, function.encode(), kinds)]
     for slot in slots:
         write_word(slot, address)
     return len(slots)
 
 
-def _libraries(folder: str) -> list[_Library]:
+def _libraries(folders: tuple[str, ...]) -> list[_Library]:
     found: list[_Library] = []
 
     def look(pointer: Any, size: int, data: Any) -> int:
         loaded = pointer.contents
-        if folder in (loaded.name or b"").decode("utf-8", "replace"):
+        if os.fsdecode(loaded.name or b"").startswith(folders):
             headers = _array(loaded.headers, loaded.header_count, _HEADER)
             for header in headers[headers["type"] == _PT_DYNAMIC]:
                 start, count = loaded.base + int(header["address"]), int(header["memory_size"]) // 16

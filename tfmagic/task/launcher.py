@@ -64,6 +64,10 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
     """
     root = Channel(socket.socket(fileno=fd), OpenSession)
     processes.become_subreaper()
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # it was deleted; tasks get a folder with their first message
+        os.chdir("/")
     started = time.perf_counter()
     try:
         if isolate:

@@ -10,11 +10,11 @@ The first `background` on a page takes it 50 ms (a regular expression is compile
 """
 
 import html
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.folder import RunFolder
@@ -217,7 +217,7 @@ def more_html(count: int, whole: str) -> str:
 
 def logs_html(run: RunFolder) -> str:
     """Return the line with the folder of the logs."""
-    folder = str(run.folder).replace(str(Path.home()) + "/", "~/")
+    folder = str(run.folder).replace(os.path.expanduser("~") + "/", "~/")
     return f'<div style="{_RULE};padding:1px 10px;font-size:11px;{_FAINT}">logs: {_esc(folder)}</div>'
 
 

@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import os
 import socket
+import sys
 
 from tfmagic.system import symbol_interposing
 from tfmagic.task import streams
@@ -22,7 +23,6 @@ from tfmagic.task import streams
 _SO_BINDTODEVICE = 25
 _SO_DOMAIN = 39
 _LOOPBACK = b"lo\0"
-_LIBRARIES = "/tensorflow/"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -39,7 +39,16 @@ def install() -> None:
     global _slots
     if _slots == 0:
         with contextlib.suppress(OSError, KeyError):
-            _slots = symbol_interposing.interpose(_LIBRARIES, "listen", _replacement)
+            _slots = symbol_interposing.interpose(_folders(), "listen", _replacement)
+
+
+def _folders() -> tuple[str, ...]:
+    """Return TensorFlow's folder, by the path of its import and by its real one.
+
+    A part of the path would not do: an environment can be called tensorflow, with all of Python in it.
+    """
+    folder = os.path.dirname(sys.modules["tensorflow"].__file__ or "")
+    return tuple({os.path.join(folder, ""), os.path.join(os.path.realpath(folder), "")})
 
 
 def begin_task(loopback_only: bool) -> None:
