@@ -136,7 +136,7 @@ print(keras.backend.backend())
 """
 LEVEL = """
 import os
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import tensorflow as tf
 tf.constant(1.0)
 print(tf.keras.Model.__module__, os.environ["TF_CPP_MIN_LOG_LEVEL"])
