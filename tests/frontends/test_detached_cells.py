@@ -22,6 +22,7 @@ def test_a_wait_ends_well_also_where_the_follower_is_notified_first(monkeypatch,
 
         monkeypatch.setattr(awaited_cells, "can_await", lambda shell: True)
         monkeypatch.setattr(waiting_module, "wait_async", wait_async)
+        cluster = SimpleNamespace(name="default", run_folder="a run")
         jobs = detached_cells.DetachedJobs(SimpleNamespace(user_ns={}))
         for number in (1, 2):
             result = SimpleNamespace(pulled={}, results=number)
@@ -33,9 +34,10 @@ def test_a_wait_ends_well_also_where_the_follower_is_notified_first(monkeypatch,
                 options=SimpleNamespace(pull=()),
                 command=SimpleNamespace(prompt=number),
                 tasks=(),
+                cluster=SimpleNamespace(run="a run"),
             )
-            jobs.add(SimpleNamespace(name="default"), job, f"out{number}")
-        waiting = asyncio.create_task(jobs.wait_async("default", None))
+            jobs.add(cluster, job, f"out{number}")
+        waiting = asyncio.create_task(jobs.wait_async(cluster, None))
         await asyncio.sleep(0)
         ended.set()
         await waiting

@@ -1,6 +1,7 @@
 """Detached cells in a plain shell: their queue, waits for them, and the names and exceptions they leave."""
 
 import re
+import threading
 
 import pytest
 from conftest import wait_until
@@ -62,13 +63,51 @@ def test_a_name_that_a_detached_cell_assigns_is_not_overwritten_by_the_notebooks
     assert notebook.ns["seen"]["worker-0"] == "the task's"
 
 
-def test_wait_raises_the_exception_of_a_cell_and_the_next_wait_has_the_others(notebook):
-    notebook.run("%%tfcluster --workers 1 --detach\nraise ValueError('first')")
-    notebook.run("%%tfcluster --detach --out second\nprint('fine')\n1")
+def test_wait_raises_the_first_exception_when_all_cells_have_ended_and_the_next_wait_the_next(notebook, flag):
+    notebook.run("%%tfcluster --workers 2 --detach --on worker-0\nraise ValueError('first')")
+    notebook.run(f"%%tfcluster --detach --on worker-1 --out second\n{loop(flag)}print('fine')\n1")
+    notebook.run("%%tfcluster --detach --on worker-0\nraise KeyError('third')")
+    threading.Timer(0.3, flag.touch).start()
     with pytest.raises(ValueError, match="first"):
         notebook.run("%tfcluster wait")
-    assert "fine" in notebook.run("%tfcluster wait")
-    assert notebook.ns["second"]["worker-0"] == 1
+    assert flag.exists() and notebook.ns["second"]["worker-1"] == 1
+    with pytest.raises(KeyError, match="third"):
+        notebook.run("%tfcluster wait")
+    assert "no detached cell is left" in notebook.run("%tfcluster wait")
+
+
+def test_wait_waits_for_the_cells_of_the_present_cluster_and_raises_none_of_the_one_that_was_stopped(
+    notebook, flag
+):
+    notebook.run("%%tfcluster --workers 1 --detach\nraise ValueError('early')")
+    notebook.run("%%tfcluster --detach\nimport time\ntime.sleep(1000)")
+    wait_until(lambda: notebook.cluster().status()[0]["line"])
+    notebook.run("%tfcluster stop")
+    notebook.run(f"%%tfcluster --workers 1 --detach --out late\n{loop(flag)}7")
+    threading.Timer(0.3, flag.touch).start()
+    shown = notebook.run("%tfcluster wait")
+    assert re.search(r"cell \[\d+\] had failed before the cluster was stopped \(ValueError: early\); ", shown)
+    assert re.search(r"cell \[\d+\] was stopped with its cluster; cell \[\d+\] done on worker-0", shown)
+    assert dict(notebook.ns["late"]) == {"worker-0": 7}
+
+
+@pytest.mark.parametrize("detach", ["", "--detach"])
+def test_with_keep_going_the_results_of_the_tasks_that_returned_are_bound(notebook, detach):
+    cell = "import tfmagic\nn = 3\nif tfmagic.current_task().index == 1:\n    raise ValueError('on one')\n7"
+    with pytest.raises(ValueError, match="on one"):
+        notebook.run(f"%%tfcluster --workers 2 --keep-going --out found --pull n {detach}\n{cell}")
+        notebook.run("%tfcluster wait")
+    assert dict(notebook.ns["found"]) == {"worker-0": 7}
+    assert notebook.ns["n"] == {"worker-0": 3}
+
+
+def test_a_fresh_cluster_is_as_the_running_one_but_for_what_the_line_says(notebook):
+    notebook.run("%tfcluster start --workers 3 --env A=5")
+    cell = "import os, tfmagic\n(tfmagic.current_task().num_tasks, os.environ.get('A'))"
+    notebook.run(f"%%tfcluster --fresh --out same\n{cell}")
+    assert list(notebook.ns["same"].values()) == [(3, "5")] * 3
+    notebook.run(f"%%tfcluster --fresh --workers 1 --out other\n{cell}")
+    assert list(notebook.ns["other"].values()) == [(1, "5")]
 
 
 def test_a_wait_that_ends_too_early_names_the_running_tasks_and_their_lines(notebook, flag):

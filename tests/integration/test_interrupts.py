@@ -1,5 +1,6 @@
 """Ctrl-C while real tasks run Python, a tf.function, a collective, or native code."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -383,3 +384,28 @@ def test_scopes_that_an_interrupt_left_entered_are_left_for_it():
             with pytest.raises(KeyboardInterrupt):
                 cluster.run(leave_entered, view="quiet")
             assert cluster.run(look, view="quiet")["worker-0"] == ("", True, False)
+
+
+async def wait_for_ever(gate, ends):
+    """Wait; at a cancellation clean up, and go on or let it pass."""
+    try:
+        open(gate, "w").close()
+        await asyncio.sleep(1000)
+    except asyncio.CancelledError:
+        print("cancelled")
+        await asyncio.sleep(0)
+        if ends:
+            raise
+    finally:
+        print("cleaned up")
+    print("went on")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_interrupted_await_runs_its_except_and_finally_in_its_own_cell(tmp_path, ends):
+    with tfmagic.Cluster(workers=1) as cluster:
+        call = cluster.submit(wait_for_ever, str(tmp_path / "gate"), ends)
+        wait_until((tmp_path / "gate").exists)
+        cluster.interrupt()
+        assert isinstance(call.exception(20), KeyboardInterrupt)
+        assert cluster.logs()["worker-0"] == ["cancelled", "cleaned up", *([] if ends else ["went on"])]

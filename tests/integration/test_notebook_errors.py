@@ -25,6 +25,19 @@ def kernel(shared_kernel):
     return shared_kernel
 
 
+@pytest.mark.parametrize("place", ["'f', None, 5, 7", "5, 'x', [], 7"])
+def test_a_syntax_error_whose_place_is_none_arrives_as_it_was_raised(kernel, place):
+    name, text = kernel.error(f"%%tfcluster\nraise SyntaxError('odd', ({place}))")
+    assert name == "SyntaxError" and "SyntaxError: odd" in text and "raised on worker-" in text
+    assert "/tfmagic/" not in text
+
+
+def test_a_pull_of_what_no_task_has_shows_the_line_of_the_notebook_alone(kernel):
+    name, text = kernel.error("%tfcluster pull nothing_of_that_name")
+    assert name == "NameError" and "nothing_of_that_name: there is no such variable" in text
+    assert "/tfmagic/" not in text
+
+
 def test_the_traceback_is_the_users_own_and_nothing_else(kernel):
     number = next(c["execution_count"] for kind, c in kernel.run(FAILING) if kind == "execute_input")
     name, text = kernel.error(FAILING)

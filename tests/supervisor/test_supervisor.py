@@ -123,3 +123,18 @@ def test_cells_of_many_threads_all_end(supervisor):
     assert all(cells.get(timeout=20).done.wait(20) for _ in range(400))
     for thread in threads:
         thread.join()
+
+
+def test_a_cell_that_shows_as_sent_has_the_place_where_its_output_begins(supervisor):
+    run_cell(supervisor, 99)
+    supervisor.run.log_path(A).write_bytes(b"of the first\n")
+    cell, seen = RunningCell(CellRequested(2, {A: RunCell(2)}), {A: 0}), []
+
+    def look(*_):
+        if 2 in supervisor.state.cells and supervisor.state.cells[2].sent:
+            seen.append(cell.starts[A])
+
+    supervisor.watch(look)  # called between the change of the state and its actions
+    supervisor.run_cell(cell)
+    supervisor.backend.report(*(CellReturned(task, 1, 99, 0.0, 13) for task in (A, B)))
+    assert cell.done.wait(20) and seen and set(seen) == {13}

@@ -9,7 +9,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tfmagic.system.advice import did_you_mean
@@ -66,6 +66,21 @@ class ShapeOptions:
             elif value:
                 found += [name, shlex.quote(str(value))]
         return found
+
+    def completed(self, running: ShapeOptions) -> ShapeOptions:
+        """Return these options, with those of the running cluster that the line leaves out.
+
+        A line that names any type of task names the whole shape.
+        """
+        default, counts = ShapeOptions(), ("workers", "ps", "chief", "evaluator")
+        names_shape = any(getattr(self, name) is not None for name in counts)
+        missing = [
+            field.name
+            for field in fields(self)
+            if getattr(self, field.name) == getattr(default, field.name)
+            and not (names_shape and field.name in counts)
+        ]
+        return replace(self, **{name: getattr(running, name) for name in missing})
 
     def disagreements(self, running: ShapeOptions) -> list[str]:
         """Return the options of the line that the running cluster does not fulfil."""

@@ -65,6 +65,8 @@ class Job(RunningCell):
         has_shown_end: Whether the view has shown the end.
         servers: The job that has begun to trace the tasks that serve this cell.
         profile: Where the time went, once the job was settled.
+        partial: The results of the tasks that returned, once a job with `keep_going` was settled and others
+            failed.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Job(RunningCell):
         self._call_later: CallLater | None = None
         self.servers: Job | None = None
         self.profile: Profile | None = None
+        self.partial: CellResult | None = None
 
     @property
     def number(self) -> int:

@@ -155,14 +155,16 @@ def unpack_outcome(
     main: Mapping[str, Any],
     run: RunFolder,
     profile: Profile | None = None,
+    in_part: bool = False,
 ) -> CellResult:
-    """Return the values of a cell that returned on every task.
+    """Return the values of a cell from the tasks on which it returned: all, unless it failed on the others.
 
     Args:
         starts: The length of each task's log when the cell began, in bytes.
         pull: The names that were requested.
         main: The notebook's namespace.
         profile: Where the time of the cell went.
+        in_part: Leave out the variables that a task could not send.
 
     Raises:
         NameError: A task does not have a variable that was pulled.
@@ -176,7 +178,8 @@ def unpack_outcome(
         values[task] = value_of(task, result, main)
         for name, packed in result.pulled.items():
             pulled[name][task.name] = _load(task, packed, main)
-    _raise_failed_pulls(outcome)
+    if not in_part:
+        _raise_failed_pulls(outcome)
     return CellResult(TaskResults(values, returned, starts, run, task_times(outcome), profile), pulled)
 
 

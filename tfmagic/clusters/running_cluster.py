@@ -441,13 +441,21 @@ class RunningCluster:
             self.last = (outcome, context)
         self._deaths.note(outcome.outcomes)
         error = root_cause.build_error(outcome, context)
+        starts, pull, names = job.starts, job.options.pull, self._main()
+        unpack = functools.partial(
+            results.unpack_outcome, outcome, starts, pull, names, self.run, job.profile
+        )
         if error is not None:
+            if job.options.keep_going:
+                job.partial = unpack(in_part=True)
             self._note_new_process(error)
             raise ipython_tracebacks.dress(error)
         if lost_files:
             raise SharedWriterError("; ".join(lost_files))
-        names = self._main()
-        return results.unpack_outcome(outcome, job.starts, job.options.pull, names, self.run, job.profile)
+        try:
+            return unpack()
+        except NameError as missing:  # a variable that was pulled
+            raise ipython_tracebacks.dress(missing)  # noqa: B904 - the same
 
     def _note_new_process(self, error: BaseException) -> None:
         """Add a note to `error` if the task that died has another process by now."""

@@ -76,7 +76,10 @@ def describe(error: BaseException) -> str:
 
 
 def can_be_shown(error: Any) -> bool:
-    """Check whether Python and IPython can read the attributes that they need; else IPython shows nothing."""
+    """Check whether Python and IPython can read the attributes that they need; else IPython shows nothing.
+
+    The place of a SyntaxError, which can be anything, is made readable.
+    """
     if not issubclass(type(error), BaseException):
         return False
     try:
@@ -86,6 +89,10 @@ def can_be_shown(error: Any) -> bool:
             getattr(error, name)
     except Exception:  # of its `__getattribute__`, or of a property
         return False
+    if isinstance(error, SyntaxError):  # Python and IPython take these for granted
+        for name, kind in (("filename", str), ("text", str), ("lineno", int), ("offset", int)):
+            if not isinstance(value := getattr(error, name), kind | None):
+                put(error, name, str(value) if kind is str else None)
     return True
 
 

@@ -391,6 +391,7 @@ class Supervisor:
             state = lifecycle.apply(state, event, now)
         policy = self.policy()
         decision = lifecycle.decide(state, policy, now)
+        self._note_starts(decision)
         self.state = decision.state
         for watcher in self._watchers:
             self._call(watcher, events, decision, policy, now)
@@ -402,6 +403,17 @@ class Supervisor:
         with self.changed:
             self.changed.notify_all()
         return decision.wake_at
+
+    def _note_starts(self, decision: Decision) -> None:
+        """Note where the output of a queued cell begins: other cells have written to the logs meanwhile.
+
+        Views read it as soon as the state shows that the cell was sent.
+        """
+        for action in decision.actions:
+            if isinstance(action, Send) and isinstance(action.command, commands.RunCell):
+                number = action.command.cell
+                if number in decision.state.cells and decision.state.cells[number].queued:
+                    self._cells[number].starts[action.task] = self.run.log_bytes(action.task)
 
     def _pass_on(self, event: Event, state: ClusterState) -> None:
         """Hand on what changes no state: displays and input, between the tasks and the waiting thread.
@@ -439,10 +451,7 @@ class Supervisor:
                 self.closed_logs.discard(task)
                 self.backend.launch(self.boot(task, attempt))
             case Send(task, commands.RunCell() as command):
-                cell = self._cells[command.cell]
-                if self.state.cells[command.cell].queued:  # another cell has written meanwhile
-                    cell.starts[task] = self.run.log_bytes(task)
-                self.backend.send(task, cell.command_to_send(command))
+                self.backend.send(task, self._cells[command.cell].command_to_send(command))
             case Signal(task, number, cell_number):
                 if number == SIGUSR1:
                     self._cells[cell_number].dumps[task] = file_size(self.run.stacks_path(task))

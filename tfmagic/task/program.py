@@ -84,7 +84,8 @@ def _give_up(boot: commands.TaskBoot | None, error: BaseException) -> NoReturn:
     """End this process after an error of tfmagic's own code, and note the error."""
     if boot is not None:
         what = f"its own part in the task failed with {type(error).__qualname__}: {error}"
-        short = isinstance(error, OSError) and error.errno in _SHORTAGES
+        short = (isinstance(error, OSError) and error.errno in _SHORTAGES) or isinstance(error, MemoryError)
+        short = short or (isinstance(error, RuntimeError) and "start new thread" in str(error))
         write_end_reason(boot.stacks_path, what if short else f"{what}; {_BROKEN_FROM_INSIDE}")
     try:
         traceback.print_exc()

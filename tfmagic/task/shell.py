@@ -232,14 +232,25 @@ class CellRunner:
         return self._loop
 
     def wait_for(self, coroutine: Any) -> Any:
-        """Return the result of a coroutine, run on the task's own event loop."""
+        """Return the result of a coroutine, run on the task's own event loop.
+
+        An interrupt cancels it and waits for its end, as `asyncio.run` does: its ``except`` and ``finally``
+        run now, and it can go on. A second interrupt does not wait.
+        """
         loop = self._open_loop()
         future = loop.create_task(coroutine)
         try:
             return loop.run_until_complete(future)
         except KeyboardInterrupt:
+            if future.done():  # raised by the coroutine
+                raise
             future.cancel()
-            raise
+        try:
+            return loop.run_until_complete(future)
+        except asyncio.CancelledError as cancelled:
+            raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
+        finally:
+            future.cancel()
 
 
 def _undo_terminal_of_pandas() -> None:

@@ -16,6 +16,7 @@ from tfmagic.clusters.job import Job
 from tfmagic.clusters.results import CellResult
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.frontends.notebook import awaited_cells, view_choice
+from tfmagic.serialization import exceptions
 from tfmagic.supervisor import stalls
 from tfmagic.views.static_html import duration
 
@@ -26,10 +27,13 @@ class DetachedJob:
     def __init__(self, cluster: Cluster, job: Job, out: str | None):
         self.cluster, self.job, self.out = cluster, job, out
         self.error: BaseException | None = None
-        self.is_settled = False
+        self.is_settled = self.has_ended = False
 
     def settle(self, namespace: dict[str, Any]) -> None:
-        """Bind the results, or keep the exception. Does nothing a second time."""
+        """Bind the results, or keep the exception, with what there is if some tasks have returned.
+
+        Does nothing a second time.
+        """
         if self.is_settled:
             return
         self.is_settled = True
@@ -37,10 +41,10 @@ class DetachedJob:
             result: CellResult = self.job.settle()
         except BaseException as error:  # raised by `DetachedJobs.wait`
             self.error = error
-            return
-        namespace.update(result.pulled)
-        if self.out:
-            namespace[self.out] = result.results
+            if self.job.partial is not None:
+                bind(namespace, self.job.partial, self.out)
+        else:
+            bind(namespace, result, self.out)
 
 
 class DetachedJobs:
@@ -64,44 +68,54 @@ class DetachedJobs:
         """Return the jobs that have not ended."""
         return [found.job for found in self._jobs if not found.job.done.is_set()]
 
-    def wait(self, name: str, timeout_s: float | None) -> str:
-        """Wait for the detached cells of the cluster of that name, and return a sentence about them.
+    def wait(self, cluster: Cluster, timeout_s: float | None) -> str:
+        """Wait for the detached cells of a cluster, and return a sentence about them.
 
         Raises:
-            BaseException: The exception of the first cell that failed; another call waits for the rest.
-            TaskTimeoutError: A cell still runs after `timeout_s` seconds.
+            BaseException: When all have ended: the exception of the first cell that failed. Another call
+                raises the next one.
+            TaskTimeoutError: A cell still runs after `timeout_s` seconds, and none has failed.
         """
-        ended = []
-        for found, left_s in self._of(name, timeout_s):
-            ended.append(self._take(found, waiting.wait(found.job, left_s)))
-        return _describe_wait(name, ended)
+        sentences, jobs = self._begin_wait(cluster)
+        for found, left_s in _each(jobs, timeout_s):
+            found.has_ended = waiting.wait(found.job, left_s)
+        return self._end_wait(cluster, jobs, sentences)
 
-    async def wait_async(self, name: str, timeout_s: float | None) -> str:
+    async def wait_async(self, cluster: Cluster, timeout_s: float | None) -> str:
         """Do as `wait`, while the event loop goes on."""
-        ended = []
-        for found, left_s in self._of(name, timeout_s):
-            ended.append(self._take(found, await waiting.wait_async(found.job, left_s)))
-        return _describe_wait(name, ended)
+        sentences, jobs = self._begin_wait(cluster)
+        for found, left_s in _each(jobs, timeout_s):
+            found.has_ended = await waiting.wait_async(found.job, left_s)
+        return self._end_wait(cluster, jobs, sentences)
 
-    def _of(self, name: str, timeout_s: float | None) -> Iterator[tuple[DetachedJob, float]]:
-        """Yield the jobs of a cluster, each with the seconds that are left for it."""
-        for found in [found for found in self._unseen if found.cluster.name == name]:
+    def _begin_wait(self, cluster: Cluster) -> tuple[list[str], list[DetachedJob]]:
+        """Return a sentence for each cell of former processes of the cluster, and the jobs to wait for."""
+        for found in [found for found in self._unseen if found.cluster.name == cluster.name]:
             self._unseen.remove(found)
             found.job.show_now()
-        deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
-        for found in [found for found in self._jobs if found.cluster.name == name]:
-            yield found, deadline - time.monotonic()
-
-    def _take(self, found: DetachedJob, has_ended: bool) -> Job:
-        if not has_ended:
-            raise _still_runs(found)
-        if found in self._jobs:  # otherwise its follower has removed it
+        jobs = [found for found in self._jobs if found.cluster.name == cluster.name]
+        run = str(cluster.run_folder)
+        former = [found for found in jobs if str(found.job.cluster.run) != run and found.job.done.is_set()]
+        for found in former:  # the user has stopped that cluster: what failed there is told, not raised
             self._jobs.remove(found)
-        found.job.show_now()
-        found.settle(self._shell.user_ns)
-        if found.error is not None:
-            raise found.error
-        return found.job
+            found.settle(self._shell.user_ns)
+        return [_describe_former(found) for found in former], [found for found in jobs if found not in former]
+
+    def _end_wait(self, cluster: Cluster, jobs: Sequence[DetachedJob], sentences: Sequence[str]) -> str:
+        ended = [found for found in jobs if found.has_ended]
+        for found in ended:
+            found.job.show_now()
+            found.settle(self._shell.user_ns)
+        failed = [found for found in ended if found.error is not None]
+        for found in ended:
+            if found in self._jobs and found not in failed[1:]:  # otherwise its follower has removed it
+                self._jobs.remove(found)
+        if failed and failed[0].error is not None:
+            raise failed[0].error
+        for found in jobs:
+            if not found.has_ended:
+                raise _still_runs(found)
+        return _describe_wait(cluster.name, [*sentences, *map(_describe_end, ended)])
 
     def _follow(self, found: DetachedJob) -> None:
         import asyncio
@@ -119,17 +133,44 @@ class DetachedJobs:
         task.add_done_callback(self._followers.discard)
 
 
-def _describe_wait(name: str, ended: Sequence[Job]) -> str:
-    texts = []
-    for job in ended:
-        outcome = job.outcome
-        seconds = 0.0 if outcome is None else max(outcome.ended_at.values()) - outcome.started
-        bound = ", ".join(job.options.pull)
-        texts.append(
-            f"cell [{job.command.prompt}] done on {', '.join(t.name for t in job.tasks)} after "
-            f"{duration(seconds)}{f', {bound} pulled' if bound else ''}"
-        )
-    return f"tfmagic: cluster {name}: {'; '.join(texts) or 'no detached cell is left to wait for'}"
+def _each(jobs: Sequence[DetachedJob], timeout_s: float | None) -> Iterator[tuple[DetachedJob, float]]:
+    """Yield each job, with the seconds that are left for it."""
+    deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
+    for found in jobs:
+        yield found, deadline - time.monotonic()
+
+
+def bind(namespace: dict[str, Any], result: CellResult, out: str | None) -> None:
+    """Bind what a cell has brought: the variables that were pulled, and its results under the name `out`."""
+    namespace.update(result.pulled)
+    if out:
+        namespace[out] = result.results
+
+
+def _describe_wait(name: str, sentences: Sequence[str]) -> str:
+    return f"tfmagic: cluster {name}: {'; '.join(sentences) or 'no detached cell is left to wait for'}"
+
+
+def _describe_end(found: DetachedJob) -> str:
+    job, outcome = found.job, found.job.outcome
+    seconds = 0.0 if outcome is None else max(outcome.ended_at.values()) - outcome.started
+    bound = ", ".join(job.options.pull)
+    return (
+        f"cell [{job.command.prompt}] done on {', '.join(t.name for t in job.tasks)} after "
+        f"{duration(seconds)}{f', {bound} pulled' if bound else ''}"
+    )
+
+
+def _describe_former(found: DetachedJob) -> str:
+    """Describe a cell of a cluster that was stopped since."""
+    if found.error is None:
+        return f"{_describe_end(found)}, before the cluster was stopped"
+    if found.job.outcome is None:
+        return f"cell [{found.job.command.prompt}] was stopped with its cluster"
+    return (
+        f"cell [{found.job.command.prompt}] had failed before the cluster was stopped "
+        f"({exceptions.describe(found.error)})"
+    )
 
 
 def _still_runs(found: DetachedJob) -> TaskTimeoutError:

@@ -293,7 +293,7 @@ def _reload(magics: TFClusterMagics, line: Namespace) -> None:
 )
 def _wait(magics: TFClusterMagics, line: Namespace) -> None:
     """Replaced by `TFClusterMagics.wait_async` where the notebook's event loop can go on."""
-    print(magics.detached.wait(magics.known(line.cluster).name, line.timeout))
+    print(magics.detached.wait(magics.known(line.cluster), line.timeout))
 
 
 @line_command(

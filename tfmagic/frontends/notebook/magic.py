@@ -113,7 +113,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         __tracebackhide__ = True
         try:
             wait = parse_line(line)
-            print(await self.detached.wait_async(self.known(wait.cluster).name, wait.timeout))
+            print(await self.detached.wait_async(self.known(wait.cluster), wait.timeout))
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
@@ -143,14 +143,20 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         if options.compare:
             results: Any = yield from self._compare(options, cell)
             display(results)
+            if options.out:
+                self.shell.user_ns[options.out] = results
         else:
-            cluster = self.new_cluster(options.cluster, options.shape) if options.fresh else None
+            cluster = self._fresh_cluster(options) if options.fresh else None
             try:
                 used = cluster or self.cluster_for(options)
                 shown = self.start_for(cell[0], used, options.shape)
                 job = used.begin_cell(*cell, self._run_options(options, shown))
                 try:
                     result = yield job
+                except BaseException:
+                    if job.partial is not None:
+                        detached_cells.bind(self.shell.user_ns, job.partial, options.out)
+                    raise
                 finally:  # also of a cell that failed or was interrupted
                     if job.profile is not None and options.view != "quiet":
                         display(job.profile)
@@ -159,10 +165,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
             finally:
                 if cluster is not None:
                     cluster.stop()
-            self.shell.user_ns.update(result.pulled)
-            results = result.results
-        if options.out:
-            self.shell.user_ns[options.out] = results
+            detached_cells.bind(self.shell.user_ns, result, options.out)
 
     def _run_options(self, options: Namespace, display_id: str) -> Options:
         return Options(
@@ -224,6 +227,14 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
         if cluster is not self.clusters.get(name):
             self.add(cluster, asked)
         return cluster
+
+    def _fresh_cluster(self, options: Namespace) -> Cluster:
+        """Return a new cluster for one cell; what the line leaves out is as in the running one."""
+        name, asked = options.cluster, options.shape
+        running = self.clusters.get(name)
+        if running is not None and running.running:
+            asked = asked.completed(self.shapes[name])
+        return self.new_cluster(name, asked)
 
     def add(self, cluster: Cluster, asked: ShapeOptions) -> None:
         """Make this the cluster of its name, and remember the shape that it was asked for."""

@@ -102,10 +102,12 @@ def interruption(cluster: Cluster, chosen: Sequence[TaskId], detached: Iterable[
         return "no cell runs there; nothing to interrupt"
     text = f"interrupted {names_of(task for task in chosen if any(task in tasks for tasks, _ in hit))}"
     later = f"is interrupted {cluster.setting('failure_grace_s'):g} s later"
-    for tasks, keeps_going in hit:
-        if others := [task for task in tasks if task not in chosen]:
-            text += f"; the cell on {names_of(others)} {'goes on (--keep-going)' if keeps_going else later}"
-    return text
+    sentences = [
+        f"; the cell on {names_of(others)} {'goes on (--keep-going)' if keeps_going else later}"
+        for tasks, keeps_going in hit
+        if (others := [task for task in tasks if task not in chosen])
+    ]
+    return text + "".join(dict.fromkeys(sentences))  # those that are queued say the same
 
 
 def injury(cluster: Cluster, kind: str, pids: Mapping[TaskId, int], amount: float) -> str:
