@@ -136,5 +136,6 @@ def test_a_cell_that_shows_as_sent_has_the_place_where_its_output_begins(supervi
 
     supervisor.watch(look)  # called between the change of the state and its actions
     supervisor.run_cell(cell)
+    assert supervisor.wait_for(lambda state: 2 in state.cells, 20)
     supervisor.backend.report(*(CellReturned(task, 1, 99, 0.0, 13) for task in (A, B)))
     assert cell.done.wait(20) and seen and set(seen) == {13}
