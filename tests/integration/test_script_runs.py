@@ -386,6 +386,35 @@ def test_parameter_servers_that_the_script_starts_end_with_the_chief(serve, scri
     assert run.err == ""
 
 
+SERVERS_OF_TENSORFLOW_1 = """
+    import json, os
+    import tensorflow as tf
+    v1 = tf.compat.v1
+    v1.disable_eager_execution()
+    config = json.loads(os.environ["TF_CONFIG"])
+    kind, index = config["task"]["type"], config["task"]["index"]
+    jobs = {job: config["cluster"][job] for job in ("ps", "worker")}
+    server = v1.train.Server(jobs, job_name="ps" if kind == "ps" else "worker", task_index=index)
+    if kind == "ps":
+        server.join()
+    with v1.device(v1.train.replica_device_setter(cluster=jobs)):
+        total = v1.get_variable("total", [], initializer=v1.zeros_initializer())
+        add = v1.assign_add(total, 1.0)
+    with v1.train.MonitoredTrainingSession(master=server.target, is_chief=index == 0) as session:
+        print(kind, "total", session.run(add) > 0, list(config["cluster"]), flush=True)
+"""
+
+
+def test_a_script_whose_chief_is_the_first_worker_runs_without_a_chief(serve, script):
+    run = serve("run", "--workers", 1, "--ps", 1, "--no-chief", script(SERVERS_OF_TENSORFLOW_1))
+    assert run.wait() == 0, run.out + run.err
+    assert run.lines("worker-0")[-1] == "worker total True ['worker', 'ps']"
+    assert "chief" not in run.out + run.err
+    run = serve("run", "--workers", 1, "--ps", 1, script(SERVERS_OF_TENSORFLOW_1))
+    assert run.wait() != 0
+    assert "Could not start gRPC server" in run.out and "needs --no-chief" in run.err, run.err
+
+
 def test_who_ends_comes_back_and_the_others_with_it(serve, script, tmp_path):
     path = script(
         """
@@ -485,6 +514,8 @@ def test_nothing_is_started_for_a_cluster_or_a_script_that_cannot_be(serve, scri
         (("run", broken), 1, "SyntaxError: '(' was never closed"),
         (("run", "--workers", 0, broken), 1, "SyntaxError"),
         (("run", "--workers", 0, script("")), 2, "at least one chief or worker"),
+        (("run", "--workers", 0, "--no-chief", script("")), 2, "at least one chief or worker"),
+        (("run", "--chief", "--no-chief", script("")), 2, "contradict each other"),
         (("run", "--workers", 20_000, script("")), 125, "nothing was started"),
     ):
         run = serve(*words)

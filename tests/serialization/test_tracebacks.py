@@ -285,7 +285,7 @@ def test_of_a_thousand_causes_it_is_said_how_many_are_left_out():
         error.__cause__ = cause
     packed = tracebacks.pack_error(raised(error), {}, lambda name: False, "worker-1 (pid 1, host)")
     arrived = tracebacks.unpack_error(packed, HERE)
-    assert "its causes and contexts are 1,000 exceptions; 981 are left out here" in arrived.__notes__
+    assert "its causes and contexts are 1,000 exceptions; 981 of them are left out" in arrived.__notes__
     shown = 0
     while arrived is not None:
         arrived, shown = arrived.__cause__, shown + 1

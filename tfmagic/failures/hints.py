@@ -36,9 +36,10 @@ HINTS = (  # (pattern, advice)
     ),
     (
         r"^(UnknownError|RuntimeError): Could not start gRPC server",
-        "Another server has this port. A task has one tf.distribute.Server at most: its strategy or, with "
-        "--ps, tfmagic has started it already, and ParameterServerStrategy is created on the chief alone. "
-        "Servers of tf.data take port=0.",
+        "Another server has this port. A task has one tf.distribute.Server at most: its strategy or, in cells"
+        " with --ps, tfmagic has started it already, and ParameterServerStrategy is made on the chief alone. "
+        "With `tfmagic run --ps` the chief is a task of its own, which runs the script too: a script that "
+        "takes worker-0 for the chief needs --no-chief. Servers of tf.data take port=0.",
     ),
     (
         r"^OSError: \[Errno \d+\] Address already in use",

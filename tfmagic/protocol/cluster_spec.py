@@ -83,6 +83,9 @@ def check_name(name: object) -> None:
 class ClusterShape:
     """The number of tasks of each type.
 
+    Attributes:
+        adds_chief: Whether a cluster with parameter servers gets a chief that coordinates it.
+
     Raises:
         ClusterSpecError: Negative counts, more than one chief or evaluator, no task to run a cell,
             or parameter servers without workers.
@@ -92,6 +95,7 @@ class ClusterShape:
     ps: int = 0
     chief: bool = False
     evaluator: bool = False
+    adds_chief: bool = True
 
     def __post_init__(self) -> None:
         for name, count in (("workers", self.workers), ("ps", self.ps)):
@@ -114,7 +118,7 @@ class ClusterShape:
             raise ClusterSpecError(
                 "a cluster with ps tasks needs at least one worker to compute; add workers"
             )
-        if self.ps and not self.chief:  # the coordinator is the chief
+        if self.ps and not self.chief and self.adds_chief:  # the coordinator is the chief
             object.__setattr__(self, "chief", True)
         if not self.chief and not self.workers:
             raise ClusterSpecError("a cluster needs at least one chief or worker task; add workers")
@@ -137,7 +141,7 @@ class ClusterShape:
         With parameter servers that is the coordinator alone; else chief and workers. An evaluator runs a
         cell only if ``--on`` names it.
         """
-        if self.ps:
+        if self.ps and self.chief:
             return (TaskId("chief", 0),)
         return tuple(t for t in self.tasks if t.type in ("chief", "worker"))
 

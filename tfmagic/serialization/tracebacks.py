@@ -91,7 +91,7 @@ def _pack(
         parts[id(item)] = _part(item, message, parts, variables, trip)
     if left_out := len(every) - len(chain):
         parts[id(error)]["notes"].append(
-            f"its causes and contexts are {len(every) - 1:,} exceptions; {left_out:,} are left out here"
+            f"its causes and contexts are {len(every) - 1:,} exceptions; {left_out:,} of them are left out"
         )
     longest = max(map(len, messages))
     if longest > MAX_SHOWN:

@@ -17,7 +17,7 @@ from tfmagic.system.advice import did_you_mean
 
 BAD_USAGE = 2
 GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: the summary is out by then
-_SHAPE = {"--workers", "--ps", "--chief", "--evaluator"}
+_SHAPE = {"--workers", "--ps", "--chief", "--no-chief", "--evaluator"}
 
 
 def program_name() -> str:
@@ -175,6 +175,8 @@ def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
         rest[:1] = ["-m", rest[0][2:]]
     args.target, *args.argv = rest[args.is_module :]
     args.left_to_script = left
+    if args.no_chief and args.chief:
+        parser.error("--chief and --no-chief contradict each other")
     if args.is_module and not re.fullmatch(r"\w+(\.\w+)*", args.target):
         parser.error(f"-m {args.target!r} is not the name of a module")
     if args.target == "-":
@@ -199,7 +201,9 @@ def _is_shape(word: str) -> bool:
 
 def _add_run(parser: Parser) -> None:
     add_shape(parser, "the cluster (default: two workers)", can_keep=False)
+    no_chief = "with --ps, no chief is added: worker-0 is the script's chief"
     add = parser.add_argument_group("the run").add_argument
+    add("--no-chief", action="store_true", help=no_chief)
     add("--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks")
     add("--keep-going", action="store_true", help="a failing task does not stop the others")
     grace: dict[str, Any] = {"metavar": "SECONDS"}

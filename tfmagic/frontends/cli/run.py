@@ -216,6 +216,8 @@ class ScriptRun:
         case = case_of(options)
         assert isinstance(case.shape, ClusterShape)  # always, of a command line
         self._shape, self._restarts = case.shape, options.auto_restart or 0
+        if args.no_chief:
+            self._shape = replace(case.shape, chief=False, adds_chief=False)
         self._reason = StopReason.TASKS_ENDED
         self._kill_at = float("inf")
         self._pass_on_at: float | None = None  # when the tasks without a SIGTERM get one
@@ -323,15 +325,21 @@ class ScriptRun:
             self._end(StopReason.TIMEOUT, signal.SIGKILL)
 
     def _end_servers(self) -> None:
-        """End ps and worker tasks, which serve for ever, once the chief that used them has ended."""
+        """End the tasks that serve for ever, once those that used them have ended.
+
+        These are ps and worker tasks, which the chief uses, or without a chief the ps tasks alone.
+        """
         if not self._shape.ps:
             return
         known = self._known()
-        chief = known[TaskId("chief", 0)]
-        if chief.end is None or (chief.exit_code and self._reason is StopReason.TASKS_ENDED):
+        users = [task for t, task in known.items() if t in self._shape.cell_tasks]
+        if any(task.end is None for task in users):
             return
-        serving = [t for t, task in known.items() if t.type in ("ps", "worker") and task.end is None]
-        is_late = time.monotonic() - chief.ended_at > _SERVER_S
+        if self._reason is StopReason.TASKS_ENDED and any(task.exit_code for task in users):
+            return
+        kinds = ("ps", "worker") if self._shape.chief else ("ps",)
+        serving = [t for t, task in known.items() if t.type in kinds and task.end is None]
+        is_late = time.monotonic() - max(task.ended_at for task in users) > _SERVER_S
         if not is_late:  # a second SIGTERM would break the clean-up that the first one began
             serving = [task for task in serving if not known[task].terminated]
         self._one_shot.signal(serving, signal.SIGKILL if is_late else signal.SIGTERM, dismiss=True)
