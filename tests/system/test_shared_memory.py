@@ -1,5 +1,8 @@
 """Memory files serve again as soon as no process has them any more, and not before."""
 
+import gc
+import itertools
+import linecache
 import mmap
 import os
 import subprocess
@@ -135,3 +138,40 @@ def test_a_sandbox_that_hides_the_open_files_gets_a_new_file_for_each_value():
     hidden = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
     run = subprocess.run([*hidden, sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "[1, 2, 3] 0\n", run.stderr
+
+
+def interrupted_at(number, call):
+    """Call, with a KeyboardInterrupt at the `number`-th line of the module or of a thread's start."""
+    seen = itertools.count(1)
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != shared_memory.__file__ and frame.f_code.co_name != "start":
+            return None
+        # no signal arrives at a `try:`, nor between the last line of a `with` and the release of its lock
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not line.startswith(("with ", "try:")) and next(seen) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return call()
+    except KeyboardInterrupt:
+        return None
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_line_leaves_no_descriptor_and_files_are_still_closed(monkeypatch):
+    monkeypatch.setattr(shared_memory, "_KEPT_S", 0.01)
+    descriptors = set(os.listdir("/proc/self/fd"))
+    for number in itertools.count(1):
+        fd = interrupted_at(number, share)
+        if fd is not None:
+            os.close(fd)
+        os.close(share())  # as a next value does, whose file is closed soon
+        gc.collect()
+        wait_until(lambda: set(os.listdir("/proc/self/fd")) <= descriptors)
+        if fd is not None and number > 20:
+            break

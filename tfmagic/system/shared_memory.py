@@ -17,7 +17,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 _KEPT_FROM_BYTES = 4 << 20
@@ -26,18 +26,30 @@ _KEPT_FILES = 8
 _PIECE_BYTES = 16 << 20  # copied at once: other threads wait meanwhile
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _File:
+    """A memory file. It closes itself, since an interrupt can come wherever it is held."""
+
     fd: int
     size: int
     until: float = 0.0
     is_used: bool = False  # then it has pages, and mapping them is worth it
     view: mmap.mmap | None = None
 
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if getattr(self, "fd", -1) >= 0:
+            close(self.take())
+
+    def take(self) -> int:
+        """Return the descriptor, which is then the caller's."""
+        fd, self.fd = self.fd, -1
+        return fd
+
     def close(self) -> None:
         if self.view is not None:
             self.view.close()
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.take())
 
 
 _kept: list[_File] = []
@@ -60,6 +72,7 @@ def share(parts: Iterable[memoryview], align: int = 1) -> int:
         starts.append(size)
         size += -(-len(part) // align) * align
     file = _take_idle(size) or _File(os.memfd_create("tfmagic", os.MFD_CLOEXEC), size)
+    theirs = -1
     try:
         os.ftruncate(file.fd, size)
         if file.is_used and (file.view is None or len(file.view) < size):
@@ -67,20 +80,21 @@ def share(parts: Iterable[memoryview], align: int = 1) -> int:
         for part, start in zip(flat, starts, strict=True):
             _write(file, part, start)
         if size < _KEPT_FROM_BYTES:
-            return file.fd
+            return file.take()
         try:
             theirs = os.open(f"/proc/self/fd/{file.fd}", os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError):  # of a sandbox: the file serves only once
-            if file.view is not None:
-                file.view.close()
-            return file.fd
+            return file.take()
         lock(theirs)
+        file.size, file.is_used = size, True
+        _keep(file)
+        return theirs
     except BaseException:
-        file.close()
+        if theirs >= 0:
+            os.close(theirs)
+        if file not in _kept:
+            file.close()
         raise
-    file.size, file.is_used = size, True
-    _keep(file)
-    return theirs
 
 
 def lock(fd: int) -> None:
@@ -125,7 +139,7 @@ def _keep(file: _File) -> None:
     global _closer
     file.until = time.monotonic() + _KEPT_S
     with _lock:
-        if _closer is None:
+        if _closer is None or not _closer.is_alive():  # an interrupt can come while it starts
             _closer = threading.Thread(target=_close_late, name="tfmagic-kept-memory", daemon=True)
             try:
                 _closer.start()
