@@ -3,7 +3,8 @@
     notebook: DEFINITIONS ─→ change ─→ look ─→ change ─→ look ...      a look prints every value, on the task
 
 The plain kernel is the oracle: it runs the same cells. A variable that the task has assigned is the task's
-own until the task is restarted; the plain kernel then gets the notebook's value back.
+own until the task is restarted; the plain kernel then gets the notebook's value back. So no change may read
+one of those variables when it is made.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class CFG(Base):
     rate, opts, old = 1, {"lr": [0.1]}, "old"
     class Inner:
         values = [1]
-    def __init__(self): self.items, self.made = [1], n
+    def __init__(self): self.items, self.made = [1], 1
     def __repr__(self): return f"CFG({self.items}, {self.made}, {self.rate}, {self.opts})"
     def method(self, x, seen=[]): return x, list(seen), n, self.size()
     @property
@@ -63,7 +64,7 @@ class Shape(abc.ABC): pass
 @dataclasses.dataclass
 class Point:
     x: int = 1
-    tags: list = dataclasses.field(default_factory=lambda: [n])
+    tags: list = dataclasses.field(default_factory=lambda: [1])
 class Colour(enum.Enum):
     RED = 1
 Colour.RED.notes = []
@@ -157,7 +158,7 @@ obj.fn = f
 obj.friend = CFG()
 hooks.append(f)
 hooks.append(lambda x: (x, {k}, text))
-hooks.append(CFG.make) if len(hooks) < 0 else hooks.reverse()
+hooks.reverse()
 part.args[1].append({k})
 node.value.append({k})
 node.more = [node, {k}]
@@ -256,7 +257,8 @@ class _Writer:
     def begin(self) -> list[Cell]:
         write = self._write(0)
         lib = f"lib_{self.number}"
-        source = f"{DEFINITIONS}\n{write}\nimport {lib} as lib\nfrom {lib} import use\nnet = lib.Net()"
+        imports = f"import {lib} as lib\nfrom {lib} import use\nnet, versions = lib.Net(), {{}}"
+        source = f"{DEFINITIONS}\n{write}\n{imports}"
         return [Cell(source, in_notebook=True), look(LOOKS)]
 
     def step(self, kind: str, what: str) -> list[Cell]:
@@ -287,7 +289,10 @@ class _Writer:
     def _edit(self, kind: str) -> list[Cell]:
         lib = f"lib_{self.number}"
         fresh = f"importlib.reload(lib)\nfrom {lib} import use\nnet = lib.Net()"
-        in_place = "from IPython.extensions.autoreload import superreload\nlib = superreload(lib)"
+        in_place = (
+            "from IPython.extensions.autoreload import superreload\n"
+            "lib = superreload(lib, old_objects=versions)"
+        )
         reload = fresh if kind == "edit" else in_place
         cells = [_in_notebook(f"{self._write(self.k)}\n{reload}")]
         return [*cells, _in_notebook(f"%%capture\n%tfcluster reload {lib}", otherwise="")]

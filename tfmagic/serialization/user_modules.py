@@ -131,6 +131,9 @@ def _stamp(file: str) -> Stamp | None:
 # ---- on the tasks --------------------------------------------------------------------------------
 
 
+_old_objects: dict[Any, Any] = {}  # weak references to functions and classes of all versions
+
+
 def reload_modules(names: tuple[str, ...]) -> dict[str, str]:
     """Reload modules with their submodules; return a digest of the file of each, by name.
 
@@ -147,7 +150,7 @@ def reload_modules(names: tuple[str, ...]) -> dict[str, str]:
         module = sys.modules[name]
         before = dict(vars(module))
         _forget_bytecode(module)
-        superreload(module)
+        superreload(module, old_objects=_old_objects)
         _bind_anew(before, vars(module), sys.modules["__main__"].__dict__)
     return {name: digest_of(name) for name in order}
 
