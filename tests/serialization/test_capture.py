@@ -193,6 +193,42 @@ def test_an_array_that_a_function_holds_counts_once(side):
     assert s.task_main["f"]() is s.task_main["x"]
 
 
+def test_an_exception_keeps_its_causes_and_notes(side):
+    s = side(
+        "import threading\n"
+        "class Odd(Exception):\n"
+        "    def __init__(self, a, b): super().__init__(a); self.b = b\n"
+        "    def __len__(self): return 0\n"
+        "try:\n"
+        "    try: {}['a']\n"
+        "    except KeyError as missing:\n"
+        "        missing.add_note('noted')\n"
+        "        raise Odd(1, 2) from missing\n"
+        "except Odd as found: error = found\n"
+        "hidden = ValueError(); hidden.__context__ = error; hidden.__suppress_context__ = True\n"
+        "of_lock = ValueError('a'); of_lock.__cause__ = KeyError('gone', threading.Lock())\n"
+        "last = None\n"
+        "for i in range(2000):\n"
+        "    at = ValueError(i); at.__cause__ = last; last = at\n"
+    )
+    s.send("error", "hidden", "of_lock", "last")
+    error, hidden, of_lock, last = (s.task_main[n] for n in ("error", "hidden", "of_lock", "last"))
+    assert (error.args, error.b, error.__cause__.args, error.__cause__.__notes__) == (
+        (1,),
+        2,
+        ("a",),
+        ["noted"],
+    )
+    assert error.__cause__ is error.__context__ and error.__suppress_context__
+    assert hidden.__context__ is error and hidden.__cause__ is None and hidden.__suppress_context__
+    assert type(of_lock.__cause__).__name__ == "KeyError" and "gone" in str(of_lock.__cause__)
+    numbers = []
+    while last is not None:
+        numbers.append(last.args[0])
+        last = last.__cause__
+    assert numbers == list(range(1999, -1, -1))
+
+
 def test_the_data_of_a_class_of_no_name_comes_behind_its_code(side):
     s = side(
         "def make():\n"

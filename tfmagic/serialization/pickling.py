@@ -34,7 +34,15 @@ import dill
 
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import OwnedHandle, Packed
-from tfmagic.serialization import classes, definitions, loggers, main_script, process_bound, tensorflow_values
+from tfmagic.serialization import (
+    causes,
+    classes,
+    definitions,
+    loggers,
+    main_script,
+    process_bound,
+    tensorflow_values,
+)
 from tfmagic.serialization.definitions import ByValue
 from tfmagic.system import shared_memory
 
@@ -137,6 +145,7 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         tried: frozenset[int] = frozenset(),
     ):
         self._pickled, self._for_notebook, self._refuse, self._tried = pickled, for_notebook, refuse, tried
+        self._chained: set[int] = set()  # ids of exceptions whose causes are in the pickle
         super().__init__(pickled, protocol=5, byref=False, recurse=False, buffer_callback=pickled.keep)
 
     def memoize(self, obj: Any) -> None:
@@ -149,8 +158,8 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
             return _linked, ("tried",)
         if self._refuse and isinstance(obj, self._refuse):
             raise TypeError(f"cannot pickle {type(obj).__qualname__!r} object")
-        if isinstance(obj, BaseException) and _takes_frames_along(type(obj)):
-            return obj.__reduce_ex__(5)
+        if isinstance(obj, BaseException) and (reduced := self._reduce_exception(obj)) is not None:
+            return reduced
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return (importlib.import_module, (obj.__name__,))
         if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
@@ -170,6 +179,14 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
         if process_bound.is_test_case(obj):
             return process_bound.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))
         return NotImplemented
+
+    def _reduce_exception(self, error: BaseException) -> Any:
+        """Return how an exception is made; None if pickle knows. That of a task has its causes beside it."""
+        has_chain = not (self._refuse or self._tried or id(error) in self._chained)
+        if has_chain and causes.is_chained(error):
+            alone, problem_of = self._pickled.reduce(error), functools.partial(self._problem_of_part, error)
+            return causes.reduce(error, alone, self._chained, problem_of)
+        return error.__reduce_ex__(5) if _takes_frames_along(type(error)) else None
 
     def _problem_of_part(self, whole: object, part: object) -> str:
         """Return why an attribute of `whole` cannot be pickled; "" if it can."""
@@ -195,6 +212,8 @@ class _QuickPickler(pickle.Pickler):
         super().__init__(pickled, protocol=5, buffer_callback=pickled.keep)
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, BaseException) and causes.is_chained(obj):
+            raise _NeedsDill
         if (reduced := self._pickled.reduce(obj)) is not None:
             return reduced
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
