@@ -55,6 +55,19 @@ def loop_for_ever():
         pass
 
 
+class LoopsHere(ValueError):
+    is_here = False
+
+    def __init__(self, text):
+        super().__init__(text)
+        self.text = text
+
+    def __setstate__(self, state):
+        if self.is_here:
+            loop_for_ever()
+        vars(self).update(state)
+
+
 def raise_on_arrival():
     raise RuntimeError("no")
 
@@ -172,6 +185,16 @@ def test_what_cannot_travel_becomes_a_remote_error_that_is_also_its_class(error,
     again = pickle.loads(pickle.dumps(arrived))
     assert str(again) == str(arrived) and again.text == arrived.text
     assert [c for c in threading.enumerate() if c.name == "tfmagic-bounded" and c.daemon is False] == []
+
+
+def test_a_class_that_loops_in_the_notebook_alone_does_not_hang_it(monkeypatch):
+    packed = tracebacks.pack_error(raised(LoopsHere("b")), {}, lambda name: False, "worker-1 (pid 1, host)")
+    monkeypatch.setattr(LoopsHere, "is_here", True)
+    monkeypatch.setattr(exceptions, "_ARRIVAL_S", 0.1)
+    began = time.monotonic()
+    arrived = tracebacks.unpack_error(packed, HERE)
+    assert time.monotonic() - began < 5
+    assert isinstance(arrived, RemoteError) and isinstance(arrived, LoopsHere) and str(arrived) == "b"
 
 
 @pytest.mark.parametrize("kind", [HoldsLock, HoldsFile])

@@ -22,6 +22,7 @@ from tfmagic.system import time_limits
 MAX_SHOWN = 100_000  # characters of a message that the notebook shows: half of the limit of a saved cell
 _MAX_OBJECT_BYTES = 1 << 24  # a pickled exception: what is larger is data, and stays on its task
 _TEXT_S, _OBJECT_S = 0.5, 1.0  # to pickle and unpickle a value, a whole exception
+_ARRIVAL_S = 10.0  # to unpickle one in the notebook, which can import its module first
 _STAYS = (io.IOBase, type(threading.Lock()), type(threading.RLock()))  # dill would make new ones
 _LEFT_BEHIND = (  # notes travel separately; the attributes of AutoGraph hold graphs and frames
     "__notes__",
@@ -232,10 +233,23 @@ def unwrap(value: Any) -> Any:
     return error
 
 
+def unpack_object(data: bytes, main: Mapping[str, Any]) -> Any:
+    """Return an exception that has travelled. Raise if it cannot be unpickled in time, or not be shown."""
+
+    def unpack() -> Any:  # runs the user's code
+        error = unwrap(pickling.loads(Packed(data=data), main, import_tensorflow=False))
+        if not can_be_shown(error):
+            raise TypeError("not an exception any more, or one whose attributes raise")
+        return error
+
+    return time_limits.call(unpack, _ARRIVAL_S)
+
+
 def give_attributes(error: BaseException, data: bytes | None, main: Mapping[str, Any]) -> BaseException:
     """Give a stand-in the attributes that have travelled and that it does not have."""
     if data is not None:
+        unpack = functools.partial(pickling.loads, Packed(data=data), main, import_tensorflow=False)
         with contextlib.suppress(Exception):  # a class cannot be unpickled here, or needs TensorFlow
-            for name, value in pickling.loads(Packed(data=data), main, import_tensorflow=False).items():
+            for name, value in time_limits.call(unpack, _ARRIVAL_S).items():
                 own(error).setdefault(name, value)
     return error

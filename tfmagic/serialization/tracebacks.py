@@ -22,7 +22,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from tfmagic.errors import remote_error
-from tfmagic.protocol.payload import Packed, PackedError
+from tfmagic.protocol.payload import PackedError
 from tfmagic.serialization import exceptions, frame_variables, pickling, rebuilt_frames, tensorflow_values
 from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, of_python, put
 from tfmagic.system import time_limits
@@ -293,10 +293,8 @@ def _rebuild(part: dict[str, Any], main: Mapping[str, Any], rename: Rename) -> B
     try:
         if part["object"] is None:
             raise ValueError("the exception did not survive pickling")
-        error = exceptions.unwrap(pickling.loads(Packed(data=part["object"]), main, import_tensorflow=False))
-        if not exceptions.can_be_shown(error):
-            raise TypeError("not an exception any more, or one whose attributes raise")
-    except Exception:  # a class cannot be unpickled here: the text is there
+        error = exceptions.unpack_object(part["object"], main)
+    except Exception:  # a class cannot be unpickled here, or not in time: the text is there
         error = _group_of(part, main, rename) or _stand_in(part, main)
     _complete(error, part, main, rename)
     return error

@@ -84,6 +84,8 @@ def share(parts: Iterable[memoryview], align: int = 1) -> int:
         try:
             theirs = os.open(f"/proc/self/fd/{file.fd}", os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError):  # of a sandbox: the file serves only once
+            if file.view is not None:
+                file.view.close()
             return file.take()
         lock(theirs)
         file.size, file.is_used = size, True
