@@ -229,6 +229,21 @@ def test_an_exception_keeps_its_causes_and_notes(side):
     assert numbers == list(range(1999, -1, -1))
 
 
+def test_a_class_that_returns_the_instance_it_has_made_before_travels(side):
+    s = side(
+        "class Cached:\n"
+        "    made = {}\n"
+        "    def __new__(cls, n):\n"
+        "        if n not in cls.made: cls.made[n] = super().__new__(cls)\n"
+        "        return cls.made[n]\n"
+        "    def __getnewargs__(self): return (1,)\n"
+        "one = Cached(1)"
+    )
+    s.send("one")
+    cached, one = s.task_main["Cached"], s.task_main["one"]
+    assert cached.made == {1: one} and cached(1) is one and type(one) is cached is not s.main["Cached"]
+
+
 def test_the_data_of_a_class_of_no_name_comes_behind_its_code(side):
     s = side(
         "def make():\n"

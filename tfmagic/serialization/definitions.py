@@ -79,11 +79,17 @@ class Step:
 
 
 def _parted(space: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return the code of a namespace, where None stands for the data, and the data."""
+    """Return the code of a namespace, and its data. In the code, an empty container or None stands for data.
+
+    To make an object, its class can ask an empty cache; it cannot ask None.
+    """
     data = {n: value for n, value in space.items() if type(value) not in _CODE and not _is_code(value)}
     if not data:
         return dict(space), data
-    return {name: None if name in data else value for name, value in space.items()}, data
+    places = {
+        name: type(value)() if type(value) in (dict, list, set) else None for name, value in data.items()
+    }
+    return {**space, **places}, data
 
 
 def _is_code(value: object, depth: int = 3) -> bool:
