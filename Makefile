@@ -123,7 +123,7 @@ check: $(DEV)
 	$(BIN)/ruff format --check tfmagic tests benchmarks scripts
 	$(BIN)/mypy
 
-bench: $(DEV) chromium
+bench: $(DEV) $(BESIDE) chromium
 	$(BIN)/python -m benchmarks
 
 # hosts need no Jupyter: its server brings parts of jsonschema that cost each process of Ray 19 MiB

@@ -15,7 +15,7 @@ from benchmarks.report import QUICK, Row, Sizes, render, render_rounds
 
 NAMES = (
     "cells", "runner", "failures", "supervision", "cleanup", "starts", "output", "page", "arrays", "memory",
-    "training", "network", "records", "hdf5",
+    "training", "network", "records", "hdf5", "beside",
 )  # fmt: skip
 ASKED_ONLY = ("hosts", "profiling")  # a Ray cluster; the cost of an option
 

@@ -241,7 +241,7 @@ class RunningCluster:
         self._note_ended()
         prepared = self._variables.call_commands(call, self.targets(options.on))
         if options.aside:
-            prepared = _changed(prepared, aside=True)
+            prepared = prepared.changed(aside=True)
         else:
             self._warn_of_old_modules(prepared.attempts)
         return self.begin(prepared, options, detached, may_begin)
@@ -264,7 +264,7 @@ class RunningCluster:
         __tracebackhide__ = True
         self._note_ended()
         prepared = self._variables.call_commands(call, self.attempts((task,)))
-        prepared = _changed(prepared, exits=True, group=group, tasks=self.shape.tasks)
+        prepared = prepared.changed(exits=True, group=group, tasks=self.shape.tasks)
         return self.begin(prepared, Options(view="quiet", want_value=True), detached=True)
 
     def new_group(self) -> int:
@@ -286,7 +286,7 @@ class RunningCluster:
         """
         __tracebackhide__ = True
         if not self._setting("track_fit"):
-            prepared = _changed(prepared, track_fit=False)
+            prepared = prepared.changed(track_fit=False)
         commands = profiles.traced(prepared.commands, options.profile_s)
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
@@ -495,9 +495,3 @@ class RunningCluster:
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         heartbeat_s = self._setting("heartbeat_timeout_s")
         return self._task_settings.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
-
-
-def _changed(prepared: Prepared, **fields: Any) -> Prepared:
-    """Return the commands with other values of these fields."""
-    commands = {task: msgspec.structs.replace(c, **fields) for task, c in prepared.commands.items()}
-    return replace(prepared, commands=commands)

@@ -30,6 +30,11 @@ class Prepared:
     attempts: Mapping[TaskId, int] = field(default_factory=dict)
     modules: frozenset[str] = frozenset()
 
+    def changed(self, **fields: Any) -> "Prepared":
+        """Return the commands with other values of these fields."""
+        commands = {task: msgspec.structs.replace(c, **fields) for task, c in self.commands.items()}
+        return replace(self, commands=commands)
+
 
 class TaskVariables:
     """Remembers what was sent to each attempt of each task.
