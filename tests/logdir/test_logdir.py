@@ -280,6 +280,7 @@ def test_tensorflow_alone_trusts_the_state_file(tmp_path):
 
 def test_a_save_that_was_killed_leaves_nothing_for_long(tmp_path):
     three(tmp_path)
+    (tmp_path / ".tfmagic-writer").write_text("{}")  # which the end of its process did not delete
     (tmp_path / "ckpt-4_temp").mkdir()
     (tmp_path / "ckpt-4_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
     (tmp_path / "ckpt-4.data-00000-of-00001").write_bytes(b"half")
@@ -532,3 +533,33 @@ def test_a_cell_that_ran_twice_lets_go_of_the_folder_with_one_close(tmp_path):
         assert subprocess.run(command, capture_output=True).returncode == 1
         kept.close()
         subprocess.run(command, check=True)
+
+
+# ---- files of other programs --------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_another_program_saves_at_this_moment_is_left_alone(tmp_path):
+    """A plain tf.train.CheckpointManager has the same names, and no lock: first the data, then the index."""
+    three(tmp_path)
+    (tmp_path / "ckpt-7.data-00000-of-00001").write_bytes(b"its index comes next")
+    (tmp_path / "ckpt-8_temp").mkdir()
+    with saves(tmp_path) as kept:
+        kept.save(4)
+    assert (tmp_path / "ckpt-7.data-00000-of-00001").exists() and (tmp_path / "ckpt-8_temp").exists()
+
+
+def test_only_checkpoints_that_the_state_lists_are_deleted(tmp_path):
+    import tensorflow as tf
+
+    checkpoint = tf.train.Checkpoint(v=variable())
+    checkpoint.write(tmp_path / "ckpt-1")  # kept on purpose: no manager knows of it
+    manager = tf.train.CheckpointManager(checkpoint, tmp_path, max_to_keep=None)
+    for step in (2, 3):
+        manager.save(step)
+    with saves(tmp_path, max_to_keep=2) as kept:
+        for step in (4, 5, 6):
+            kept.save(step)
+    with saves(tmp_path, max_to_keep=2) as kept:
+        kept.save(7)
+    assert sorted(checkpoint_files(os.listdir(tmp_path))) == [1, 6, 7]
+    assert restored(tmp_path)[0] == 7

@@ -32,8 +32,8 @@ NAME = ".tfmagic-writer"
 MIRROR_NAME = ".tfmagic-logdir-writer"  # for `task_logdir`; the same run can save checkpoints there, too
 
 _Holders = weakref.WeakValueDictionary[int, object]  # by id; one that is garbage holds nothing
-# locked files, by pid and folder: a fork inherits the table, but owns no lock
-_locks: dict[tuple[int, str], tuple[int, _Holders]] = {}
+# locked files, by pid and folder: a fork inherits the table, but owns no lock; whether an owner was killed
+_locks: dict[tuple[int, str], tuple[int, _Holders, bool]] = {}
 
 
 def hold(folder: str, holder: object) -> bool:
@@ -46,7 +46,8 @@ def hold(folder: str, holder: object) -> bool:
     path = os.path.join(key[1], NAME)
     try:
         if key not in _locks:
-            _locks[key] = _open_locked(path, folder), weakref.WeakValueDictionary()
+            fd, was_left = _open_locked(path, folder)
+            _locks[key] = fd, weakref.WeakValueDictionary(), was_left
     except LogdirError:
         raise
     except OSError as error:
@@ -59,10 +60,15 @@ def hold(folder: str, holder: object) -> bool:
     return is_new
 
 
+def follows_killed(folder: str) -> bool:
+    """Check whether the owner before this process was killed, and can have left a part of its files."""
+    return _locks[os.getpid(), os.path.realpath(folder)][2]
+
+
 def release(folder: str, holder: object) -> None:
     """Undo the `hold` of this object, if there is one."""
     key = os.getpid(), os.path.realpath(folder)
-    fd, holders = _locks.get(key, (-1, weakref.WeakValueDictionary()))
+    fd, holders, _ = _locks.get(key, (-1, weakref.WeakValueDictionary(), False))
     if holders.pop(id(holder), None) is not None and not holders:
         del _locks[key]
         with contextlib.suppress(OSError):  # under the lock, so that it is our own file
@@ -70,7 +76,9 @@ def release(folder: str, holder: object) -> None:
         os.close(fd)
 
 
-def _open_locked(path: str, folder: str) -> int:
+def _open_locked(path: str, folder: str) -> tuple[int, bool]:
+    """Return the locked file of this owner, and whether an earlier owner has not deleted its own."""
+    was_left = False
     while True:
         try:
             fd, is_ours = files.open_regular(path, os.O_RDWR | os.O_CREAT, 0o644), True
@@ -90,11 +98,12 @@ def _open_locked(path: str, folder: str) -> int:
                 f"{folder} is being written by {owner}, and two writers spoil each other's "
                 "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
             )
-        is_there = files.is_still_at(fd, path)
-        if is_there and is_ours and os.fstat(fd).st_nlink == 1:
+        is_there, status = files.is_still_at(fd, path), os.fstat(fd)
+        was_left |= status.st_size > 0
+        if is_there and is_ours and status.st_nlink == 1:
             os.ftruncate(fd, 0)
             os.write(fd, json.dumps(describe()).encode())
-            return fd
+            return fd, was_left
         try:
             if is_there:
                 os.unlink(path)

@@ -12,6 +12,7 @@ import contextlib
 import json
 import operator
 import os
+import re
 import shutil
 import sys
 import threading
@@ -27,6 +28,7 @@ from tfmagic.system.process_identity import from_json, identify
 
 CHOICE = ".tfmagic-restore"
 _STATE = "checkpoint"
+_LISTED = re.compile(rf'^\s*all_model_checkpoint_paths: "(?:[^"]*/)?{stores.PREFIX}-(\d+)"', re.MULTILINE)
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _ATTEMPTS = 20  # to read a folder while another process saves there
@@ -66,6 +68,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         self._keeps = self._task is None or self._task.is_chief
         self._damages: dict[tuple[tuple[str, int], ...], str] = {}  # by files, sizes; "" if complete
         self._warned: set[int] = set()
+        self._managed: set[int] | None = None  # see `_managed_steps`; None before the first save
         self._store = self._open(base, storage_options)
         self._last = max(self.steps, default=0)
         if self._task is not None and self._task.is_chief:
@@ -95,6 +98,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def close(self) -> None:
         """Let another run write to the folder. The end of the process does that too."""
         self._store.let_go()
+        self._managed = None  # another process can save from now on
 
     # -- listing --
 
@@ -139,11 +143,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return number
 
     def _save_kept(self, number: int) -> None:
+        managed = self._managed_steps()
         with self._writing(self._store.folder, number) as prefix:
             self._checkpoint.write(prefix)
             self._refuse_empty(prefix)
             # later checkpoints are damaged, and so are those in _warned
-            kept = sorted({number} | {n for n in self.steps if n < number and n not in self._warned})
+            whole = {n for n in self.steps if n < number and n not in self._warned}
+            kept = sorted({number} | whole & managed)
             if self._max_to_keep:
                 kept = kept[-self._max_to_keep :]
             # the file that `tf.train.latest_checkpoint` and evaluators read, as TensorFlow writes it
@@ -151,11 +157,28 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             lines += [f'all_model_checkpoint_paths: "{stores.PREFIX}-{step}"' for step in kept]
             stores.Store(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
             files = stores.checkpoint_files(os.listdir(self._store.folder))[number]
+            if self._max_to_keep == 1:  # a power cut must not cost the new one when the last old one is gone
+                self._store.sync([*files, _STATE])
             self._store.publish([*files, _STATE])
         self._warned.discard(number)
+        self._managed = managed | {number}
         names = stores.checkpoint_files(self._store.names())
-        old = [step for step in names if step not in kept]
+        old = [step for step in names if step in managed and step not in kept]
         self._store.remove(name for step in old for name in reversed(names[step]))
+        self._managed = {*kept}
+
+    def _managed_steps(self) -> set[int]:
+        """Return the steps that can be deleted: those that the state's file lists, and complete later ones.
+
+        A save that was killed has left the latter. Other steps were taken off that list, or written by
+        another program, and are kept on purpose.
+        """
+        if self._managed is None:
+            state = (self._store.read(_STATE) or b"").decode(errors="replace")
+            listed = {int(step) for step in _LISTED.findall(state)}
+            newest = max(listed, default=None)
+            self._managed = listed | {n for n in self.steps if newest is not None and n > newest}
+        return self._managed
 
     @contextlib.contextmanager
     def _writing(self, folder: str, number: int) -> Iterator[str]:

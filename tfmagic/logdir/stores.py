@@ -42,7 +42,8 @@ class Store:
             LogdirError: Another process writes there; later, another run has begun to write to the URL since.
         """
         if self._remote is None:
-            if owners.hold(self.folder, self):
+            # else such files can belong to a program without our lock, which saves at this moment
+            if owners.hold(self.folder, self) and owners.follows_killed(self.folder):
                 self._clear_up()
         elif self._claim is None:
             self._claim = owners.RemoteClaim(self._remote, owners.NAME, uuid.uuid4().hex)
@@ -95,6 +96,15 @@ class Store:
             if not is_here or os.path.getsize(path) != sizes.get(name):
                 self._remote.get(name, path)
                 self._have.add(name)
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Force these local files to the disk, with their names."""
+        for path in (*(os.path.join(self.folder, name) for name in names), self.folder):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def forget(self) -> None:
         """Fetch all files anew, since another process can have replaced them."""
