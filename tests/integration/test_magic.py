@@ -2,7 +2,9 @@
 
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
 
 import numpy as np
@@ -175,6 +177,25 @@ def test_the_tasks_own_exception_is_raised_with_its_lines(notebook):
     assert any("also on worker-0: BrokenBarrierError" in note for note in caught.value.__notes__)
     assert caught.traceback[-1].lineno + 1 == 4
     assert str(caught.traceback[-1].path).startswith("<Cell In[")
+
+
+def test_an_interrupt_by_a_signal_handler_of_the_users_shows_that_handler(notebook):
+    def on_alarm(number, frame):
+        raise KeyboardInterrupt("mine")
+
+    notebook.run("%tfcluster start --workers 1")
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt, match="mine") as caught:
+            notebook.run("%%tfcluster --view quiet\nimport time\ntime.sleep(60)")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    files = [str(entry.path) for entry in caught.traceback]
+    assert caught.traceback[-1].name == "on_alarm"
+    assert threading.__file__ not in files and not any("tfmagic/clusters" in file for file in files)
+    assert "still here" in notebook.run("%%tfcluster\nprint('still here')")
 
 
 def test_causes_and_unpicklable_errors_travel_as_text(notebook):

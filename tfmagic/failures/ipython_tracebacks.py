@@ -13,6 +13,7 @@ import linecache
 import os
 import re
 import sys
+import threading
 import traceback
 from types import TracebackType
 from typing import Any
@@ -105,12 +106,17 @@ class TracebackRenderer:
 def without_bridge(frames: TracebackType | None) -> TracebackType | None:
     """Return the frames without those of tfmagic and IPython, and without the call of the cell magic."""
     kept: list[TracebackType] = []
+    is_ours = False
     while frames is not None:
         name = frames.tb_frame.f_code.co_filename
         if name.startswith(OUR_FOLDER):
+            is_ours = True
             while kept and _is_bridge(kept[-1]):
                 kept.pop()
+        elif is_ours and frames.tb_frame.f_globals is vars(threading):
+            pass  # we wait there: a signal handler of the user's has raised
         else:
+            is_ours = False
             kept.append(frames)
         frames = frames.tb_next
     # IPython leaves out the frames of its magics, too
