@@ -73,3 +73,12 @@ def test_a_cell_whose_kernel_died_during_its_run_is_shown_as_far_as_it_got(shown
     (seconds,) = re.findall(r"· ([\d.]+) s ·", html_of(outputs))
     assert 0 < float(seconds) < most_s + 0.5, "the time that has passed since is no part of it"
     assert re.search(r"\[5\] .* ended with its kernel", other.text("%tfcluster attach --all"))
+
+
+def test_a_cell_of_a_terminal_is_shown_again(notebook):
+    notebook.run("%%tfcluster --workers 1\nprint('first')\n40 + 2")
+    assert "[worker-0]:    first\n[worker-0]:    42" in notebook.run("%tfcluster attach")
+    with pytest.raises(ZeroDivisionError):
+        notebook.run("%%tfcluster\nprint('second')\n1 / 0")
+    shown = notebook.run("%tfcluster attach")
+    assert "second" in shown and "first" not in shown

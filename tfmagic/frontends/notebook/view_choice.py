@@ -13,6 +13,7 @@ from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.views.facts import find_news
 from tfmagic.views.panel import HtmlView, LiveDisplay, PanelView
 from tfmagic.views.protocol import View, ViewContext
+from tfmagic.views.recorded_text import RecordedText
 from tfmagic.views.saved_cell import Look, Publisher
 from tfmagic.views.text import TextView
 
@@ -98,7 +99,7 @@ def _text_view(context: ViewContext, shell: Any) -> View:
         publish(data, metadata, transient=transient, update=is_update)
 
     is_terminal = not is_notebook and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    return TextView(
+    view = TextView(
         context.folder,
         context.run.starts.items(),
         context.run.displays,
@@ -108,6 +109,7 @@ def _text_view(context: ViewContext, shell: Any) -> View:
         has_begun=context.has_begun,
         news=functools.partial(find_news, context),
     )
+    return RecordedText(view, context)
 
 
 def is_watched(shell: Any) -> bool:
