@@ -9,6 +9,7 @@ one of those variables when it is made.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from corpus import Cell
@@ -339,4 +340,4 @@ def _indented(source: str) -> str:
 
 
 def _touches(source: str, name: str) -> bool:
-    return name in source.replace("[", " ").replace(".", " ").replace(",", " ").replace(")", " ").split()
+    return name in re.findall(r"\w+", source)
