@@ -32,11 +32,15 @@ def reduce(obj: Any) -> Reduced:
             named |= {cls.__name__: cls, sys.modules["keras"].saving.get_registered_name(cls): cls}
         if isinstance(obj, sys.modules["keras"].metrics.Metric) and (reduced := _reduce_metric(obj, named)):
             return reduced
-        return _load, (saved(obj), named)
+        form, config = _saved(obj)
+    return _load, (form, {name: part for name, part in named.items() if json.dumps(name) in config})
 
 
-def saved(obj: Any) -> bytes:
-    """Return the saved form of a Keras object, which is equal for an equal object: without any time."""
+def _saved(obj: Any) -> tuple[bytes, str]:
+    """Return the saved form of a Keras object, which is equal for an equal object: without any time.
+
+    Also return the configuration in it, which names functions and classes.
+    """
     found, steady = io.BytesIO(), io.BytesIO()
     save = importlib.import_module("keras.src.saving.saving_lib")._save_model_to_fileobj
     with warnings.catch_warnings():
@@ -48,11 +52,12 @@ def saved(obj: Any) -> bytes:
             if name == "metadata.json":
                 content = json.dumps({**json.loads(content), "date_saved": ""}).encode()
             made.writestr(zipfile.ZipInfo(name), content)
-    return steady.getvalue()
+        config = parts.read("config.json").decode()
+    return steady.getvalue(), config
 
 
 def _is_users(kind: Any) -> bool:
-    return kind.__module__.partition(".")[0] not in _LIBRARIES
+    return str(kind.__module__).partition(".")[0] not in _LIBRARIES
 
 
 def _users_parts_of(obj: Any) -> tuple[list[types.FunctionType], set[type]]:
@@ -73,7 +78,7 @@ def _users_parts_of(obj: Any) -> tuple[list[types.FunctionType], set[type]]:
             rest += found.values()
         elif isinstance(found, list | tuple | set):
             rest += found
-        elif kind.__module__.partition(".")[0] == "keras" or hasattr(kind, "get_config"):
+        elif str(kind.__module__).partition(".")[0] == "keras" or hasattr(kind, "get_config"):
             rest += getattr(found, "__dict__", {}).values()
             if _is_users(kind):
                 classes.add(kind)

@@ -158,7 +158,7 @@ class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
             return _linked, ("tried",)
         if self._refuse and isinstance(obj, self._refuse):
             raise TypeError(f"cannot pickle {type(obj).__qualname__!r} object")
-        if isinstance(obj, BaseException) and (reduced := self._reduce_exception(obj)) is not None:
+        if issubclass(type(obj), BaseException) and (reduced := self._reduce_exception(obj)) is not None:
             return reduced
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return (importlib.import_module, (obj.__name__,))
@@ -212,7 +212,7 @@ class _QuickPickler(pickle.Pickler):
         super().__init__(pickled, protocol=5, buffer_callback=pickled.keep)
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, BaseException) and causes.is_chained(obj):
+        if issubclass(type(obj), BaseException) and causes.is_chained(obj):
             raise _NeedsDill
         if (reduced := self._pickled.reduce(obj)) is not None:
             return reduced

@@ -55,7 +55,7 @@ def is_of_keras(obj: object) -> bool:
 def content_of(obj: Any) -> Any:
     """Return what can change in one of TensorFlow's or Keras' objects."""
     if is_of_keras(obj):
-        return keras_values.saved(obj)
+        return keras_values.reduce(obj)[1]
     if is_traceable(obj):
         return obj.python_function
     variables = [obj] if is_tensor(obj) and hasattr(obj, "assign") else getattr(obj, "variables", None)
