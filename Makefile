@@ -108,7 +108,8 @@ lock:
 	@PYTHON=$(PYTHON) scripts/lock
 
 # CHAOS_SEED=7 make chaos CHAOS_STEPS=1000; then every program and docstring example, many generated programs,
-# a hundred million simulated events, and the tests that are marked with soak
+# a hundred million simulated events, and the tests that are marked with soak. SAME_SEQUENCES=5000 tries more sequences
+# of changes in a notebook
 chaos: export CHAOS_STEPS ?= 300
 chaos: export SAME ?= all
 chaos: export SIMULATED_EVENTS ?= 100000000
