@@ -58,6 +58,17 @@ class Program:
     def uses_notebook(self) -> bool:
         return any(cell.in_notebook for cell in self.cells)
 
+    @property
+    def again(self) -> Program:
+        """The program twice in one session: the second time, all that it makes is made anew.
+
+        In between, the task gets a new process if the notebook makes a part: what the task itself has assigned would
+        win over the notebook's.
+        """
+        restart = Cell("%tfcluster restart worker-0", in_notebook=True, otherwise="None")
+        between = (restart,) if self.uses_notebook else ()
+        return Program(self.chapter, self.title, (*self.cells, *between, *self.cells))
+
 
 def read_chapters(*chapters: str) -> list[Program]:
     """Read the programs of these chapters, in their order.
