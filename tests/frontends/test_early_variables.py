@@ -43,6 +43,21 @@ def test_each_way_to_set_a_variable_is_found(line):
     assert found(f"{line}\nimport tensorflow as tf", **{LEVEL: "3"}) == {}  # the import sees it anyway
 
 
+@pytest.mark.parametrize(
+    ("between", "counts"),
+    [
+        ("x = tf.constant(1)", True),
+        ("def make(): return tf.keras.Sequential()", True),
+        ("x = tf.keras.Sequential()", False),
+        ("from tensorflow.keras import layers", False),
+        ("from tensorflow import keras", True),  # a lazy module: its first use decides
+    ],
+)
+def test_what_tf_keras_is_can_be_said_until_its_first_use(between, counts):
+    source = f"import os\nimport tensorflow as tf\n{between}\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n"
+    assert found(source + "print(tf.keras.Model)") == ({"TF_USE_LEGACY_KERAS": "1"} if counts else {})
+
+
 @pytest.mark.parametrize("magic", [f"%env {LEVEL}=3", f"%set_env {LEVEL}=3", f"%env {LEVEL} 3"])
 def test_a_magic_that_sets_a_variable_is_found(magic):
     command, _ = prepare_cell(f"{magic}\nimport tensorflow as tf\n")

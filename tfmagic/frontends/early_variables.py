@@ -5,7 +5,8 @@
 
 So the source is read before the cluster starts, and TensorFlow is imported under what it sets: `obey`. Only
 what certainly runs before the first import of TensorFlow counts: statements of the module's level, with
-literal values. About other values, and about a cluster that runs already, `tell` says what to write instead.
+literal values. (What `tf.keras` is, TensorFlow decides at its first use.) About other values, and about a
+cluster that runs already, `tell` says what to write instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -170,11 +172,31 @@ def find(tree: ast.Module, environ: Mapping[str, str]) -> dict[str, object]:
     """
     reader = _Reader(environ)
     reader.read(tree.body)
+    found = reader.found | _found_before_keras(tree.body, environ)
     return {
         name: value
-        for name, value in reader.found.items()
+        for name, value in found.items()
         if is_read_at_import(name) and _differs(name, value, environ.get(name))
     }
+
+
+def _found_before_keras(statements: Iterable[ast.stmt], environ: Mapping[str, str]) -> dict[str, object]:
+    """Return the variable that says what `tf.keras` is, which is read when `tf.keras` is used first."""
+    reader = _Reader(environ)
+    for statement in takewhile(lambda statement: not _uses_keras(statement), statements):
+        reader.read([statement])
+    return {name: value for name, value in reader.found.items() if name == _LEGACY_KERAS}
+
+
+def _uses_keras(statement: ast.stmt) -> bool:
+    names: list[str] = []
+    for node in ast.walk(statement):
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name) | ast.ImportFrom(module=str(name)):
+                names.append(name)
+            case ast.Import(aliases):
+                names += [alias.name for alias in aliases]
+    return not isinstance(statement, ast.FunctionDef | ast.ClassDef) and any("keras" in n for n in names)
 
 
 def _differs(name: str, value: object, seen: str | None) -> bool:
