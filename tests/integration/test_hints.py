@@ -497,7 +497,7 @@ def test_a_second_server_is_started_on_a_port_that_is_taken(cluster_of_module):
 
 def test_a_coordinator_is_created_on_every_task():
     with tfmagic.Cluster(workers=1, ps=1) as cluster:
-        assert "created on the chief alone" in hint_of(cluster, create_coordinator, on="all")
+        assert "made on the chief alone" in hint_of(cluster, create_coordinator, on="all")
 
 
 def test_tasks_listen_on_a_port_that_is_taken(cluster_of_module):

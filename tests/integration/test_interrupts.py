@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -388,8 +389,9 @@ def test_scopes_that_an_interrupt_left_entered_are_left_for_it():
 
 async def wait_for_ever(gate, ends):
     """Wait; at a cancellation clean up, and go on or let it pass."""
+    loop = asyncio.get_running_loop()
+    loop.call_soon(loop.run_in_executor, None, Path(gate).touch)  # when this waits
     try:
-        open(gate, "w").close()
         await asyncio.sleep(1000)
     except asyncio.CancelledError:
         print("cancelled")

@@ -734,10 +734,10 @@ def test_a_crash_of_the_supervisor_is_raised():
     runner = MultiProcessRunner(hang, create_cluster_spec(num_workers=1))
     runner.start()
 
-    def fail(task, number):
+    def fail(timeout_s):
         raise OSError("no space")
 
-    runner._one_shot.cluster.supervisor.backend.signal = fail
+    runner._one_shot.cluster.supervisor.backend.wait = fail
     runner._one_shot.signal(tuple(runner._one_shot.known), signal.SIGKILL)
     with pytest.raises(OSError, match="no space"):
         runner.join(timeout=60)

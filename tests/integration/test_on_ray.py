@@ -12,7 +12,7 @@ import test_strategies
 from test_detached import (  # noqa: F401 - collected here, too
     flag,
     test_interrupt_ends_a_detached_cell,
-    test_wait_raises_the_exception_of_a_cell_and_the_next_wait_has_the_others,
+    test_wait_raises_the_first_exception_when_all_cells_have_ended_and_the_next_wait_the_next,
 )
 from test_diff import (  # noqa: F401
     test_a_variable_is_compared_over_tasks,

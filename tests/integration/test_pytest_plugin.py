@@ -384,7 +384,8 @@ def test_hangs_are_ended_and_lines_are_live_without_capture(suite):
     )
     assert re.search(r"E +worker-1:\nE +File .*test_limits.py\", line 12 in meet", out)
     assert re.search(r"E +Failed: Timeout", out)
-    assert out.count("a live line") == 3 and "\n[worker-1]:    a live line\n" in out  # the source, and live
+    # live, and in the source of the test and of its function
+    assert out.count("a live line") == 4 and "\n[worker-1]:    a live line\n" in out
     assert re.search(r"local_of_the_test += \[1, 2\]", out) and re.search(
         r"local_of_the_task += \[3, 4\]", out
     )

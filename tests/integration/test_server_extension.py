@@ -333,6 +333,7 @@ def test_the_runs_are_listed(server, run, other_run):
         "cluster": "",
         "shape": "",
         "live": False,
+        "host": "",
         "tasks": [],
         "started": listed[other_run.name]["started"],
         "cells": {"ended": 0},

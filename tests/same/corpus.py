@@ -65,7 +65,7 @@ class Program:
         In between, the task gets a new process if the notebook makes a part: what the task itself has assigned would
         win over the notebook's.
         """
-        restart = Cell("%tfcluster restart worker-0", in_notebook=True, otherwise="None")
+        restart = Cell("%%capture\n%tfcluster restart", in_notebook=True, otherwise="pass")
         between = (restart,) if self.uses_notebook else ()
         return Program(self.chapter, self.title, (*self.cells, *between, *self.cells))
 
@@ -83,8 +83,12 @@ def read_chapters(*chapters: str) -> list[Program]:
     return found
 
 
-def read_sample(*chapters: str, share: float = 0.07) -> list[Program]:
-    """Return every program listed in `differences.py` and a share of the others, by seed; or all programs."""
+def read_sample(*chapters: str, share: float = 0.07, listed: bool = True) -> list[Program]:
+    """Return every program listed in `differences.py` and a share of the others, by seed; or all programs.
+
+    Args:
+        listed: Whether the sample has those that are listed.
+    """
     programs = read_chapters(*chapters)
     if ALL:
         return programs
@@ -92,7 +96,7 @@ def read_sample(*chapters: str, share: float = 0.07) -> list[Program]:
     for chapter in chapters:
         rest = [p.name for p in programs if p.chapter == chapter and p.name not in {*MEANT, *DEFECTS}]
         chosen |= set(random.Random(f"{SEED} {chapter}").sample(rest, max(1, round(share * len(rest)))))
-    return [p for p in programs if p.name in {*chosen, *MEANT, *DEFECTS}]
+    return [p for p in programs if p.name in chosen or (listed and p.name in {*MEANT, *DEFECTS})]
 
 
 def _read(chapter: str) -> list[Program]:

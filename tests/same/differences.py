@@ -20,10 +20,11 @@ def _because(reason: str, *aspects: str) -> Difference:
 _SEMICOLON = _because("--out takes the value, also if a semicolon hides it", "value")
 _EXIT = _because("sys.exit ends no task; the error explains that and names the alternative", "error")
 _BEFORE_ANYTHING = "a cell with a syntax error starts nothing; IPython runs the statements above it"
-_STOP_ITERATION = _because(
-    "a notebook awaits the cell, and a coroutine cannot raise StopIteration: it is the cause of another",
-    "error",
+_NO_STOP = (
+    "a notebook awaits the cell, and a coroutine cannot raise StopIteration: it is the cause of another"
 )
+_STOP_ITERATION = _because(_NO_STOP, "error")
+_STOP_IN_TENSORFLOW = _because(_NO_STOP, "error", "calls")
 
 _GROUP = _because(
     "IPython prints an exception group and keeps no last error; a task keeps it", "printed", "value", "error"
@@ -56,7 +57,9 @@ MEANT: dict[str, Difference] = {
         "IPython fails to show it; a task shows it", "printed", "value", "error"
     ),
     "language_statements: an empty cell": _because("a line asks whether %tfcluster was meant", "printed"),
-    "library: input is refused where nobody can type": _because("the message names the task", "error"),
+    "library: input is refused where nobody can type": _because(
+        "the message names the task, and there is no frame of ipykernel", "error", "calls"
+    ),
     "ipython: help with a question mark": _because("a task has no pager: the help is printed", "printed"),
     "notebook: a context variable, a weak reference and a lock": _REFUSED,
     "notebook: an open file": _because(_NEVER_SENT, "printed", "value", "error"),
@@ -76,8 +79,8 @@ MEANT: dict[str, Difference] = {
     "scripts: input at the end of a file": _because(
         "the message explains that tasks have no input", "output"
     ),
-    "tensorflow_data: an iterator over several cells": _STOP_ITERATION,
-    "tensorflow_data: out of a data set by next": _STOP_ITERATION,
+    "tensorflow_data: an iterator over several cells": _STOP_IN_TENSORFLOW,
+    "tensorflow_data: out of a data set by next": _STOP_IN_TENSORFLOW,
 }
 
 # Known defects, with a description. Delete an entry with the correction: one that no longer differs fails.

@@ -17,6 +17,8 @@ def test_a_program_behaves_on_a_task_as_in_a_plain_kernel(program, pair):
     check(program, pair)
 
 
-@pytest.mark.parametrize("program", read_sample(*CHAPTERS, share=0.02), ids=lambda program: program.name)
+@pytest.mark.parametrize(
+    "program", read_sample(*CHAPTERS, share=0.01, listed=False), ids=lambda program: program.name
+)
 def test_a_program_behaves_the_second_time_as_in_a_plain_kernel(program, pair):
     check(program.again, pair)

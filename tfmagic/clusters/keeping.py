@@ -193,7 +193,7 @@ def options_of(name: str, shape: ClusterShape, settings: TaskSettings) -> dict[s
     asked = settings.hosts
     assert asked is not None
     return {
-        **asdict(shape),
+        **{name: value for name, value in asdict(shape).items() if name != "adds_chief"},
         "name": name,
         "backend": "ray",
         "address": asked.address,
