@@ -26,6 +26,10 @@ x = np.arange(32, dtype="float32").reshape(16, 2) / 32
 history = model.fit(x, x[:, :1], batch_size=8, epochs=2, verbose=0)
 round(history.history["loss"][-1], 5)
 """
+LAUNCHER = """
+from tfmagic.backends import launcher_client
+print([launcher.process.pid for launcher in launcher_client.running()])
+"""
 
 
 @dataclass(frozen=True)
@@ -130,10 +134,12 @@ soak = pytest.mark.soak
 )
 def test_a_cluster_works_beside_other_packages(beside, tmp_path):
     with kernel_beside(beside, tmp_path) as kernel:
-        kernel.run(f"%load_ext tfmagic\n{beside.make}")
+        kernel.run("%load_ext tfmagic")
+        launcher = kernel.text(LAUNCHER)
+        kernel.run(beside.make)  # what a library sets in the environment needs no other launcher
         shown = kernel.text(f"%%tfcluster --workers 2 --out results\n{beside.use}")
         assert kernel.text(f"print({beside.same})") == "True\n", shown
-        assert beside.told in shown
+        assert beside.told in shown and kernel.text(LAUNCHER) == launcher
         kernel.run("%tfcluster stop")
         shown = kernel.text("%%tfcluster --workers 2 --out results\nprint('second start')\n2 + 3")
         assert shown.count("second start") == 2

@@ -3,6 +3,7 @@
 A launcher imports under those of its environment, and can fork only tasks that have the same.
 """
 
+import sys
 from collections.abc import Mapping
 
 _AT_IMPORT = (  # by the beginning of their names; read once, also if the library is not used
@@ -17,6 +18,9 @@ _AT_IMPORT = (  # by the beginning of their names; read once, also if the librar
 _FAMILIES = (  # of which other versions can read more at the import, or the system when a process starts
     "TF_", "XLA_", "CUDA_", "NVIDIA_", "ONEDNN_", "DNNL_", "GRPC_", "ABSL_", "LD_", "PYTHON", "MALLOC_",
 )  # fmt: skip
+_OF_LIBRARIES = (  # which scikit-learn and TensorFlow set themselves when they are imported
+    ("KMP_DUPLICATE_LIB_OK", "True"), ("KMP_INIT_AT_FORK", "FALSE"), ("HDF5_PLUGIN_PATH", "disable"),
+)  # fmt: skip
 _READ_LATER = (  # by TensorFlow when its context starts, or set by us for each task
     "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_NUM_INTRAOP_THREADS",
     "TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "PYTHONHASHSEED", "PYTHONUNBUFFERED",
@@ -30,12 +34,21 @@ def is_read_at_import(name: str) -> bool:
 
 
 def import_time_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that TensorFlow or its libraries can read when they are loaded."""
-    return {
+    """Return the variables that TensorFlow or its libraries can read when they are loaded.
+
+    What a library has set in this process, since the user has imported it here, is left out.
+    """
+    found = {
         name: value
         for name, value in environ.items()
-        if name.startswith(_AT_IMPORT + _FAMILIES) and name not in _READ_LATER
+        if name.startswith(_AT_IMPORT + _FAMILIES)
+        and name not in _READ_LATER
+        and (name, value) not in _OF_LIBRARIES
     }
+    if "jax" in sys.modules and found.get("TF_CPP_MIN_LOG_LEVEL") == "1":
+        del found["TF_CPP_MIN_LOG_LEVEL"]
+    path = [folder for folder in found.pop("LD_LIBRARY_PATH", "").split(":") if "/cv2/" not in folder]
+    return {**found, "LD_LIBRARY_PATH": ":".join(path)} if any(path) else found
 
 
 def with_changes(environ: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
