@@ -257,8 +257,9 @@ class LocalBackend:
         except OSError as error:
             self._channel_failed(task, process, error)
         except ProtocolError as error:
-            self._close_channel(process)  # the task is killed: its messages are damaged
+            # the task is killed: its messages are damaged; with its channel closed it would end by itself
             self._end(task, process, f"{error}; {_FOREIGN_WRITER}")
+            self._close_channel(process)
         return events
 
     def _channel_failed(self, task: TaskId, process: _Process, error: OSError) -> None:
