@@ -179,6 +179,16 @@ def test_an_object_and_the_class_that_holds_it_are_sent_again_together(side):
     assert item.all == [one] and item.rate == 5 and one.n == 2 and type(one) is item
 
 
+def test_two_names_of_an_object_are_sent_again_together(side):
+    s = side("items = [1]\nalias = items")
+    s.send("items", "alias")
+    s.main["items"] = [2]
+    assert set(s.send("items", "alias")) == {"items"}
+    s.main["items"] = s.main["alias"]
+    assert set(s.send("items", "alias")) == {"items", "alias"}
+    assert s.task_main["items"] is s.task_main["alias"]
+
+
 def test_an_object_that_the_task_has_changed_is_not_sent_with_its_class(side):
     s = side("class Item:\n    all = []\none = Item()\nItem.all.append(one)")
     s.send("Item")

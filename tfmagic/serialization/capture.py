@@ -182,15 +182,18 @@ def capture(
 def _missing(variables: Mapping[str, Variable], pushed: tuple[str, ...], has: TaskNames) -> frozenset[str]:
     """Return the names that a task must get.
 
-    What refers to a function that is replaced there is sent again, too. An object and the definitions that
-    hold it go together, so that it stays one object.
+    What refers to a function that is replaced there is sent again, too. An object, its other names and the
+    definitions that hold it go together, so that it stays one object.
     """
     found = new = {name for name, v in variables.items() if name in pushed or has.lacks(v)}
     while new:
         replaced = _replaced(new, variables)
         held = {other for name in new for other in variables[name].held if other in variables}
         holders = {name for name, v in variables.items() if v.links & replaced or v.held & new}
-        new = {name for name in held | holders if not has.has_own(name)} - found
+        values = [variables[name].value for name in replaced]
+        objects = {id(value) for value in values if not isinstance(value, pickling.CONSTANTS)}
+        same = {name for name, v in variables.items() if id(v.value) in objects}
+        new = {name for name in held | holders | same if not has.has_own(name)} - found
         found = found | new
     return frozenset(found)
 
