@@ -39,7 +39,6 @@ _SHELL_PATTERN = re.compile(
     r"_i*|_i?\d+|_(dh|oh|ih|exit_code)"
     r"|__(annotations|builtins?|cached|doc|file|IPYTHON|loader|name|package|session|spec)__"  # of any module
 )
-_IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
 _SMALL_BYTES = 1 << 16
 _UNKNOWN = object()  # the version of what a task might have
 _KEPT_BYTES = 1 << 20  # a version can keep alive an old list of this size
@@ -246,7 +245,7 @@ def _examine_one(
         return Variable(name, value, ("module", value.__name__), 0)
     if value is pickling.Deleted:  # the tasks have it from an earlier cell
         return Variable(name, value, "deleted", 0)
-    if type(value) in _IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES:
+    if type(value) in pickling.IMMUTABLES and sys.getsizeof(value) <= _SMALL_BYTES:
         return Variable(name, value, (type(value), value), sys.getsizeof(value))
     links: set[str] = set()
 
@@ -269,7 +268,7 @@ def _examine_one(
         for buffer in pickled.buffers:
             digest.update(buffer)
         # a cell that binds an equal object anew wants it as it is here, also if a task has changed its own
-        is_kept = type(value) not in _IMMUTABLES and pickled.size_bytes <= _KEPT_BYTES
+        is_kept = type(value) not in pickling.IMMUTABLES and pickled.size_bytes <= _KEPT_BYTES
         version = (_Identity(type(value)), digest.digest(), _Identity(value) if is_kept else None)
     names, files = _used_by(pickled.functions)
     needs = names | links | pickled.held

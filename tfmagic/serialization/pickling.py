@@ -50,7 +50,8 @@ _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
 _MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
-CONSTANTS = (types.ModuleType, int, float, complex, str, bytes, bool, type(None))
+IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
+CONSTANTS = (types.ModuleType, *IMMUTABLES)
 Linkable = Callable[[str], bool]
 
 
