@@ -8,7 +8,9 @@ if that is another version: pickling, for example, differs even between 3.11.2 a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +18,8 @@ import tempfile
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
@@ -39,7 +43,12 @@ QUICK = (
 )
 # Three at once, on two cores: tests often wait. The tests of a file stay together: they share much.
 # `tests/support/order.py` puts the long files first.
-AT_ONCE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20")
+# A process that dies ends the run: after a replacement, pytest-xdist 3.8 has waited for ever.
+AT_ONCE = (
+    *("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"),
+    "--durations=20",
+)
+LIMIT_S = 40 * 60  # of one run, which takes ten minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +89,30 @@ def passes(python: str, more: list[str], *, quick: bool, called: str = "") -> Re
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         if not quick and not more:  # further arguments choose a part, whose modules are soon compiled
             compile_tests(python, environ)
-        exit_code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
+        exit_code = run(command, environ)
         counts = counts_of(report.read_text("utf-8")) if report.exists() else "no test was run"
     return Result(exit_code, f"{title}: {'passed' if exit_code == 0 else f'FAILED ({exit_code})'}: {counts}")
+
+
+def run(command: list[str], environ: dict[str, str]) -> int:
+    """Run pytest; return its exit code. At the time limit, show where its processes stand, and end them."""
+    pytest = psutil.Popen(command, cwd=ROOT, env=environ)
+    try:
+        return pytest.wait(LIMIT_S)
+    except psutil.TimeoutExpired:
+        below = pytest.children(recursive=True)
+        print(f"\n=== not over after {LIMIT_S} s; its processes, and the stacks of pytest's:", flush=True)
+        for process in (pytest, *below):
+            with contextlib.suppress(psutil.Error):
+                print(process.pid, process.ppid(), process.status(), *process.cmdline()[:6], flush=True)
+        for process in (*pytest.children(), pytest):  # pytest's faulthandler prints the stacks
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGABRT)
+                process.wait(10)
+        for process in (pytest, *below):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return 1
 
 
 def compile_tests(python: str, environ: dict[str, str]) -> None:

@@ -49,7 +49,6 @@ class _Trace:
         self._module, self._boot, self._cell = profiler_v2, boot, cell
         self._session: Any = None
         self._problem = ""
-        self._without_split_events: function_patching.ReturnsZero | None = None
         self._is_cut = False
         self._lock = threading.Lock()  # of the session: the thread below can end it
         self._over = threading.Event()
@@ -65,7 +64,7 @@ class _Trace:
             self._problem = _RUNS_ALREADY
             return
         try:
-            self._without_split_events = _leave_out_split_events()
+            _leave_out_split_events()
             self._session = module._pywrap_profiler.ProfilerSession()
             self._session.start(str(self._scratch), {})  # its defaults; 2.21 does not take others
         except Exception as error:
@@ -108,18 +107,12 @@ class _Trace:
                 session.export_to_tb()
             except Exception as error:
                 self._problem = f"its trace could not be written: {error}"
-        self._end_patch()
 
     def _give_way(self) -> None:
         """Leave the profiler to the user's code."""
         with self._lock:
             if self._session is not None:
                 self._session, self._problem = None, _OWN_PROFILER
-        self._end_patch()
-
-    def _end_patch(self) -> None:
-        if self._without_split_events is not None:
-            self._without_split_events.end()
 
     def _watch(self) -> None:
         """Cut the trace at its limits."""
@@ -144,21 +137,19 @@ class _Giving:
         return getattr(self.real, name)
 
 
-def _leave_out_split_events() -> function_patching.ReturnsZero | None:
+def _leave_out_split_events() -> None:
     """Give no numbers to events, so that none can begin in one thread and end in another.
 
     TensorFlow 2.21 joins both halves at the end of a trace through pointers into a vector that has moved
     meanwhile (TraceMeRecorder::Consume). One in six traces of a training with collectives ended the process
-    so, also without tfmagic. Without a number such events are not recorded; what is lost besides are the
-    arrows between threads in TensorBoard.
+    so, also without tfmagic. Without a number such events are not recorded, also in the user's own traces in
+    this process later; what is lost besides are the arrows between threads in TensorBoard.
     """
     from tensorflow.python.platform import sysconfig
 
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(os.path.join(sysconfig.get_lib(), "libtensorflow_framework.so.2"))
-        patch = function_patching.ReturnsZero(library, _NEW_ACTIVITY_ID)
-        return patch if patch.begin() else None
-    return None
+        function_patching.return_zero(library, _NEW_ACTIVITY_ID)
 
 
 def _memory_bytes() -> int:
