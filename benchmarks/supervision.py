@@ -21,7 +21,7 @@ from typing import Any
 import tfmagic
 from benchmarks.report import Row, Sizes, Target
 from tfmagic.backends.fake import FakeBackend
-from tfmagic.clusters.status import StatusWriter
+from tfmagic.clusters.tools.status import StatusWriter
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested, CellReturned, LineReached

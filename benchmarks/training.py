@@ -79,7 +79,7 @@ def check(results: list[dict[str, float]]) -> float:
 
 
 def _start(addresses: list[str], index: int) -> subprocess.Popen[str]:
-    threads = max(len(os.sched_getaffinity(0)) // WORKERS, 1)  # as tfmagic.clusters.task_settings presets it
+    threads = max(len(os.sched_getaffinity(0)) // WORKERS, 1)  # as clusters/launch/task_settings presets it
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
     environ = {
         "TF_NUM_INTRAOP_THREADS": str(threads),  # the user's own value has precedence, as in tasks

@@ -130,7 +130,7 @@ def test_the_magic_uses_the_public_interface_of_clusters():
     """Python code can do everything that the magic can do."""
     foreign = {"_option_string_actions", "_getframe"}  # of argparse and sys
     inner = ("supervisor.supervisor", "supervisor.lifecycle", "supervisor.state", "protocol.channel")
-    inner += ("clusters.running_cluster", "clusters.task_variables")
+    inner += ("clusters.running_cluster", "clusters.cells.task_variables")
     ways_in = [*modules("frontends/notebook"), *modules("frontends/doctor"), PACKAGE / "pytest_plugin.py"]
     for path in ways_in:
         assert not [name for name in imports_of(path) if name.startswith(inner)], path

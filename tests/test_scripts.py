@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tfmagic.clusters.arguments import shape_of
+from tfmagic.clusters.launch.arguments import shape_of
 from tfmagic.frontends.cli import logs, main, pages, parsers
 from tfmagic.frontends.cli.doctor import in_a_shell
 from tfmagic.frontends.cli.run import find_problem, name_of

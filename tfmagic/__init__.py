@@ -28,10 +28,10 @@ from tfmagic.protocol.task_context import TaskContext, barrier, current_task, tr
 
 if TYPE_CHECKING:
     from tfmagic.clusters.attaching import attach
+    from tfmagic.clusters.cells.results import TaskResults
     from tfmagic.clusters.cluster import Cluster
     from tfmagic.clusters.decorator import cluster
-    from tfmagic.clusters.results import TaskResults
-    from tfmagic.clusters.settings import TFCluster
+    from tfmagic.clusters.launch.settings import TFCluster
     from tfmagic.task.tensorflow.loopback_only import allow_other_machines
 
 __version__ = "0.1.0"
@@ -64,8 +64,8 @@ _LAZY = {
     "attach": "tfmagic.clusters.attaching",
     "Cluster": "tfmagic.clusters.cluster",
     "cluster": "tfmagic.clusters.decorator",
-    "TFCluster": "tfmagic.clusters.settings",
-    "TaskResults": "tfmagic.clusters.results",
+    "TFCluster": "tfmagic.clusters.launch.settings",
+    "TaskResults": "tfmagic.clusters.cells.results",
     "allow_other_machines": "tfmagic.task.tensorflow.loopback_only",
 }
 

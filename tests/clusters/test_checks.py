@@ -5,7 +5,7 @@ import pytest
 from traitlets import TraitError
 
 import tfmagic
-from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.launch.settings import TFCluster
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmagic.clusters.differences import (
+from tfmagic.clusters.tools.differences import (
     Difference,
     PartDifference,
     compare_parts,

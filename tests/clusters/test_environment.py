@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfmagic.clusters.task_settings import TaskSettings, assign_gpus, visible_gpus
+from tfmagic.clusters.launch.task_settings import TaskSettings, assign_gpus, visible_gpus
 from tfmagic.errors import ClusterSpecError
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tfmagic.backends.remote.messages import HostFacts, HostRequest
-from tfmagic.clusters.remote_hosts import check_versions, own_versions, request_of
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.launch.remote_hosts import check_versions, own_versions, request_of
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError
 
 HERE = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3.15.1", "tfmagic": "0.1.0", "ray": "2.60.0"}

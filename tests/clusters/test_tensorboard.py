@@ -7,7 +7,7 @@ import threading
 import pytest
 from conftest import wait_until
 
-from tfmagic.clusters import tensorboard
+from tfmagic.clusters.tools import tensorboard
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.runs.folder import create_run
 

@@ -3,8 +3,8 @@
 import pytest
 from histories import A, B, C, History, at_line, observed, raised, reached, returned
 
-from tfmagic.clusters import timeline_recorder
-from tfmagic.clusters.timeline_recorder import TimelineRecorder, describe_tasks
+from tfmagic.clusters.tools import timeline_recorder
+from tfmagic.clusters.tools.timeline_recorder import TimelineRecorder, describe_tasks
 from tfmagic.protocol.events import (
     Cause,
     InputWanted,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfmagic.clusters import waiting as waiting_module
+from tfmagic.clusters.cells import waiting as waiting_module
 from tfmagic.frontends.notebook import awaited_cells, detached_cells
 
 

@@ -9,7 +9,7 @@ import pytest
 from doctoring import NOTEBOOK, TERMINAL, Runner, case, install
 
 from tfmagic.backends import launcher_client
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.doctor import Severity, software

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from doctoring import case, install, look_in_process
 
-from tfmagic.clusters import task_settings
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.launch import task_settings
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.frontends.doctor import Severity, folder, machine
 from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder

@@ -7,7 +7,7 @@ from doctoring import case, install
 
 from tfmagic.backends.remote.messages import HostRequest
 from tfmagic.backends.remote.ray_head import Head
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.frontends import doctor
 from tfmagic.frontends.doctor import Severity, ray_cluster
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.frontends import early_variables
 from tfmagic.frontends.early_variables import UNKNOWN, find, obey, of_script, tell
 from tfmagic.frontends.notebook.cell_source import prepare_cell

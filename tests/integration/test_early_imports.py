@@ -10,8 +10,8 @@ import pytest
 from conftest import wait_until
 
 import tfmagic
-from tfmagic.clusters import startup
-from tfmagic.clusters.status import StatusWriter
+from tfmagic.clusters.launch import startup
+from tfmagic.clusters.tools.status import StatusWriter
 from tfmagic.frontends import cli, doctor
 
 NUMEXPR = """

@@ -43,7 +43,7 @@ from test_track import test_values_of_all_tasks_are_rows_and_a_chart  # noqa: F4
 
 import tfmagic
 from tfmagic.backends.remote import driver_client
-from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.errors import LaunchError
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tfmagic.clusters.settings import TFCluster
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.frontends.doctor import Case
 from tfmagic.protocol.cluster_spec import ClusterShape
 

@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 # stop the clusters, and reset settings, widgets, variables and numbers of cells
 CLEAR = """
 import sys
-from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.launch.settings import TFCluster
 magics = get_ipython().magics_manager.registry["TFClusterMagics"]
 magics.stop_all()
 magics.clusters.clear()

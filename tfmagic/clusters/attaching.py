@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from tfmagic.clusters import keeping
-from tfmagic.clusters.checks import check, check_settings
+from tfmagic.clusters.cells.job import ViewChoice
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.clusters.job import ViewChoice
-from tfmagic.clusters.settings import TFCluster
-from tfmagic.clusters.startup import Progress
+from tfmagic.clusters.launch import kept_clusters
+from tfmagic.clusters.launch.checks import check, check_settings
+from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.clusters.launch.startup import Progress
 from tfmagic.runs import folder
 from tfmagic.runs.folder import RunFolder
 from tfmagic.views.task_widgets import WidgetPage
@@ -41,7 +41,7 @@ def attach(
     base = folder.state_dir(check_settings(settings).get("state_dir", TFCluster.instance().state_dir))
     run_folder = run if isinstance(run, RunFolder) else RunFolder(base / "runs" / check("run", run))
     folder.check_private(run_folder.folder.parent.parent)  # it names the addresses that are connected
-    found = keeping.find_run(run_folder)
+    found = kept_clusters.find_run(run_folder)
     cluster = Cluster(**found.cluster.options, namespace=namespace, **settings)
     cluster.widget_page = widget_page
     opened = cluster._open(kept=found, view=view, progress=progress)

@@ -14,18 +14,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.backends.simulated.hosts import read_request
-from tfmagic.clusters import remote_hosts, startup, waiting
-from tfmagic.clusters.checks import check, check_all, check_settings
-from tfmagic.clusters.fault_lab import FaultLab
-from tfmagic.clusters.job import Job, Options
-from tfmagic.clusters.picture_api import Pictures
+from tfmagic.clusters.api.picture_api import Pictures
+from tfmagic.clusters.api.variable_api import Variables
+from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells.job import Job, Options
+from tfmagic.clusters.launch import remote_hosts, startup
+from tfmagic.clusters.launch.checks import check, check_all, check_settings
+from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.clusters.launch.startup import Progress
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.running_cluster import RunningCluster
-from tfmagic.clusters.settings import TFCluster
-from tfmagic.clusters.startup import Progress
-from tfmagic.clusters.status import own_rows, status_rows
-from tfmagic.clusters.task_settings import TaskSettings
-from tfmagic.clusters.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
-from tfmagic.clusters.variable_api import Variables
+from tfmagic.clusters.tools.fault_lab import FaultLab
+from tfmagic.clusters.tools.status import own_rows, status_rows
+from tfmagic.clusters.tools.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.failures import root_cause, stacks
 from tfmagic.protocol.cluster_spec import (
@@ -282,7 +283,7 @@ class Cluster(Variables, Pictures):
         detached: bool = False,
         values: Mapping[str, Any] | None = None,
     ) -> Job:
-        """Start a cell. Unless it is `detached`, `tfmagic.clusters.waiting.finish` must be called next.
+        """Start a cell. Unless it is `detached`, `tfmagic.clusters.cells.waiting.finish` must be called next.
 
         Args:
             command: The source; its number and its variables are added here.
@@ -396,7 +397,7 @@ class Cluster(Variables, Pictures):
         return "\n".join(filter(None, (cell_news(supervisor, cell) for cell in cells)))
 
     def status(self) -> list[dict[str, Any]]:
-        """Return a row for each task; see `tfmagic.clusters.status.status_rows`."""
+        """Return a row for each task; see `tfmagic.clusters.tools.status.status_rows`."""
         running = self._running_cluster()
         return status_rows(running.supervisor, running.spec.addresses, running.run)
 
@@ -405,7 +406,7 @@ class Cluster(Variables, Pictures):
         return {task.name: n for task, n in self._running_cluster().attempts(self.tasks).items()}
 
     def own_share(self) -> list[dict[str, Any]]:
-        """Return what the kernel and its launcher use; see `tfmagic.clusters.status.own_rows`."""
+        """Return what the kernel and its launcher use; see `tfmagic.clusters.tools.status.own_rows`."""
         return own_rows(self._running_cluster().supervisor)
 
     def logs(self, *tasks: str, tail: int | None = 20, grep: str = "") -> dict[str, list[str]]:

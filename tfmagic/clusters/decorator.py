@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
-from tfmagic.clusters.checks import check
+from tfmagic.clusters.cells.job import ViewName
+from tfmagic.clusters.cells.results import TaskResults
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.clusters.job import ViewName
-from tfmagic.clusters.results import TaskResults
+from tfmagic.clusters.launch.checks import check
 from tfmagic.protocol.cluster_spec import Selector
 from tfmagic.protocol.task_context import is_task
 

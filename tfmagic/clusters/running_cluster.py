@@ -17,16 +17,17 @@ from typing import Any
 import msgspec
 
 from tfmagic.backends.local import LocalBackend
-from tfmagic.clusters import keeping, opening, parts, profiles, reloading, results, waiting
-from tfmagic.clusters.job import Job, Options, ViewChoice
-from tfmagic.clusters.keeping import KeptRun
-from tfmagic.clusters.results import CellResult
-from tfmagic.clusters.settings import TFCluster, policy_source
-from tfmagic.clusters.startup import Progress
-from tfmagic.clusters.status import StatusWriter
-from tfmagic.clusters.task_settings import TaskSettings
-from tfmagic.clusters.task_variables import Prepared, TaskVariables
-from tfmagic.clusters.timeline_recorder import TimelineRecorder
+from tfmagic.clusters.cells import reloading, results, scatter_gather, traces, waiting
+from tfmagic.clusters.cells.job import Job, Options, ViewChoice
+from tfmagic.clusters.cells.results import CellResult
+from tfmagic.clusters.cells.task_variables import Prepared, TaskVariables
+from tfmagic.clusters.launch import kept_clusters, open_backend
+from tfmagic.clusters.launch.kept_clusters import KeptRun
+from tfmagic.clusters.launch.settings import TFCluster, policy_source
+from tfmagic.clusters.launch.startup import Progress
+from tfmagic.clusters.launch.task_settings import TaskSettings
+from tfmagic.clusters.tools.status import StatusWriter
+from tfmagic.clusters.tools.timeline_recorder import TimelineRecorder
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.deaths import DeathReports, describe_end
@@ -93,7 +94,9 @@ class RunningCluster:
     ):
         __tracebackhide__ = True
         self._lock = lock
-        self.run = run = kept.run if kept else opening.create_run_folder(name, shape, task_settings, setting)
+        self.run = run = (
+            kept.run if kept else open_backend.create_run_folder(name, shape, task_settings, setting)
+        )
         self.name, self.shape = name, shape
         self.tasks = shape.tasks if tasks is None else tasks
         self._task_settings, self._setting, self._main = task_settings, setting, main
@@ -104,10 +107,10 @@ class RunningCluster:
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
         self.last: tuple[CellState, FailureContext] | None = None
-        backend = opening.open_backend(name, shape, task_settings, run, setting, progress, kept)
+        backend = open_backend.open_backend(name, shape, task_settings, run, setting, progress, kept)
         self.hosts = backend.simulated if isinstance(backend, LocalBackend) else None
         try:
-            self.spec = kept.spec if kept else opening.spec_of(shape, backend)
+            self.spec = kept.spec if kept else open_backend.spec_of(shape, backend)
         except OSError as error:
             backend.close()
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
@@ -137,7 +140,7 @@ class RunningCluster:
         self.supervisor.watch(self.timeline.note)
         self.supervisor.on_end(self.timeline.end)
         self.supervisor.on_end(self.shared_files.finish)
-        self.keeper = keeping.Keeper(backend, run, name, self.spec, task_settings, kept)
+        self.keeper = kept_clusters.Keeper(backend, run, name, self.spec, task_settings, kept)
         self.resumed = self._resume(view) if kept else []
         self.supervisor.start()
         for job in self.resumed:
@@ -230,7 +233,7 @@ class RunningCluster:
         __tracebackhide__ = True
         self._note_ended()
         attempts = self.targets(on)
-        shares = dict(zip(sorted(attempts), parts.split(values, len(attempts)), strict=True))
+        shares = dict(zip(sorted(attempts), scatter_gather.split(values, len(attempts)), strict=True))
         prepared = self._variables.part_commands(name, shares, attempts)
         return self.begin(prepared, Options(on=on, push=(name,), view="quiet"))
 
@@ -287,7 +290,7 @@ class RunningCluster:
         __tracebackhide__ = True
         if not self._setting("track_fit"):
             prepared = prepared.changed(track_fit=False)
-        commands = profiles.traced(prepared.commands, options.profile_s)
+        commands = traces.traced(prepared.commands, options.profile_s)
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
         if command.tf_config:  # no task is killed since it rejoins slowly
@@ -295,7 +298,7 @@ class RunningCluster:
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
         job = Job(self, request, options, may_begin)
         self.keeper.begin(job)
-        job.servers = profiles.trace_servers(self, job)
+        job.servers = traces.trace_servers(self, job)
         job.start(takes_ctrl_c=not detached)
         self._variables.handed_over(prepared)
         self._note_begun(job)
@@ -361,7 +364,7 @@ class RunningCluster:
                 "processes, with Cluster.restart()"
             )
         try:
-            self.spec = opening.spec_of(self.shape, self.supervisor.backend)
+            self.spec = open_backend.spec_of(self.shape, self.supervisor.backend)
         except OSError as error:
             raise TfmagicError(f"no port could be reserved for every task: {error}") from error
         self.keeper.move(self.spec)
@@ -429,7 +432,7 @@ class RunningCluster:
     def settle(self, job: Job, outcome: CellState) -> CellResult:
         """Unpack what the tasks returned, or raise what they raised."""
         __tracebackhide__ = True
-        job.profile = profiles.profile_of(self, job, outcome)
+        job.profile = traces.profile_of(self, job, outcome)
         with self._lock:
             self._note_ended()
             self.keeper.settle(job)

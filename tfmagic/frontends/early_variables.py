@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfmagic.backends.import_variables import is_read_at_import
-from tfmagic.clusters.task_settings import TaskSettings, existing_folder
+from tfmagic.clusters.launch.task_settings import TaskSettings, existing_folder
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import TaskDied
 from tfmagic.multi_process_runner.processes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
 from tfmagic.multi_process_runner.setup import (

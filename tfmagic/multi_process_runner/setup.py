@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tfmagic.clusters.task_settings import visible_gpus
+from tfmagic.clusters.launch.task_settings import visible_gpus
 from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
 from tfmagic.task.tensorflow.test_setup import Setup, call_plain, prepare_plain
 

@@ -218,7 +218,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings that decisions depend on, most in seconds: see `tfmagic.clusters.settings`."""
+    """The settings that decisions depend on, most in seconds: see `tfmagic.clusters.launch.settings`."""
 
     failure_grace_s: float = 3.0
     interrupt_grace_s: float = 0.5

@@ -87,7 +87,7 @@ Watcher = Callable[[Sequence[Event], Decision, Policy, float], object]
 class RunningCell:
     """A cell that was given to the supervisor, as it and the views see it.
 
-    `tfmagic.clusters.job.Job` is the same object for those who start the cell, show it and wait for it.
+    `tfmagic.clusters.cells.job.Job` is the same object for those who start the cell, show it and wait for it.
     The supervisor's thread appends to `displays` and `inputs`; the thread that waits for the cell takes from
     them.
 

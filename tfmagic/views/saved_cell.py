@@ -41,7 +41,7 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How output is shown: see the settings of the same names in `tfmagic.clusters.settings`."""
+    """How output is shown: see the settings of the same names in `tfmagic.clusters.launch.settings`."""
 
     fold_noise: bool = True
     fold_equal: bool = True

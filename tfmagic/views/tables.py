@@ -25,8 +25,8 @@ def status_table(
     """Return a row for each task and each process of tfmagic's own.
 
     Args:
-        rows: From `tfmagic.clusters.status.status_rows`.
-        own: From `tfmagic.clusters.status.own_rows`.
+        rows: From `tfmagic.clusters.tools.status.status_rows`.
+        own: From `tfmagic.clusters.tools.status.own_rows`.
     """
     table = [_status_row(row) for row in rows]
     for row in own:

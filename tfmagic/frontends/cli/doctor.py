@@ -8,8 +8,8 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from tfmagic.clusters.arguments import ShapeOptions, shape_of
 from tfmagic.clusters.cluster import Cluster
+from tfmagic.clusters.launch.arguments import ShapeOptions, shape_of
 from tfmagic.errors import BackendError, ClusterSpecError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.cli.parsers import BAD_USAGE, program_name

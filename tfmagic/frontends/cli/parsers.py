@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
 import tfmagic
-from tfmagic.clusters.arguments import add_shape, parse_count, parse_seconds, refuse_unknown
+from tfmagic.clusters.launch.arguments import add_shape, parse_count, parse_seconds, refuse_unknown
 from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES
 from tfmagic.system.advice import did_you_mean
 

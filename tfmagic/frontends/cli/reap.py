@@ -38,7 +38,7 @@ def describe(left: Leftover) -> str:
 
 def _prune(base: Path, dry_run: bool) -> None:
     """Delete the run folders over the limit of age or of total size."""
-    from tfmagic.clusters.settings import TFCluster
+    from tfmagic.clusters.launch.settings import TFCluster
 
     settings = TFCluster.instance()
     days, limit = settings.keep_runs_days, settings.keep_runs_bytes

@@ -86,7 +86,7 @@ def describe(snapshot: Snapshot, base: Path, now: float) -> str:
 
 
 def row_of(task: TaskStatus) -> dict[str, Any]:
-    """Return a row as `tfmagic.clusters.status.status_rows` does, with None or "" for unknown values."""
+    """Return a row as `clusters.tools.status.status_rows` does, with None or "" for unknown values."""
     unknown = {**dict.fromkeys(TASK_TEXTS, ""), **dict.fromkeys(TASK_NUMBERS)}
     return {"task": task.task, "state": task.state, **unknown, **task.texts, **task.numbers}
 

@@ -15,7 +15,7 @@ from tfmagic.backends import launcher_client
 from tfmagic.backends.local import HeldPorts
 from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.backends.simulated.links import Link
-from tfmagic.clusters import task_settings
+from tfmagic.clusters.launch import task_settings
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.system import advice, memory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfmagic.backends.remote import ray_head
 from tfmagic.backends.remote.ray_head import Head
-from tfmagic.clusters.task_settings import existing_folder
+from tfmagic.clusters.launch.task_settings import existing_folder
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.frontends.doctor.folder import NETWORK, file_system
 from tfmagic.frontends.doctor.software import find_package, release

@@ -18,7 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.frontends.doctor.findings import Case, Finding, note, trouble
 from tfmagic.frontends.notebook.awaited_cells import can_await
 

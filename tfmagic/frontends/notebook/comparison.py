@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tfmagic.backends.simulated.links import parse_link
-from tfmagic.clusters.results import TaskResults, table_bundle
+from tfmagic.clusters.cells.results import TaskResults, table_bundle
 from tfmagic.errors import ClusterSpecError
 from tfmagic.system.memory import format_bytes
 

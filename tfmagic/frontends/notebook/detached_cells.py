@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tfmagic.clusters import waiting
+from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells.job import Job
+from tfmagic.clusters.cells.results import CellResult
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.clusters.job import Job
-from tfmagic.clusters.results import CellResult
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.frontends.notebook import awaited_cells, view_choice
 from tfmagic.serialization import exceptions

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic.clusters import waiting
-from tfmagic.clusters.arguments import parse_count, parse_seconds
-from tfmagic.clusters.results import table_bundle
-from tfmagic.clusters.settings import TFCluster
-from tfmagic.clusters.tensorboard import missing_plugin
+from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells.results import table_bundle
+from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
+from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.clusters.tools.tensorboard import missing_plugin
 from tfmagic.frontends import doctor
 from tfmagic.frontends.notebook import plain_cells, reports
 from tfmagic.frontends.notebook.options import (

@@ -1,6 +1,6 @@
 """The commands of ``%tfcluster`` for faults on purpose, and for the network of simulated hosts.
 
-See `tfmagic.clusters.fault_lab` for what they do, and `line_commands` for how to add one.
+See `tfmagic.clusters.tools.fault_lab` for what they do, and `line_commands` for how to add one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from tfmagic.clusters.arguments import parse_count, parse_seconds
-from tfmagic.clusters.fault_lab import DEFAULT_KINDS, KINDS
+from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
+from tfmagic.clusters.tools.fault_lab import DEFAULT_KINDS, KINDS
 from tfmagic.frontends.notebook import reports
 from tfmagic.frontends.notebook.options import (
     flag,

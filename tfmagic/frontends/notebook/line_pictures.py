@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic.clusters.arguments import parse_count
+from tfmagic.clusters.launch.arguments import parse_count
 from tfmagic.errors import TfmagicError
 from tfmagic.frontends.notebook.line_commands import find_run
 from tfmagic.frontends.notebook.options import flag, line_command, option

@@ -25,14 +25,15 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 from IPython.display import display
 
 from tfmagic.backends import launcher_client
-from tfmagic.clusters import keeping, waiting
-from tfmagic.clusters.arguments import ShapeOptions
 from tfmagic.clusters.attaching import attach
+from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells.job import Job, Options
+from tfmagic.clusters.cells.results import CellResult
+from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.clusters.job import Job, Options
-from tfmagic.clusters.profiles import PROFILE_S
-from tfmagic.clusters.results import CellResult
-from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.launch import kept_clusters
+from tfmagic.clusters.launch.arguments import ShapeOptions
+from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.frontends import doctor, early_variables
@@ -300,7 +301,7 @@ class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
 
     def attach(self, run: RunFolder) -> Cluster:
         """Take over the cluster of a run that was kept, and show the cells that go on."""
-        kept = keeping.find_run(run).cluster.options
+        kept = kept_clusters.find_run(run).cluster.options
         running = self.clusters.get(kept["name"])
         if running is not None and running.running:
             raise UsageError(

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.error import UsageError
 
-from tfmagic.clusters.arguments import add_shape, parse_seconds, refuse_unknown, shape_of
-from tfmagic.clusters.profiles import PROFILE_S
+from tfmagic.clusters.cells.traces import PROFILE_S
+from tfmagic.clusters.launch.arguments import add_shape, parse_seconds, refuse_unknown, shape_of
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.notebook.comparison import parse_axis
 from tfmagic.protocol.cluster_spec import TASK_TYPES, check_name

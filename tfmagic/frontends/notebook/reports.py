@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tfmagic.clusters.differences import describe_steps
+from tfmagic.clusters.tools.differences import describe_steps
 from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.payload import Packed
@@ -20,8 +20,8 @@ from tfmagic.system.memory import format_bytes
 from tfmagic.views.static_html import duration
 
 if TYPE_CHECKING:
+    from tfmagic.clusters.cells.job import Job
     from tfmagic.clusters.cluster import Cluster
-    from tfmagic.clusters.job import Job
 
 RUNS_HEADER = ("notebook", "run", "cluster", "shape", "cell", "started", "state", "duration")
 

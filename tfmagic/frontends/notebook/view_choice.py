@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from IPython.core.error import UsageError
 
-from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.views.facts import find_news
 from tfmagic.views.panel import HtmlView, LiveDisplay, PanelView

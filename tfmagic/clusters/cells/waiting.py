@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfmagic.clusters.job import Job
-from tfmagic.clusters.results import CellResult
+from tfmagic.clusters.cells.job import Job
+from tfmagic.clusters.cells.results import CellResult
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.protocol.commands import AnswerInput
 from tfmagic.protocol.events import InputAnswered, InputWanted

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
-from tfmagic.clusters.task_times import TaskTimes, task_times
+from tfmagic.clusters.cells.task_times import TaskTimes, task_times
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId
 from tfmagic.protocol.events import CellReturned, FailedPull

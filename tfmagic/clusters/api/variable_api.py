@@ -5,11 +5,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tfmagic.clusters import comparing, parts, reloading, waiting
-from tfmagic.clusters.checks import check
-from tfmagic.clusters.differences import Difference
-from tfmagic.clusters.fault_api import Faults
-from tfmagic.clusters.job import Job, Options
+from tfmagic.clusters.api.fault_api import Faults
+from tfmagic.clusters.cells import reloading, scatter_gather, waiting
+from tfmagic.clusters.cells.job import Job, Options
+from tfmagic.clusters.launch.checks import check
+from tfmagic.clusters.tools import comparing
+from tfmagic.clusters.tools.differences import Difference
 from tfmagic.protocol.cluster_spec import Selector
 from tfmagic.protocol.commands import RunCell
 from tfmagic.serialization import user_modules
@@ -147,4 +148,4 @@ class Variables(Faults):
         """
         __tracebackhide__ = True
         name = check("name", name)
-        return parts.join(name, self.pull(name, on=on)[name])
+        return scatter_gather.join(name, self.pull(name, on=on)[name])

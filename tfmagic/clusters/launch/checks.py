@@ -3,7 +3,7 @@
     check("timeout", "5")  →  TypeError: timeout is a number of seconds above 0, or None, not '5' (str)
 
 A rule also converts: numbers of numpy become Python's. The shape of a cluster and selectors of tasks are
-checked in `tfmagic.protocol.cluster_spec`, and lines of the notebook in `tfmagic.clusters.arguments`.
+checked in `tfmagic.protocol.cluster_spec`, and lines of the notebook in `tfmagic.clusters.launch.arguments`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from traitlets import TraitError
 
-from tfmagic.clusters.settings import TFCluster
+from tfmagic.clusters.launch.settings import TFCluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
-from tfmagic.clusters.checks import check
+from tfmagic.clusters.launch.checks import check
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId, select
 from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked

@@ -12,8 +12,8 @@ from typing import Any
 from tfmagic.backends.protocol import Backend
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import KeptCell, KeptTask
-from tfmagic.clusters.job import Job, Options, ViewChoice
-from tfmagic.clusters.task_settings import TaskSettings
+from tfmagic.clusters.cells.job import Job, Options, ViewChoice
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, Spec, TaskId
 from tfmagic.protocol.events import CellRequested, TaskLost

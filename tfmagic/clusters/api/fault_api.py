@@ -4,9 +4,9 @@ import signal
 
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
 from tfmagic.backends.simulated.links import parse_link
-from tfmagic.clusters.call_api import Calls
-from tfmagic.clusters.checks import check
-from tfmagic.clusters.fault_lab import FaultLab
+from tfmagic.clusters.api.call_api import Calls
+from tfmagic.clusters.launch.checks import check
+from tfmagic.clusters.tools.fault_lab import FaultLab
 
 
 class Faults(Calls):

@@ -9,10 +9,10 @@ from tfmagic.backends import launcher_client
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.protocol import Backend
 from tfmagic.backends.simulated.hosts import SimulatedHosts
-from tfmagic.clusters import remote_hosts
-from tfmagic.clusters.keeping import KeptRun
-from tfmagic.clusters.startup import Progress
-from tfmagic.clusters.task_settings import TaskSettings, check_memory, existing_folder
+from tfmagic.clusters.launch import remote_hosts
+from tfmagic.clusters.launch.kept_clusters import KeptRun
+from tfmagic.clusters.launch.startup import Progress
+from tfmagic.clusters.launch.task_settings import TaskSettings, check_memory, existing_folder
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Shape, Spec
 from tfmagic.runs import folder, kernels, orphans
 from tfmagic.runs.folder import RunFolder

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfmagic.clusters.task_variables import TaskVariables
+from tfmagic.clusters.cells.task_variables import TaskVariables
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.serialization import user_modules

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tfmagic.clusters import tensorboard
-from tfmagic.clusters.job import Job, Options
-from tfmagic.clusters.task_variables import Prepared, cell_numbers
+from tfmagic.clusters.cells.job import Job, Options
+from tfmagic.clusters.cells.task_variables import Prepared, cell_numbers
+from tfmagic.clusters.tools import tensorboard
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, Trace
 from tfmagic.protocol.task_profile import TaskProfile

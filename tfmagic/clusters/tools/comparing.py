@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfmagic.clusters import differences
-from tfmagic.clusters.differences import Difference, PartDifference
+from tfmagic.clusters.tools import differences
+from tfmagic.clusters.tools.differences import Difference, PartDifference
 from tfmagic.serialization import digests
 
 _FETCHED = 64  # parts whose arrays are compared number by number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tfmagic.clusters.checks import check
+from tfmagic.clusters.launch.checks import check
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.views.pictures import run_timeline

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic.clusters.results import table_bundle
+from tfmagic.clusters.cells.results import table_bundle
 from tfmagic.serialization.digests import Part
 
 _MOST_SHOWN = 40

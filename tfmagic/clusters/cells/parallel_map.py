@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tfmagic.clusters import waiting
-from tfmagic.clusters.job import CtrlC, Job
-from tfmagic.clusters.results import require_values
+from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells.job import CtrlC, Job
+from tfmagic.clusters.cells.results import require_values
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.serialization import exceptions

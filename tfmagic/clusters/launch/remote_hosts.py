@@ -11,10 +11,10 @@ from typing import Any
 from tfmagic.backends.remote import own_modules
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import AgentSetup, HostFacts, HostRequest
-from tfmagic.clusters.arguments import PLACEMENTS, read_duration
-from tfmagic.clusters.keeping import KeptRun
-from tfmagic.clusters.startup import Progress
-from tfmagic.clusters.task_settings import TaskSettings, computing_tasks
+from tfmagic.clusters.launch.arguments import PLACEMENTS, read_duration
+from tfmagic.clusters.launch.kept_clusters import KeptRun
+from tfmagic.clusters.launch.startup import Progress
+from tfmagic.clusters.launch.task_settings import TaskSettings, computing_tasks
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError
 from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import Shape

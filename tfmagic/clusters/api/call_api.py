@@ -11,14 +11,14 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
-from tfmagic.clusters import waiting
-from tfmagic.clusters.checks import check
-from tfmagic.clusters.job import Job, Options, ViewName
-from tfmagic.clusters.parallel_map import ParallelMap
-from tfmagic.clusters.profiles import PROFILE_S
-from tfmagic.clusters.results import TaskResults, require_values
+from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells.job import Job, Options, ViewName
+from tfmagic.clusters.cells.parallel_map import ParallelMap
+from tfmagic.clusters.cells.results import TaskResults, require_values
+from tfmagic.clusters.cells.task_times import CallFuture, TaskTimes, task_times
+from tfmagic.clusters.cells.traces import PROFILE_S
+from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.running_cluster import Call, RunningCluster
-from tfmagic.clusters.task_times import CallFuture, TaskTimes, task_times
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 

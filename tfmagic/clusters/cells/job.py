@@ -2,7 +2,7 @@
 
     RunningCluster.begin ─→ start ─→ (the supervisor runs it, the view shows it) ─→ settle: results, or raise
 
-`tfmagic.clusters.waiting` waits for a job. A detached job has no waiter.
+`tfmagic.clusters.cells.waiting` waits for a job. A detached job has no waiter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfmagic.clusters.results import CellResult
+from tfmagic.clusters.cells.results import CellResult
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 from tfmagic.protocol.commands import RunCell

@@ -1,0 +1,1 @@
+"""The methods of `Cluster`, in groups: calls, variables, faults, and pictures."""

@@ -1,0 +1,1 @@
+"""Tools beside the cells: faults, timeline, status of tasks, TensorBoard, differences of variables."""
