@@ -41,11 +41,11 @@ QUICK = (
     "tests/serialization/test_tracebacks.py",
     "tests/protocol/test_channel.py",
 )
-# Three at once, on two cores: tests often wait. The tests of a file stay together: they share much.
+# Four at once, on two cores: tests often wait. The tests of a file stay together: they share much.
 # `tests/support/order.py` puts the long files first.
 # A process that dies ends the run: after a replacement, pytest-xdist 3.8 has waited for ever.
 AT_ONCE = (
-    *("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"),
+    *("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"),
     "--durations=20",
 )
 LIMIT_S = 40 * 60  # of one run, which takes ten minutes
