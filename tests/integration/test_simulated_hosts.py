@@ -420,6 +420,13 @@ def test_where_namespaces_are_forbidden_the_error_has_the_line_that_allows_them(
     assert "Nothing was started" in done.stdout and issubclass(LaunchError, TfmagicError)
 
 
+def test_without_pyroute2_the_error_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "pyroute2.py").write_text("raise ImportError(\"No module named 'pyroute2'\")")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LaunchError, match=r'pyroute2 .*pip install "tfmagic\[hosts\]"\. Nothing was started'):
+        tfmagic.Cluster(workers=2, hosts=2).start()
+
+
 _STEPS = """
 import tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()

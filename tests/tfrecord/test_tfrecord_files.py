@@ -305,3 +305,14 @@ def test_the_command_line_loads_no_tensorflow(tmp_path):
     code = "import sys, tfmagic.tfrecord; print({'tensorflow', 'numpy', 'h5py', 'crc32c'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_without_crc32c_the_error_says_what_to_install(tmp_path):
+    whole, missing = whole_in(tmp_path), tmp_path / "missing"
+    missing.mkdir()
+    (missing / "crc32c.py").write_text("raise ImportError(\"No module named 'crc32c'\")")
+    environ = {**os.environ, "PYTHONPATH": str(missing)}
+    words = [sys.executable, "-m", "tfmagic", "tfrecord", "verify", whole]
+    done = subprocess.run(words, capture_output=True, text=True, env=environ)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert """No module named 'crc32c'):  pip install "tfmagic[tfrecord]\"""" in done.stderr

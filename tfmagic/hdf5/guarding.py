@@ -273,7 +273,7 @@ class _Finder:
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
         if name != "h5py":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]  # a finder by its method
+        sys.meta_path.remove(self)  # a finder by its method
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec

@@ -74,7 +74,7 @@ class MultiProcessRunnerResult(_Result):
         result.by_task = {} if by_task is None else by_task
         return result
 
-    def __getnewargs__(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[Any, ...]:
         return (self.return_value, self.stdout, self.by_task)
 
 

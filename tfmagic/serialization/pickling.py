@@ -128,7 +128,7 @@ class Pickled:
         return self.by_value.reduce(obj) or tensorflow_values.reduce(obj)
 
 
-class Pickler(dill.Pickler):  # type: ignore[misc]  # dill is untyped
+class Pickler(dill.Pickler):  # dill is untyped
     """dill, with the notebook's namespace linked by name.
 
     Args:
@@ -263,7 +263,7 @@ class Deleted:
     """Stands for a variable that the notebook has deleted."""
 
 
-class Unpickler(dill.Unpickler):  # type: ignore[misc]  # dill is untyped
+class Unpickler(dill.Unpickler):  # dill is untyped
     """The other side of `Pickler`.
 
     Args:

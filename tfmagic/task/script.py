@@ -92,7 +92,7 @@ def _read_file(path: str, main: types.ModuleType) -> CodeType:
     loader = SourceFileLoader("__main__", path)
     main.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __package__=None, __spec__=None)
     with io.open_code(path) as file:
-        code = pkgutil.read_code(file)  # type: ignore[attr-defined]  # of a .pyc
+        code = pkgutil.read_code(file)  # of a .pyc
     if code is not None:
         return code
     with io.open_code(path) as file:

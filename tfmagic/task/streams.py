@@ -180,7 +180,7 @@ def _move_loggers(moved: dict[int, io.TextIOWrapper]) -> None:
 
 
 def _open_stream(raw: _LogFile) -> io.TextIOWrapper:
-    return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", write_through=True)  # type: ignore[arg-type]
+    return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", write_through=True)
 
 
 def _make_fast_print(original: Any, stdout: io.TextIOWrapper) -> Any:

@@ -41,7 +41,7 @@ _TAGS = re.compile(r"<[^>]*>")
 _REFERENCE = "IPY_MODEL_"
 
 
-class TaskComm(BaseComm):  # type: ignore[misc]  # untyped
+class TaskComm(BaseComm):  # untyped
     """A comm between a widget of this task and the page."""
 
     widgets: ClassVar["Widgets"]

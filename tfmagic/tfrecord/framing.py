@@ -8,6 +8,7 @@ tsl/lib/hash/crc32c.h. numpy and crc32c are imported on first use: `import tfmag
 
 import functools
 import struct
+from collections.abc import Callable
 from typing import Any
 
 HEADER, FOOTER = 12, 4
@@ -27,19 +28,29 @@ def mask(crc: Any) -> Any:
     return (((crc >> 15) | (crc << 17)) + MASK) & 0xFFFFFFFF
 
 
+@functools.cache
+def checksum() -> Callable[..., int]:
+    """Return the function that computes the CRC-32C of bytes, and goes on from an earlier value.
+
+    Raises:
+        ImportError: The package crc32c is not installed.
+    """
+    try:
+        from crc32c import crc32c
+    except ImportError as error:
+        raise ImportError(f'TFRecord files need crc32c ({error}):  pip install "tfmagic[tfrecord]"') from None
+    return crc32c
+
+
 @functools.lru_cache(maxsize=4096)
 def header(length: int) -> bytes:
     """Return the first twelve bytes of a record whose data has this length."""
-    from crc32c import crc32c
-
-    return _HEADER.pack(length, mask(crc32c(LENGTH.pack(length))))
+    return _HEADER.pack(length, mask(checksum()(LENGTH.pack(length))))
 
 
 def frame(data: bytes) -> bytes:
     """Return a whole record."""
-    from crc32c import crc32c
-
-    return b"".join((header(len(data)), data, _FOOTER.pack(mask(crc32c(data)))))
+    return b"".join((header(len(data)), data, _FOOTER.pack(mask(checksum()(data)))))
 
 
 def frame_all(records: list[bytes]) -> bytes:
@@ -47,10 +58,9 @@ def frame_all(records: list[bytes]) -> bytes:
     if len(records) < _FEW:
         return b"".join(map(frame, records))
     import numpy as np
-    from crc32c import crc32c
 
     lengths = np.fromiter(map(len, records), np.uint64, len(records))
-    crcs = np.fromiter(map(crc32c, records), np.uint32, len(records))
+    crcs = np.fromiter(map(checksum(), records), np.uint32, len(records))
     between = np.zeros((len(records) + 1, FRAME), np.uint8)  # a footer and the next header
     # uint32 [count] → uint8 [count, 4]: the machines that TensorFlow runs on are little endian
     between[:-1, FOOTER:HEADER] = lengths[:, None].view(np.uint8)
@@ -65,22 +75,18 @@ def frame_all(records: list[bytes]) -> bytes:
 
 def length_at(window: Buffer, place: int) -> int | None:
     """Return the length in the header at `place`; None if its checksum is wrong."""
-    from crc32c import crc32c
-
     length, stored = _HEADER.unpack_from(window, place)
-    if length > MAX_LENGTH or mask(crc32c(LENGTH.pack(length))) != stored:
+    if length > MAX_LENGTH or mask(checksum()(LENGTH.pack(length))) != stored:
         return None
     return int(length)
 
 
 def is_data_intact(window: Buffer, place: int, length: int) -> bool:
     """Check the data of the record at `place`, all of which is in the window."""
-    from crc32c import crc32c
-
     start = place + HEADER
     (stored,) = _FOOTER.unpack_from(window, start + length)
     with memoryview(window) as view, view[start : start + length] as data:
-        return mask(crc32c(data)) == stored
+        return mask(checksum()(data)) == stored
 
 
 # ---- many records at once ------------------------------------------------------------------------
@@ -103,9 +109,9 @@ def count_intact_headers(window: Buffer, places: Any, after: int) -> int:
 def find_damaged(window: Buffer, places: Any, after: int) -> list[int]:
     """Return the numbers of the records whose data are damaged. Arguments as for `count_intact_headers`."""
     import numpy as np
-    from crc32c import crc32c
 
     ends = np.append(places[1:], after) - FOOTER
+    crc32c = checksum()
     with memoryview(window) as view:
         pairs = zip((places + HEADER).tolist(), ends.tolist(), strict=True)
         crcs = np.array([crc32c(view[start:end]) for start, end in pairs], np.uint32)
@@ -151,10 +157,9 @@ def _words_at(window: Buffer, places: Any) -> Any:
 def _tables() -> Any:
     """Return what each byte of a length contributes to the checksum of its eight bytes: uint32 [8, 256]."""
     import numpy as np
-    from crc32c import crc32c
 
-    zero = crc32c(bytes(8))
-    rows = [[crc32c(LENGTH.pack(byte << (8 * k))) ^ zero for byte in range(256)] for k in range(8)]
+    zero = checksum()(bytes(8))
+    rows = [[checksum()(LENGTH.pack(byte << (8 * k))) ^ zero for byte in range(256)] for k in range(8)]
     tables = np.array(rows, np.uint32)
     tables[0] ^= np.uint32(zero)
     return tables

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from tfmagic.protocol import task_context
-from tfmagic.tfrecord import shards
+from tfmagic.tfrecord import framing, shards
 from tfmagic.tfrecord.errors import ShardError
 from tfmagic.tfrecord.shards import ShardName
 
@@ -145,9 +145,7 @@ def check_runs(files: Sequence[Path]) -> None:
 
 def checksum(path: Path) -> str:
     """Return the CRC-32C of a file's bytes, as in `Entry`."""
-    from crc32c import crc32c
-
-    value, buffer = 0, bytearray(_CHUNK)
+    crc32c, value, buffer = framing.checksum(), 0, bytearray(_CHUNK)
     with path.open("rb", buffering=0) as file, memoryview(buffer) as view:
         while count := file.readinto(buffer):
             value = crc32c(view[:count], value)

@@ -49,10 +49,8 @@ class RecordFile:
     """
 
     def __init__(self, path: Path, is_packed: bool = False, *, overwrite: bool = False):
-        from crc32c import crc32c
-
         self.path, self.framed_bytes = path, 0
-        self._crc32c, self._crc, self._size = crc32c, 0, 0  # of the bytes in the file
+        self._crc32c, self._crc, self._size = framing.checksum(), 0, 0  # of the bytes in the file
         self._packer = zlib.compressobj(wbits=31) if is_packed else None
         self._framed_records = 0
         self._waiting: list[bytes] = []

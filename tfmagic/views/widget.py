@@ -31,7 +31,7 @@ _FALLBACK = (
 _kept: deque[PanelWidget] = deque()
 
 
-class PanelWidget(anywidget.AnyWidget):  # type: ignore[misc]  # untyped
+class PanelWidget(anywidget.AnyWidget):  # untyped
     """The model of a panel."""
 
     _esm = (_ASSETS / "panel.js").read_text("utf-8")

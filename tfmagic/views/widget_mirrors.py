@@ -25,7 +25,7 @@ _REFERENCE = "IPY_MODEL_"
 Answer = Callable[[CommMessage], object]
 
 
-class TaskWidget(Widget):  # type: ignore[misc]  # untyped
+class TaskWidget(Widget):  # untyped
     """The mirror of a widget."""
 
     def __init__(self, model_id: str, state: dict[str, Any]):

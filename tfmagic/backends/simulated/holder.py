@@ -55,6 +55,9 @@ def hold(fd: int, count: int) -> NoReturn:
             for opened in fds:
                 os.close(opened)
         channel.send(HostMade())
+    except ImportError as error:
+        channel.send(Refused(f'simulated hosts need pyroute2 ({error}):  pip install "tfmagic[hosts]"'))
+        os._exit(1)
     except OSError as error:
         channel.send(Refused(namespaces.explain_refusal(error) or f"no simulated hosts: {error}"))
         os._exit(1)

@@ -76,9 +76,7 @@ class Calls:
         return found
 
     @overload
-    def run(  # type: ignore[overload-overlap]
-        self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
-    ) -> TaskResults[T]: ...
+    def run(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> TaskResults[T]: ...
 
     @overload
     def run(
@@ -129,7 +127,7 @@ class Calls:
         return result.results
 
     @overload
-    def submit(  # type: ignore[overload-overlap]
+    def submit(
         self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
     ) -> CallFuture[TaskResults[T]]: ...
 
@@ -175,7 +173,7 @@ class Calls:
         return background.future
 
     @overload
-    async def arun(  # type: ignore[overload-overlap]
+    async def arun(
         self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
     ) -> TaskResults[T]: ...
 
@@ -220,7 +218,7 @@ class Calls:
         return result.results
 
     @overload
-    def map(  # type: ignore[overload-overlap]
+    def map(
         self,
         fn: Callable[..., Coroutine[Any, Any, T]],
         *iterables: Iterable[Any],

@@ -99,7 +99,7 @@ def find_problem(target: str, is_module: bool) -> tuple[int, str] | None:
         return None if is_program else (BAD_USAGE, f"can't find '__main__' module in {target!r}")
     try:
         with io.open_code(os.path.abspath(target)) as file:
-            if pkgutil.get_importer(target) is not None or pkgutil.read_code(file) is not None:  # type: ignore[attr-defined]
+            if pkgutil.get_importer(target) is not None or pkgutil.read_code(file) is not None:
                 return None  # an archive, or a .pyc
             file.seek(0)
             source = file.read()

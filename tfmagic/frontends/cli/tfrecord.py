@@ -21,7 +21,7 @@ def main(found: argparse.Namespace) -> int:
         return _ACTIONS[found.action](found)
     except BrokenPipeError:
         raise  # the reader of our output has ended; the main of all commands handles that
-    except (TfmagicError, OSError) as error:
+    except (TfmagicError, OSError, ImportError) as error:
         sys.stderr.write(f"{found.parser.prog} {found.action}: {error}\n")
         return _DAMAGED if isinstance(error, tfrecord.ShardDamaged) else _CANNOT
 

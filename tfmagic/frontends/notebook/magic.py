@@ -73,7 +73,7 @@ _COMMAND_MODULES = (line_commands, line_faults, line_pictures)  # they fill COMM
 
 
 @magics_class
-class TFClusterMagics(Magics):  # type: ignore[misc]  # IPython is untyped
+class TFClusterMagics(Magics):  # IPython is untyped
     """The magics, and the clusters of this notebook by name."""
 
     def __init__(self, shell: Any):

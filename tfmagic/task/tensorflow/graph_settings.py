@@ -80,7 +80,7 @@ def hide_our_frames() -> None:
 
     ours = {str(path) for path in Path(OUR_FOLDER, "task").rglob("*.py")} | {"<string>"}
 
-    class OurFrames(tf_stack.StackTraceFilter):  # type: ignore[misc]  # TensorFlow is untyped
+    class OurFrames(tf_stack.StackTraceFilter):  # TensorFlow is untyped
         def get_filtered_filenames(self) -> Any:
             return frozenset(ours)
 

@@ -60,7 +60,7 @@ def install() -> None:
 
     own_context = cancellation.context
 
-    class CallManager(cancellation.CancellationManager):  # type: ignore[misc]  # TensorFlow is untyped
+    class CallManager(cancellation.CancellationManager):  # TensorFlow is untyped
         __slots__ = ("__weakref__",)
 
     def context() -> Any:

@@ -62,7 +62,7 @@ def _recording_strategy(calls: list[tuple[Any, Any]]) -> Any:
     """Return a multi-worker strategy that reduces nothing, and records the values and axes that it gets."""
     import tensorflow as tf
 
-    class Recording(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]  # TensorFlow is untyped
+    class Recording(tf.distribute.MultiWorkerMirroredStrategy):  # TensorFlow is untyped
         def __init__(self) -> None:
             self._extended = SimpleNamespace(_in_multi_worker_mode=lambda: True)
 

@@ -46,7 +46,7 @@ def _extend(callback_list: Any, base: Any) -> None:
 
 
 def _make_callback(base: Any) -> Any:
-    class TrackFit(base):  # type: ignore[misc, valid-type]  # Keras is untyped
+    class TrackFit(base):  # Keras is untyped
         """Reports loss and metrics to `tfmagic.track`."""
 
         def __init__(self) -> None:
