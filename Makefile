@@ -13,7 +13,7 @@ LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next check bench bench-ray shots lock clean
+.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next check bench bench-ray bench-compare shots lock clean
 
 help:
 	@echo "make demo   run notebooks/how-to/quickstart.ipynb on a real cluster and print the output of its tasks"
@@ -27,6 +27,7 @@ help:
 	@echo "make chaos  run hundreds of random faults, from a seed; thousands of programs with and without tfmagic; soak tests"
 	@echo "make bench  measure speed and memory, compared with ipyparallel"
 	@echo "make bench-ray  measure tasks on the nodes of a Ray cluster, compared with plain Ray actors"
+	@echo "make bench-compare BASE=COMMIT  compare the speed with that of another commit"
 	@echo "make shots  take the screenshots of the docs from the running quickstart"
 	@echo "make lock   choose again the versions that all of these install: requirements/"
 
@@ -126,6 +127,9 @@ check: $(DEV)
 
 bench: $(DEV) $(BESIDE) chromium
 	$(BIN)/python -m benchmarks
+
+bench-compare: $(DEV)
+	$(BIN)/python -m benchmarks.compare $(BASE)
 
 # hosts need no Jupyter: its server brings parts of jsonschema that cost each process of Ray 19 MiB
 HOSTS := .venv-hosts/.installed-$(MINOR)
