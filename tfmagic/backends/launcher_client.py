@@ -150,7 +150,7 @@ class LauncherProcess:
         return report.obstacle if isinstance(report, LauncherReady) else ""
 
     def _read_report(self) -> LauncherReport | None:
-        """Return what the launcher has sent about its import; None as long as it imports."""
+        """Return the launcher's report of its import; None while it imports."""
         with self._lock, contextlib.suppress(EOFError, OSError):
             if self._imported is None:
                 self._imported = next(iter(self.root.receive_ready()), None)

@@ -361,7 +361,7 @@ class LocalBackend:
         return [*events, event]
 
     def _session_ended(self, reason: str = "") -> list[Event]:
-        """Report the tasks of a dead launcher as lost, and end processes that they have left behind."""
+        """Report the tasks of a dead launcher as lost, and end the processes that they leave."""
         if self._session is not None:
             self._selector.unregister(self._session)
             self._session.close()
@@ -377,7 +377,7 @@ class LocalBackend:
 
 
 def _has_sent_all(channel: Channel) -> bool:
-    """Send more; check whether nothing is left, or no process that would read it."""
+    """Send more of the queue. Return True if it is empty or the process has ended."""
     try:
         return channel.flush()
     except ConnectionError:

@@ -47,7 +47,7 @@ class Backend(Protocol):
         """Send what is queued; wait for an event, for `wake`, or for the time."""
 
     def take_events(self) -> Sequence[Event]:
-        """Return what has happened since the last call, without waiting."""
+        """Return the events since the last call, without waiting."""
 
     def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:
         """Return what tasks on other machines used lately; of those in `closely` with `wanted_s`."""

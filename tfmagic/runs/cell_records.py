@@ -117,7 +117,7 @@ def append_display(run: RunFolder, shown: Displayed, max_bytes: int) -> None:
 
 
 def read_displays(run: RunFolder, task: TaskId, cell: int) -> list[Displayed]:
-    """Return what the task displayed in that cell, in order."""
+    """Return the displays of the task in that cell, in order."""
     found = []
     head = json.dumps({"cell": cell, "offset": 0}).partition(' "offset"')[0]
     for line in _lines(displays_path(run, task)):

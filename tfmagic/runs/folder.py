@@ -76,7 +76,7 @@ class RunFolder:
     """The folder of one cluster, from its start to its end.
 
     Attributes:
-        restored: Whether it was deleted and made anew, and this was not reported yet.
+        restored: Whether it was deleted and created again, and this was not reported yet.
     """
 
     def __init__(self, folder: Path):
@@ -132,7 +132,7 @@ class RunFolder:
         return self.folder / f"{task.name}.stacks"
 
     def end_reason(self, task: TaskId, attempt: int) -> str:
-        """Return what `write_end_reason` wrote in this attempt of the task, or ""."""
+        """Return the text of `write_end_reason` in this attempt of the task, or ""."""
         try:
             text = files.read_text(self.stacks_path(task))
         except OSError:
@@ -151,12 +151,12 @@ class RunFolder:
         return files.open_to_append(self.log_path(task))
 
     def note(self, name: str, text: str) -> None:
-        """Append to a file which `restore` writes anew. Raise OSError if it fails."""
+        """Append to a file that `restore` writes again. Raise OSError if it fails."""
         self._notes[name] = self._notes.get(name, "") + text
         files.append(self.folder / name, text)
 
     def restore(self) -> None:
-        """Make the folder anew if it was deleted."""
+        """Create the folder again if it was deleted."""
         if self.folder.exists():
             return
         self.restored = True

@@ -78,7 +78,7 @@ class KeptFile:
 
 
 def read_kept(folder: Path) -> KeptCluster | None:
-    """Return how to attach to a run; None if it ended with its kernel, or was stopped."""
+    """Return a sentence on attaching to a run; None if it ended with its kernel, or was stopped."""
     try:
         content = json.loads(files.read_text(folder / _FILE))
         return msgspec.convert(content, KeptCluster, strict=False)

@@ -37,7 +37,7 @@ def kernel_of(run: RunFolder) -> Identity | None:
 
 
 def kernel_state(run: RunFolder) -> KernelState:
-    """Return what is known of the kernel of a run; LIVES where run.json does not name it."""
+    """Return the state of the kernel of a run; LIVES where run.json does not name it."""
     meta = read_meta(run.folder)
     try:
         if "start" not in meta:  # written by an older version
@@ -52,7 +52,7 @@ def kernel_state(run: RunFolder) -> KernelState:
 
 
 def _was_rebooted(kernel: Identity, folder: Path) -> bool:
-    """Check whether this machine was started anew since. Copies of a virtual machine share name and id."""
+    """Check whether this machine has been restarted since. Copies of a virtual machine share name and id."""
     is_named_alike = bool(kernel.machine) and (kernel.host, kernel.machine) == this_machine()
     return is_named_alike and last_change(folder) < booted_at()
 

@@ -64,7 +64,7 @@ class LogFollower:
         return max(end, self.offset)
 
     def read(self, max_bytes: int, end: int | None = None) -> bytes:
-        """Return the next bytes, at most `max_bytes`, and none behind the offset `end`."""
+        """Return the next bytes, at most `max_bytes`, and none after the offset `end`."""
         size = max_bytes if end is None else min(max_bytes, end - self.offset)
         chunk = self.peek(self.offset, size)
         self.offset += len(chunk)
@@ -240,7 +240,7 @@ class LogReader:
 
         Args:
             max_bytes: The most to read; more where a line is longer.
-            end: The offset behind which nothing is read yet.
+            end: The offset after which nothing is read yet.
         """
         is_text = self._stream is None
         while (chunk := self.log.read(max_bytes, end)) and is_text:
@@ -266,14 +266,14 @@ class LogReader:
         return self._feed(self.log.read(max_bytes, end))
 
     def take_partial(self) -> str:
-        """Return the text behind the last line end as a line."""
+        """Return the text after the last line end as a line."""
         if self._stream is None:
             partial, self._partial = bytes(self._partial), bytearray()
             return self._prefixed(partial) if partial else ""
         return self._render(self.take_partial_rows())
 
     def take_partial_rows(self) -> list[Row]:
-        """Return the text behind the last line end, and progress bars that were not done."""
+        """Return the text after the last line end, and progress bars that were not done."""
         rows = self._feed(b"")
         if self._stream is not None:
             rows += self._stream.finish()
@@ -282,7 +282,7 @@ class LogReader:
 
     @property
     def live_row(self) -> Row:
-        """The present text behind the last line end; only where rows are read."""
+        """The present text after the last line end; only where rows are read."""
         return self._stream.live if self._stream is not None else ""
 
     def _feed(self, chunk: bytes) -> list[Row]:

@@ -106,7 +106,7 @@ class CellsFile:
     def count_all(self) -> int:
         """Return the number of cells that have ended, in constant memory."""
         before = -1
-        while self.offset > before:  # it stands still at the end, or before a line that is not complete yet
+        while self.offset > before:  # it stops at the end, or before a line that is not complete yet
             before = self.offset
             self.read_ended(_MAX_LINE)
         return len(self.seen)

@@ -1,6 +1,6 @@
 """Start a fresh Python interpreter that helps this process.
 
-`multiprocessing` would fork this process with all its threads, or import its ``__main__`` anew, which starts
+`multiprocessing` would fork this process with all its threads, or import its ``__main__`` again, which starts
 an unguarded script a second time. An interpreter from here does neither. It has a session of its own, so that
 Ctrl-C in a terminal does not reach it. It ends with this process in the way that suits its work:
 

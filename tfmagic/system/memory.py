@@ -54,7 +54,7 @@ def shortage(uses: Mapping[str, int | None], cgroups: Path = _CGROUPS) -> str:
 
 
 def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat")) -> int:
-    """Return how many processes Linux has killed for lack of memory; only a growth of this count matters."""
+    """Return the number of processes that Linux has killed for lack of memory; only its growth matters."""
     texts = [read_text(vmstat)]
     for folder in cgroup_folders(cgroups):
         texts += [read_text(folder / "memory.events"), read_text(folder / "memory.oom_control")]

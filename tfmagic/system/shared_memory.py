@@ -61,7 +61,7 @@ def share(parts: Iterable[memoryview], align: int = 1) -> int:
     """Return the descriptor of a memory file with these contents, which is the caller's to close.
 
     Args:
-        parts: One stands behind the other, each at a multiple of `align` bytes.
+        parts: They follow each other, each at a multiple of `align` bytes.
 
     Raises:
         OSError: There is no memory for them, or no descriptor.

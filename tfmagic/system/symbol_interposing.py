@@ -146,7 +146,7 @@ def _protect(page: int, protection: int) -> None:
 
 
 def _protection(page: int) -> int:
-    """Return how the page is mapped now, from proc(5)."""
+    """Return the present protection of the page, from proc(5)."""
     flags = (("r", mmap.PROT_READ), ("w", mmap.PROT_WRITE), ("x", mmap.PROT_EXEC))
     with open("/proc/self/maps") as maps:
         for line in maps:

@@ -1,7 +1,7 @@
 """Call a function that might never return: a user's `__repr__` or `__reduce__`, or a remote file system.
 
 Each call runs in a daemon thread "tfmagic-bounded" and is abandoned when it takes too long: an exception is
-raised in the thread, which ends a loop in Python. A call that waits in C stays behind, idle. A call that
+raised in the thread, which ends a loop in Python. A call that waits in C remains, idle. A call that
 holds the interpreter in C cannot be abandoned, since then no other thread of the process can run.
 """
 

@@ -445,7 +445,7 @@ class HostAgent:
         return found
 
     def _sample(self) -> Any:
-        """Return what the tasks use, if that is due."""
+        """Return the usage of the tasks, if it is due."""
         now = time.monotonic()
         pids = {task: watched.pid for task, watched in self._watched.items() if watched.pid}
         if now < self._next_sample or not pids:

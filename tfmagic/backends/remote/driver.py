@@ -87,7 +87,7 @@ class Engine(relay.Engine, Protocol):
         """End the agents' processes, but those of a kept cluster."""
 
     def gone(self, error: BaseException) -> HostGone:
-        """Return what is lost by an error of the engine, and why."""
+        """Return the tasks or hosts that an error of the engine loses, and the reason."""
 
 
 def run(engine: Engine, control: int, reports: int) -> NoReturn:

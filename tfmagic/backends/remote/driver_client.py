@@ -138,7 +138,7 @@ class DriverProcess:
         os.close(self._noise)
 
     def how_it_ended(self) -> str:
-        """Return how the process has ended, and what it said last."""
+        """Return a sentence on the end of the process, with its last lines."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_S)
         code = self.process.poll()
@@ -225,7 +225,7 @@ def _token_mode(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_ray(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what decides how a driver connects: a notebook can change its other variables meanwhile."""
+    """Return the environment variables of Ray's connection. A change of others needs no new driver."""
     own = {name: value for name, value in environ.items() if name.startswith(("RAY_", "GRPC_"))}
     return {**own, "": token_of(environ)}
 

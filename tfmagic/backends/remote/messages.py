@@ -215,7 +215,7 @@ class SignalTask(Message, frozen=True):
 
 
 class WatchClosely(Message, frozen=True):
-    """Read from now on of these tasks, and of no others, what is costly to read."""
+    """From now on, sample the costly values (see `Usage`) of these tasks only."""
 
     tasks: tuple[TaskId, ...]
 

@@ -134,7 +134,7 @@ def _sources(root: str) -> Iterator[str]:
 
 
 def _is_package_name(entry: os.DirEntry[str]) -> bool:
-    """Check whether an import can name this folder; tfmagic itself hosts have, or get otherwise."""
+    """Check whether `import` can reach this folder. tfmagic's own is left out: hosts get it separately."""
     is_ours = f"{entry.path}{os.sep}" == OUR_FOLDER
     return entry.name.isidentifier() and entry.name not in _NEVER and not is_ours
 

@@ -1,8 +1,8 @@
-"""The actor that stands on a node of Ray, and how large contents travel to and from it.
+"""The actor on a node of Ray, and how large contents travel to and from it.
 
 The class travels by value, so a host needs no tfmagic for it. Facts about Ray (2.60): ``max_concurrency``
 reorders calls, concurrency groups do not; what an actor starts inherits a mask that blocks SIGINT, and gets
-OMP_NUM_THREADS; a large content as an object of its own is four times as fast as inside of another one.
+OMP_NUM_THREADS; a large content as a separate object is four times as fast as inside another one.
 """
 
 import sys
@@ -85,7 +85,7 @@ class RayAgent:
 
 
 def as_object(content: Any) -> Any:
-    """Return a small content as bytes, a large one as an object of Ray's, the place of one as it is."""
+    """Return small contents as bytes, put large ones into Ray's object store, pass places through."""
     import pickle
 
     import ray

@@ -68,16 +68,16 @@ class Engine(Protocol):
         """Call `HostAgent.perform`, without waiting."""
 
     def poll(self, agent: Any, number: int, timeout_s: float) -> Any:
-        """Call `HostAgent.poll`, without waiting; return what stands for the answer."""
+        """Call `HostAgent.poll`, without waiting; return the engine's handle of the answer."""
 
     def answer(self, poll: Any) -> Any:
         """Wait for the answer of a poll. Raise `HostUnreachable` or `HostGone`."""
 
     def put(self, content: memoryview) -> Any:
-        """Return what stands for a content in calls."""
+        """Return the engine's handle of a content, for calls."""
 
     def get(self, content: Any) -> memory_files.Place | memoryview | bytes:
-        """Return what an agent's answer stands for."""
+        """Return the value of an agent's answer."""
 
     def forget(self, agent: Any) -> None:
         """Note that an agent has ended."""
@@ -151,7 +151,7 @@ class Relay:
             pass
 
     def wait_closed(self, timeout_s: float) -> None:
-        """Wait until all polls are answered, which those of a closed agent are at once."""
+        """Wait until all polls are answered. A closed agent answers at once."""
         deadline = time.monotonic() + timeout_s
         for thread in self._listening:
             thread.join(max(deadline - time.monotonic(), 0))
@@ -171,7 +171,7 @@ class Relay:
         """Serve hosts whose agents another driver served before.
 
         Args:
-            tasks: All tasks of the cluster; one that no agent has was lost.
+            tasks: All tasks of the cluster. A task that no agent reports is lost.
             agents: By node.
             found: What `HostAgent.resume` has returned, by agent.
         """
@@ -232,7 +232,7 @@ class Relay:
         return host.unperformed[-1]
 
     def _content_of(self, handle: Handle, host: Host, objects: dict[tuple[int, bool], Any]) -> Any:
-        """Return the memory file for a host of this machine, or what stands for its content elsewhere."""
+        """Return the memory file for a host of this machine, elsewhere the handle of its content."""
         key = os.fstat(handle.fd).st_ino, host.shares_memory
         if key not in objects:
             objects[key] = handle if host.shares_memory else self._engine.put(memory_files.read(handle))
@@ -293,7 +293,7 @@ class Relay:
         for name, offset, content in pieces:
             try:
                 _write(os.path.join(self._run_folder, name), offset, content)
-            except OSError:  # a full disk, or something else stands in its place
+            except OSError:  # a full disk, or another file is in its place
                 task = name.partition(".")[0]
                 self._lost[task] = self._lost.get(task, 0) + len(content)
         host.ahead_s = min(host.ahead_s, time.monotonic() - clock)

@@ -50,7 +50,7 @@ Report = TypeVar("Report", bound=HolderReport)
 
 
 def read_request(hosts: int | None, network: str | None, tasks: Sequence[TaskId]) -> NetworkRequest | None:
-    """Return what `Cluster(hosts=, network=)` asks for; None for tasks without simulated hosts.
+    """Return the request of `Cluster(hosts=, network=)`; None for tasks without simulated hosts.
 
     A network alone means a host for each task.
 
@@ -170,7 +170,7 @@ class SimulatedHosts:
         return found
 
     def place_of(self, task: TaskId) -> HostPlace:
-        """Return what a process of the task enters."""
+        """Return the namespaces that a process of the task enters."""
         self._receive_places()
         return HostPlace(self._places[self._host_of[task]], str(self._hosts_file))
 
@@ -219,7 +219,7 @@ class SimulatedHosts:
         return changed
 
     def bytes_sent(self) -> dict[str, int]:
-        """Return how many bytes each host has sent to other hosts since it was made."""
+        """Return the bytes that each host has sent to other hosts since its start."""
         return dict(zip(self.names, self._ask(CountBytes(), BytesCounted).sent, strict=True))
 
     def lose(self) -> tuple[TaskId, ...]:

@@ -144,7 +144,7 @@ def find(number: str) -> Exercise:
 
 
 def find_fault(number: str, namespace: Mapping[str, Any]) -> str:
-    """Return what the answer lacks that these variables hold, or "" if it is right."""
+    """Return the lack of the answer in these variables, or "" if it is right."""
     chosen = find(number)
     try:
         chosen.check(Answers(namespace))

@@ -20,7 +20,7 @@ class Line:
     """A row as cells. An empty cell follows a wide character; combining marks share their letter's cell.
 
     Attributes:
-        hidden: The number of characters behind the last column; each counts as one column.
+        hidden: The number of characters after the last column; each counts as one column.
         edited: Whether a cell was overwritten or erased: then trailing blanks are not shown.
     """
 
@@ -59,7 +59,7 @@ class Line:
         return runs[0][1] if len(runs) == 1 and not runs[0][0] else runs
 
     def write(self, column: int, text: str, style: str) -> int:
-        """Write from `column` on; return the column behind."""
+        """Write from `column` on; return the column after the text."""
         if column < LIMIT_COLUMNS:
             missing = column - len(self.chars)
             if missing > 0:

@@ -20,7 +20,7 @@ __all__ = ["WINDOW_ROWS", "Row", "Screen", "ansi_text", "has_controls", "plain_t
 WINDOW_ROWS = 50  # the cursor goes no further up
 _STRING_BYTES = 4096  # a longer string sequence (OSC, DCS, ...) is treated as text
 _PIECE_BYTES = 1 << 16  # decoded at a time
-_END = -1  # the cursor's column: behind the last character of the row
+_END = -1  # the cursor's column: after the last character of the row
 
 _CONTROL_BYTES = [bytes([c]) for c in (*range(0x20), 0x7F) if c != 0x0A]
 _C1 = re.compile("[\x80-\x9f]")

@@ -69,7 +69,7 @@ def _details(parts: list[list[int]]) -> list[int]:
 
 
 def _colour(numbers: list[int]) -> str:
-    """Return ``N`` or ``#rrggbb`` for the numbers behind 38 or 48; "" if they are not a colour."""
+    """Return ``N`` or ``#rrggbb`` for the numbers after 38 or 48; "" if they are not a colour."""
     if max(numbers, default=256) > 255:
         return ""
     match numbers:
