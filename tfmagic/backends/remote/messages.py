@@ -215,7 +215,7 @@ class SignalTask(Message, frozen=True):
 
 
 class WatchClosely(Message, frozen=True):
-    """From now on, sample the costly values (see `Usage`) of these tasks only."""
+    """From now on, sample the costly values (runnable time) of these tasks only."""
 
     tasks: tuple[TaskId, ...]
 
