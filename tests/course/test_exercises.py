@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import textwrap
 
+import nbformat
 import numpy as np
 import pytest
 
@@ -65,6 +67,37 @@ def test_without_a_notebook_a_check_says_where_it_works():
     code = "import tfmagic; tfmagic.course.check('1.1')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "TfmagicError: the exercises are checked in a notebook" in done.stderr
+
+
+def test_what_an_earlier_try_has_left_is_not_the_answer(capsys):
+    """In a real shell, whose variables the check reads."""
+    code = """
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+    import tfmagic
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    shell.run_cell("def steps(rows, batch): return min(row // batch for row in rows)")
+    tfmagic.course.check("4.2")
+    shell.run_cell("steps = undefined")
+    tfmagic.course.check("4.2")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert "✔ 4.2: right." in done.stdout, done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("✘ 4.2: not yet: the cell before this check raised NameError; what it checks"), (
+        last
+    )
+
+
+def test_copies_have_outputs_only_on_request(tmp_path):
+    for words, has_outputs in (([], False), (["--with-outputs"], True)):
+        assert main(["course", *words, str(tmp_path / str(has_outputs))]) == 0
+        for path in (tmp_path / str(has_outputs)).iterdir():
+            notebook = nbformat.read(path, as_version=4)
+            nbformat.validate(notebook)
+            code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+            assert any(cell.outputs for cell in code) == has_outputs
+            assert any(cell.execution_count for cell in code) == has_outputs
 
 
 def test_the_lessons_are_copied_and_replace_nothing(tmp_path, capsys):

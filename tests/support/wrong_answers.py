@@ -346,6 +346,8 @@ LESSON_12 = {
         _SAVE.format(condition="True", name="result.json"),
         _SAVE.format(condition="task['type'] == 'chief'", name="result.json"),
         _SAVE.format(condition="task['index'] == 0", name="model.json"),
+        _SAVE.format(condition="task['index'] == 0", name="result.json"),
+        _SAVE.format(condition="task['index'] == 0", name="result.json").replace("len(", "2 or len("),
     ),
     "12.2": (
         "import json\ndef configs(hosts, port):\n    return [json.dumps({'cluster': {'worker': [f'{h}:{port}' "
@@ -360,5 +362,9 @@ LESSON_12 = {
         "def unreachable(addresses):\n    return addresses",
         "import socket\ndef unreachable(addresses):\n    for address in addresses:\n"
         "        socket.create_connection(address.split(':'))\n    return []",
+        "import socket\ndef unreachable(addresses):\n    found = []\n    for address in addresses:\n"
+        "        host, port = address.split(':')\n        try:\n"
+        "            socket.create_connection((host, int(port))).close()\n"
+        "        except OSError:\n            found.append(address)\n    return found",
     ),
 }

@@ -12,7 +12,7 @@ def main(args: argparse.Namespace) -> int:
     """Copy the lessons. Return the exit code."""
     folder = Path(args.folder)
     try:
-        copies = course.copy(folder)
+        copies = course.copy(folder, with_outputs=args.with_outputs)
     except (OSError, TfmagicError) as error:
         sys.stderr.write(f"tfmagic course: {error}\n")
         return 1

@@ -181,10 +181,11 @@ living kernel. The next start of a cluster does the same.""",
     ),
     "course": Page(
         "copy the course into a folder",
-        "DIR",
+        "[--with-outputs] DIR",
         """\
 The course has twelve lessons as notebooks, of 10 to 20 minutes each: what a task is,
 collectives, sharding, parameter servers, failures, hangs, and the way to real machines.
+They ask you to predict what a cell does; so the copies have no output until you run them.
 Each has exercises with checks and hints. It needs JupyterLab: pip install "tfmagic[lab]".
 Nothing that is in the folder is replaced.""",
         (("course clusters", "make the folder clusters with the lessons"),),

@@ -102,6 +102,7 @@ def make_parser(command: str) -> Parser:
             add("--runs", action="store_true", help="also delete old run folders")
         case "course":
             add("folder", metavar="DIR", help="the folder, which is made")
+            add("--with-outputs", action="store_true", help="for reading: cells show the output of a run")
         case "tfrecord":
             _add_tfrecord(parser)
     return parser

@@ -155,11 +155,13 @@ def find_fault(number: str, namespace: Mapping[str, Any]) -> str:
 
 def check(number: str) -> None:
     """Print whether the notebook's answer to an exercise is right, or what it lacks."""
-    fault = find_fault(number, _notebook())
-    if not fault:
+    fault, raised = find_fault(number, _notebook()), _raised_before()
+    if not fault and not raised:
         print(f"✔ {number}: right.")
         return
-    if raised := _raised_before():
+    if not fault:
+        fault = f"the cell before this check raised {raised}; what it checks is left from an earlier try."
+    elif raised:
         fault += f" Note that the cell before this check raised {raised}: such a cell binds no results."
     more = f'  (a hint: tfmagic.course.hint("{number}"))' if find(number).hints else ""
     print(f"✘ {number}: not yet: {fault}{more}")

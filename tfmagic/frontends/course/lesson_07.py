@@ -44,7 +44,7 @@ def _(answers: Answers) -> None:
     for task, path in written.items():
         expect(isinstance(path, (str, os.PathLike)), f"{task} should return a path.")
     chiefs, other = (Path(written[task]) for task in ("worker-0", "worker-1"))
-    expect(chiefs != other, "both workers have written to one path.")
+    expect(chiefs != other, "both workers return one path: each needs a path of its own to write to.")
     expect(chiefs == folder / "state", "the chief has not written to `state` in the folder of the exercise.")
     stayed = sorted(other.parent.glob(f"{other.name}.*")) if other.parent.is_dir() else []
     expect(not stayed, "files of worker-1 have stayed.")

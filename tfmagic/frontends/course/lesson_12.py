@@ -1,7 +1,14 @@
 """Lesson 12: off to real machines."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +37,17 @@ def _(answers: Answers) -> None:
     expect(found.get("by") != 1, "the worker that is not the chief has saved.")
     expect(found.get("by") == 0, '"by" should be the index of the worker that saves.')
     expect(found.get("workers") == 2, '"workers" should be the number of workers, from the cluster spec.')
+    script = answers.text("script")
+    three, with_chief = {"worker": ["a:1", "b:1", "c:1"]}, {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+    for cluster, chief, said in (
+        (three, ("worker", 0), "of three workers"),
+        (with_chief, ("chief", 0), "of a chief and two workers"),
+    ):
+        results = _results_of(script, cluster)
+        where = f"run by hand in a cluster {said},"
+        expect(set(results) == {chief}, f"{where} {_names(results)} saved, and should be {_names([chief])}.")
+        right = {"by": 0, "workers": len(cluster["worker"])}
+        expect(results[chief] == right, f"{where} it saves {results[chief]} instead of {right}.")
 
 
 @exercise(
@@ -87,3 +105,52 @@ def _(answers: Answers) -> None:
                 expect(False, f"it raises {type(error).__name__}: {error}")
             expect(here not in said, "it returns an address that can be reached.")
             expect(said == right, "it does not return all addresses, as texts, that cannot be reached.")
+    with _silent_address() as silent:
+        said = []
+        asking = threading.Thread(target=lambda: said.extend(unreachable([silent])), daemon=True)
+        asking.start()
+        asking.join(4)
+        expect(not asking.is_alive(), "it waits longer than two seconds for a port that never answers.")
+    expect(said == [silent], "it does not return the address of a port that never answers.")
+
+
+def _results_of(script: str, cluster: dict[str, list[str]]) -> dict[tuple[str, int], Any]:
+    """Run a script once for each task; return what is in the result.json of those that saved one."""
+    found: dict[tuple[str, int], Any] = {}
+    with tempfile.TemporaryDirectory(prefix="tfmagic-exercise-") as folder:
+        path = Path(folder, "save.py")
+        path.write_text(script)
+        for kind, index in ((kind, n) for kind, addresses in cluster.items() for n in range(len(addresses))):
+            own = Path(folder, f"{kind}-{index}")
+            own.mkdir()
+            config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+            environ = {**os.environ, "TF_CONFIG": config}
+            done = subprocess.run(
+                [sys.executable, path, own], env=environ, capture_output=True, text=True, timeout=60
+            )
+            error = done.stderr.strip().splitlines()[-1:] or [""]
+            expect(done.returncode == 0, f"as {kind}-{index} of {cluster}, the script fails: {error[0]}")
+            if (own / "result.json").exists():
+                found[kind, index] = json.loads((own / "result.json").read_text())
+    return found
+
+
+def _names(tasks: Any) -> str:
+    return " and ".join(f"{kind}-{index}" for kind, index in tasks) or "no task"
+
+
+@contextmanager
+def _silent_address() -> Iterator[str]:
+    """The address of a port that takes no connection and refuses none: its queue is full."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            for one in waiting:
+                one.close()

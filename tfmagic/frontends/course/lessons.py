@@ -1,5 +1,6 @@
 """Where the notebooks of the course are, and how they are copied out."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -18,8 +19,11 @@ def lesson_files() -> tuple[Path, ...]:
     return found
 
 
-def copy(folder: Path) -> list[Path]:
+def copy(folder: Path, *, with_outputs: bool = False) -> list[Path]:
     """Copy the lessons into a folder, which is made; return the copies.
+
+    Args:
+        with_outputs: Whether cells show the output of an earlier run; else a learner can predict it.
 
     Raises:
         FileExistsError: A lesson is there already, with your answers perhaps; nothing was copied.
@@ -32,5 +36,16 @@ def copy(folder: Path) -> list[Path]:
         raise FileExistsError(f"{folder} has {', '.join(present)} already; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for lesson, path in zip(lessons, copies, strict=True):
-        shutil.copyfile(lesson, path)
+        if with_outputs:
+            shutil.copyfile(lesson, path)
+        else:
+            path.write_text(_without_outputs(lesson), "utf-8")
     return copies
+
+
+def _without_outputs(lesson: Path) -> str:
+    notebook = json.loads(lesson.read_text("utf-8"))
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell |= {"outputs": [], "execution_count": None}
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
