@@ -22,7 +22,7 @@ from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.system.own_code import OUR_FOLDER
 
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
-CELL_FILE = r'File "(Cell In\[\d+\](?: \(\d+\))?|<tfcluster-\d+>)"'
+CELL_FILE = r'File "(<?Cell In\[\d+\](?: \(\d+\))?>?|<tfcluster-\d+>)"'
 """Matches a cell in a Python traceback, as `tfmagic.frontends.notebook.cell_source` names it."""
 _MAGIC_CALLS = (
     "%%tfcluster",
@@ -87,17 +87,19 @@ class TracebackRenderer:
             tb = shell.InteractiveTB
             if isinstance(error, SyntaxError):
                 entries = traceback.extract_tb(frames)
-                lines: list[str] = shell.SyntaxTB.structured_traceback(type(error), error, entries)
-                text = "\n".join(lines)  # newer IPythons show the notes
-                return [*lines, *(n for n in map(str, exceptions.notes_of(error)) if n not in text)]
+                return self._with_notes(shell.SyntaxTB.structured_traceback(type(error), error, entries))
             if not _holds_group(error):  # IPython cannot show a group
                 if frames is None:  # with None IPython would show the frames of this process
                     return [str(line).rstrip("\n") for line in tb.get_exception_only(type(error), error)]
-                shown: list[str] = tb.structured_traceback(type(error), error, frames, tb_offset=0)
-                return shown
+                return self._with_notes(tb.structured_traceback(type(error), error, frames, tb_offset=0))
         except Exception:  # IPython's own formatting failed
             pass
         return "".join(traceback.format_exception(type(error), error, frames)).splitlines()
+
+    def _with_notes(self, lines: list[str]) -> list[str]:
+        """Return the lines and the notes that they lack: older IPythons show none."""
+        text = "\n".join(lines)
+        return [*lines, *(note for note in map(str, exceptions.notes_of(self._error)) if note not in text)]
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return _nothing, ()
@@ -128,7 +130,8 @@ def _is_bridge(entry: TracebackType) -> bool:
     """Check whether this frame only leads from the notebook to tfmagic."""
     code = entry.tb_frame.f_code
     line = linecache.getline(code.co_filename, entry.tb_lineno)
-    is_call = code.co_name == "<module>" and line.startswith(_MAGIC_CALLS)
+    is_module = code.co_name.startswith(("<module>", "<cell line: "))  # as IPython 7 and 8 call it
+    is_call = is_module and line.startswith(_MAGIC_CALLS)
     return is_call or _IPYTHON in code.co_filename
 
 

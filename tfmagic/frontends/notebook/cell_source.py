@@ -6,6 +6,7 @@ syntax error starts nothing.
 
 import ast
 import functools
+import io
 import itertools
 import linecache
 import re
@@ -16,7 +17,6 @@ import warnings
 from typing import Any
 
 from IPython.core.compilerop import CachingCompiler
-from IPython.core.displayhook import DisplayHook
 from IPython.core.inputtransformer2 import TransformerManager
 
 from tfmagic.failures import ipython_tracebacks
@@ -42,8 +42,10 @@ def prepare_cell(body: str, shell: Any = None) -> tuple[RunCell, frozenset[str]]
         SyntaxError: With the notebook's line number.
     """
     names = getattr(getattr(shell, "compile", None), "_filename_map", None)
-    prompt = 0 if names is None else _running_cell_number(names, shell.execution_count)
+    prompt = 0 if shell is None else _running_cell_number(names or {}, shell.execution_count)
     filename = _name_cell(prompt, body)
+    if prompt and names is None:  # before IPython 8, which takes other names for paths
+        filename = f"<{filename}>"
     if names is not None:  # private to IPython: gives the header "Cell In[7], line 5"
         names[filename] = prompt
     lines = body.splitlines(True)
@@ -150,6 +152,10 @@ def _names_in_code(text: str) -> set[str]:
 def _ends_in_semicolon(text: str) -> bool:
     """Check whether the last token is a semicolon, which keeps IPython from showing the value."""
     try:
-        return bool(DisplayHook.semicolon_at_end_of_expression(text))
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):  # the text has magics
         return text.rstrip().endswith(";")
+    return (
+        next((t.string for t in reversed(tokens) if t.string.strip() and t.type != tokenize.COMMENT), "")
+        == ";"
+    )

@@ -16,8 +16,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from IPython.core.completer import SimpleCompletion, context_matcher
-from IPython.core.error import UsageError
+from IPython.core.error import TryNext, UsageError
 
 from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.launch.arguments import add_shape, parse_seconds, refuse_unknown, shape_of
@@ -310,24 +309,44 @@ def _values(action: argparse.Action, clusters: Mapping[str, Cluster], variables:
 def install_completion(shell: Any, clusters: Mapping[str, Cluster]) -> None:
     """Let the shell complete the lines of tfmagic with nothing but these words.
 
-    A matcher of IPython, before all others: one that answers leaves the others out, jedi included.
+    A matcher of IPython, before all others: one that answers leaves the others out, jedi included. Before
+    IPython 8.6, which has none, it is a completer of the command.
     """
+
+    def words_for(line: str) -> tuple[str, list[str]]:
+        hidden = shell.user_ns_hidden
+        variables = [name for name in shell.user_ns if name[0] != "_" and name not in hidden]
+        return complete(line, clusters, variables)
+
+    remove_completion(shell)
+    try:
+        from IPython.core.completer import SimpleCompletion, context_matcher
+    except ImportError:
+        _install_completer(shell, words_for)
+        return
 
     def match(context: Any) -> dict[str, Any]:
         line, above = context.text_until_cursor, context.full_text.split("\n")[: context.cursor_line]
         in_cell = line.lstrip().startswith("%%") and any(map(str.strip, above))
         if not _LINE.match(line) or in_cell:
             return {"completions": []}
-        hidden = shell.user_ns_hidden
-        variables = [name for name in shell.user_ns if name[0] != "_" and name not in hidden]
-        word, words = complete(line, clusters, variables)
-        found = [
-            SimpleCompletion(text, type="param") for text in words or [word]
-        ]  # none would ask the others
+        word, words = words_for(line)
+        # none would ask the others
+        found = [SimpleCompletion(text, type="param") for text in words or [word]]
         return {"completions": found, "suppress": True, "matched_fragment": word}
 
-    remove_completion(shell)
     shell.Completer.custom_matchers.append(context_matcher(identifier=_MATCHER, priority=1000)(match))
+
+
+def _install_completer(shell: Any, words_for: Callable[[str], tuple[str, list[str]]]) -> None:
+    def complete_command(_: Any, event: Any) -> list[str]:
+        if "tfcluster" not in shell.magics_manager.magics["line"]:  # IPython cannot remove a completer
+            raise TryNext
+        word, words = words_for(event.text_until_cursor)
+        return words or [word]
+
+    for command in ("%tfcluster", "%%tfcluster"):
+        shell.set_hook("complete_command", complete_command, str_key=command)
 
 
 def remove_completion(shell: Any) -> None:
