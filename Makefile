@@ -13,7 +13,7 @@ LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next check bench bench-ray bench-compare shots lock clean
+.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next test-colab check bench bench-ray bench-compare shots lock clean
 
 help:
 	@echo "make demo   run notebooks/how-to/quickstart.ipynb on a real cluster and print the output of its tasks"
@@ -23,6 +23,7 @@ help:
 	@echo "make quick  run the part of them that takes about a minute"
 	@echo "make test-oldest  run that part with the oldest versions that pyproject.toml allows"
 	@echo "make test-next  run it with the pre-releases of TensorFlow, Keras and the others"
+	@echo "make test-colab PYTHON=python3.13  run it with the packages of Google's Colab"
 	@echo "make check  check lint, format and types"
 	@echo "make chaos  run hundreds of random faults, from a seed; thousands of programs with and without tfmagic; soak tests"
 	@echo "make bench  measure speed and memory, compared with ipyparallel"
@@ -104,6 +105,20 @@ test-next: $(NEXT)
 		tests/task tests/integration/test_keras_saving.py tests/integration/test_profile.py \
 		tests/integration/test_interrupts.py tests/integration/test_strategies.py tests/integration/test_new_context.py \
 		tests/integration/test_captured_values.py tests/integration/test_exposure.py tests/integration/test_track.py
+
+# the quick part with the packages of a hosted page, which an installation of tfmagic leaves as they are. Widgets of
+# ipywidgets 7 are text, IPython 7 adds words of its own to completions, and Ray is not there
+COLAB := .venv-colab/.installed
+$(COLAB): pyproject.toml requirements/colab.txt
+	@[ $(MINOR) = 3.13 ] || { echo "requirements/colab.txt is for Python 3.13: make test-colab PYTHON=python3.13"; exit 1; }
+	$(PYTHON) -m venv .venv-colab
+	.venv-colab/bin/python -m pip install --quiet --no-deps --requirement requirements/colab.txt --editable .
+	@touch $@
+
+test-colab: $(COLAB)
+	.venv-colab/bin/python scripts/suite.py --quick -W default --disable-warnings tests/integration/test_strategies.py \
+		tests/integration/test_detached.py tests/integration/test_pictures.py tests/integration/test_interrupts.py \
+		-k "not ray and not widget and not flood_of_updates and not callback_that_takes and not tab_offers and not keras_2"
 
 lock:
 	@PYTHON=$(PYTHON) scripts/lock

@@ -161,14 +161,19 @@ def _threads() -> set[threading.Thread]:
 def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves task processes, threads or environment variables behind."""
     keep = {"cluster_of_module", "pair", "shared_kernel", "shell"} & set(request.fixturenames)
-    before = (_task_processes(), set(threading.enumerate()), dict(os.environ))
+    before = (_task_processes(), set(threading.enumerate()), _variables())
     yield
     if keep:
         return
     wait_until(lambda: _task_processes() <= before[0], 5)
     wait_until(lambda: _threads() <= before[1], 5)
-    changed = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
-    assert changed == {k: v for k, v in before[2].items() if k != "PYTEST_CURRENT_TEST"}
+    assert _variables() == before[2]
+
+
+def _variables() -> dict[str, str]:
+    """Return the environment, without what pytest and, before its version 7, ipykernel set."""
+    others = ("PYTEST_CURRENT_TEST", "PYDEVD_USE_FRAME_EVAL")
+    return {name: value for name, value in os.environ.items() if name not in others}
 
 
 def _task_processes() -> set[int]:

@@ -45,5 +45,11 @@ def test_a_lock_has_a_version_within_the_bounds_of_all_that_the_tests_need(versi
             assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
 
 
+def test_an_installation_on_a_hosted_page_replaces_nothing_there():
+    versions = pinned(ROOT / "requirements" / "colab.txt")
+    for requirement in required(""):
+        assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
+
+
 def test_the_demo_needs_no_more_than_the_notebook_and_its_script():
     assert {r.name for r in required("demo")} == {"ipykernel", "nbclient", "nbformat", "scikit-learn"}

@@ -10,6 +10,7 @@ notebook's numbers.
 import ast
 import asyncio
 import builtins
+import contextlib
 import getpass
 import inspect
 import json
@@ -18,6 +19,7 @@ import re
 import sys
 import types
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 from IPython.core.autocall import IPyAutocall
@@ -69,7 +71,7 @@ class TaskShell(InteractiveShell):
         print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
 
     ask: Callable[[str, bool], str]
-    kernel = None  # pandas takes a shell without this attribute for a terminal
+    kernel: Any = None  # pandas takes a shell without this attribute for a terminal
 
     def raw_input(self, prompt: str = "") -> str:
         """Ask the user in the notebook: `input()` of a cell."""
@@ -103,13 +105,18 @@ def make_shell() -> TaskShell:
     config.InteractiveShell.colors = "nocolor"
     config.InteractiveShell.display_page = True
     main = types.ModuleType("__main__")
-    return TaskShell.instance(
+    shell = TaskShell.instance(
         config=config,
         user_module=main,
         user_ns=main.__dict__,
         display_pub_class=_TaskDisplayPublisher,
         displayhook_class=_TaskDisplayHook,
     )
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        if metadata.version("ipywidgets").startswith("7."):  # its import needs a kernel that has comms
+            comms = types.SimpleNamespace(register_target=lambda *_: None)
+            shell.kernel = types.SimpleNamespace(comm_manager=comms)
+    return shell
 
 
 class CellRunner:
