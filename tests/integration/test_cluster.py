@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,13 @@ def test_run_returns_values_by_task(cluster_of_module):
         return tfmagic.current_task().index * a + b
 
     assert dict(cluster_of_module.run(fn, 10, b=1, view="quiet")) == {"worker-0": 1, "worker-1": 11}
+
+
+def test_a_task_is_killed_for_lack_of_memory_before_its_kernel(cluster_of_module):
+    def score():
+        return int(Path("/proc/self/oom_score_adj").read_text())
+
+    assert set(cluster_of_module.run(score, view="quiet").values()) == {min(score() + 500, 1000)}
 
 
 def test_run_prints_prefixed_output(cluster_of_module, capsys):

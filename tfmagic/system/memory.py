@@ -6,12 +6,14 @@ cgroup-v2.rst and cgroup-v1/memory.rst). When a count has grown and a process ha
 same time, the process was killed for lack of memory.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_KILLED_FIRST = 500  # counts as much as half of the machine's memory
 _LOW_SHARE, _LOW_BYTES = 0.05, 1 << 30  # below both, Linux soon kills a process
 
 
@@ -60,6 +62,13 @@ def count_oom_kills(cgroups: Path = _CGROUPS, vmstat: Path = Path("/proc/vmstat"
         texts += [read_text(folder / "memory.events"), read_text(folder / "memory.oom_control")]
     lines = (line.split() for text in texts for line in text.splitlines())
     return sum(int(words[1]) for words in lines if len(words) == 2 and words[0] == "oom_kill")
+
+
+def be_killed_first() -> None:
+    """Let Linux kill this process, and not its kernel or their server, when memory is used up (proc(5))."""
+    path = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        path.write_text(str(min(int(path.read_text()) + _KILLED_FIRST, 1000)))
 
 
 def cgroup_folders(cgroups: Path = _CGROUPS, controller: str = "memory") -> Iterator[Path]:

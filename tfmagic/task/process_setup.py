@@ -10,12 +10,13 @@ import sys
 from tfmagic.protocol import module_origins
 from tfmagic.protocol.commands import TaskBoot
 from tfmagic.runs.folder import STDERR, attempt_mark
-from tfmagic.system import advice, files
+from tfmagic.system import advice, files, memory
 from tfmagic.task import streams
 
 
 def prepare(boot: TaskBoot) -> None:
     """Set environment, folder, streams and signals, before any user code runs."""
+    memory.be_killed_first()
     os.environ.clear()
     os.environ.update(boot.environ)
     os.environ["TF_CONFIG"] = boot.tf_config
