@@ -20,6 +20,8 @@ from tfmagic.serialization import exceptions
 from tfmagic.supervisor import stalls
 from tfmagic.views.static_html import duration
 
+_ACTIVE_S = 2.0  # between two messages; what a server counts as idle is a minute and more
+
 
 class DetachedJob:
     """A job in the background, and the name `out` to which its results will be bound."""
@@ -121,7 +123,11 @@ class DetachedJobs:
         import asyncio
 
         async def follow() -> None:
-            await waiting.wait_async(found.job, answers=False)
+            active = asyncio.create_task(self._stay_active())
+            try:
+                await waiting.wait_async(found.job, answers=False)
+            finally:
+                active.cancel()
             found.settle(self._shell.user_ns)
             if found.error is None and found in self._jobs:  # nothing is left to wait for
                 self._jobs.remove(found)
@@ -131,6 +137,15 @@ class DetachedJobs:
         task = asyncio.get_running_loop().create_task(follow(), name=f"tfmagic-cell-{found.job.number}")
         self._followers.add(task)
         task.add_done_callback(self._followers.discard)
+
+    async def _stay_active(self) -> None:
+        """Send a message that no client heeds, now and then: servers end kernels that send none for long."""
+        import asyncio
+
+        kernel, content = self._shell.kernel, {"comm_id": "tfmagic-active", "data": {}}
+        while True:
+            await asyncio.sleep(_ACTIVE_S)
+            kernel.send_response(kernel.iopub_socket, "comm_msg", content)
 
 
 def _each(jobs: Sequence[DetachedJob], timeout_s: float | None) -> Iterator[tuple[DetachedJob, float]]:
