@@ -2,15 +2,18 @@
 
 import io
 import pickle
+import subprocess
+import sys
 import threading
 import time
 import traceback
 
 import pytest
+import tblib
 
 from tfmagic.errors import RemoteError, TfmagicError
 from tfmagic.failures import hints
-from tfmagic.serialization import exceptions, frame_variables, tracebacks
+from tfmagic.serialization import exceptions, frame_variables, rebuilt_frames, tracebacks
 from tfmagic.system import time_limits
 from tfmagic.task.tensorflow import interrupts
 
@@ -329,8 +332,31 @@ def test_a_deep_recursion_travels_by_its_ends():
 
 
 def test_no_character_is_marked_in_the_lines_of_remote_frames():
-    text = "".join(traceback.format_exception(send(raised(Plain("x")))))
-    assert "raise error" in text and "^" not in text
+    """tblib's own stub marks the first characters of a long line, whatever has failed there."""
+
+    def fail(a, b):
+        return (a) + len("a long line, of which the part that has failed is far to the right") + (a / b)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        fail(1, 0)
+    for error in (send(caught.value), send(raised(Plain("x")))):
+        text = "".join(traceback.format_exception(error))
+        assert ("far to the right" in text or "raise error" in text) and "^" not in text
+
+
+def test_the_frames_travel_as_tblib_describes_them_and_nothing_is_registered_with_pickle():
+    code = (
+        "import copyreg, sys; before = {**copyreg.dispatch_table}; import tfmagic.serialization.tracebacks\n"
+        "assert 'tblib' in sys.modules and 'tblib.pickling_support' not in sys.modules\n"
+        "assert not [kind for kind in {*copyreg.dispatch_table} - {*before} if issubclass(kind, BaseException)]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    entry = raised(Plain("x")).__traceback__
+    ((plain, *_),) = rebuilt_frames.describe([entry], {})
+    plain["tb_frame"]["f_locals"] = plain["tb_frame"]["f_globals"] = {}
+    of_tblib = tblib.Traceback(entry).to_dict()
+    of_tblib["tb_frame"]["f_globals"] = {}
+    assert plain == of_tblib
 
 
 class Slow:

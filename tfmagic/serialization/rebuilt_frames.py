@@ -1,8 +1,11 @@
-"""Describe the frames of a traceback on a task, and make equal ones in the notebook.
+"""Describe the frames of a traceback on a task with tblib, and make equal ones in the notebook.
 
-A frame is made by running a stub: code with the name, file, lines, parameters and variables of the real one,
-which raises at its line. Python, IPython and debuggers then show it as they would show the real one:
-``C.method(self, a, *args)``, the values of its variables, and no source where there is none.
+    task       frame → tblib.Traceback → dict, and what tblib leaves out: module variables, parameters, lines
+    notebook   dict → tblib.Traceback → a stub that raises: Python's own frame
+
+tblib's own stub marks the first characters of each line, whatever has failed there, and has no parameters.
+Ours has the name, lines, parameters and variables of the real code, so Python, IPython and debuggers show the
+frame as the real one: ``C.method(self, a, *args)``, and no source where there is none.
 """
 
 import ast
@@ -10,69 +13,46 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FunctionType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any
+
+import tblib
 
 from tfmagic.protocol.module_origins import original_path
 from tfmagic.serialization.frame_variables import RemoteLocal
 
 _VALUES = "__values_of_the_frame"  # a global of the stub while it runs
+_RAISE = "raise __a_name_that_nobody_has"
+_STARS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+_CODE = ("co_qualname", "co_firstlineno", "co_argcount", "co_kwonlyargcount", "co_flags")
 
 Copies = Mapping[int, tuple[dict[str, Any], dict[str, Any]]]
 """The copied variables of each frame, as `frame_variables.copy_frames` makes them."""
 
+PlainFrame = tuple[dict[str, Any], dict[str, Any], tuple[tuple[str, Any], ...]]
+"""A frame: the dict of tblib, the attributes of its code that tblib leaves out, the variables of its module.
 
-class PlainFrame(NamedTuple):
-    """A frame. It travels as a plain tuple, since dill imports the module of a dict with a ``__name__``.
-
-    Attributes:
-        first_line: The line at which its code begins; not above `line`.
-        line: The line that raised; 0 of code without lines.
-        arguments: How many positional and keyword-only parameters it has, and whether it has ``*args`` and
-            ``**kwargs``; None of a module or a class body.
-        parameters: Their names, in the order of `co_varnames`.
-        of_module: Variables of its module.
-        variables: Its own variables.
-    """
-
-    file: str
-    name: str
-    qualname: str
-    first_line: int
-    line: int
-    arguments: tuple[int, int, bool, bool] | None
-    parameters: tuple[str, ...]
-    of_module: tuple[tuple[str, Any], ...]
-    variables: tuple[tuple[str, Any], ...]
+The latter are no dict: dill imports the module that the ``__name__`` in a dict is.
+"""
 
 
-def describe(entries: Iterable[TracebackType], copies: Copies) -> list[tuple[Any, ...]]:
+def describe(entries: Iterable[TracebackType], copies: Copies) -> list[PlainFrame]:
     """Return the frames of these entries as plain data: a flat list, since a deep pickle fails."""
-    return [tuple(_describe(entry, copies)) for entry in entries]
+    return [_describe(entry, copies) for entry in entries]
 
 
 def _describe(entry: TracebackType, copies: Copies) -> PlainFrame:
     frame, code = entry.tb_frame, entry.tb_frame.f_code
     own, of_module = copies.get(id(frame), ({}, {}))
-    known = dict(of_module)
-    known.update((n, frame.f_globals[n]) for n in ("__file__", "__name__") if n in frame.f_globals)
-    line, arguments = entry.tb_lineno or 0, None
-    parameters: tuple[str, ...] = ()
+    more = {name: getattr(code, name) for name in _CODE}
     if code.co_flags & inspect.CO_OPTIMIZED:
-        stars = bool(code.co_flags & inspect.CO_VARARGS), bool(code.co_flags & inspect.CO_VARKEYWORDS)
-        arguments = (code.co_argcount, code.co_kwonlyargcount, *stars)
-        parameters = code.co_varnames[: sum(arguments)]
-        own = _text_of_missing(parameters, frame.f_locals) | own
-    return PlainFrame(
-        code.co_filename,
-        code.co_name,
-        code.co_qualname,
-        min(code.co_firstlineno, line),
-        line,
-        arguments,
-        parameters,
-        tuple(known.items()),
-        tuple(own.items()),
-    )
+        names, *stars = inspect.getargs(code)
+        more["co_varnames"] = (*names, *filter(None, stars))
+        own = _text_of_missing(more["co_varnames"], frame.f_locals) | own
+    alone = TracebackType(None, frame, entry.tb_lasti, entry.tb_lineno or 0)  # code can be without lines
+    plain = tblib.Traceback(alone, get_locals=lambda frame: own).to_dict()
+    known = of_module | plain["tb_frame"]["f_globals"]
+    plain["tb_frame"]["f_globals"] = {}
+    return plain, more, tuple(known.items())
 
 
 def _text_of_missing(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,16 +61,20 @@ def _text_of_missing(names: Iterable[str], values: Mapping[str, Any]) -> dict[st
     return {name: RemoteLocal(kind, f"<{kind}>") for name, kind in kinds.items()}
 
 
-def rebuild(frames: Iterable[tuple[Any, ...]], rename: Callable[[str], str]) -> TracebackType | None:
+def rebuild(frames: Iterable[PlainFrame], rename: Callable[[str], str]) -> TracebackType | None:
     """Return a traceback of the frames that `describe` has returned, which Python can raise and show.
 
     Args:
         rename: Returns the name under which a source file is shown here.
     """
     made = None
-    for frame in reversed([PlainFrame(*plain) for plain in frames]):
+    for plain, more, known in reversed(list(frames)):
+        entry = tblib.Traceback.from_dict(plain)
+        code = entry.tb_frame.f_code
+        vars(code).update(more, co_filename=rename(original_path(code.co_filename)))
+        entry.tb_frame.f_globals.update(known)
         try:
-            _raise_in(frame, rename(original_path(frame.file)))
+            _raise_in(entry)
         except NameError as error:
             raised = error.__traceback__
             while raised is not None and raised.tb_next is not None:
@@ -100,24 +84,25 @@ def rebuild(frames: Iterable[tuple[Any, ...]], rename: Callable[[str], str]) -> 
     return made
 
 
-def _raise_in(frame: PlainFrame, file: str) -> None:
+def _raise_in(entry: tblib.Traceback) -> None:
     """Raise NameError in a frame that is like this one."""
-    names, offset = dict(frame.of_module), frame.line - frame.first_line
-    identity: dict[str, Any] = {"co_filename": file, "co_name": frame.name, "co_qualname": frame.qualname}
-    identity["co_firstlineno"] = frame.first_line
-    if frame.arguments is None:
-        exec(_module_stub(offset).replace(**identity), names, dict(frame.variables))
+    code, values, names = entry.tb_frame.f_code, entry.tb_frame.f_locals, entry.tb_frame.f_globals
+    first = min(code.co_firstlineno, entry.tb_lineno)  # macros and translated code have lines above it
+    like: dict[str, Any] = {name: getattr(code, name) for name in ("co_filename", "co_name", "co_qualname")}
+    like["co_firstlineno"], offset = first, entry.tb_lineno - first
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # of a module or a class body
+        exec(_module_stub(offset).replace(**like), names, values)
         return
-    values = dict(frame.variables)
-    variables = tuple(dict.fromkeys([*frame.parameters, *values]))
+    variables = tuple(dict.fromkeys([*code.co_varnames, *values]))
     deleted = tuple(n for n, name in enumerate(variables) if name not in values)
-    code = _function_stub(frame.arguments, len(variables), deleted, offset)
-    positional, keyword_only = frame.arguments[:2]
-    stub = FunctionType(code.replace(co_varnames=variables, **identity), names, argdefs=(None,) * positional)
-    stub.__kwdefaults__ = dict.fromkeys(frame.parameters[positional : positional + keyword_only])
+    stub = _function_stub(len(variables), deleted, offset)
+    like |= {"co_varnames": variables, "co_flags": stub.co_flags | code.co_flags & _STARS}
+    like |= {"co_argcount": code.co_argcount, "co_kwonlyargcount": code.co_kwonlyargcount}
+    function = FunctionType(stub.replace(**like), names, argdefs=(None,) * code.co_argcount)
+    function.__kwdefaults__ = dict.fromkeys(variables[code.co_argcount :])
     names[_VALUES] = tuple(map(values.get, variables))
     try:
-        stub()
+        function()
     finally:
         del names[_VALUES]
 
@@ -125,37 +110,24 @@ def _raise_in(frame: PlainFrame, file: str) -> None:
 @functools.lru_cache(maxsize=256)
 def _module_stub(offset: int) -> CodeType:
     """Return code that raises NameError `offset` lines below its first one."""
-    return compile(_moved(ast.parse(_RAISE), offset), "<stub>", "exec")
+    return _compile("\n" * offset + _RAISE)
 
 
 @functools.lru_cache(maxsize=256)
-def _function_stub(
-    arguments: tuple[int, int, bool, bool], count: int, deleted: tuple[int, ...], offset: int
-) -> CodeType:
+def _function_stub(count: int, deleted: tuple[int, ...], offset: int) -> CodeType:
     """Return a function's code likewise, with the variables ``v0``, ``v1`` ... in the order of `co_varnames`.
 
     It first takes the values of all `count` variables from a global. Those of `deleted` stay without one.
     """
-    positional, keyword_only, has_args, has_kwargs = arguments
-    every = [f"v{n}" for n in range(count)]
-    stars = every[positional + keyword_only :]
-    args = f"*{stars.pop(0)}" if has_args else "*"
-    parameters = [*every[:positional], *([args] if has_args or keyword_only else [])]
-    parameters += [*every[positional : positional + keyword_only], *([f"**{stars[0]}"] if has_kwargs else [])]
-    body = [f"[{', '.join(every)}] = {_VALUES}", *[f"del v{n}" for n in deleted], _RAISE]
-    tree = ast.parse(f"def stub({', '.join(parameters)}):\n " + "\n ".join(body))
-    code = compile(_moved(tree, offset), "<stub>", "exec")
+    targets = ", ".join(f"v{n}" for n in range(count))
+    body = [f"[{targets}] = {_VALUES}", *[f"del v{n}" for n in deleted], _RAISE]
+    code = _compile(f"def stub():{chr(10) * offset} {'; '.join(body)}")
     return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
 
 
-def _moved(tree: ast.Module, offset: int) -> ast.Module:
-    """Put all statements `offset` lines below the first line, without columns, which mark characters."""
+def _compile(source: str) -> CodeType:
+    """Compile without columns, by which Python would mark characters of the real line."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
-        if hasattr(node, "col_offset"):
-            is_function = isinstance(node, ast.FunctionDef)
-            node.lineno = node.end_lineno = 1 if is_function else 1 + offset  # type: ignore[attr-defined]
-            node.col_offset = node.end_col_offset = -1  # type: ignore[attr-defined]  # checked above
-    return tree
-
-
-_RAISE = "raise __a_name_that_nobody_has"
+        vars(node).update(col_offset=-1, end_col_offset=-1)
+    return compile(tree, "<stub>", "exec")
