@@ -13,22 +13,14 @@ import linecache
 import os
 import re
 import sys
-import threading
 import traceback
-from types import TracebackType
 from typing import Any
 
-from tfmagic.serialization import exceptions, tracebacks
-from tfmagic.system.own_code import OUR_FOLDER
+from tfmagic.serialization import exceptions
+from tfmagic.system import own_code
 
-_IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
 CELL_FILE = r'File "(<?Cell In\[\d+\](?: \(\d+\))?>?|<tfcluster-\d+>)"'
 """Matches a cell in a Python traceback, as `tfmagic.frontends.notebook.cell_source` names it."""
-_MAGIC_CALLS = (
-    "%%tfcluster",
-    "get_ipython().run_cell_magic('tfcluster'",
-    "await get_ipython().run_cell_magic('_tfcluster_async'",
-)
 
 
 def shown_name(filename: str) -> str:
@@ -82,7 +74,7 @@ class TracebackRenderer:
 
     def __call__(self) -> list[str]:
         error, shell = self._error, find_shell()
-        frames = without_bridge(error.__traceback__)
+        frames = own_code.users_frames(error.__traceback__)
         try:
             tb = shell.InteractiveTB
             if isinstance(error, SyntaxError):
@@ -103,36 +95,6 @@ class TracebackRenderer:
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return _nothing, ()
-
-
-def without_bridge(frames: TracebackType | None) -> TracebackType | None:
-    """Return the frames without those of tfmagic and IPython, and without the call of the cell magic."""
-    kept: list[TracebackType] = []
-    is_ours = False
-    while frames is not None:
-        name = frames.tb_frame.f_code.co_filename
-        if name.startswith(OUR_FOLDER):
-            is_ours = True
-            while kept and _is_bridge(kept[-1]):
-                kept.pop()
-        elif is_ours and frames.tb_frame.f_globals is vars(threading):
-            pass  # we wait there: a signal handler of the user's has raised
-        else:
-            is_ours = False
-            kept.append(frames)
-        frames = frames.tb_next
-    # IPython leaves out the frames of its magics, too
-    kept = [entry for entry in kept if _IPYTHON not in entry.tb_frame.f_code.co_filename] or kept
-    return tracebacks.linked(kept)
-
-
-def _is_bridge(entry: TracebackType) -> bool:
-    """Check whether this frame only leads from the notebook to tfmagic."""
-    code = entry.tb_frame.f_code
-    line = linecache.getline(code.co_filename, entry.tb_lineno)
-    is_module = code.co_name.startswith(("<module>", "<cell line: "))  # as IPython 7 and 8 call it
-    is_call = is_module and line.startswith(_MAGIC_CALLS)
-    return is_call or _IPYTHON in code.co_filename
 
 
 def find_shell() -> Any:
@@ -156,7 +118,8 @@ def install(shell: Any) -> None:
         error = sys.exception() if exc_tuple is None else exc_tuple[1]
         shown = None if error is None else exceptions.own(error).get("_render_traceback_")
         if error is not None and isinstance(shown, TracebackRenderer):  # for debuggers
-            exceptions.put(error, "__traceback__", without_bridge(error.__traceback__) or error.__traceback__)
+            users = own_code.users_frames(error.__traceback__)
+            exceptions.put(error, "__traceback__", users or error.__traceback__)
         is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
         if isinstance(shown, TracebackRenderer) and not shell.call_pdb and not is_usage:
             shell._get_exc_info(exc_tuple)  # for %tb and %debug

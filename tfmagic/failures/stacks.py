@@ -15,8 +15,7 @@ from tfmagic.protocol.events import SignalAsked, Wait
 from tfmagic.runs.folder import RunFolder, attempt_mark, file_size
 from tfmagic.supervisor.state import SIGUSR1, ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import files
-from tfmagic.system.own_code import OUR_FOLDER
+from tfmagic.system import files, own_code
 
 _WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
 _LOOK_S = 0.02
@@ -73,7 +72,7 @@ def fatal_stack(run: RunFolder, task: TaskId, attempt: int) -> str:
     _, found, text = text.rpartition(attempt_mark(attempt))
     _, fatal, text = text.partition("Fatal Python error:")
     _, current, text = text.partition("Current thread")
-    return _user_frames(text.split("\n\n")[0]) if found and fatal and current else ""
+    return "\n".join(own_code.users_lines(text.split("\n\n")[0])) if found and fatal and current else ""
 
 
 def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = None) -> str:
@@ -93,7 +92,7 @@ def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = No
 def _by_threads(text: str) -> str:
     """Return the frames of the threads that run user code, the main one first; with headings if several."""
     blocks = sorted(text.split("\n\n"), key=lambda block: not block.startswith("Current thread"))
-    threads = [_without_depths(_user_frames(block).splitlines()) for block in blocks]
+    threads = [_without_depths(own_code.users_lines(block)) for block in blocks]
     is_main = [block.startswith("Current thread") for block in blocks]
     shown = [(main, frames) for main, frames in zip(is_main, threads, strict=True) if frames]
     if len(shown) < 2:
@@ -127,13 +126,3 @@ def _without_depths(frames: list[str]) -> list[str]:
         return frames if users else []
     hidden = f"  ... {users[0] - 2} more inside libraries"
     return [frames[0], hidden, *frames[users[0] - 1 :]]
-
-
-def _user_frames(block: str) -> str:
-    """Return the frames of one thread in a fault handler's dump, most recent first, without tfmagic's."""
-    lines = [line for line in block.splitlines() if line.lstrip().startswith("File ")]
-    ours = f'"{OUR_FOLDER}'
-    end = len(lines)
-    while end and any(frame in lines[end - 1] for frame in (ours, '"<string>"', '"<frozen runpy>"')):
-        end -= 1
-    return "\n".join(line for line in lines[:end] if ours not in line)

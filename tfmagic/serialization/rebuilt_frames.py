@@ -19,6 +19,7 @@ import tblib
 
 from tfmagic.protocol.module_origins import original_path
 from tfmagic.serialization.frame_variables import RemoteLocal
+from tfmagic.system import own_code
 
 _VALUES = "__values_of_the_frame"  # a global of the stub while it runs
 _RAISE = "raise __a_name_that_nobody_has"
@@ -48,8 +49,7 @@ def _describe(entry: TracebackType, copies: Copies) -> PlainFrame:
         names, *stars = inspect.getargs(code)
         more["co_varnames"] = (*names, *filter(None, stars))
         own = _text_of_missing(more["co_varnames"], frame.f_locals) | own
-    alone = TracebackType(None, frame, entry.tb_lasti, entry.tb_lineno or 0)  # code can be without lines
-    plain = tblib.Traceback(alone, get_locals=lambda frame: own).to_dict()
+    plain = tblib.Traceback(own_code.linked([entry]), get_locals=lambda frame: own).to_dict()
     known = of_module | plain["tb_frame"]["f_globals"]
     plain["tb_frame"]["f_globals"] = {}
     return plain, more, tuple(known.items())
@@ -76,10 +76,7 @@ def rebuild(frames: Iterable[PlainFrame], rename: Callable[[str], str]) -> Trace
         try:
             _raise_in(entry)
         except NameError as error:
-            raised = error.__traceback__
-            while raised is not None and raised.tb_next is not None:
-                raised = raised.tb_next
-            assert raised is not None
+            raised = own_code.entries_of(error.__traceback__)[-1]
             made = TracebackType(made, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
     return made
 

@@ -14,21 +14,18 @@ notes always travel.
 import contextlib
 import functools
 import importlib
-import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from tfmagic.errors import remote_error
 from tfmagic.protocol.payload import PackedError
 from tfmagic.serialization import exceptions, frame_variables, pickling, rebuilt_frames, tensorflow_values
 from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, of_python, put
-from tfmagic.system import time_limits
-from tfmagic.system.own_code import OUR_FOLDER
+from tfmagic.system import own_code, time_limits
 
-_LOOP = os.path.join("asyncio", "base_events.py")
 _MAX_CHAIN = 20  # a longer chain of causes is a loop or a recursion
 _MAX_FRAMES = 200  # of one exception: the two ends of a recursion are enough
 _MAX_MESSAGE, _MAX_TEXT = 20_000, 1_000_000  # characters that are searched and folded; that are kept
@@ -76,7 +73,7 @@ def _pack(
 ) -> PackedError:
     line = _line_in(error, cell_file)
     if issubclass(type(error), KeyboardInterrupt):  # the notebook makes its own
-        text = _format(error, _without_our_handler(without_our_frames(error.__traceback__)))
+        text = _format(error, own_code.without_handler(own_code.without_leading(error.__traceback__)))
         message = clip(_message(error), _MAX_MESSAGE)
         return PackedError("KeyboardInterrupt", message, text, None, where, (), line)
     every = list(_chain(error))
@@ -176,7 +173,7 @@ def _part(
         "attributes": attributes,
         "type_name": type(error).__qualname__,
         "message": clip(message, MAX_SHOWN),
-        "text": _format(error, linked(entries), message),
+        "text": _format(error, own_code.linked(entries), message),
         "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
         "frames": rebuilt_frames.describe(entries, variables),
         "notes": _notes(error) + stayed + lost,
@@ -188,54 +185,15 @@ def _part(
     }
 
 
-def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Drop the frames of tfmagic above the user's code, and of the event loop that runs an awaited cell."""
-    while frames is not None and _leads_to_user(frames.tb_frame.f_code):
-        if frames.tb_next is None:
-            break
-        frames = frames.tb_next
-    return frames
-
-
 def comes_from_user(error: BaseException) -> bool:
     """Check whether the frame that raised is none of tfmagic's, although it was called from there."""
-    innermost = _entries(of_python(error, "__traceback__"))[-1]
-    return not innermost.tb_frame.f_code.co_filename.startswith(OUR_FOLDER)
-
-
-def _leads_to_user(code: CodeType) -> bool:
-    return code.co_filename.startswith((OUR_FOLDER, "<frozen runpy")) or (
-        code.co_name == "run_until_complete" and code.co_filename.endswith(_LOOP)
-    )
-
-
-def _without_our_handler(frames: TracebackType | None) -> TracebackType | None:
-    """Drop our frames below the user's code: the signal handler that raised there."""
-    entries = _entries(frames)
-    while entries and entries[-1].tb_frame.f_code.co_filename.startswith(OUR_FOLDER):
-        entries.pop()
-    return linked(entries)
-
-
-def _entries(frames: TracebackType | None) -> list[TracebackType]:
-    entries = []
-    while frames is not None:
-        entries.append(frames)
-        frames = frames.tb_next
-    return entries
-
-
-def linked(entries: list[TracebackType]) -> TracebackType | None:
-    """Return a traceback of these entries alone."""
-    made = None
-    for entry in reversed(entries):
-        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return made
+    innermost = own_code.entries_of(of_python(error, "__traceback__"))[-1]
+    return not own_code.is_ours(innermost.tb_frame.f_code.co_filename)
 
 
 def _users_entries(error: BaseException) -> list[TracebackType]:
     """Return the entries of the user's code in the traceback; of a deep recursion the first and the last."""
-    entries = _entries(without_our_frames(of_python(error, "__traceback__")))
+    entries = own_code.entries_of(own_code.without_leading(of_python(error, "__traceback__")))
     half = _MAX_FRAMES // 2
     return entries if len(entries) <= _MAX_FRAMES else entries[:half] + entries[-half:]
 
@@ -280,7 +238,7 @@ def _format_frames(frames: TracebackType | None) -> str:
     try:
         return "".join(traceback.format_tb(frames))
     except Exception:
-        found = [(entry.tb_frame.f_code, entry.tb_lineno) for entry in _entries(frames)]
+        found = [(entry.tb_frame.f_code, entry.tb_lineno) for entry in own_code.entries_of(frames)]
         return "".join(
             f'  File "{code.co_filename}", line {line}, in {code.co_name}\n' for code, line in found
         )

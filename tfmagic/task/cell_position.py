@@ -21,7 +21,7 @@ from typing import Any
 
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import LineReached, Wait
-from tfmagic.system.own_code import OUR_FOLDER
+from tfmagic.system import own_code
 
 _NAME_CHARACTERS = 60
 _BUSY_S, _BUSY_SHARE = 0.002, 0.005  # of the main thread's CPU time; a thread that waits needs none
@@ -133,7 +133,7 @@ def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
         name = frame.f_code.co_filename
         if cell_file and name == cell_file:
             return frame
-        if name.startswith((OUR_FOLDER, "<frozen")):
+        if own_code.leads_to_user(name):
             if outermost is not None:
                 break  # the frames below are ours, which made the call
         else:

@@ -23,7 +23,7 @@ from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
 from tfmagic.protocol.task_profile import TaskProfile
 from tfmagic.serialization import exceptions, pickling, tracebacks
-from tfmagic.system import advice
+from tfmagic.system import advice, own_code
 from tfmagic.task import exits, streams
 from tfmagic.task.shell import CellRunner
 from tfmagic.task.tensorflow import collectives, function_calls, interrupts
@@ -200,7 +200,7 @@ def _print_end(error: BaseException, text: str, only_text: bool) -> None:
     """
     if not only_text:
         try:
-            frames = tracebacks.without_our_frames(error.__traceback__)
+            frames = own_code.without_leading(error.__traceback__)
             BaseException.with_traceback(error, frames)
             sys.excepthook(type(error), error, frames)
             return

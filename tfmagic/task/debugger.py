@@ -11,8 +11,7 @@ import sys
 from types import FrameType, TracebackType
 from typing import Any
 
-from tfmagic.serialization.tracebacks import without_our_frames
-from tfmagic.system.own_code import OUR_FOLDER
+from tfmagic.system import own_code
 
 _CONTEXT = 5  # lines around each place
 
@@ -29,7 +28,7 @@ class TaskDebugger(pdb.Pdb):
         self, frame: FrameType | None, traceback: TracebackType | None
     ) -> tuple[list[tuple[FrameType, int]], int]:
         stack, index = super().get_stack(frame, traceback)
-        ours = [i for i, (f, _) in enumerate(stack) if f.f_code.co_filename.startswith(OUR_FOLDER)]
+        ours = [i for i, (f, _) in enumerate(stack) if own_code.is_ours(f.f_code.co_filename)]
         first = ours[-1] + 1 if ours and ours[-1] + 1 < len(stack) else 0
         return stack[first:], max(index - first, 0)
 
@@ -64,4 +63,4 @@ def look_at(error: BaseException) -> None:
     """Debug the frames of an exception, starting at the innermost."""
     debugger = TaskDebugger()
     debugger.reset()
-    debugger.interaction(None, without_our_frames(error.__traceback__))
+    debugger.interaction(None, own_code.without_leading(error.__traceback__))

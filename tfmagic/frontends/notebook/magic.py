@@ -63,6 +63,7 @@ from tfmagic.frontends.notebook.view_choice import can_update, check_view, choos
 from tfmagic.protocol.cluster_spec import ClusterShape, select
 from tfmagic.protocol.commands import RunCell
 from tfmagic.runs.folder import RunFolder
+from tfmagic.system import own_code
 from tfmagic.system.advice import did_you_mean
 from tfmagic.views.progress import StartProgress
 from tfmagic.views.task_widgets import WidgetPage
@@ -413,7 +414,7 @@ def _shown_error(error: BaseException) -> BaseException | None:
         shown = UsageError(str(error))
         shown.__suppress_context__ = True
         return shown
-    return error.with_traceback(ipython_tracebacks.without_bridge(error.__traceback__))
+    return error.with_traceback(own_code.users_frames(error.__traceback__))
 
 
 def load(shell: Any) -> None:

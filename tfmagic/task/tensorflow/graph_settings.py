@@ -11,10 +11,9 @@ import os
 import sys
 import tempfile
 import types
-from pathlib import Path
 from typing import Any
 
-from tfmagic.system.own_code import OUR_FOLDER
+from tfmagic.system import own_code
 
 
 class _EachOnce(logging.Filter):
@@ -78,10 +77,10 @@ def hide_our_frames() -> None:
     """Leave our frames out of the stacks in TensorFlow's errors ("Detected at node ... defined at")."""
     from tensorflow.python.util import tf_stack
 
-    ours = {str(path) for path in Path(OUR_FOLDER, "task").rglob("*.py")} | {"<string>"}
+    ours = own_code.files_on_tasks()
 
     class OurFrames(tf_stack.StackTraceFilter):  # TensorFlow is untyped
         def get_filtered_filenames(self) -> Any:
-            return frozenset(ours)
+            return ours
 
     OurFrames().__enter__()  # for the main thread, and for good
