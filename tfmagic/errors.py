@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tfmagic.system import advice
+from tfmagic.system import advice, own_code
 
 
 class TfmagicError(Exception):
@@ -28,6 +28,7 @@ class TfmagicError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows: the message alone, since our frames would only hide it."""
+        self.__traceback__ = own_code.users_frames(self.__traceback__) or self.__traceback__  # for %debug
         notes = getattr(self, "__notes__", ())
         return [f"\x1b[31m{type(self).__name__}\x1b[39m: {self}", *map(str, notes)]
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,6 +38,8 @@ _MARKER = (
 )
 _CLIENT = "tfmagic.backends.launcher_client"
 _NAMES = ("tfmagic", "tfmagic.pytest_plugin")  # as an entry point, and with -p or pytest_plugins
+_OUR_ROOT = Path(__file__).parents[1]  # of tfmagic's own tests, which show all frames
+_RAISES_FOR_USERS = ("tfmagic.clusters.", "tfmagic.multi_process_runner.")  # also Python's own exceptions
 _NODES = {"class": pytest.Class, "module": pytest.Module, "session": pytest.Session}
 
 _launchers: pytest.StashKey[tuple[LauncherProcess, ...]] = pytest.StashKey()  # that ran before this session
@@ -94,7 +97,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _request_of(item: Any) -> ClusterRequest:
     """Return what the marker and the parameter of a test ask for; fail the test if they make no sense."""
-    __tracebackhide__ = True
     from tfmagic.frontends import cluster_lease
 
     marker = item.get_closest_marker("tfcluster")
@@ -115,7 +117,6 @@ def _request_of(item: Any) -> ClusterRequest:
 @pytest.fixture
 def tfcluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A running `tfmagic.Cluster`: two workers, or as the nearest marker `tfcluster` says."""
-    __tracebackhide__ = True
     lease = request.node.stash[_lease] = _new_lease(request.node)
     try:
         yield lease.begin()
@@ -124,7 +125,6 @@ def tfcluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def _new_lease(item: Any) -> ClusterLease:
-    __tracebackhide__ = True
     from tfmagic.frontends.cluster_lease import ClusterLease
 
     request, timeout_s = _request_of(item), _timeout_s(item.config)
@@ -153,6 +153,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    if call.excinfo is not None and item.config.rootpath != _OUR_ROOT:
+        _hide_our_frames()
     report = yield
     lease = item.stash.get(_lease, None)
     if lease is None:
@@ -161,6 +163,20 @@ def pytest_runtest_makereport(
     if report.failed or (report.when == "call" and set(item.config.option.reportchars) & set("AP")):
         _add_sections(item.config, lease, report)
     return report
+
+
+def _hide_our_frames() -> None:
+    """Let pytest show the user's frames alone, but where tfmagic has failed itself."""
+    from tfmagic.errors import TfmagicError
+    from tfmagic.system import own_code
+
+    def is_for_users(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
+        innermost = own_code.entries_of(excinfo.tb)[-1].tb_frame.f_code
+        return issubclass(excinfo.type, TfmagicError) or not own_code.is_ours(innermost.co_filename)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tfmagic."):
+            vars(module)["__tracebackhide__"] = name.startswith(_RAISES_FOR_USERS) or is_for_users
 
 
 def _add_sections(config: pytest.Config, lease: ClusterLease, report: pytest.TestReport) -> None:

@@ -529,6 +529,49 @@ def test_a_time_limit_that_is_no_number_is_refused(suite):
     result.stderr.fnmatch_lines(["*tfcluster_timeout is a number of seconds, 0 or more, not 'soon'"])
 
 
+FAILURES = """
+import threading
+
+import pytest
+
+
+@pytest.mark.tfcluster(workers=1, scope="class")
+class TestFailures:
+    def test_on_the_task(self, tfcluster):
+        tfcluster.run(lambda: 1 / 0)
+
+    def test_later(self, tfcluster):
+        tfcluster.submit(lambda: 1 / 0).result()
+
+    def test_no_such_task(self, tfcluster):
+        tfcluster.run(print, on="worker-9")
+
+    def test_no_function(self, tfcluster):
+        tfcluster.run(5)
+
+    def test_no_such_name(self, tfcluster):
+        tfcluster.pull("nothing")
+
+    def test_cannot_travel(self, tfcluster):
+        tfcluster.push(lock=threading.Lock())
+"""
+
+
+def test_a_failure_shows_no_frame_of_tfmagic_unless_tfmagic_has_failed(suite):
+    suite.makepyfile(FAILURES)
+    ours = re.compile(rf"^{re.escape(str(ROOT))}/tfmagic/\S+:\d+: ", re.MULTILINE)
+    found = suite.runpytest_subprocess(*FLAGS, "--tb=short")
+    found.assert_outcomes(failed=6)
+    assert not ours.search(found.stdout.str())
+    suite.makepyfile(
+        "from tfmagic.clusters import cluster\nfrom tfmagic.protocol import cluster_spec\n"
+        "def test_a_mistake_of_ours(): cluster_spec.select(3.5, 4)\n"
+    )
+    found = suite.runpytest_subprocess(*FLAGS, "--tb=short")
+    found.assert_outcomes(failed=1)
+    assert ours.search(found.stdout.str())
+
+
 REPORTED = """
 import tfmagic
 

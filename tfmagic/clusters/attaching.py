@@ -37,7 +37,6 @@ def attach(
         TfmagicError: There is no such run, or a living kernel has it.
         LaunchError: It has ended, or cannot be reached, or other users can replace the files of the run.
     """
-    __tracebackhide__ = True
     base = folder.state_dir(check_settings(settings).get("state_dir", TFCluster.instance().state_dir))
     run_folder = run if isinstance(run, RunFolder) else RunFolder(base / "runs" / check("run", run))
     folder.check_private(run_folder.folder.parent.parent)  # it names the addresses that are connected

@@ -214,7 +214,6 @@ class Cluster(Variables, Pictures):
         Raises:
             LaunchError: It could not be started; no process is left.
         """
-        __tracebackhide__ = True
         with self._lock:
             if self.running:
                 return self
@@ -241,7 +240,6 @@ class Cluster(Variables, Pictures):
         Raises:
             LaunchError: A task did not come back.
         """
-        __tracebackhide__ = True
         if not self.running and not tasks:
             return self.start(progress)
         with self._lock:
@@ -262,7 +260,6 @@ class Cluster(Variables, Pictures):
             LaunchError: A task did not come back.
             RuntimeError: A task holds an object of TensorFlow's that would not survive.
         """
-        __tracebackhide__ = True
         with self._lock:
             running = self._running_cluster()
             chosen = self._select(tasks) if tasks else running.dead_tasks()
@@ -295,7 +292,6 @@ class Cluster(Variables, Pictures):
             CaptureError: Something cannot travel.
             TaskDied: A task that is to run it has no process.
         """
-        __tracebackhide__ = True
         with self._lock:
             self.start()
             return self._running_cluster().begin_cell(command, options, reads, values, detached)
@@ -325,7 +321,6 @@ class Cluster(Variables, Pictures):
             ClusterSpecError: There is no such task, or the name means several.
             TfmagicError: No cell has failed in its process.
         """
-        __tracebackhide__ = True
         chosen = select(task, self.tasks)
         if len(chosen) != 1:
             raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
@@ -361,7 +356,6 @@ class Cluster(Variables, Pictures):
             TfmagicError: It is not installed, or there is no such folder.
             LaunchError: The port is taken, or it did not start.
         """
-        __tracebackhide__ = True
         logdir, port, host = check("logdir", logdir), check("port", port), check("host", host)
         with self._lock:
             run = self._running_cluster().run
@@ -435,7 +429,6 @@ class Cluster(Variables, Pictures):
         return select(tuple(tasks), self.tasks)
 
     def _relaunch(self, tasks: tuple[TaskId, ...], progress: Progress | None = None) -> None:
-        __tracebackhide__ = True
         running = self._running_cluster()
         if running.supervisor.backend.has_ended:
             self.stop()

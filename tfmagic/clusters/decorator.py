@@ -71,7 +71,6 @@ class ClusterDecorator:
 
         @functools.wraps(fn)
         def run_on_cluster(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
             if is_task():
                 return fn(*args, **kwargs)
             with Cluster(**self._shape) as started:
@@ -79,7 +78,6 @@ class ClusterDecorator:
 
         @functools.wraps(fn)
         async def await_on_cluster(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
             if is_task():
                 return await fn(*args, **kwargs)
             started = Cluster(**self._shape)

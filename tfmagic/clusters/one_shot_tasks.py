@@ -113,7 +113,6 @@ class OneShotTasks:
             LaunchError: A process could not be started.
             CaptureError: A call cannot travel.
         """
-        __tracebackhide__ = True
         with self._lock:
             self._starting += 1
             self._note_ends()
@@ -381,7 +380,6 @@ class OneShotTasks:
             raise LaunchError(f"{task} could not be restarted: the cluster was stopped")
 
     def _send(self, task: TaskId, restarts: int) -> None:
-        __tracebackhide__ = True
         seen = self.cluster.supervisor.state.tasks[task]
         self._jobs[task] = self.cluster.begin_one_shot(self._calls[task], task, self._group)
         self.known[task] = OneShotTask(seen.attempt, seen.pid, restarts=restarts)

@@ -92,7 +92,6 @@ class RunningCluster:
         kept: KeptRun | None = None,
         view: ViewChoice = "text",
     ):
-        __tracebackhide__ = True
         self._lock = lock
         self.run = run = (
             kept.run if kept else open_backend.create_run_folder(name, shape, task_settings, setting)
@@ -184,7 +183,6 @@ class RunningCluster:
 
     def targets(self, on: Selector) -> dict[TaskId, int]:
         """Return the present attempt of each selected task. Raise `TaskDied` if one is dead."""
-        __tracebackhide__ = True
         tasks = self.shape.cell_tasks if on is None else select(on, self.tasks)
         state = self.supervisor.state
         for task in tasks:
@@ -216,7 +214,6 @@ class RunningCluster:
         detached: bool = False,
     ) -> Job:
         """Start a cell on the tasks of `options`; see `Cluster.begin_cell`."""
-        __tracebackhide__ = True
         if command.source:
             self._rejoin_if_possible()
         self._note_ended()
@@ -230,7 +227,6 @@ class RunningCluster:
 
     def begin_scatter(self, name: str, values: Any, on: Selector) -> Job:
         """Start to bind `name` on each task to its part of `values`; raise as `Cluster.scatter`."""
-        __tracebackhide__ = True
         self._note_ended()
         attempts = self.targets(on)
         shares = dict(zip(sorted(attempts), scatter_gather.split(values, len(attempts)), strict=True))
@@ -239,7 +235,6 @@ class RunningCluster:
 
     def begin_call(self, call: Call, options: Options, detached: bool, may_begin: Callable[[], bool]) -> Job:
         """Start a call on the tasks of `options`."""
-        __tracebackhide__ = True
         self._rejoin_if_possible()
         self._note_ended()
         prepared = self._variables.call_commands(call, self.targets(options.on))
@@ -264,7 +259,6 @@ class RunningCluster:
         The process has none of the names that an earlier process of the task had. The tasks of the shape meet
         at barriers under the number `group`.
         """
-        __tracebackhide__ = True
         self._note_ended()
         prepared = self._variables.call_commands(call, self.attempts((task,)))
         prepared = prepared.changed(exits=True, group=group, tasks=self.shape.tasks)
@@ -287,7 +281,6 @@ class RunningCluster:
 
         `may_begin` is described at `RunningCell`.
         """
-        __tracebackhide__ = True
         if not self._setting("track_fit"):
             prepared = prepared.changed(track_fit=False)
         commands = traces.traced(prepared.commands, options.profile_s)
@@ -344,7 +337,6 @@ class RunningCluster:
             RuntimeError: A task holds an object that would not survive; the message names it.
             TfmagicError: A cell runs, a task is paused, no ports are left, or a task has not answered yet.
         """
-        __tracebackhide__ = True
         state = self.supervisor.state
         paused = [task.name for task in self.tasks if self.supervisor.usage.get(task, Usage()).paused]
         if paused:
@@ -431,7 +423,6 @@ class RunningCluster:
 
     def settle(self, job: Job, outcome: CellState) -> CellResult:
         """Unpack what the tasks returned, or raise what they raised."""
-        __tracebackhide__ = True
         job.profile = traces.profile_of(self, job, outcome)
         with self._lock:
             self._note_ended()

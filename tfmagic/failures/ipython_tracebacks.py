@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import traceback
+from types import TracebackType
 from typing import Any
 
 from tfmagic.serialization import exceptions
@@ -72,9 +73,15 @@ class TracebackRenderer:
     def __init__(self, error: BaseException):
         self._error = error
 
+    def cut(self) -> TracebackType | None:
+        """Leave the user's frames alone in the error, for debuggers; return them."""
+        frames = own_code.users_frames(exceptions.of_python(self._error, "__traceback__"))
+        if frames is not None:
+            exceptions.put(self._error, "__traceback__", frames)
+        return frames
+
     def __call__(self) -> list[str]:
-        error, shell = self._error, find_shell()
-        frames = own_code.users_frames(error.__traceback__)
+        error, shell, frames = self._error, find_shell(), self.cut()
         try:
             tb = shell.InteractiveTB
             if isinstance(error, SyntaxError):
@@ -117,9 +124,8 @@ def install(shell: Any) -> None:
     def show(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         error = sys.exception() if exc_tuple is None else exc_tuple[1]
         shown = None if error is None else exceptions.own(error).get("_render_traceback_")
-        if error is not None and isinstance(shown, TracebackRenderer):  # for debuggers
-            users = own_code.users_frames(error.__traceback__)
-            exceptions.put(error, "__traceback__", users or error.__traceback__)
+        if isinstance(shown, TracebackRenderer):
+            shown.cut()
         is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
         if isinstance(shown, TracebackRenderer) and not shell.call_pdb and not is_usage:
             shell._get_exc_info(exc_tuple)  # for %tb and %debug

@@ -100,7 +100,6 @@ class ClusterLease:
 
     def begin(self) -> Cluster:
         """Return the cluster, running."""
-        __tracebackhide__ = True
         cluster, self._threads = self.cluster, set(threading.enumerate())
         if cluster.running:
             logs = [cluster.run_folder.log_path(task) for task in cluster.tasks]

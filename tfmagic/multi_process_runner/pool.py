@@ -69,7 +69,6 @@ class MultiProcessPoolRunner:
             UnexpectedSubprocessExitError: A process died. The next call starts a new one.
             tfmagic.CaptureError: `fn`, an argument or a result cannot travel.
         """
-        __tracebackhide__ = True
         cluster = self._running_cluster()
         call = functools.partial(fn, **kwargs) if kwargs else fn
         try:
@@ -87,7 +86,6 @@ class MultiProcessPoolRunner:
 
     def _running_cluster(self) -> Cluster:
         """Return the cluster, with every process alive and set up."""
-        __tracebackhide__ = True
         refuse_while_loading()
         if self._cluster is None:
             gpus = {} if self._share_gpu else divide_gpus(self._cluster_spec)

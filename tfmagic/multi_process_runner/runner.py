@@ -126,7 +126,6 @@ class MultiProcessRunner:
             tfmagic.LaunchError: TensorFlow could not be imported, or the machine is too small.
             tfmagic.CaptureError: `fn` or an argument cannot be pickled.
         """
-        __tracebackhide__ = True
         self._start_all(self._spec.tasks)
 
     def start_in_process_as(self, as_task_type: str, as_task_id: int) -> None:
@@ -134,7 +133,6 @@ class MultiProcessRunner:
 
         Returns when `fn` does. The output of `fn` is not in the result's `stdout`.
         """
-        __tracebackhide__ = True
         me = TaskId(as_task_type, as_task_id)
         self._start_all(tuple(t for t in self._spec.tasks if t != me))
         tf_config = self._spec.tf_config(me)
@@ -164,7 +162,6 @@ class MultiProcessRunner:
             cluster_spec: Replaces that of the runner for this process.
             fn, args, kwargs: Replace those of the runner; `args` and `kwargs` only together with `fn`.
         """
-        __tracebackhide__ = True
         self._refuse_joined()
         task = TaskId(task_type, task_id)
         given = "" if cluster_spec is None else GivenSpec(cluster_spec, self._spec.rpc_layer).tf_config(task)
@@ -172,14 +169,12 @@ class MultiProcessRunner:
         self._begin((task,), call, tf_config=given)
 
     def _start_all(self, tasks: tuple[TaskId, ...]) -> None:
-        __tracebackhide__ = True
         if self._one_shot is not None:
             raise ValueError("MultiProcessRunner already started.")
         self._refuse_joined()
         self._begin(tasks, (self._fn, self._args, self._kwargs))
 
     def _begin(self, tasks: tuple[TaskId, ...], call: Call, tf_config: str = "") -> None:
-        __tracebackhide__ = True
         refuse_while_loading()
         with self._lock:
             if self._one_shot is None:
@@ -200,7 +195,6 @@ class MultiProcessRunner:
             raise
 
     def _new_one_shot_tasks(self) -> OneShotTasks:
-        __tracebackhide__ = True
         settings = TaskSettings(
             env={} if self._grpc_fail_fast is None else {"GRPC_FAIL_FAST": str(self._grpc_fail_fast)},
             purpose="plain",
@@ -267,7 +261,6 @@ class MultiProcessRunner:
             tfmagic.CaptureError: A returned value cannot be pickled.
             ValueError: It was joined before, or never started; or `timeout` is no whole number.
         """
-        __tracebackhide__ = True
         if timeout and not isinstance(timeout, int):
             raise ValueError("`timeout` must be an integer or `None`.")
         if self._rules.watched_since is not None:
@@ -334,7 +327,6 @@ class MultiProcessRunner:
 
     def _raise_failure(self, one_shot: OneShotTasks) -> None:
         """Raise the root failure, if there is one."""
-        __tracebackhide__ = True
         if one_shot.crashed is not None:
             raise one_shot.crashed
         failed = find_failures(one_shot.failures(), raised_first=self._rules.waits_for_peers)
@@ -392,7 +384,6 @@ def run(
 
     Args and Raises: as `MultiProcessRunner` and its `join`.
     """
-    __tracebackhide__ = True
     runner = MultiProcessRunner(
         fn, cluster_spec, rpc_layer, max_run_time, return_output=return_output, args=args, kwargs=kwargs
     )

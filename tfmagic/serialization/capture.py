@@ -292,7 +292,6 @@ def _used_by(functions: Iterable[types.FunctionType]) -> tuple[frozenset[str], f
 
 def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
     """Raise CaptureError if a variable cannot travel, or all are too large."""
-    __tracebackhide__ = True
     broken = [v for v in variables if v.problem and v.problem != "size"]
     uncounted = frozenset(pushed).union(*(v.held for v in variables))  # counted where they are held
     counted = [v for v in variables if v.name not in uncounted and (not v.problem or v.problem == "size")]
@@ -380,7 +379,6 @@ def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
     Raises:
         CaptureError: Names the part that cannot be pickled.
     """
-    __tracebackhide__ = True
     needs: set[str] = set()
 
     def link(name: str) -> bool:

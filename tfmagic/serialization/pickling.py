@@ -44,7 +44,7 @@ from tfmagic.serialization import (
     tensorflow_values,
 )
 from tfmagic.serialization.definitions import ByValue
-from tfmagic.system import shared_memory
+from tfmagic.system import own_code, shared_memory
 
 _IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
 _MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
@@ -397,7 +397,6 @@ def load_names(packed: Packed, main: Mapping[str, Any]) -> Iterator[dict[str, An
     Raises:
         CaptureError: Names a variable that cannot be read.
     """
-    __tracebackhide__ = True
     stream, buffers = _parts(packed)
     unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main, updates_classes=True)
     try:
@@ -441,13 +440,7 @@ def _parts(packed: Packed) -> tuple[Any, list[memoryview]]:
 
 def frames_below(frames: types.TracebackType | None) -> types.TracebackType | None:
     """Return the frames of the user's classes that pickling has called, without the hundreds of its own."""
-    own = (os.path.dirname(__file__), pickle.__file__, dill._dill.__file__)
-    below = frames
-    while frames is not None:
-        if frames.tb_frame.f_code.co_filename.startswith(own):
-            below = frames.tb_next
-        frames = frames.tb_next
-    return below
+    return own_code.below(frames, (os.path.dirname(__file__), pickle.__file__, dill._dill.__file__))
 
 
 def _takes_frames_along(cls: type) -> bool:

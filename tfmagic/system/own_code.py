@@ -69,6 +69,13 @@ def without_handler(frames: TracebackType | None) -> TracebackType | None:
     return linked([*below][::-1])
 
 
+def below(frames: TracebackType | None, files: tuple[str, ...]) -> TracebackType | None:
+    """Drop all frames down to the last one of a file whose path begins with one of `files`."""
+    entries = entries_of(frames)
+    last = max((n for n, entry in enumerate(entries, 1) if _file_of(entry).startswith(files)), default=0)
+    return entries[last] if last < len(entries) else None
+
+
 def users_frames(frames: TracebackType | None) -> TracebackType | None:
     """Return the user's frames alone: without tfmagic's, IPython's, and the call of a magic."""
     kept: list[TracebackType] = []

@@ -20,6 +20,7 @@ from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.running_cluster import Call, RunningCluster
 from tfmagic.errors import TfmagicError
+from tfmagic.failures.ipython_tracebacks import dress
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 
 T = TypeVar("T")
@@ -67,7 +68,6 @@ class Calls:
         Raises:
             BaseException: What a task raised. Another call goes on with the next cell.
         """
-        __tracebackhide__ = True
         found, jobs = [], self.resumed
         while jobs:
             job = jobs.pop(0)
@@ -120,7 +120,6 @@ class Calls:
             TaskTimeoutError: `timeout` has passed.
             TypeError, ValueError: `fn` cannot be called, or an option makes no sense.
         """
-        __tracebackhide__ = True
         options = _options(on, timeout, keep_going, view, profile)
         result = waiting.finish(self._begin_call((fn, args, kwargs), options, detached=False))
         require_values(result.results)
@@ -206,7 +205,6 @@ class Calls:
         Cancelling it interrupts the tasks, and waits until they have ended. Several calls at once are queued,
         or run at the same time on different tasks.
         """
-        __tracebackhide__ = True
         options = _options(on, timeout, keep_going, view, profile)
         await self._lock_when_running()
         try:
@@ -255,9 +253,8 @@ class Calls:
             BaseException: The exception of an item's call; notes name the item and the task.
             TaskTimeoutError, CaptureError, ValueError: As `run`.
         """
-        __tracebackhide__ = True
         if not iterables:
-            raise TypeError("map() needs a function and at least one iterable")
+            raise dress(TypeError("map() needs a function and at least one iterable"))
         options, timeout = _options(on, None, view=view), check("timeout", timeout)
         items = zip(*(check("iterable", items, "an argument of map()") for items in iterables), strict=False)
         check("fn", fn)
@@ -278,7 +275,6 @@ class Calls:
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Job:
         """Start the call on the tasks of a cluster that is started if it does not run."""
-        __tracebackhide__ = True
         check("fn", call[0])
         with self._lock:
             self.start()
@@ -311,7 +307,6 @@ def _options(
     view: ViewName = "text",
     profile: bool | float = False,
 ) -> Options:
-    __tracebackhide__ = True
     profile = check("profile", profile)
     return Options(
         on=on,

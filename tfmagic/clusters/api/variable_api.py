@@ -36,12 +36,10 @@ class Variables(Faults):
             CaptureError: A value cannot travel; nothing was sent.
             TypeError, ValueError: A name is none of a variable.
         """
-        __tracebackhide__ = True
         waiting.finish(self.begin_push({**(check("values", values) or {}), **more}, on))
 
     def begin_push(self, values: Mapping[str, Any], on: Selector) -> Job:
         """Begin to bind variables on the tasks. `waiting.finish` must be called next. Raise as `push`."""
-        __tracebackhide__ = True
         names = tuple(check("variable", name, "push(): a name") for name in values)
         options = Options(on=on, push=names, view="quiet")
         return self.begin_cell(RunCell(cell=0), (), options, values=values)
@@ -57,12 +55,10 @@ class Variables(Faults):
             CaptureError: A value cannot travel.
             TypeError: A name is no text.
         """
-        __tracebackhide__ = True
         return waiting.finish(self.begin_pull(names, on)).pulled
 
     def begin_pull(self, names: Sequence[Any], on: Selector = None) -> Job:
         """Begin to fetch variables. `waiting.finish` must be called next. Arguments as those of `pull`."""
-        __tracebackhide__ = True
         (given,) = names if len(names) == 1 and isinstance(names[0], list | tuple) else (names,)
         pull: tuple[str, ...] = check("names", given, "what pull() takes")
         with self._lock:
@@ -84,7 +80,6 @@ class Variables(Faults):
         Raises:
             NameError: A task does not have it.
         """
-        __tracebackhide__ = True
         name, rows = check("name", name), check("rows", rows)
         return comparing.diff(functools.partial(self._ask_tasks, on), name, rows, of)
 
@@ -101,7 +96,6 @@ class Variables(Faults):
             TfmagicError: A task has another file than this machine, as on a host of Ray's.
             Exception: What a module raises. The task goes on with the old version of that module.
         """
-        __tracebackhide__ = True
         reloading.check_names(modules)
         found = self._ask_tasks(on, user_modules.reload_modules, modules)
         with self._lock:
@@ -111,7 +105,6 @@ class Variables(Faults):
 
     def _ask_tasks(self, on: Selector, fn: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
         """Call a function of tfmagic's own on the tasks; it is no call of the user's."""
-        __tracebackhide__ = True
         options = Options(on=on, view="quiet", want_value=True, aside=True)
         with self._lock:
             running = self._running_cluster()
@@ -131,7 +124,6 @@ class Variables(Faults):
             CaptureError: A part cannot travel; nothing was sent.
             TypeError: `values` cannot be divided in order.
         """
-        __tracebackhide__ = True
         name = check("variable", name, "name")
         with self._lock:
             self.start()
@@ -146,6 +138,5 @@ class Variables(Faults):
             CaptureError: A part cannot travel.
             TypeError: The parts cannot be joined: a number, a dict, a list and an array.
         """
-        __tracebackhide__ = True
         name = check("name", name)
         return scatter_gather.join(name, self.pull(name, on=on)[name])

@@ -199,7 +199,6 @@ class Job(RunningCell):
             BaseException: What the tasks raised.
             TfmagicError: The cluster was stopped meanwhile.
         """
-        __tracebackhide__ = True
         outcome = self.outcome
         if outcome is None:
             what = "cell ran" if self.command.call is None else "call ran or waited"

@@ -52,7 +52,6 @@ class ParallelMap:
 
     def run(self) -> list[Any]:
         """Return the results in the order of the items. An exception gets a note that names its item."""
-        __tracebackhide__ = True
         with CtrlC(self._press):
             try:
                 while self._begin_more():
@@ -69,7 +68,6 @@ class ParallelMap:
 
     def _begin_more(self) -> bool:
         """Give each free task an item. Return False when no job is left to wait for."""
-        __tracebackhide__ = True
         while self._free:
             self._is_taking = True  # Ctrl-C ends the user's iterables, whatever they do
             try:
@@ -93,7 +91,6 @@ class ParallelMap:
 
     def _wait(self) -> Job:
         """Return the next job that ends; meanwhile show the others."""
-        __tracebackhide__ = True
         while True:
             interval_s = min(job.view.interval_s for job in self._running)
             left_s = interval_s if self._deadline is None else self._deadline - time.monotonic()
@@ -109,7 +106,6 @@ class ParallelMap:
                 return job
 
     def _settle(self, job: Job) -> None:
-        __tracebackhide__ = True
         index = self._running.pop(job)
         self._free.append(*job.tasks)
         job.show_end()

@@ -170,7 +170,6 @@ def unpack_outcome(
         NameError: A task does not have a variable that was pulled.
         CaptureError: A variable that was pulled cannot travel.
     """
-    __tracebackhide__ = True
     returned = {t: end for t, end in sorted(outcome.outcomes.items()) if isinstance(end, CellReturned)}
     values: dict[TaskId, Any] = {}
     pulled: dict[str, dict[str, Any]] = {name: {} for name in pull}
@@ -217,7 +216,6 @@ def report_restored_folder(run: RunFolder) -> None:
 
 def require_values(results: Mapping[str, Any]) -> None:
     """Raise `CaptureError` for the first result that stayed on its task."""
-    __tracebackhide__ = True
     for name, value in results.items():
         if isinstance(value, RemoteValue):
             raise CaptureError(f"what {name} returned cannot travel: {value.reason}. {value.advice}")
@@ -240,7 +238,6 @@ def _load(task: TaskId, packed: Packed, main: Mapping[str, Any]) -> Any:
 
 
 def _raise_failed_pulls(outcome: CellState) -> None:
-    __tracebackhide__ = True
     failed: dict[tuple[str, FailedPull], list[str]] = {}
     for task, result in outcome.outcomes.items():
         for pull in getattr(result, "failed_pulls", {}).items():

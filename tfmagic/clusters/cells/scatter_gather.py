@@ -5,6 +5,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tfmagic.failures.ipython_tracebacks import dress
+
 
 def split(values: Any, count: int) -> list[Any]:
     """Return `count` consecutive parts of equal length; the first ones have an item more if need be.
@@ -20,9 +22,11 @@ def split(values: Any, count: int) -> list[Any]:
             raise TypeError("a text")
         return [rows[first:end] for first, end in itertools.pairwise(places)]
     except (TypeError, KeyError) as error:  # a set, a dict, a generator, a number
-        raise TypeError(
-            f"scatter() divides lists, tuples, numpy arrays and pandas objects, not {type(values).__name__}; "
-            "use push() to give every task all of it"
+        raise dress(
+            TypeError(
+                "scatter() divides lists, tuples, numpy arrays and pandas objects, not "
+                f"{type(values).__name__}; use push() to give every task all of it"
+            )
         ) from error
 
 
@@ -36,9 +40,11 @@ def join(name: str, parts: Mapping[str, Any]) -> Any:
     values, kind = list(parts.values()), next(iter(kinds.values()))
     if not kind or len(set(kinds.values())) > 1:
         each = ", ".join(f"{type(part).__name__} on {task}" for task, part in parts.items())
-        raise TypeError(
-            f"gather() joins lists, tuples, numpy arrays and pandas objects; {name} is {each}. "
-            f"pull({name!r}) returns it by task"
+        raise dress(
+            TypeError(
+                f"gather() joins lists, tuples, numpy arrays and pandas objects; {name} is {each}. "
+                f"pull({name!r}) returns it by task"
+            )
         )
     if kind == "pandas":
         return sys.modules["pandas"].concat(values)

@@ -96,7 +96,6 @@ class TaskVariables:
         Raises:
             CaptureError: Something cannot travel.
         """
-        __tracebackhide__ = True
         number, tasks = next(cell_numbers), tuple(attempts)
         imported = user_modules.names_imported(template.source)
         if not reads and not pushed:
@@ -116,7 +115,6 @@ class TaskVariables:
         Raises:
             CaptureError: A part cannot travel.
         """
-        __tracebackhide__ = True
         number, commands, carried = next(cell_numbers), dict[TaskId, RunCell](), dict[TaskId, Captured]()
         for task, part in parts.items():
             one = self.cell_commands(RunCell(0), (), (name,), {name: part}, {task: attempts[task]})
@@ -130,7 +128,6 @@ class TaskVariables:
         Raises:
             CaptureError: Something cannot travel.
         """
-        __tracebackhide__ = True
         found = capture.pack_call(call, self._main())
         has = self.names_of(attempts).values()
         files = {file for file in found.files if any(file not in names.sources for names in has)}

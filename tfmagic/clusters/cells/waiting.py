@@ -34,7 +34,6 @@ def finish(job: Job) -> CellResult:
     Ctrl-C interrupts the tasks, and a second Ctrl-C kills what is left. It does not interrupt this function,
     which returns only when the cell has ended.
     """
-    __tracebackhide__ = True
     try:
         watch(job)
     finally:
@@ -44,7 +43,6 @@ def finish(job: Job) -> CellResult:
 
 async def finish_async(job: Job) -> CellResult:
     """Do as `finish`, while the event loop of this thread goes on and serves the page."""
-    __tracebackhide__ = True
     try:
         await wait_async(job, interrupts=True)
     finally:
@@ -54,7 +52,6 @@ async def finish_async(job: Job) -> CellResult:
 
 def _settle_async(job: Job) -> CellResult:
     """Settle the job. StopIteration, which a coroutine cannot raise, becomes a RuntimeError."""
-    __tracebackhide__ = True
     try:
         return job.settle()
     except StopIteration as error:
@@ -65,7 +62,6 @@ def _settle_async(job: Job) -> CellResult:
 
 def wait(job: Job, timeout_s: float | None = None) -> bool:
     """Show a job until it ends; return False when the time has passed. Ctrl-C does not interrupt the job."""
-    __tracebackhide__ = True  # for pytest-timeout, which raises here
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while not job.done.wait(job.view.interval_s):
         look(job)
@@ -86,7 +82,6 @@ async def finish_awaited(job: Job) -> CellResult:
 
     A cancellation interrupts the tasks, and is raised when they have ended; another one kills what is left.
     """
-    __tracebackhide__ = True
     import asyncio
 
     cancellation: asyncio.CancelledError | None = None
@@ -106,7 +101,6 @@ async def finish_awaited(job: Job) -> CellResult:
 
 def watch(job: Job) -> None:
     """Wait until the job has ended. If waiting fails, interrupt the job."""
-    __tracebackhide__ = True
     try:
         wait(job)
     except BaseException:  # raised by the front end's display, for example: no cell runs on unseen

@@ -22,6 +22,7 @@ from typing import Any
 from traitlets import TraitError
 
 from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.failures.ipython_tracebacks import dress
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +195,8 @@ def check(argument: str, value: Any, shown: str = "") -> Any:
     except (TypeError, ValueError, AttributeError) as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         reason = f": {error}" if kind is ValueError and str(error) else ""
-    raise kind(
-        f"{shown or argument} is {rule.allowed}, not {reprlib.repr(value)} ({type(value).__name__}){reason}"
-    )
+    given = f"{reprlib.repr(value)} ({type(value).__name__}){reason}"
+    raise dress(kind(f"{shown or argument} is {rule.allowed}, not {given}"))
 
 
 def check_all(**values: Any) -> dict[str, Any]:
@@ -212,9 +212,9 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     unknown = sorted(set(settings) - set(TFCluster.class_trait_names(config=True)))
     if unknown:
-        raise TypeError(f"Cluster() has no argument or setting {', '.join(unknown)}")
+        raise dress(TypeError(f"Cluster() has no argument or setting {', '.join(unknown)}"))
     try:
         checked = TFCluster(**settings)
     except TraitError as error:
-        raise TypeError(str(error)) from None
+        raise dress(TypeError(str(error))) from None
     return {name: getattr(checked, name) for name in settings}

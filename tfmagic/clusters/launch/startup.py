@@ -40,7 +40,6 @@ def wait_until_ready(
     Raises:
         LaunchError: A process ended before it was ready, or the time has passed.
     """
-    __tracebackhide__ = True
 
     def settled(state: ClusterState) -> bool:
         seen = [state.tasks.get(t, TaskState()) for t in old]

@@ -18,7 +18,6 @@ class LocalCell:
 
     def run(self) -> object:
         """Run the cell; an ``await`` in it runs the shell's event loop. Raise what the cell raises."""
-        __tracebackhide__ = True
         source = self.command.source
         if self.shell.should_run_async(source, transformed_cell=source):
             return self.shell.loop_runner(self.run_async())
@@ -28,7 +27,6 @@ class LocalCell:
 
     async def run_async(self) -> None:
         """Run the cell, statement by statement; show the value of the last expression as IPython does."""
-        __tracebackhide__ = True
         command, shell = self.command, self.shell
         body = shell.transform_ast(shell.compile.ast_parse(command.source, command.filename)).body
         with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):

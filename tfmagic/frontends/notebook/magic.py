@@ -86,7 +86,6 @@ class TFClusterMagics(Magics):  # IPython is untyped
     @line_cell_magic
     def tfcluster(self, line: str, cell: str | None = None) -> None:
         """Run a cell on a TensorFlow cluster, or manage clusters; see --help of each."""
-        __tracebackhide__ = True
         try:
             if cell is None:
                 options = parse_line(line)
@@ -101,7 +100,6 @@ class TFClusterMagics(Magics):  # IPython is untyped
     @cell_magic(awaited_cells.ASYNC_MAGIC)
     async def tfcluster_async(self, line: str, cell: str) -> None:
         """`%%tfcluster`, awaited: the notebook's event loop goes on meanwhile."""
-        __tracebackhide__ = True
         try:
             with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
                 await _drive_async(steps)
@@ -112,7 +110,6 @@ class TFClusterMagics(Magics):  # IPython is untyped
     @line_magic(awaited_cells.ASYNC_WAIT)
     async def wait_async(self, line: str) -> None:
         """`%tfcluster wait`, awaited."""
-        __tracebackhide__ = True
         try:
             wait = parse_line(line)
             print(await self.detached.wait_async(self.known(wait.cluster), wait.timeout))
