@@ -125,18 +125,15 @@ class InputWanted(_OfCell, frozen=True):
     hidden: bool = False
 
 
-class WriterWanted(_OfCell, frozen=True):
-    """The cell opened a shared HDF5 file: its socket waits for the writer of the file.
+class SocketSent(_OfCell, frozen=True):
+    """The cell sent a socket to a listener of the supervisor, which knows what the request means.
 
-    See `tfmagic.hdf5.shared_writer.sessions`. `group` is the group of the cell, `members` are the tasks that
-    run it together.
+    `group` is the group of the cell, `members` are the tasks that run it together.
     """
 
     group: int
     members: tuple[TaskId, ...]
-    path: str
-    mode: str
-    copy_of: int
+    request: str
     handle: Handle
 
 
@@ -210,7 +207,7 @@ TaskEvent = (
     | LineReached
     | BarrierReached
     | InputWanted
-    | WriterWanted
+    | SocketSent
     | CellReturned
     | CellRaised
 )

@@ -25,14 +25,13 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfmagic.errors import TfmagicError
+from tfmagic.errors import ProtocolError, TfmagicError
 from tfmagic.hdf5 import guarding
-from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.protocol import commands, task_context
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.comms import CommMessage
-from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, PointsTracked, TaskReady, WriterWanted
+from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, PointsTracked, SocketSent, TaskReady
 from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import GAVE_UP, SCRATCH, write_end_reason
 from tfmagic.serialization import main_script, pickling, tracebacks
@@ -284,7 +283,7 @@ class TaskProgram:
             lambda timeout: self._meet(task_context.BARRIER, self.cell.tasks, timeout),
             lambda timeout: self._meet(task_context.TRAINERS_BARRIER, self._trainers(), timeout),
             self.scratch,
-            self._want_writer,
+            self._send_socket,
             self._run_mark,
             self.tracker.track,
         )
@@ -330,16 +329,11 @@ class TaskProgram:
         self.turns.call_side_thread()
         return self.barriers.wait(self.cell, kind, members, timeout_s)
 
-    def _want_writer(self, path: str, mode: str, copy_of: int, fd: int) -> None:
+    def _send_socket(self, request: str, fd: int) -> None:
         if self.boot.is_relayed:
-            raise SharedWriterError(
-                f"{path} cannot be opened by a SharedWriter here: it writes in a process beside the "
-                "notebook, which tasks on hosts of Ray do not reach. Let each task write its own file, in a "
-                "folder that the hosts share, with tfmagic.hdf5.TaskFile; consolidate() joins them"
-            )
+            raise ProtocolError("an agent passes no sockets on")
         cell, me = self.cell, (self.boot.task, self.boot.attempt)
-        wanted = WriterWanted(*me, cell.cell, cell.group, cell.tasks, path, mode, copy_of, Handle(fd))
-        self.channel.send(wanted)
+        self.channel.send(SocketSent(*me, cell.cell, cell.group, cell.tasks, request, Handle(fd)))
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         self.turns.call_side_thread()

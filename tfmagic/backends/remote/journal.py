@@ -80,7 +80,7 @@ class Journal:
             case events.TaskReady(host=host):
                 self.host = host
                 return
-            case events.CommsSent() | events.WriterWanted():
+            case events.CommsSent() | events.SocketSent():
                 return
             case events.BarrierReached(barrier=barrier, members=members):
                 if barrier.startswith(events.FIRST_STRATEGY):

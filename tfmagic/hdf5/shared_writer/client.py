@@ -12,6 +12,7 @@ returned, its rows reach the file even if this process is killed. At most a ring
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sys
@@ -20,10 +21,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
+from tfmagic.errors import ProtocolError
 from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.hdf5.shared_writer import sessions
 from tfmagic.hdf5.shared_writer.connection import Connection
-from tfmagic.hdf5.shared_writer.messages import TEXT, Flush, Hello, ToTask, text_of_dtype
+from tfmagic.hdf5.shared_writer.messages import TEXT, ToTask, text_of_dtype
 from tfmagic.protocol import task_context
 from tfmagic.protocol.channel import channel_pair
 
@@ -77,13 +79,14 @@ class SharedWriter:
         if not os.path.basename(path):
             raise SharedWriterError(f"{os.fspath(path)!r} is a folder: name a file in it")
         # a link is followed, as by h5py: all names of a file lead to one writer
-        self._set_up(os.path.realpath(os.fsdecode(path)), mode, Hello(compression or "", chunk_rows or 0))
+        how = mode, compression or "", chunk_rows or 0
+        self._set_up(os.path.realpath(os.fsdecode(path)), how)
         self._connect()
 
-    def _set_up(self, path: str, mode: Mode, hello: Hello, copy_of: int = 0) -> None:
+    def _set_up(self, path: str, how: tuple[Mode, str, int], copy_of: int = 0) -> None:
         self._connection, self._lock = None, threading.RLock()
-        self.path, self.mode, self._hello = path, mode, hello
-        self._is_copy, self._number = bool(copy_of), copy_of  # the number of the notebook's session
+        self.path, self.mode, self._how = path, how[0], how
+        self._copy_of = self._session = copy_of  # the notebook's session
         self._pid = os.getpid()
         self._owner = sessions.Owner()  # used outside of cells
         self.closed = False  # takes no more rows
@@ -110,14 +113,12 @@ class SharedWriter:
         """
         dataset = _normal_name(dataset)
         dtype, rows = _rows_of(array)
+        held = dtype, rows.shape[1:]
         with self._lock:
             connection = self._connected()
             connection.begin()
-            if self._known.get(dataset) == (dtype, rows.shape[1:]):
-                connection.send_rows(dataset, dtype, rows)
-            else:
-                connection.request(lambda number: connection.send_rows(dataset, dtype, rows, number))
-                self._known[dataset] = (dtype, rows.shape[1:])
+            connection.append(dataset, dtype, rows, self._known.get(dataset) == held)
+            self._known[dataset] = held
             connection.is_busy = False
 
     def flush(self) -> None:
@@ -125,7 +126,7 @@ class SharedWriter:
         with self._lock:
             connection = self._connected()
             connection.begin()
-            connection.request(lambda number: connection.send(Flush(number)))
+            connection.flush()
             connection.is_busy = False
 
     def close(self) -> None:
@@ -175,7 +176,7 @@ class SharedWriter:
                 "a SharedWriter travels from the notebook to the tasks, while it is open; elsewhere open the "
                 f"file anew: SharedWriter({self.path!r}, 'a')"
             )
-        return _copy, (self.path, self.mode, self._hello, self._number)
+        return _copy, (self.path, self._how, self._session)
 
     # -- inside --
 
@@ -193,14 +194,14 @@ class SharedWriter:
         return self._connection
 
     def _connect(self) -> None:
-        former = None if self._is_copy else _open_here.get(self.path)
+        former = None if self._copy_of else _open_here.get(self.path)
         if former is not None and former._connection is not None and former._connection.pid == os.getpid():
             former._give_way()
         ours, theirs = channel_pair(ToTask)
         try:
-            number = self._request_open(theirs.fileno())
+            session = self._request_open(theirs.fileno())
             connection = Connection(self.path, ours)
-            connection.open(self._hello)
+            connection.open()
         except BaseException as error:
             ours.close()
             if not isinstance(error, SharedWriterError):  # Ctrl-C
@@ -211,8 +212,8 @@ class SharedWriter:
         finally:
             theirs.close()
         self._connection, self._thread = connection, threading.current_thread()
-        if not self._is_copy:
-            self._number = number
+        if not self._copy_of:
+            self._session = session
             _open_here[self.path] = self
 
     def _give_way(self) -> None:
@@ -226,19 +227,24 @@ class SharedWriter:
 
     def _request_open(self, fd: int) -> int:
         """Send the other end of the socket to the writer. Return the notebook's session, or 0."""
-        copy_of = self._number if self._is_copy else 0
-        if (want_writer := task_context.services().want_writer) is not None:
-            want_writer(self.path, self.mode, copy_of, fd)
-            return 0
-        return sessions.request_open(
-            sessions.OpenRequest(self.path, self.mode, self._owner, "", ("",), os.dup(fd), copy_of)
-        )
+        wanted = self.path, self._how, self._copy_of
+        if (send_socket := task_context.services().send_socket) is None:
+            return sessions.request_open(sessions.OpenRequest(*wanted, self._owner, "", ("",), os.dup(fd)))
+        try:
+            send_socket(json.dumps(wanted), fd)
+        except ProtocolError:
+            raise SharedWriterError(
+                f"{self.path} cannot be opened by a SharedWriter here: it writes in a process beside the "
+                "notebook, which tasks on hosts of Ray do not reach. Let each task write its own file, in a "
+                "folder that the hosts share, with tfmagic.hdf5.TaskFile; consolidate() joins them"
+            ) from None
+        return 0
 
 
-def _copy(path: str, mode: Mode, hello: Hello, number: int) -> SharedWriter:
+def _copy(path: str, how: tuple[Mode, str, int], session: int) -> SharedWriter:
     """Return a task's copy of the notebook's writer; it connects at its first use."""
     copy = SharedWriter.__new__(SharedWriter)
-    copy._set_up(path, mode, hello, number)
+    copy._set_up(path, how, session)
     return copy
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from tfmagic.hdf5 import closing
 from tfmagic.hdf5.errors import MismatchError
 from tfmagic.hdf5.rows import check_growth, check_rows
-from tfmagic.hdf5.shared_writer.messages import TEXT, Hello, Rows, dtype_of_text, text_of_dtype
+from tfmagic.hdf5.shared_writer.messages import TEXT, Rows, dtype_of_text, text_of_dtype
 
 _CHUNK_BYTES = 1 << 20  # larger ones gain nothing; smaller ones cost a look-up each
 CACHE_BYTES = 2 * _CHUNK_BYTES  # of a dataset: the chunk that is being filled, and the next
@@ -24,10 +24,10 @@ _SMALL_CHUNK_BYTES = 1 << 14  # of a dataset that begins with few rows: HDF5 all
 
 
 class Datasets:
-    """Appends to datasets of an `h5py.File` along axis 0, and creates missing ones as `hello` asks."""
+    """Appends to datasets of an `h5py.File` along axis 0, and creates missing ones; see `SharedWriter`."""
 
-    def __init__(self, file: Any, hello: Hello):
-        self.file, self.hello = file, hello
+    def __init__(self, file: Any, compression: str, chunk_rows: int):
+        self.file, self._compression, self._chunk_rows = file, compression, chunk_rows
         self._open: dict[str, _Dataset] = {}  # by name; several names can be links to one dataset
         self._known: dict[Any, _Dataset] = {}  # by h5py's identifier
         self._gathered: dict[_Dataset, list[Any]] = {}
@@ -78,9 +78,9 @@ class Datasets:
                 rows.dataset,
                 shape=(0, *row_shape),
                 maxshape=(None, *row_shape),
-                chunks=(self.hello.chunk_rows or _chunk_rows(array), *row_shape),
+                chunks=(self._chunk_rows or _chunk_rows(array), *row_shape),
                 dtype=h5py.string_dtype() if rows.dtype == TEXT else array.dtype,
-                compression=self.hello.compression or None,
+                compression=self._compression or None,
             )
         found = self.file[rows.dataset]
         check_growth(found, rows.dataset)
@@ -150,7 +150,7 @@ def _array_of(rows: Rows, ring: mmap.mmap | None) -> Any:
         os.close(fd)
     if buffer is None or not count:
         return np.empty(rows.shape, dtype)
-    return np.frombuffer(buffer, dtype, count, max(rows.offset, 0)).reshape(rows.shape)
+    return np.frombuffer(buffer, dtype, count, rows.offset).reshape(rows.shape)
 
 
 def _chunk_rows(array: Any) -> int:

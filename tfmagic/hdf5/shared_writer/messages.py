@@ -1,6 +1,7 @@
 """The messages between a task, the kernel and the writer process of a shared HDF5 file.
 
-They travel over `tfmagic.protocol.channel`. An array is its bytes, its shape, and its dtype as text.
+They travel over `tfmagic.protocol.channel`. An array is its bytes, its shape, and its dtype as text. Messages
+of a task have serial numbers that grow; a receipt is for all messages up to its number.
 """
 
 import ast
@@ -10,6 +11,7 @@ from typing import Any
 from tfmagic.protocol.payload import Handle, Message
 
 TEXT = "text"  # instead of a dtype: strings of any length
+RING_BYTES = 16 << 20  # a disk writes that in some hundredths of a second; larger rings gain nothing
 
 
 def text_of_dtype(dtype: Any) -> str:
@@ -30,59 +32,46 @@ def dtype_of_text(text: str) -> Any:
 # ---- a task to the writer -----------------------------------------------------------------------
 
 
-class Hello(Message, frozen=True):
-    """The first message: how new datasets are made; see `SharedWriter`."""
-
-    compression: str = ""
-    chunk_rows: int = 0
-
-
 class Ring(Message, frozen=True):
-    """The shared memory in which this task puts its rows."""
+    """The first message: the shared memory of `RING_BYTES` in which this task puts its rows."""
 
     handle: Handle
-    size_bytes: int
 
 
 class Rows(Message, frozen=True):
     """Append rows to a dataset. Their bytes stand in `data`, in the ring, or in a memory file."""
 
+    serial: int
     dataset: str
     dtype: str
     shape: tuple[int, ...]
     data: bytes = b""
-    offset: int = -1  # in the ring
+    offset: int = 0  # in the ring
     handle: Handle | None = None  # of the memory file
     texts: tuple[str, ...] = ()  # the rows, where `dtype` is TEXT
-    serial: int = 0  # grows from message to message
-    number: int = 0  # of the answer; 0 where the task waits for the receipt alone
 
 
 class Flush(Message, frozen=True):
-    """Write all earlier rows, and answer when the operating system has them."""
+    """Write all earlier rows, and send the receipt when the operating system has them."""
 
-    number: int
+    serial: int
 
 
 class Detach(Message, frozen=True):
     """This task appends no more."""
 
-    number: int  # of the answer; 0 where the task does not wait for it
+    serial: int  # 0 where the task does not wait for the receipt
 
 
-ToWriter = Hello | Ring | Rows | Flush | Detach
+ToWriter = Ring | Rows | Flush | Detach
 
 # ---- the writer to a task -----------------------------------------------------------------------
 
 
 class Opened(Message, frozen=True):
-    """The file is open, and the process `pid` writes it; or it is not, with the reason.
+    """The file is open, and the process `pid` writes it. `note`, for the user: where older rows are."""
 
-    `note` is for the user: where the rows of an earlier writer are.
-    """
-
-    reason: str = ""
-    pid: int = 0
+    pid: int
     note: str = ""
 
 
@@ -92,27 +81,21 @@ class Waits(Message, frozen=True):
     tasks: tuple[str, ...]
 
 
-class Written(Message, frozen=True):
-    """The receipt for all rows up to this message: their memory is free."""
+class Done(Message, frozen=True):
+    """The receipt for all messages up to this one, whose memory is free; `refusal` is why it was refused."""
 
     serial: int
-
-
-class Answered(Message, frozen=True):
-    """The request of this number is done; or it is refused, with the reason."""
-
-    number: int
-    reason: str = ""
+    refusal: str = ""
 
 
 class Failed(Message, frozen=True):
-    """The file cannot be written any more; with `is_complete` it was closed with all rows."""
+    """The file cannot be opened, or written any more; with `is_complete` it was closed with all rows."""
 
     reason: str
     is_complete: bool = False
 
 
-ToTask = Opened | Waits | Written | Answered | Failed
+ToTask = Opened | Waits | Done | Failed
 
 # ---- the kernel to the writer -------------------------------------------------------------------
 
@@ -121,7 +104,6 @@ class Attach(Message, frozen=True):
     """A task is at the other end of this socket."""
 
     task: str
-    mode: str
     handle: Handle
 
 

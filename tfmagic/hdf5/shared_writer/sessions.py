@@ -1,6 +1,6 @@
 """The shared HDF5 files that are open in this kernel, and the process that writes each.
 
-    task ── WriterWanted with a socket ──→ supervisor ──→ TaskFiles ─┐
+    task ── SocketSent ─────────────────→ supervisor ──→ TaskFiles ─┐
     notebook, script ── OpenRequest with a socket ───────────────────┴→ Session ──→ writer process
 
 A session is one opening of one file: it lasts from the first request until the file has its name. Its thread,
@@ -15,6 +15,7 @@ import atexit
 import collections
 import contextlib
 import itertools
+import json
 import os
 import select
 import socket
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +41,7 @@ _END_S = 10.0  # for all writers, when the interpreter ends
 
 _lock = threading.RLock()
 _sessions: dict[str, Session] = {}  # the open ones, by path
-_leaving: dict[int, Session] = {}  # by number: the file is done, the process has not ended
+_running: set[Session] = set()  # those whose process has not ended
 _numbers = itertools.count(1)
 
 
@@ -69,25 +70,24 @@ class OpenRequest:
     """A task or the notebook wants to append to a file."""
 
     path: str
-    mode: str
+    how: Sequence[str | int]  # mode, compression and chunk_rows; "" and 0 for the default
+    copy_of: int  # the session of the notebook's `SharedWriter` that was sent to the task, or 0
     owner: Owner
     task: str  # "" for the notebook
     members: tuple[str, ...]  # the tasks of the owner
     fd: int  # the socket that the writer takes over
-    copy_of: int = 0  # the session of the notebook's `SharedWriter` that was sent to the task, or 0
 
 
 class Session:
     """One opening of one file."""
 
     def __init__(self, request: OpenRequest):
-        self.path, self.owner, self.members = request.path, request.owner, request.members
-        self._arguments = ascii((request.path, request.mode, request.members))
+        self.path, self.how = request.path, tuple(request.how)
+        self.owner, self.members = request.owner, request.members
         self.number = next(_numbers)
         self.attached: set[str] = set()  # tasks that have opened the file, and not ended their part since
         self.open_on: tuple[str, ...] = ()  # tasks that have ended their part and not closed the file
-        self.settled = threading.Event()  # all tasks have ended but left the file open, or it is over
-        self.over = threading.Event()  # the file has its name, or cannot be written
+        self.settled = threading.Event()  # all tasks have ended; the file has its name, or is open or lost
         self.pid = 0  # the writer process; 0 before it is started
         self.waiting: list[OpenRequest] = []  # for the session after this one
         self._is_finishing = False
@@ -101,7 +101,7 @@ class Session:
         self.owner.ended.discard(request.task)
         self.settled.clear()
         self._sent.append(request)
-        self._send(messages.Attach(request.task, request.mode, Handle(request.fd)))
+        self._send(messages.Attach(request.task, Handle(request.fd)))
 
     def note_ended(self, tasks: set[str], are_dead: bool = False) -> None:
         """Report to the writer that these tasks have ended their part of the cell."""
@@ -122,34 +122,29 @@ class Session:
     # -- the session's thread --
 
     def _serve(self) -> None:
-        reason: str | None = ""
         try:
             with os.fdopen(os.memfd_create("tfmagic-writer", os.MFD_CLOEXEC), "w+b") as output:
                 process = self._start(output.fileno())
-                reason = self._receive_end()
-                if reason is not None:
+                if (reason := self._receive_end()) is not None:
                     self._end(reason)
                 code = process.wait()
                 if reason is None:
                     output.seek(0)
                     text = output.read().decode(errors="replace").strip()[-2000:]
                     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-                    reason = f"the process that wrote {self.path} (pid {process.pid}) {how}" + (
-                        f": {text}" if text else f"; what it had written is in {self.path}{UNFINISHED}"
-                    )
+                    what = text or f"what it had written is in {self.path}{UNFINISHED}"
+                    self._end(f"the process that wrote {self.path} (pid {process.pid}) {how}: {what}")
         except OSError as error:
-            reason = f"{self.path} could not be opened: no process to write it could be started: {error}"
-        finally:
-            if not self.over.is_set():
-                self._end(reason)
-            with _lock:
-                _leaving.pop(self.number, None)
+            no_process = "could not be opened: no process to write it could be started"
+            self._end(f"{self.path} {no_process}: {error}")
+        with _lock:
+            _running.discard(self)
 
     def _start(self, output: int) -> subprocess.Popen[bytes]:
         fd = self._theirs.fileno()
         process = start_interpreter(
             "from tfmagic.hdf5.shared_writer import writer_process\n"
-            f"writer_process.main({fd}, *{self._arguments})",
+            f"writer_process.main({fd}, *{(self.path, self.how, self.members)!a})",
             path=import_path(),
             stdout=output,
             stderr=output,
@@ -161,41 +156,37 @@ class Session:
 
     def _receive_end(self) -> str | None:
         """Receive messages until the writer ends. Return why it failed or "", None if it died."""
-        while True:
-            try:
-                message = self._control.receive()
-            except (EOFError, OSError):
-                return None
-            match message:
-                case messages.Attached():
-                    with _lock:
-                        os.close(self._sent.popleft().fd)
-                case messages.StillOpen(tasks):
-                    self.open_on = tasks
-                    self.settled.set()
-                case messages.Finished(reason):
-                    return reason
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                match self._control.receive():
+                    case messages.Attached():
+                        with _lock:
+                            os.close(self._sent.popleft().fd)
+                    case messages.StillOpen(tasks):
+                        self.open_on = tasks
+                        self.settled.set()
+                    case messages.Finished(reason):
+                        return str(reason)
+        return None
 
-    def _end(self, reason: str | None) -> None:
+    def _end(self, reason: str) -> None:
         """Free the path. The writer answers its clients when the control channel has been closed."""
         with _lock:
-            _leaving[self.number] = self
             if reason:
                 self.owner.failures.append(reason)
-            sent, self._sent = self._sent, collections.deque()
             if _sessions.get(self.path) is self:
                 del _sessions[self.path]
             self._control.close()
             self._theirs.close()
-            for request in (*sent, *self.waiting):
-                if reason and request not in self.waiting:
+            for request in (*self._sent, *self.waiting):
+                if reason and request in self._sent:
                     _refuse(request, reason)
                 elif _has_peer(request):  # else its opener was interrupted
                     request_open(request)
                 else:
                     os.close(request.fd)
+            self.open_on = ()
             self.settled.set()
-            self.over.set()
 
 
 class TaskFiles:
@@ -214,7 +205,7 @@ class TaskFiles:
         Only the cells under way (`state.cells`) and the ended tasks of groups of cells (`.groups`) are read.
         """
         match event:
-            case events.WriterWanted():
+            case events.SocketSent():
                 self._request_open(event, state)
             case events.CellReturned() | events.CellRaised() if event.cell in self._owners:
                 _note_ended(self._owners[event.cell], [event.task])
@@ -238,7 +229,7 @@ class TaskFiles:
             if not session.settled.wait(_PATIENCE_S):
                 _print(f"waiting for the writer of {session.path} (pid {session.pid})")
                 session.settled.wait()
-            if not session.over.is_set() and session.open_on:
+            if session.open_on:
                 _print(
                     f"{session.path} is still open on {', '.join(session.open_on)}, and gets its name when "
                     "it is closed: use `with SharedWriter(...)`, or call close()"
@@ -253,7 +244,7 @@ class TaskFiles:
         """Close the files that tasks have left open, and wait. Return why files could not be written."""
         return end_all(self)
 
-    def _request_open(self, event: events.WriterWanted, state: Any) -> None:
+    def _request_open(self, event: events.SocketSent, state: Any) -> None:
         cell, members = state.cells.get(event.cell), event.members
         ended: Iterable[TaskId] = ()
         if cell is not None and event.task in members:
@@ -261,8 +252,9 @@ class TaskFiles:
             ended = state.groups.get(event.group) or cell.outcomes
         else:  # a thread that a cell has left behind: its file is of this task alone
             owner, members = Owner(self), (event.task,)
-        names, fd = tuple(task.name for task in members), event.handle.take()
-        request_open(OpenRequest(event.path, event.mode, owner, event.task.name, names, fd, event.copy_of))
+        (path, how, copy_of), names = json.loads(event.request), tuple(task.name for task in members)
+        fd = event.handle.take()
+        request_open(OpenRequest(path, how, copy_of, owner, event.task.name, names, fd))
         _note_ended(owner, ended)
 
 
@@ -282,8 +274,7 @@ def finish_all(of: TaskFiles | Owner | None = None, *, is_withdrawn: bool = Fals
     With `is_withdrawn`, a file is left as it was: its only opener was interrupted while it opened.
     """
     with _lock:
-        all_sessions = (*_sessions.values(), *_leaving.values())
-        found = [s for s in all_sessions if of in (None, s.owner, s.owner.cluster)]
+        found = [session for session in _running if of in (None, session.owner, session.owner.cluster)]
         for session in found:
             session.finish(is_withdrawn)
     return found
@@ -311,18 +302,19 @@ def request_open(request: OpenRequest) -> int:
     """
     with _lock:
         session = _sessions.get(request.path)
-        if reason := _refusal(session, request):
+        # this task has closed the file and wants a new one, while other tasks have it open
+        opens_anew = session is not None and request.how[0] != "a" and request.task in session.attached
+        if reason := _refusal(session, request, opens_anew):
             return _refuse(request, reason)
         if session is None:
             session = _sessions[request.path] = Session(request)
+            _running.add(session)
             atexit.unregister(end_all)
             atexit.register(end_all)
             session.attach(request)
             session.note_ended(request.owner.ended)
             session.thread.start()
             return session.number
-        # this task has closed the file and wants a new one, while other tasks have it open
-        opens_anew = request.mode != "a" and request.task in session.attached
         if request.copy_of or (session.owner is request.owner and not opens_anew):
             session.attach(request)
             return session.number
@@ -333,14 +325,17 @@ def request_open(request: OpenRequest) -> int:
         return 0
 
 
-def _refusal(session: Session | None, request: OpenRequest) -> str:
+def _refusal(session: Session | None, request: OpenRequest, opens_anew: bool) -> str:
     """Return why this file cannot be opened now, or ""."""
-    path = request.path
+    path, how = request.path, tuple(request.how)
     if request.copy_of:
         is_open = session is not None and session.number == request.copy_of
         return "" if is_open else f"{path} has been closed in the notebook"
-    if session is None or session.owner is request.owner:
+    if session is None:
         return ""
+    if session.owner is request.owner:
+        differs = how != session.how and not opens_anew
+        return f"another task has {path} open with {session.how}, not {how}" if differs else ""
     if session.members == ("",):
         return (
             f"{path} is open in the notebook: use that SharedWriter in the cell, it travels along; "
@@ -356,7 +351,7 @@ def _refusal(session: Session | None, request: OpenRequest) -> str:
 
 
 def _refuse(request: OpenRequest, reason: str) -> int:
-    _answer(request, messages.Opened(reason))
+    _answer(request, messages.Failed(reason))
     os.close(request.fd)
     return 0
 
@@ -384,11 +379,11 @@ def _leave_to_parent() -> None:
     """
     global _lock
     _lock = threading.RLock()  # a thread that the fork does not have might hold it
-    for session in (*_sessions.values(), *_leaving.values()):
+    for session in _running:
         session._control.sock.close()
         session._theirs.close()
     _sessions.clear()
-    _leaving.clear()
+    _running.clear()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

@@ -21,6 +21,7 @@ import socket
 import sys
 import time
 import traceback
+from typing import Any
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5.errors import MismatchError, reason_of
@@ -37,11 +38,11 @@ _FLUSH_S = 5.0  # the same while rows arrive: a kill of this process loses what 
 class _Client:
     """A task that is connected."""
 
-    def __init__(self, task: str, mode: str, channel: Channel):
-        self.task, self.mode, self.channel = task, mode, channel
+    def __init__(self, task: str, channel: Channel):
+        self.task, self.channel = task, channel
         self.ring: mmap.mmap | None = None
-        self.detaching: int | None = None  # the number of its request to detach
-        self.gathered = 0  # the serial number of its last message that was gathered and has no receipt
+        self.detaching = 0  # the serial number of its `Detach`
+        self.gathered = 0  # that of its last message that needs a receipt
 
     def post(self, message: object) -> None:
         """Queue a message. A client that has died gets none, but what it sent is still read."""
@@ -52,10 +53,9 @@ class _Client:
 class Writer:
     """See the module."""
 
-    def __init__(self, control: Channel, path: str, mode: str, members: tuple[str, ...]):
-        self.control = control
-        self.path, self.mode, self.members = path, mode, set(members)
-        self.target = Target(path, mode)
+    def __init__(self, control: Channel, path: str, how: tuple[str, str, int], members: tuple[str, ...]):
+        self.control, self.path, self.members = control, path, set(members)
+        self.target, self.storage = Target(path, how[0]), how[1:]
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
         self.clients: list[_Client] = []
@@ -95,8 +95,8 @@ class Writer:
             received = [messages.Finish()]  # the kernel is gone
         for message in received:
             match message:
-                case messages.Attach(task, mode, handle):
-                    self._attach(task, mode, handle.take())
+                case messages.Attach(task, handle):
+                    self._attach(task, handle.take())
                     self._send_kernel(messages.Attached())
                 case messages.Ended(tasks, are_dead):
                     self.ended |= set(tasks)
@@ -107,8 +107,8 @@ class Writer:
                 case messages.Finish(is_withdrawn):
                     self.is_finishing, self.is_withdrawn = True, is_withdrawn
 
-    def _attach(self, task: str, mode: str, fd: int) -> None:
-        client = _Client(task, mode, Channel(socket.socket(fileno=fd), messages.ToWriter))
+    def _attach(self, task: str, fd: int) -> None:
+        client = _Client(task, Channel(socket.socket(fileno=fd), messages.ToWriter))
         self.clients.append(client)
         self.closed.discard(task)
         self.ended.discard(task)
@@ -135,57 +135,48 @@ class Writer:
             return
         for message in received:
             match message:
-                case messages.Hello():
-                    self._greet(client, message)
-                case messages.Ring(handle, size_bytes):
+                case messages.Ring(handle):
                     fd = handle.take()
-                    client.ring = mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ)
+                    client.ring = mmap.mmap(fd, messages.RING_BYTES, prot=mmap.PROT_READ)
                     os.close(fd)
+                    self._greet(client)
                 case messages.Rows():
                     self._gather(client, message)
-                case messages.Flush(number):
-                    self._write()
+                case messages.Flush(serial):
                     assert self.datasets is not None
                     self.datasets.flush()
-                    client.post(messages.Answered(number))
-                case messages.Detach(number):
-                    self._write()
+                    client.gathered = serial
+                case messages.Detach(serial):
                     self.closed.add(client.task)
-                    if number:
-                        client.detaching = number
-                    else:
+                    client.detaching = serial
+                    if not serial:
                         self._remove(client)
 
-    def _greet(self, client: _Client, hello: messages.Hello) -> None:
-        reason = note = ""
-        if self.datasets is None:
-            try:
+    def _greet(self, client: _Client) -> None:
+        note = ""
+        try:
+            if self.datasets is None:
                 file, note = self.target.open()
-                self.datasets = Datasets(file, hello)
-            except (OSError, RuntimeError) as error:
-                reason = str(error)
-            except ImportError as error:
-                reason = f'h5py cannot be imported ({error}):  pip install "tfmagic[hdf5]"'
-        elif client.mode != self.mode:
-            reason = f"another task has {self.path} open with mode {self.mode!r}, not {client.mode!r}"
-        elif hello != self.datasets.hello:
-            reason = f"another task has {self.path} open with other chunks or another compression"
-        client.post(messages.Opened(reason, os.getpid(), note))
-        if reason:
-            self.closed.add(client.task)
-            self._remove(client)
+                self.datasets = Datasets(file, *self.storage)
+            client.post(messages.Opened(os.getpid(), note))
+            return
+        except (OSError, RuntimeError) as error:
+            reason = str(error)
+        except ImportError as error:
+            reason = f'h5py cannot be imported ({error}):  pip install "tfmagic[hdf5]"'
+        client.post(messages.Failed(reason))
+        self.closed.add(client.task)
+        self._remove(client)
 
     def _gather(self, client: _Client, rows: messages.Rows) -> None:
         """Gather rows; `_write` writes them with others that arrived in the same moment."""
         assert self.datasets is not None
-        reason = ""
         try:
             self.datasets.gather(rows, client.ring)
+            client.gathered = rows.serial
         except MismatchError as error:
-            reason = str(error)
-        client.gathered = rows.serial
-        if rows.number:
-            client.post(messages.Answered(rows.number, reason))
+            self._write()  # a receipt is also for what came before
+            client.post(messages.Done(rows.serial, str(error)))
 
     def _write(self) -> None:
         """Write what was gathered, and send receipts for it."""
@@ -193,7 +184,7 @@ class Writer:
             self.datasets.write()
         for client in self.clients:
             if client.gathered:
-                client.post(messages.Written(client.gathered))
+                client.post(messages.Done(client.gathered))
                 client.gathered = 0
 
     def _remove(self, client: _Client) -> None:
@@ -206,12 +197,12 @@ class Writer:
 
     def _check_end(self) -> None:
         """Finish when all tasks have closed the file or ended; report those that ended without closing it."""
-        still_open = {client.task for client in self.clients if client.detaching is None} & self.members
+        still_open = {client.task for client in self.clients if not client.detaching} & self.members
         if self.members <= self.closed | self.ended and not still_open:
             self.is_finishing = True
             return
-        for client in [client for client in self.clients if client.detaching is not None]:
-            client.post(messages.Answered(client.detaching or 0))
+        for client in [client for client in self.clients if client.detaching]:
+            client.post(messages.Done(client.detaching))
             self._remove(client)
         names = tuple(sorted(still_open))
         if names and self.members <= self.ended and names != self.reported_open:
@@ -238,7 +229,7 @@ class Writer:
         noted.poll(_NOTED_MS)
         for client in self.clients:
             gone = messages.Failed(f"{self.path} has been closed", is_complete=True)
-            client.post(gone if client.detaching is None else messages.Answered(client.detaching))
+            client.post(messages.Done(client.detaching) if client.detaching else gone)
 
     def fail(self, error: BaseException) -> None:
         """Leave nothing half written, and report why."""
@@ -259,11 +250,11 @@ class Writer:
             self.control.send(message)
 
 
-def main(fd: int, path: str, mode: str, members: tuple[str, ...]) -> None:
-    """Run the writer process of a file for these tasks; `fd` is the control channel. Never returns."""
+def main(fd: int, *opening: Any) -> None:
+    """Run the writer process of a file; `fd` is the control channel. Never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the tasks
     code = 0
-    writer = Writer(Channel(socket.socket(fileno=fd), messages.WriterOrder), path, mode, members)
+    writer = Writer(Channel(socket.socket(fileno=fd), messages.WriterOrder), *opening)
     try:
         writer.serve()
         writer.finish()
