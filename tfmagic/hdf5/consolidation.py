@@ -1,9 +1,9 @@
 """`consolidate`: the parts of all tasks become one HDF5 file.
 
-    results.worker-0.h5 ─┐ read_layout    merge      virtual: a file of kilobytes that points to the parts
-    results.worker-1.h5 ─┼────────────→ Merged ────→ copy:    their rows, block by block
-    ...                 ─┘                              │
-                                                        └──→ results.h5.unfinished ──→ results.h5
+    results.worker-0.h5 ─┐ layouts     virtual: a file of kilobytes that points to the parts
+    results.worker-1.h5 ─┼─────────→   copy:    their rows, block by block
+    ...                 ─┘                │
+                                          └──→ results.h5.unfinished ──→ results.h5
 
 Rows go through one buffer of a fixed size. The file gets the base's name when it is whole.
 """
@@ -23,7 +23,7 @@ from tfmagic.hdf5 import guarding, recovery
 from tfmagic.hdf5.closing import SpaceReserve, written_beside
 from tfmagic.hdf5.copying import copy_rows, make_dataset, map_rows, set_attribute
 from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
-from tfmagic.hdf5.layouts import ATTRIBUTES, Layout, Merged, merge, read_layout
+from tfmagic.hdf5.layouts import ATTRIBUTES, DATASET, GROUP, LINK, Contents, Stack, same_value
 from tfmagic.hdf5.partnames import TASK, Part, find_parts
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 
@@ -109,21 +109,26 @@ def consolidate(
     path = os.path.abspath(os.fsdecode(base))
     _check_target(path, overwrite)
     recovered = tuple(recovery.recover(path)) if recover else ()
-    parts = _finished_parts(path)
-    layouts = [_read(part) for part in parts]
-    missing = _check_complete(path, layouts, expected, allow_missing)
-    merged = merge(layouts)
+    parts, contents = _finished_parts(path), Contents()
+    for part in parts:
+        with open_part(part) as file:
+            if (owner := str(file.attrs.get(TASK, part.task.name))) != part.task.name:
+                raise PartError(
+                    f"{part.path} is by its name the part of {part.task.name}, but {owner} wrote it"
+                )
+            contents.read(file, part)
+    missing = _check_complete(path, contents.clusters, expected, allow_missing)
+    contents.check_alike()
+    stacks = [Stack(name, items) for name, items in contents.items.items() if items[0].kind == DATASET]
     with written_beside(path) as file:
-        _write(file, merged, how)
-    conflicts = (f"{item}@{name}" for item, names in merged.conflicts.items() for name in sorted(names))
-    left_out = (f"{layout.part.task.name}: {item}" for layout in layouts for item in layout.left_out)
+        conflicts = _write(file, contents, parts, stacks, how)
     return Consolidation(
         path,
         how,
         tasks=tuple(part.task.name for part in parts),
-        datasets={stack.path: stack.shape for stack in merged.stacks},
+        datasets={stack.path: stack.shape for stack in stacks},
         conflicts=tuple(conflicts),
-        left_out=tuple(left_out),
+        left_out=tuple(contents.left_out),
         recovered=recovered,
         missing=tuple(missing),
         seconds=time.perf_counter() - started,
@@ -131,24 +136,27 @@ def consolidate(
 
 
 def _check_complete(
-    path: str, layouts: list[Layout], expected: int | Iterable[str] | None, allow_missing: bool
+    path: str,
+    clusters: Mapping[TaskId, Mapping[str, int]],
+    expected: int | Iterable[str] | None,
+    allow_missing: bool,
 ) -> list[str]:
     """Return the tasks whose parts are missing. Raise PartError where none may be, or one is too many.
 
     After a run with three workers and one with two, the part of worker-2 is left, and knows of three.
     """
-    tasks = [layout.part.task for layout in layouts]
+    tasks = list(clusters)
     if isinstance(expected, int | None):
         counts = [(task.type, task.index + 1) for task in tasks]
-        counts += [known for layout in layouts for known in layout.cluster.items()]
+        counts += [known for cluster in clusters.values() for known in cluster.items()]
         kinds = {task.type for task in tasks}
         wanted = {TaskId(kind, index) for kind, count in counts if kind in kinds for index in range(count)}
     else:
         wanted = {parse_task(name) for name in expected}
     missing = [task.name for task in sorted(wanted - set(tasks))]
     if expected is None:
-        knowing = [layout.part.task for layout in layouts if layout.cluster]
-        surplus = [t for t in knowing if any(t.index >= o.cluster.get(t.type, math.inf) for o in layouts)]
+        knowing = [task for task in tasks if clusters[task]]
+        surplus = [t for t in knowing if any(t.index >= c.get(t.type, math.inf) for c in clusters.values())]
     elif isinstance(expected, int):
         surplus = tasks[expected:]
         more = expected - len(tasks) - len(missing)
@@ -223,13 +231,6 @@ def _finished_parts(path: str) -> list[Part]:
     return parts
 
 
-def _read(part: Part) -> Layout:
-    with open_part(part) as file:
-        if (owner := str(file.attrs.get(TASK, part.task.name))) != part.task.name:
-            raise PartError(f"{part.path} is by its name the part of {part.task.name}, but {owner} wrote it")
-        return read_layout(file, part)
-
-
 @contextlib.contextmanager
 def open_part(part: Part) -> Iterator[Any]:
     """Open a part for reading. Raise FileInUseError if a process writes it, PartError if it is damaged."""
@@ -245,32 +246,42 @@ def open_part(part: Part) -> Iterator[Any]:
         yield file
 
 
-def _write(file: Any, merged: Merged, how: str) -> None:
-    for path in merged.groups:
-        file.require_group(path)
-    for path, (other, target) in merged.links.items():
-        file[path] = h5py.ExternalLink(other, target) if other else h5py.SoftLink(target)
-    _write_rows(file, merged, how)
-    for stack in merged.stacks:
-        file[stack.path].attrs[TASKS] = [member.part.task.name for member in stack.members]
+def _write(file: Any, contents: Contents, parts: list[Part], stacks: list[Stack], how: str) -> list[str]:
+    """Write all objects. Return ``object@attribute`` for the attributes that differ between parts."""
+    for path, (first, *_) in contents.items.items():
+        if first.kind == GROUP:
+            file.require_group(path)
+        elif first.kind == LINK:
+            other, target = first.value
+            file[path] = h5py.ExternalLink(other, target) if other else h5py.SoftLink(target)
+    _write_rows(file, parts, stacks, how)
+    for stack in stacks:
+        file[stack.path].attrs[TASKS] = [item.part.task.name for item in stack.items]
         file[stack.path].attrs[ROWS] = stack.rows
-    for path, values in merged.attributes.items():
+    conflicts = []
+    for path, items in contents.items.items():
+        values: dict[str, Any] = {}
+        differing = {
+            name
+            for item in items
+            for name, value in item.attributes.items()
+            if not same_value(values.setdefault(name, value), value)
+        }
         for name, value in values.items():
             set_attribute(file[path], name, value)
-    for layout in merged.layouts:
-        for path, names in merged.conflicts.items():
-            values = layout.attributes.get(path, {})
-            for name in names & values.keys():
-                group = file.require_group(f"{ATTRIBUTES}/{layout.part.task.name}{path.rstrip('/')}")
-                set_attribute(group, name, values[name])
-    file.attrs[PARTS] = [layout.part.task.name for layout in merged.layouts]
-    file.attrs[HOW] = how
+        for item in items:
+            for name in differing & item.attributes.keys():
+                group = file.require_group(f"{ATTRIBUTES}/{item.part.task.name}{path.rstrip('/')}")
+                set_attribute(group, name, item.attributes[name])
+        conflicts += [f"{path}@{name}" for name in sorted(differing)]
+    file.attrs[PARTS], file.attrs[HOW] = [part.task.name for part in parts], how
+    return conflicts
 
 
-def _write_rows(file: Any, merged: Merged, how: str) -> None:
+def _write_rows(file: Any, parts: list[Part], stacks: list[Stack], how: str) -> None:
     """Make the datasets, and fill them part after part; each part is opened once."""
     plain = []
-    for stack in merged.stacks:
+    for stack in stacks:
         if stack.shape is None:
             file[stack.path] = h5py.Empty(stack.dtype)
         elif stack.scalars:  # always copied: HDF5 cannot map them
@@ -282,11 +293,11 @@ def _write_rows(file: Any, merged: Merged, how: str) -> None:
         else:
             plain.append(stack)
     space = SpaceReserve(file)
-    for layout in merged.layouts if plain else ():
-        with open_part(layout.part) as source:
+    for part in parts if plain else ():
+        with open_part(part) as source:
             for stack in plain:
-                for member, start, stop in stack.spans():
-                    if member is layout:
+                for owner, start, stop in stack.spans():
+                    if owner is part:
                         if stack.path not in file:
                             make_dataset(file, stack, source[stack.path])
-                        copy_rows(source[stack.path], file[stack.path], start, stop, layout.part, space)
+                        copy_rows(source[stack.path], file[stack.path], start, stop, part, space)

@@ -41,9 +41,9 @@ def map_rows(file: Any, stack: Stack) -> None:
         file.create_dataset(stack.path, stack.shape, stack.dtype, chunks=chunks, maxshape=limits)
         return
     layout = h5py.VirtualLayout(stack.shape, stack.dtype)
-    for member, start, stop in stack.spans():
+    for part, start, stop in stack.spans():
         if stop > start:
-            name = _literal(os.path.basename(member.part.path))
+            name = _literal(os.path.basename(part.path))
             shape = (stop - start, *stack.shape[1:])
             layout[start:stop] = h5py.VirtualSource(name, _literal(stack.path), shape, stack.dtype)
     file.create_virtual_dataset(stack.path, layout, fillvalue=missing_value(stack.dtype))
@@ -88,17 +88,10 @@ def copy_rows(source: Any, target: Any, start: int, stop: int, part: Part, space
     if copy_chunks(source, target, start, space):
         return
     block = rows_at_once(source)
-    has_objects = source.dtype.hasobject
-    buffer = None if has_objects else np.empty((min(block, stop - start), *source.shape[1:]), source.dtype)
     for first in range(0, stop - start, block):
         last = min(first + block, stop - start)
         try:
-            if buffer is None:
-                rows = source[first:last]
-            else:
-                rows = buffer[: last - first]
-                if rows.size:
-                    source.read_direct(rows, np.s_[first:last])
+            rows = source[first:last]
         except OSError as error:
             raise PartError(
                 f"{part}, is damaged: rows {first} to {last} of {source.name} cannot be read: "

@@ -20,7 +20,6 @@ import h5py
 from tfmagic.hdf5 import guarding
 from tfmagic.hdf5.copying import rows_at_once
 from tfmagic.hdf5.errors import PartError, reason_of
-from tfmagic.hdf5.layouts import DatasetLayout, read_layout
 from tfmagic.hdf5.partnames import UNFINISHED, Part, find_parts
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -56,14 +55,18 @@ def recover(base: str | os.PathLike[str]) -> list[str]:
 
 
 def _check_readable(part: Part) -> None:
+    def read(_: str, item: Any) -> None:
+        dict(item.attrs)
+        if isinstance(item, h5py.Dataset) and item.shape:
+            block = rows_at_once(item)
+            for row in range(0, item.shape[0], block):
+                item[row : row + block]
+
     try:
         clear_writer_mark(part.path)
         with h5py.File(part.path, "r") as file:
-            for path, found in read_layout(file, part).objects.items():
-                if isinstance(found, DatasetLayout) and found.shape:
-                    block = rows_at_once(file[path])
-                    for row in range(0, found.shape[0], block):
-                        file[path][row : row + block]
+            read("/", file)
+            file.visititems(read)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise PartError(
             f"{part.path}, which {part.task.name} left unfinished, cannot be recovered: {reason_of(error)}. "
