@@ -3,7 +3,6 @@
 import concurrent.futures
 import os
 import pickle
-import struct
 import subprocess
 import sys
 import threading
@@ -26,7 +25,6 @@ from tfmagic.hdf5 import (
     missing_parts,
     recover,
 )
-from tfmagic.hdf5.recovery import clear_writer_mark, lookup3
 
 
 @pytest.fixture
@@ -420,23 +418,25 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 def test_the_mark_of_a_writer_is_taken_off_as_h5clear_does(tmp_path):
-    assert lookup3(b"") == 0xDEADBEEF and lookup3(b"Four score and seven years ago") == 0x17770551
-    path = tmp_path / "x.h5"
+    path = tmp_path / "x.worker-0.h5.unfinished"
     program = "f = h5py.File(sys.argv[1], 'w', libver='latest'); f['x'] = [1]; f.flush(); say(1); wait()"
     with other(program, path) as writer:
         writer.hear()
         writer.kill()
     with pytest.raises(OSError, match="h5clear"):
         h5py.File(path)
-    assert clear_writer_mark(str(path)) and not clear_writer_mark(str(path))
-    with h5py.File(path) as file:
+    assert recover(tmp_path / "x.h5") == ["worker-0"]
+    with h5py.File(tmp_path / "x.worker-0.h5") as file:
         assert file["x"][0] == 1
-    path.write_bytes(b"\x89HDF\r\n\x1a\n" + struct.pack("<B", 3) + b"\x08\x08\x01" + bytes(40))
-    with pytest.raises(ValueError, match="damaged"):
-        clear_writer_mark(str(path))
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match="does not begin"):
-        clear_writer_mark(str(path))
+
+
+@pytest.mark.parametrize("content", [b"\x89HDF\r\n\x1a\n\x03\x08\x08\x01" + bytes(40), b"\x89HDF", b""])
+def test_a_part_whose_first_bytes_are_damaged_is_named_and_stays(tmp_path, content):
+    left = tmp_path / "x.worker-0.h5.unfinished"
+    left.write_bytes(content)
+    with pytest.raises(PartError, match="which worker-0 left unfinished, cannot be recovered"):
+        recover(tmp_path / "x.h5")
+    assert left.read_bytes() == content
 
 
 @pytest.mark.parametrize("kind", [FileInUseError, PartError, MismatchError])

@@ -2,17 +2,16 @@
 the parts that a virtual file points to, which HDF5 does not do.
 
 HDF5 does not open a file again that a killed writer has made with ``libver="latest"`` (superblock version 3):
-"file is already open for write (may use <h5clear file> ...)". h5py has no h5clear, so `clear_writer_mark`
-does the same: it resets one byte and the checksum of the first 48. Layout: HDF5 File Format Specification
-3.0, II.A.
+"file is already open for write (may use <h5clear file> ...)". h5py has no h5clear, so `_clear_writer_mark`
+sets the property of HDF5 that h5clear sets.
 
 HDF5 reads the fill value where a part of a virtual file is gone. Worse, it then takes a file of that name in
 the current folder, whatever it holds (measured on 1.14.6). A part must be beside the file, so `missing_parts`
 searches nowhere else.
 """
 
+import ctypes
 import os
-import struct
 from typing import Any
 
 import h5py
@@ -22,9 +21,7 @@ from tfmagic.hdf5.copying import rows_at_once
 from tfmagic.hdf5.errors import PartError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED, Part, find_parts
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_SIZE, _VERSION, _OFFSETS, _FLAGS = 48, 8, 9, 11  # bytes of the superblock, and places in it
-_MASK = 0xFFFFFFFF
+_VERSION, _FLAGS = 8, 11  # bytes of the superblock (HDF5 File Format Specification 3.0, II.A)
 
 
 def recover(base: str | os.PathLike[str]) -> list[str]:
@@ -63,7 +60,7 @@ def _check_readable(part: Part) -> None:
                 item[row : row + block]
 
     try:
-        clear_writer_mark(part.path)
+        _clear_writer_mark(part.path)
         with h5py.File(part.path, "r") as file:
             read("/", file)
             file.visititems(read)
@@ -75,46 +72,15 @@ def _check_readable(part: Part) -> None:
         ) from error
 
 
-def clear_writer_mark(path: str) -> bool:
-    """Remove the mark "being written" from a file without a writer. Return whether it had one.
-
-    Raises ValueError where the first bytes are not those of an HDF5 file, or damaged.
-    """
-    with open(path, "r+b") as file:
-        block = bytearray(file.read(_SIZE))
-        if not block.startswith(_SIGNATURE) or len(block) < _SIZE:
-            raise ValueError("it does not begin as an HDF5 file does")
-        if block[_VERSION] < 3 or block[_OFFSETS] != 8 or not block[_FLAGS]:
-            return False
-        if struct.unpack_from("<I", block, _SIZE - 4)[0] != lookup3(bytes(block[:-4])):
-            raise ValueError("its first 48 bytes are damaged")
-        block[_FLAGS] = 0
-        struct.pack_into("<I", block, _SIZE - 4, lookup3(bytes(block[:-4])))
-        file.seek(0)
-        file.write(block)
-    return True
-
-
-def lookup3(data: bytes) -> int:
-    """Return Bob Jenkins' hash of 2006, little-endian: the checksum of HDF5's metadata."""
-    a = b = c = (0xDEADBEEF + len(data)) & _MASK
-    if not data:
-        return c
-    for start in range(0, len(data), 12):
-        words = struct.unpack("<III", data[start : start + 12].ljust(12, b"\0"))
-        a, b, c = ((old + new) & _MASK for old, new in zip((a, b, c), words, strict=True))
-        if start + 12 < len(data):
-            for bits in (4, 6, 8, 16, 19, 4):
-                a = ((a - c) & _MASK) ^ _rotate(c, bits)
-                a, b, c = b, (c + b) & _MASK, a
-    for bits in (14, 11, 25, 16, 4, 14, 24):
-        c = ((c ^ b) - _rotate(b, bits)) & _MASK
-        a, b, c = b, c, a
-    return b
-
-
-def _rotate(value: int, bits: int) -> int:
-    return ((value << bits) | (value >> (32 - bits))) & _MASK
+def _clear_writer_mark(path: str) -> None:
+    """Remove the mark "being written" of a file that a killed writer has made with ``libver="latest"``."""
+    with open(path, "rb") as file:
+        head = file.read(_FLAGS + 1)
+    if len(head) > _FLAGS and head[_VERSION] >= 3 and head[_FLAGS]:
+        access, yes = h5py.h5p.create(h5py.h5p.FILE_ACCESS), ctypes.c_bool(True)
+        hdf5 = ctypes.CDLL(h5py.h5p.__file__)
+        hdf5.H5Pset(ctypes.c_int64(access.id), b"clear_status_flags", ctypes.byref(yes))
+        h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDWR, access).close()
 
 
 def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
