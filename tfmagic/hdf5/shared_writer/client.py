@@ -87,7 +87,6 @@ class SharedWriter:
         self._connection, self._lock = None, threading.RLock()
         self.path, self.mode, self._how = path, how[0], how
         self._copy_of = self._session = copy_of  # the notebook's session
-        self._pid = os.getpid()
         self._owner = sessions.Owner()  # used outside of cells
         self.closed = False  # takes no more rows
         self._thread = threading.current_thread()  # the thread that opened it
@@ -141,10 +140,6 @@ class SharedWriter:
             connection, self._connection = self._connection, None
             self.closed = True
             _open_here.pop(self.path, None)
-            if self._pid != os.getpid():  # a fork that leaves the `with`: only the parent closes the file
-                if connection is not None:
-                    connection.close()
-                return
             try:
                 if connection is not None:
                     connection.detach()
@@ -162,9 +157,8 @@ class SharedWriter:
             self.close()
 
     def __del__(self) -> None:
-        connection = getattr(self, "_connection", None)
-        if connection is not None and not sys.is_finalizing():
-            connection.abandon()
+        if self._connection is not None and not sys.is_finalizing():
+            self._connection.abandon()
 
     def __repr__(self) -> str:
         how = "closed" if self.closed else f"mode {self.mode!r}"
@@ -202,12 +196,9 @@ class SharedWriter:
             session = self._request_open(theirs.fileno())
             connection = Connection(self.path, ours)
             connection.open()
-        except BaseException as error:
+        except BaseException:  # Ctrl-C, or a refusal: free the path for an opening in another mode
             ours.close()
-            if not isinstance(error, SharedWriterError):  # Ctrl-C
-                sessions.finish_all(self._owner, is_withdrawn=True)
-            else:  # free the path for an opening in another mode
-                sessions.end_all(self._owner, float("inf"))
+            sessions.end_all(self._owner)
             raise
         finally:
             theirs.close()

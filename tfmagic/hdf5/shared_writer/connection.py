@@ -99,11 +99,12 @@ class Connection:
         self._await_receipt()
 
     def detach(self) -> None:
-        """Wait until the writer has written all rows, and close."""
+        """Wait until the writer has written all rows, and close. A fork only closes."""
         try:
-            self._sent += 1
-            self._send(messages.Detach(self._sent))
-            self._await_receipt()
+            if self.pid == os.getpid():
+                self._sent += 1
+                self._send(messages.Detach(self._sent))
+                self._await_receipt()
         except SharedWriterError:
             if not self._is_complete:
                 raise

@@ -117,8 +117,6 @@ class Ended(Message, frozen=True):
 class Finish(Message, frozen=True):
     """Take what has arrived, close the file and end."""
 
-    is_withdrawn: bool = False  # the only opener has given up: leave no file
-
 
 WriterOrder = Attach | Ended | Finish
 

@@ -90,7 +90,6 @@ class Session:
         self.settled = threading.Event()  # all tasks have ended; the file has its name, or is open or lost
         self.pid = 0  # the writer process; 0 before it is started
         self.waiting: list[OpenRequest] = []  # for the session after this one
-        self._is_finishing = False
         self._sent: collections.deque[OpenRequest] = collections.deque()  # the writer can end before it reads
         self._control, self._theirs = channel_pair(messages.WriterReport)
         self.thread = threading.Thread(target=self._serve, name="tfmagic-writer", daemon=True)
@@ -109,11 +108,9 @@ class Session:
         if tasks:
             self._send(messages.Ended(tuple(tasks), are_dead))
 
-    def finish(self, is_withdrawn: bool = False) -> None:
+    def finish(self) -> None:
         """Let the writer take what has arrived, and end."""
-        if not self._is_finishing:
-            self._is_finishing = True
-            self._send(messages.Finish(is_withdrawn))
+        self._send(messages.Finish())
 
     def _send(self, message: object) -> None:
         with contextlib.suppress(OSError):  # the writer has ended: the session's thread reports that
@@ -268,15 +265,12 @@ def _note_ended(owner: Owner, tasks: Iterable[TaskId], are_dead: bool = False) -
             session.note_ended(new, are_dead)
 
 
-def finish_all(of: TaskFiles | Owner | None = None, *, is_withdrawn: bool = False) -> list[Session]:
-    """Let the writers of a cluster, of an owner, or of all finish. Do not wait for them. Return them.
-
-    With `is_withdrawn`, a file is left as it was: its only opener was interrupted while it opened.
-    """
+def finish_all(of: TaskFiles | Owner | None = None) -> list[Session]:
+    """Let the writers of a cluster, of an owner, or of all finish. Do not wait for them. Return them."""
     with _lock:
         found = [session for session in _running if of in (None, session.owner, session.owner.cluster)]
         for session in found:
-            session.finish(is_withdrawn)
+            session.finish()
     return found
 
 

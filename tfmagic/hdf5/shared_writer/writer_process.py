@@ -63,7 +63,7 @@ class Writer:
         self.ended: set[str] = set()  # tasks that have ended their part of the cell
         self.datasets: Datasets | None = None  # of the open file
         self.reported_open: tuple[str, ...] = ()
-        self.is_finishing = self.is_withdrawn = False
+        self.is_finishing = False
 
     def serve(self) -> None:
         """Write until the end. Raises OSError where the file cannot be written."""
@@ -104,8 +104,8 @@ class Writer:
                         self._drain(client)
                         if are_dead and client.task in tasks and client in self.clients:
                             self._remove(client)
-                case messages.Finish(is_withdrawn):
-                    self.is_finishing, self.is_withdrawn = True, is_withdrawn
+                case messages.Finish():
+                    self.is_finishing = True
 
     def _attach(self, task: str, fd: int) -> None:
         client = _Client(task, Channel(socket.socket(fileno=fd), messages.ToWriter))
@@ -214,12 +214,12 @@ class Writer:
         if self.datasets is not None:
             self.datasets.flush()
             self.datasets.file.close()
-            self.datasets = None
+            is_wanted, self.datasets = self.closed or self.datasets.was_flushed, None
             try:
-                if self.is_withdrawn:
-                    os.unlink(self.target.unfinished_path)
-                else:
+                if is_wanted:
                     self.target.give_name()
+                else:  # the only opener has given up meanwhile
+                    os.unlink(self.target.unfinished_path)
             except OSError as error:
                 error.add_note(f"its rows are in {self.target.unfinished_path}")
                 raise
