@@ -140,12 +140,8 @@ def written_beside(path: str) -> Iterator[Any]:
 
     beside = path + UNFINISHED
     file = h5py.File.__new__(h5py.File)
-    try:
+    with guarding.naming_errors(f"{path} cannot be written", beside, "w"):
         guarding.open_claimed(file, lambda: h5py.File.__init__(file, beside, "w", libver="v108"), beside, "w")
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        raise PartError(f"{path} cannot be written: {reason_of(error)}") from error
     try:
         yield file
         with guarding.opening(beside):

@@ -13,7 +13,7 @@ import math
 import operator
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ import h5py
 from tfmagic.hdf5 import guarding, recovery
 from tfmagic.hdf5.closing import SpaceReserve, written_beside
 from tfmagic.hdf5.copying import copy_rows, make_dataset, map_rows, set_attribute
-from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
+from tfmagic.hdf5.errors import FileInUseError, PartError
 from tfmagic.hdf5.layouts import ATTRIBUTES, DATASET, GROUP, LINK, Contents, Stack, same_value
 from tfmagic.hdf5.partnames import TASK, Part, find_parts
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
@@ -187,14 +187,13 @@ def _check_target(path: str, overwrite: bool) -> None:
     """Raise PartError where the file would replace something else than an earlier consolidation."""
     if overwrite or not os.path.exists(path):
         return
-    try:
-        with h5py.File(path, "r") as file:
-            if PARTS in file.attrs:
-                return
-    except BlockingIOError:
-        raise FileInUseError(guarding.describe_use(path, "w")) from None
-    except OSError:
-        pass
+    with (
+        contextlib.suppress(PartError),
+        guarding.naming_errors(path, path, "w"),
+        h5py.File(path, "r") as file,
+    ):
+        if PARTS in file.attrs:
+            return
     raise PartError(
         f"{path} is there already, and is no consolidation of parts: move it away, or pass overwrite=True"
     )
@@ -231,19 +230,12 @@ def _finished_parts(path: str) -> list[Part]:
     return parts
 
 
-@contextlib.contextmanager
-def open_part(part: Part) -> Iterator[Any]:
+def open_part(part: Part) -> Any:
     """Open a part for reading. Raise FileInUseError if a process writes it, PartError if it is damaged."""
-    try:
-        file = h5py.File(part.path, "r")
-    except BlockingIOError:
-        raise FileInUseError(guarding.describe_use(part.path, "r")) from None
-    except OSError as error:
-        is_empty = os.path.exists(part.path) and not os.path.getsize(part.path)
-        what = "is empty" if is_empty else f"cannot be read as HDF5: {reason_of(error)}"
-        raise PartError(f"{part}, {what}") from error
-    with file:
-        yield file
+    is_empty = os.path.exists(part.path) and not os.path.getsize(part.path)
+    what = "is empty" if is_empty else "cannot be read as HDF5"
+    with guarding.naming_errors(f"{part}, {what}", part.path, "r"):
+        return h5py.File(part.path, "r")
 
 
 def _write(file: Any, contents: Contents, parts: list[Part], stacks: list[Stack], how: str) -> list[str]:

@@ -35,7 +35,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from tfmagic.errors import ClusterSpecError
-from tfmagic.hdf5.errors import FileInUseError
+from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.folder import state_dir
 from tfmagic.system import files
@@ -218,6 +218,19 @@ def describe_use(path: str, mode: str, holders: Sequence[Holder] | None = None) 
         return f"{use}. It was not opened.\n{_READ_ADVICE}\nThe file: {path}"
     advice = _WRITE_ADVICE.format(name=name)
     return f"{use}. It was not opened, and nothing in it was changed.\n{advice}\nThe file: {path}"
+
+
+@contextlib.contextmanager
+def naming_errors(what: str, path: str, mode: str) -> Iterator[None]:
+    """Raise FileInUseError or PartError instead of an error of h5py, which does not name the file."""
+    try:
+        yield
+    except (FileInUseError, PartError):
+        raise
+    except BlockingIOError:
+        raise FileInUseError(describe_use(path, mode)) from None
+    except OSError as error:
+        raise PartError(f"{what}: {reason_of(error)}") from error
 
 
 # ---- the guard -----------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ class TaskFile(h5py.File):
         self._appended: dict[str, Any] = {}
         if not os.path.isdir(folder := os.path.dirname(self.path)):
             raise PartError(f"{self._title} cannot be opened: there is no folder {folder}: make it first")
-        try:
+        what = f"{self._title} cannot be opened ({self._beside or self.path})"
+        with guarding.naming_errors(what, self.path, mode):
             if mode == "r":
                 super().__init__(self.path, "r", **options)
                 return
@@ -89,14 +90,6 @@ class TaskFile(h5py.File):
                 self.attrs[TASK] = self.task.name
             if counts:  # so that a missing part is noticed
                 self.attrs[CLUSTER] = json.dumps(counts)
-        except (FileInUseError, PartError):
-            raise
-        except BlockingIOError:
-            raise FileInUseError(guarding.describe_use(self.path, mode)) from None
-        except OSError as error:
-            raise PartError(
-                f"{self._title} cannot be opened: {reason_of(error)} ({self._beside or self.path})"
-            ) from error
 
     def _open(self, mode: str, options: dict[str, Any]) -> None:
         # stricter than the guard: this very process must not open its part twice either

@@ -107,12 +107,10 @@ def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
                 name, dataset = (text.replace("%%", "%") for text in (source.file_name, source.dset_name))
                 needs.setdefault(name, {})[dataset] = (shape, item.dtype)
 
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(note_sources)
-    except OSError as error:
-        raise PartError(f"{os.fspath(path)} cannot be read: {reason_of(error)}") from error
-    folder = os.path.dirname(os.path.realpath(os.fsdecode(path)))
+    path = os.fsdecode(path)
+    with guarding.naming_errors(f"{path} cannot be read", path, "r"), h5py.File(path, "r") as file:
+        file.visititems(note_sources)
+    folder = os.path.dirname(os.path.realpath(path))
     found = {name: _problem_of(os.path.join(folder, name), wanted) for name, wanted in needs.items()}
     return {name: problem for name, problem in found.items() if problem}
 
