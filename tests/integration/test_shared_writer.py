@@ -158,6 +158,25 @@ def test_rows_that_do_not_fit_raise_on_the_task_that_brought_them(cluster, path)
     assert rows_of(path).shape == (2, 2)
 
 
+def test_a_task_that_opens_the_file_in_another_way_is_refused(cluster, path):
+    def work(path):
+        me = tfmagic.current_task().index
+        if me:
+            tfmagic.barrier()
+        try:
+            with SharedWriter(path, compression="gzip" if me else None) as writer:
+                writer.append("x", me)
+                tfmagic.barrier()
+                tfmagic.barrier()
+        except SharedWriterError:
+            tfmagic.barrier()
+            raise
+
+    with pytest.raises(SharedWriterError, match="another task has .* open with .*not .*gzip"):
+        cluster.run(work, path)
+    assert rows_of(path).tolist() == [0]
+
+
 def test_a_file_that_the_notebook_has_open_is_not_taken_away(cluster, path):
     with SharedWriter(path) as writer:
         with pytest.raises(SharedWriterError, match="is open in the notebook"):
