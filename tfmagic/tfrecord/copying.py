@@ -1,6 +1,7 @@
 """Iterate over the records of files, merge many files into one, split one into many, salvage a damaged one.
 
 The order is kept, and every checksum is checked. Nothing here changes its source, or needs TensorFlow.
+Sources are given as for `verify`. A new file appears when it is whole; nothing of it is left after an error.
 """
 
 import os
@@ -18,10 +19,7 @@ from tfmagic.tfrecord.writing import ShardWriter
 
 
 def iterate(paths: shards.Paths | Iterable[shards.Paths]) -> Iterator[bytes]:
-    """Yield the data of each record of files, one file after the other.
-
-    Args:
-        paths: As for `verify`.
+    """Yield the data of each record of files (given as for `verify`), one file after the other.
 
     Raises:
         ShardsMissing: A pattern matches nothing.
@@ -36,23 +34,18 @@ def iterate(paths: shards.Paths | Iterable[shards.Paths]) -> Iterator[bytes]:
 def _intact_records(path: Path) -> Iterator[Records]:
     """Yield all records of a file, many at a time; raise ShardDamaged at the first damaged one."""
     with record_stream.open_stream(path) as stream:
-        if stream.compression is None:
-            raise _damaged(path, 0)
         scanner = Scanner(stream)
-        scan = scanner.scan
-        for records in scanner.records():
+        scan, is_foreign = scanner.scan, stream.compression is None
+        for records in () if is_foreign else scanner.records():  # a foreign file is not searched to its end
             if scan.damages:
                 break
             yield records
-        if scan.damages or stream.trouble:
-            raise _damaged(path, scan.damages[0].offset if scan.damages else scan.end)
-
-
-def _damaged(path: Path, offset: int) -> ShardDamaged:
-    return ShardDamaged(
-        f"{path} is damaged at byte {offset:,} of its records. `python -m tfmagic tfrecord verify {path}` "
-        "shows how, `salvage` saves what is whole"
-    )
+        if is_foreign or scan.damages or stream.trouble:
+            offset = scan.damages[0].offset if scan.damages else scan.end
+            raise ShardDamaged(
+                f"{path} is damaged at byte {offset:,} of its records. `python -m tfmagic tfrecord verify "
+                f"{path}` shows how, `salvage` saves what is whole"
+            )
 
 
 def merge(
@@ -62,21 +55,18 @@ def merge(
     compression: Compression = None,
     overwrite: bool = False,
 ) -> int:
-    """Write the records of many files into one, in the order of the files.
+    """Write the records of many files into one, in the order of the files. Return their number.
 
     Args:
-        paths: As for `verify`.
-        dst: The new file. It appears when it is whole.
+        paths: The files, as for `verify`.
+        dst: The new file.
         compression: Compression of the new file: "gzip" or None.
         overwrite: Replace a file of that name.
-
-    Returns:
-        The number of records.
 
     Raises:
         ShardDamaged: A record is damaged.
         ShardError: A shard of the set is not among the files, or `dst` is one of them.
-        ShardExists, ShardWriteError: As for `ShardWriter`. Nothing of `dst` is left after any error.
+        ShardExists, ShardWriteError: As for `ShardWriter`.
     """
     packed, files, target = is_packed(compression), shards.find_files(paths), shards.check_local(dst)
     if missing := shards.check_sets(files):
@@ -101,23 +91,17 @@ def split(
     compression: Compression = None,
     overwrite: bool = False,
 ) -> list[Path]:
-    """Write one file (or a set) as shards, in order. Give either `count` or `records`.
+    """Write one file (or a set, as for `verify`) as shards, in order. Return the paths of the shards.
 
     Args:
-        src: As for `verify`.
-        path_pattern: The name of the set, as for `ShardWriter`.
-        count: Number of shards; they differ by one record at most.
+        path_pattern: The name of the set, as for `ShardWriter`; so are `compression` and `overwrite`.
+        count: Number of shards; they differ by one record at most. Give either this or `records`.
         records: Number of records in a shard.
-        compression: "gzip" or None.
-        overwrite: Replace the shards of a former run.
-
-    Returns:
-        The shards.
 
     Raises:
         ShardDamaged: A record is damaged.
         ShardError: There are fewer records than shards.
-        ShardExists, ShardWriteError: As for `ShardWriter`. No shard is left after any error.
+        ShardExists, ShardWriteError: As for `ShardWriter`.
     """
     if (count is None) == (records is None):
         raise ShardError("give either count (the number of shards) or records (the number in each)")
@@ -144,22 +128,13 @@ def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) ->
 
     Behind damage the next record is searched: a header and data with correct checksums. A record that itself
     contains TFRecords can then be taken apart. Behind damage in a compressed stream nothing can be saved.
-    `dst` is compressed as `src` is (zlib becomes gzip), and appears when it is whole.
-
-    Args:
-        src: The damaged file.
-        dst: The new file.
-        overwrite: Replace a file of that name.
-
-    Returns:
-        What was saved, and where something is lost.
+    `dst` is compressed as `src` is (zlib becomes gzip). `overwrite` replaces a file of that name.
 
     Raises:
         ShardsMissing: There is no file `src`.
         ShardDamaged: No record is intact. Nothing is written.
         ShardError: `src` and `dst` are one file.
-        ShardExists: `dst` exists.
-        ShardWriteError: The disk is full, for example. Nothing of `dst` is left.
+        ShardExists, ShardWriteError: As for `ShardWriter`.
     """
     source, target = shards.check_local(src), shards.check_local(dst)
     if not source.exists():

@@ -4,7 +4,8 @@
     message of the error (an offset, no file) ───────┴→ look at that offset in each file ──→ hint
 
 The task program calls `explain` when a cell has failed with that error. It reads the files up to that offset,
-at about a gigabyte a second (compressed files more slowly), and never raises.
+at about a gigabyte a second (compressed files more slowly), and never raises. The message names no file, and
+TensorFlow has closed the file by then (measured with 2.21): only the data sets know it.
 
 A file that was cut when it was read can be whole when it is examined: its writer continued, or closed it, or
 is in this very process, whose C buffers are flushed when a cell ends (those of TensorFlow's writers too). So
@@ -17,20 +18,23 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tfmagic.system.open_files import find_writers
-from tfmagic.tfrecord import framing, manifests, record_stream, shards, verifying
+from tfmagic.tfrecord import manifests, record_stream, verifying
 from tfmagic.tfrecord.framing import HEADER
 
 _OFFSET = re.compile(r"(truncated|corrupted) record at (\d+)")
 _PATIENCE_S = 20.0  # for examining files; after that the general hint must do
 _SLACK_S = 2.0  # file systems store times coarsely
 _MAX_FILES = 10_000
+
+_Candidate = tuple[Path, str | None]
+"""A file, and the compression with which it is read: "", "GZIP" or "ZLIB"; None if that is unknown."""
 
 
 def explain(error: BaseException, seconds: float = 60.0) -> str:
@@ -40,26 +44,28 @@ def explain(error: BaseException, seconds: float = 60.0) -> str:
     """
     try:
         message = str(error)
-        if type(error).__name__ != "DataLossError":
+        found = _OFFSET.search(message)
+        if type(error).__name__ != "DataLossError" or not (found or "inflate() failed" in message):
             return ""
-        candidates = list(_find_candidates(error.__traceback__))
-        if found := _OFFSET.search(message):
-            offset = int(found[2])
-            text = _first_text(candidates, lambda path, way: _describe_damage(path, way, offset))
-            return text or (_explain_as_grown(candidates, offset, seconds) if found[1] == "truncated" else "")
-        if "inflate() failed" in message:
-            is_head = "incorrect header check" in message
-            return _first_text(candidates, lambda path, way: _describe_stream(path, way, is_head))
+        candidates, until = list(_find_candidates(error.__traceback__)), time.monotonic() + _PATIENCE_S
+        for path, read_as in candidates:
+            with contextlib.suppress(OSError, ValueError, KeyError):  # one file; there are others
+                if found:
+                    text = _describe_damage(path, read_as, int(found[2]))
+                else:
+                    text = _describe_stream(path, read_as, "incorrect header check" in message)
+                if text:
+                    return f"{path} {text}"
+            if time.monotonic() > until:
+                break
+        if found and found[1] == "truncated":
+            return _explain_as_grown(candidates, int(found[2]), seconds)
         return ""
     except Exception:  # an explanation must not hide the error that it explains
         return ""
 
 
 # ---- which files ---------------------------------------------------------------------------------
-
-
-_Candidate = tuple[Path, str | None]
-"""A file, and the compression with which it is read: "", "GZIP" or "ZLIB"; None if that is unknown."""
 
 
 def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
@@ -70,8 +76,7 @@ def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
     """
     if (tensorflow := sys.modules.get("tensorflow")) is None:
         return
-    kind = tensorflow.data.Dataset
-    near: list[Any] = []
+    kind, near = tensorflow.data.Dataset, list[Any]()
     while trace is not None:
         for value in trace.tb_frame.f_locals.values():
             held = getattr(value, "__dict__", None)  # an iterator has its data set there
@@ -83,11 +88,9 @@ def _find_candidates(trace: TracebackType | None) -> Iterator[_Candidate]:
     newest = [item for item in objects if issubclass(type(item), kind)]
     read_as: dict[int, str] = {}
     for dataset in newest:
-        if "TFRecordDataset" in type(dataset).__name__:
-            with contextlib.suppress(Exception):  # in a graph it is a tensor without a value
-                way: Any = getattr(dataset, "_compression_type", None)
-                way = way.numpy().decode() if hasattr(way, "numpy") else way
-                read_as.update(dict.fromkeys(map(id, _with_inputs([dataset])), way or ""))
+        way = getattr(dataset, "_compression_type", 0)
+        if way is None or isinstance(way, str):  # in a graph it is a tensor without a value
+            read_as.update(dict.fromkeys(map(id, _with_inputs([dataset])), way or ""))
     found = (
         (Path(name.removeprefix("file://")), read_as.get(id(dataset)))
         for dataset in (*_with_inputs(near), *newest)
@@ -126,18 +129,6 @@ def _strings_of(dataset: Any) -> Iterator[str]:
 # ---- what has happened to them -------------------------------------------------------------------
 
 
-def _first_text(candidates: list[_Candidate], describe: Callable[[Path, str | None], str]) -> str:
-    """Return the description of the first file that has one."""
-    until = time.monotonic() + _PATIENCE_S
-    for path, read_as in candidates:
-        with contextlib.suppress(OSError, ValueError, KeyError):  # one file; there are others
-            if text := describe(path, read_as):
-                return f"{path} {text}"
-        if time.monotonic() > until:
-            break
-    return ""
-
-
 def _describe_damage(path: Path, read_as: str | None, offset: int) -> str:
     """Return what is wrong with a record at this offset, and why; "" if it is intact."""
     packed, size = record_stream.detect(path), path.stat().st_size
@@ -148,8 +139,7 @@ def _describe_damage(path: Path, read_as: str | None, offset: int) -> str:
         )
     if (packed and read_as == "") or (not packed and (read_as or size < offset - HEADER)):
         return ""
-    scan, _ = verifying.scan(path, stop=offset + 1)
-    for damage in scan.damages:
+    for damage in verifying.scan(path, stop=offset + 1)[0].damages:
         # TensorFlow counts from the data, if these are damaged (tsl/lib/io/record_reader.cc)
         if damage.offset in (offset, offset - HEADER):
             if packed is None and damage.offset == 0 and damage.end == size:
@@ -163,21 +153,16 @@ def _describe_damage(path: Path, read_as: str | None, offset: int) -> str:
 def _describe_stream(path: Path, read_as: str | None, is_head: bool) -> str:
     """Return why a file cannot be decompressed; "" if it can, or if it is read as plain records."""
     packed = record_stream.detect(path)
-    if read_as == "" or path.stat().st_size == 0:
+    if read_as == "" or path.stat().st_size == 0 or not (packed or read_as or is_head):
         return ""
-    if not packed:
-        what = "holds plain records" if packed == "" else "is no TFRecord file"
-        return (
-            f"{what}, and is read as {read_as or 'a compressed one'}. {_SEEN}" if is_head or read_as else ""
-        )
-    if read_as and packed != read_as:
-        return f"is a {packed} stream, and is read as {read_as}. {_SEEN}"
-    _, stream = verifying.scan(path)
-    if stream.trouble is None:
+    if not packed or (read_as and packed != read_as):
+        what = {"": "holds plain records", None: "is no TFRecord file"}.get(packed, f"is a {packed} stream")
+        seen = "tfmagic.tfrecord.read_shards sees by itself how a file is compressed"
+        return f"{what}, and is read as {read_as or 'a compressed one'}. {seen}"
+    if (trouble := verifying.scan(path)[1].trouble) is None:
         return ""
-    reason, place = stream.trouble
-    cause = _cause(path, "truncated" if "cut short" in reason else "data CRC")
-    return f"is damaged: its {packed} stream cannot be unpacked at byte {place:,}: {reason}. {cause}"
+    cause = _cause(path, "truncated" if "cut short" in trouble[0] else "data CRC")
+    return f"is damaged: its {packed} stream cannot be unpacked at byte {trouble[1]:,}: {trouble[0]}. {cause}"
 
 
 def _explain_as_grown(candidates: list[_Candidate], offset: int, seconds: float) -> str:
@@ -185,47 +170,35 @@ def _explain_as_grown(candidates: list[_Candidate], offset: int, seconds: float)
     grown: list[tuple[bool, float, Path]] = []
     for path in {path for path, read_as in candidates if not read_as}:
         with contextlib.suppress(OSError, ValueError):
-            changed = path.stat().st_mtime
-            writers = find_writers(path)
-            if (writers or changed > time.time() - seconds - _SLACK_S) and _is_whole_at(path, offset):
+            changed, writers = path.stat().st_mtime, find_writers(path)
+            is_new = writers or changed > time.time() - seconds - _SLACK_S
+            if is_new and verifying.scan(path, offset, offset + 1, is_aligned=True)[0].records:
                 grown.append((bool(writers), changed, path))
     if not grown:
         return ""
     is_open, _, path = max(grown)
-    cause = _cause(path, "truncated") if is_open else f"It was read before its writer closed it. {_MEET}"
+    cause = _cause(path, "truncated") if is_open else f"{_READ_BEFORE.capitalize()}. {_MEET}"
     return f"{path} ended at byte {offset:,} within a record when it was read; it is whole there now. {cause}"
 
 
-def _is_whole_at(path: Path, offset: int) -> bool:
-    """Check whether a record begins at this offset and ends within the file."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        head = file.read(HEADER)
-        length = framing.length_at(head, 0) if len(head) == HEADER else None
-        return length is not None and offset + length + framing.FRAME <= os.fstat(file.fileno()).st_size
-
-
-_SEEN = "tfmagic.tfrecord.read_shards sees by itself how a file is compressed"
 _WHAT = {
     "truncated": "it ends within a record",
     "length CRC": "the checksum of a record's length is wrong (length CRC)",
     "data CRC": "the checksum of a record's data is wrong (data CRC)",
 }
+_READ_BEFORE = "it was read before its writer closed it"
 _MEET = "Close the writer and meet at tfmagic.barrier(), or use ShardWriter, whose files appear whole"
 
 
 def _cause(path: Path, kind: str) -> str:
     """Return why a file is damaged, and what to do."""
-    writers = find_writers(path)
+    writers = " and ".join(map(str, find_writers(path)))
     cure = "Let each task write a file of its own with tfmagic.tfrecord.ShardWriter"
-    if len(writers) > 1:
-        return f"Processes {' and '.join(map(str, writers))} write it at once: two writers. {cure}"
+    if "and" in writers:
+        return f"Processes {writers} write it at once: two writers. {cure}"
     if writers:
-        return (
-            f"It is still being written, by process {writers[0]}: it was read before its writer closed it. "
-            f"{_MEET}"
-        )
-    known = manifests.entries_of([path]).get(path) if shards.parse_name(path) else None
+        return f"It is still being written, by process {writers}: {_READ_BEFORE}. {_MEET}"
+    known = manifests.entries_of([path]).get(path)
     if known is not None and path.stat().st_size != known.bytes:
         return f"It had {known.bytes:,} bytes when it was written: a truncated copy. Copy it again"
     save = f"python -m tfmagic tfrecord salvage {path} DST saves what is whole"

@@ -9,46 +9,35 @@ from typing import Any, Literal
 from tfmagic.system.memory import format_bytes
 
 Kind = Literal[
-    "truncated",
-    "length CRC",
+    "truncated",  # the stream ends, or misses bytes, in a record
+    "length CRC",  # a checksum is wrong
     "data CRC",
-    "being written",
+    "being written",  # truncated, and a process has the file open for writing
+    "compressed stream",  # decompression fails
     "empty",
     "not a TFRecord file",
-    "compressed stream",
-    "missing",
-    "count",
-    "checksum",
-    "former run",
-    "unreadable",
+    "unreadable",  # the system refuses to read the file
+    # with a manifest also:
+    "missing",  # the shard is not there
+    "count",  # the number of records differs, although every record is intact
+    "checksum",  # the file is another one than was written
+    "former run",  # the other shards of the set were written again, this one was not
 ]
-_WITHOUT_PLACE = ("missing", "count", "checksum", "former run", "unreadable", "empty", "not a TFRecord file")
+_WITH_PLACE = ("truncated", "length CRC", "data CRC", "being written", "compressed stream")
 _SHOWN = 20  # damages that are listed for a file; all of them are in the object
 _MANY_BYTES = 100_000_000  # for fewer bytes the rate measures the start only
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One damaged place.
+    """One damaged place of the file `path`.
 
     Attributes:
-        path: The file.
         offset: Offset of the place in the stream of records; in a compressed file, in the decompressed stream
             (for the kind "compressed stream": in the file).
         end: Offset of the next intact record, or of the end of the file.
         record: Number of records before the place.
-        kind: What is wrong:
-            "truncated": the stream ends, or misses bytes, in a record;
-            "length CRC", "data CRC": a checksum is wrong;
-            "being written": truncated, and a process has the file open for writing;
-            "empty", "not a TFRecord file";
-            "compressed stream": decompression fails;
-            "unreadable": the system refuses to read the file.
-            With a manifest also:
-            "missing": the shard is not there;
-            "count": the number of records differs, although every record is intact;
-            "checksum": the file is another one than was written;
-            "former run": the other shards of the set were written again, this one was not.
+        kind: What is wrong, one of `findings.Kind`.
         detail: More, in words.
     """
 
@@ -60,7 +49,7 @@ class Damage:
     detail: str = ""
 
     def __str__(self) -> str:
-        place = "" if self.kind in _WITHOUT_PLACE else f" at byte {self.offset:,} (record {self.record:,})"
+        place = f" at byte {self.offset:,} (record {self.record:,})" if self.kind in _WITH_PLACE else ""
         return f"{self.kind}{place}" + (f": {self.detail}" if self.detail else "")
 
 
@@ -69,7 +58,6 @@ class FileReport:
     """The findings for one file.
 
     Attributes:
-        path: The file.
         records: Number of intact records.
         bytes: Size of the file.
         compression: "", "GZIP" or "ZLIB"; None if it is no TFRecord file.
@@ -89,9 +77,8 @@ class FileReport:
 
     def with_damage(self, kind: Kind, detail: str) -> FileReport:
         """Return this report with one more damage, of the whole file."""
-        return replace(
-            self, damages=(*self.damages, Damage(self.path, 0, self.bytes, self.records, kind, detail))
-        )
+        whole = Damage(self.path, 0, self.bytes, self.records, kind, detail)
+        return replace(self, damages=(*self.damages, whole))
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
@@ -99,19 +86,14 @@ class FileReport:
         head = f"{self.path}: {_count(self.records, 'record')}, {_count(self.bytes, 'byte')}{packed}"
         if self.ok:
             return [f"ok      {head}"]
+        lines = [f"DAMAGED {head}", *(f"        {damage}" for damage in self.damages[:_SHOWN])]
         rest = len(self.damages) - _SHOWN
-        more = [f"        and {rest:,} more places"] if rest > 0 else []
-        return [f"DAMAGED {head}", *(f"        {damage}" for damage in self.damages[:_SHOWN]), *more]
+        return lines if rest <= 0 else [*lines, f"        and {rest:,} more places"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The findings of `verify`.
-
-    Attributes:
-        files: A report for each file, in the order of their names.
-        seconds: Duration.
-    """
+    """The findings of `verify`: a report for each file, in the order of their names, and its duration."""
 
     files: tuple[FileReport, ...]
     seconds: float
@@ -164,11 +146,9 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """The result of `salvage`.
+    """The result of `salvage` of the damaged file `src` into `dst`, which is whole.
 
     Attributes:
-        src: The damaged file.
-        dst: The new file, which is whole.
         records: Number of saved records.
         bytes: Size of the saved records with their framing, not compressed.
         lost: What is lost, each from `offset` to `end`.

@@ -11,7 +11,7 @@ lost without a trace in a shard (two writers, a copy that ends at the end of a r
 import hashlib
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ FORMER = (
     "Write the set again on all tasks, with overwrite=True"
 )
 _CHUNK = 1 << 20
-_closed: dict[tuple[str, str], int] = {}  # how often this task has closed a set in the present cell
+_closed = Counter[tuple[str, str]]()  # how often this task has closed a set in a cell, call or script
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +160,12 @@ def checksum(path: Path) -> str:
 def current_run(name: ShardName) -> str:
     """Return the id of the run that writes this set now; "" if the tasks run no code together."""
     key = _key_of_run(name)
-    if not key[0]:
-        return ""
-    for other in [other for other in _closed if other[0] != key[0]]:
-        del _closed[other]
-    count = _closed.setdefault(key, 0)
-    return hashlib.blake2s(f"{key}{count}".encode(), digest_size=8).hexdigest()
+    return hashlib.blake2s(f"{key}{_closed[key]}".encode(), digest_size=8).hexdigest() if key[0] else ""
 
 
 def end_run(name: ShardName) -> None:
     """Record that this task has closed the set: writing it again in the same cell is another run."""
-    key = _key_of_run(name)
-    if key in _closed:
-        _closed[key] += 1
+    _closed[_key_of_run(name)] += 1
 
 
 def _key_of_run(name: ShardName) -> tuple[str, str]:

@@ -41,7 +41,7 @@ class RecordFile:
 
     Attributes:
         path: The name that the file gets.
-        framed_bytes: Size of the framed records, not compressed.
+        framed_bytes: Size of the records so far with their framing, not compressed.
 
     Raises:
         ShardExists: A process, or this one, writes it at this moment; or it exists.
@@ -52,9 +52,8 @@ class RecordFile:
         self.path, self.framed_bytes = path, 0
         self._crc32c, self._crc, self._size = framing.checksum(), 0, 0  # of the bytes in the file
         self._packer = zlib.compressobj(wbits=31) if is_packed else None
-        self._framed_records = 0
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._framed_records, self._waiting = 0, list[bytes]()
+        self._full = _GATHER  # frame the waiting records when there are so many bytes
         self._beside, self._overwrite = path.with_name(f".{path.name}{WRITING}"), overwrite
         self.fd, self._is_under_way = -1, False
         with self._discarded_on_error():
@@ -76,11 +75,6 @@ class RecordFile:
         """Number of records so far."""
         return self._framed_records + len(self._waiting)
 
-    @property
-    def unpacked_size(self) -> int:
-        """Size of the records so far with their framing, not compressed."""
-        return self.framed_bytes + self._waiting_bytes
-
     def entry(self, name: str) -> Entry:
         """Return the entry of a finished file in the manifest."""
         return Entry(name, self.records, self._size, f"{self._crc:08x}")
@@ -88,12 +82,13 @@ class RecordFile:
     def write(self, data: bytes) -> None:
         """Add a record."""
         self._waiting.append(data)
-        self._waiting_bytes += len(data) + framing.FRAME
-        if self._waiting_bytes >= _GATHER:
+        self.framed_bytes += len(data) + framing.FRAME
+        if self.framed_bytes >= self._full:
             self._frame_waiting()
 
     def write_records(self, records: Records) -> None:
         """Add records of another file as they stand there."""
+        self.framed_bytes += len(records.frames)
         self._put(records.frames, len(records.borders) - 1)
 
     def write_bytes(self, data: bytes | bytearray | memoryview) -> None:
@@ -138,12 +133,11 @@ class RecordFile:
     # -- inside --
 
     def _frame_waiting(self) -> None:
-        records, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        records, self._waiting, self._full = self._waiting, [], self.framed_bytes + _GATHER
         if records:
             self._put(framing.frame_all(records), len(records))
 
     def _put(self, frames: bytes | memoryview, records: int) -> None:
-        self.framed_bytes += len(frames)
         self._framed_records += records
         self.write_bytes(frames if self._packer is None else self._packer.compress(frames))
 

@@ -96,22 +96,11 @@ class Scanner:
         self._window = view[:have]
         return have >= size
 
-    def _held(self, place: int) -> int:
-        """Return where the window must begin: at `place`, or at the damaged record before it."""
-        return place if self._suspect is None else self._suspect
-
-    def _fits(self, place: int, length: int) -> bool:
-        """Check whether a record can end within the stream. Reads it if the size of the stream is unknown."""
-        if self._stream.size is not None and place + length + FRAME > self._stream.size:
-            return False
-        held = self._held(place)
-        return self._fill(held, place - held + length + FRAME)
-
     # -- forward --
 
     def _advance(self, place: int, stop: int | None) -> Generator[Records, None, int | None]:
         """Yield the records in the window from `place` on. Return the next place, None at the end."""
-        held = self._held(place)
+        held = place if self._suspect is None else self._suspect  # where the window must begin
         if not self._fill(held, place - held + HEADER):
             return None if self._end() == place else self._lose(place, "truncated")
         here = place - self._base
@@ -120,7 +109,10 @@ class Scanner:
             length = framing.length_at(self._window, here)
             if length is None:
                 return self._lose(place, "length CRC")
-            return place if self._fits(place, length) else self._lose(place, "truncated")
+            # a stream whose size is unknown is read
+            can_end = self._stream.size is None or place + length + FRAME <= self._stream.size
+            is_whole = can_end and self._fill(held, place - held + length + FRAME)
+            return place if is_whole else self._lose(place, "truncated")
         good = framing.count_intact_headers(self._window, places, after)
         if good == 0:
             return self._lose(place, "length CRC")
@@ -153,7 +145,7 @@ class Scanner:
         If the data of the record before are damaged too, bytes are missing in it: then the next record can
         begin within what its length covers.
         """
-        found = self._find(self._held(place) + 1)
+        found = self._find((place if self._suspect is None else self._suspect) + 1)
         end = self._end() if found is None else found
         damages = self.scan.damages
         if self._suspect is not None and end < place:
@@ -191,9 +183,9 @@ class Scanner:
         (length,) = LENGTH.unpack_from(self._window, place - self._base)
         if not self._fill(held, place - held + length + FRAME):
             return False
+        after = place + length + FRAME
         if framing.is_data_intact(self._window, place - self._base, length):
             return True
-        after = place + length + FRAME
         if not self._fill(held, after - held + HEADER):
             return after == self._end()
         return framing.length_at(self._window, after - self._base) is not None

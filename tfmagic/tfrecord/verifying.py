@@ -9,6 +9,7 @@ Threads "tfmagic-verify" scan; reading and checksums of long data let other thre
 `verify`.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -42,8 +43,7 @@ def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = N
         paths: A glob, a file, a folder, the name of a set as `ShardWriter` takes it; or several of them.
         workers: Number of threads; one for each core by default.
 
-    Returns:
-        The findings: `.ok`, `.damages`, a report for each file. Damage raises no exception.
+    Returns the findings: `.ok`, `.damages`, a report for each file. Damage raises no exception.
 
     Raises:
         ShardsMissing: A pattern matches nothing.
@@ -70,10 +70,9 @@ def verify(paths: shards.Paths | Iterable[shards.Paths], workers: int | None = N
 
 def _borders_of(path: Path) -> list[int | None]:
     """Return where the segments of a file begin, and None, the end of the last one."""
-    try:
+    size = 0
+    with contextlib.suppress(OSError, ShardError):  # the scan meets the same error and reports it
         size = 0 if record_stream.detect(path) else path.stat().st_size  # a compressed file cannot be cut
-    except (OSError, ShardError):  # the scan meets the same error and reports it
-        size = 0
     return [*range(0, size or 1, _SEGMENT), None]
 
 
@@ -112,31 +111,28 @@ def _report(path: Path, parts: list[Future[_Scanned]]) -> FileReport:
             whole.seen += part.seen
             whole.end = part.end
     except (OSError, ShardError) as error:
-        text = getattr(error, "strerror", None) or str(error)
-        return _finding(path, "unreadable", text)
+        return _finding(path, "unreadable", getattr(error, "strerror", None) or str(error))
     return report_scan(whole, stream)
 
 
 def report_scan(scan: Scan, stream: RecordStream) -> FileReport:
     """Return what a finished scan of a whole file means."""
-    path, size, packed = stream.path, stream.file_size, stream.compression or ""
-    name, damages = str(path), scan.damages
+    path, size, packed, damages = stream.path, stream.file_size, stream.compression or "", scan.damages
+    report = FileReport(str(path), scan.records, size, packed)
     if size == 0:
-        detail = "0 bytes: nothing was written, or nothing has arrived"
-        return FileReport(name, 0, 0, "", (Damage(name, 0, 0, 0, "empty", detail),))
+        return report.with_damage("empty", "0 bytes: nothing was written, or nothing has arrived")
     if scan.seen == 0 and not packed and damages and damages[0].kind == "length CRC":
         with path.open("rb") as file:
             detail = f"no record in it is intact; it begins with {file.read(8)!r}"
-        what = Damage(name, 0, size, 0, "not a TFRecord file", detail)
-        return FileReport(name, 0, size, None, (what,))
+        return replace(report, compression=None).with_damage("not a TFRecord file", detail)
     if stream.trouble is not None:
         reason, place = stream.trouble
         detail = f"{reason}; what lies behind it in the stream cannot be unpacked"
-        broken = Damage(name, place, size, scan.seen, "compressed stream", detail)
+        broken = Damage(report.path, place, size, scan.seen, "compressed stream", detail)
         damages = [damage for damage in damages if damage.kind != "truncated"] + [broken]
     if damages and damages[-1].kind in ("truncated", "compressed stream"):
         damages[-1] = _look_for_writer(path, damages[-1], scan)
-    return FileReport(name, scan.records, size, packed, tuple(damages))
+    return replace(report, damages=tuple(damages))
 
 
 def _look_for_writer(path: Path, damage: Damage, scan: Scan) -> Damage:
@@ -167,16 +163,14 @@ def _compare_with_manifests(files: Sequence[Path], reports: list[FileReport]) ->
         wanted = dict.fromkeys([*shards.check_sets(files), *entries]) if len(files) > 1 else ()
     except ShardError as error:
         return [*reports, _finding(files[0].parent, "count", str(error))]
-    reports = [
-        _compare(report, entries.get(path), former.get(path))
-        for path, report in zip(files, reports, strict=True)
-    ]
+    pairs = zip(files, reports, strict=True)
+    reports = [_compare(report, entries.get(path), former.get(path)) for path, report in pairs]
     gone = "it is not there, and the names or manifests of the others speak of it"
     return [*reports, *(_finding(path, "missing", gone) for path in wanted if not path.exists())]
 
 
 def _finding(path: Path, kind: Kind, detail: str) -> FileReport:
-    return FileReport(str(path), 0, 0, None, (Damage(str(path), 0, 0, 0, kind, detail),))
+    return FileReport(str(path), 0, 0, None).with_damage(kind, detail)
 
 
 def _compare(report: FileReport, entry: manifests.Entry | None, latest: Path | None) -> FileReport:

@@ -70,7 +70,8 @@ class ShardWriter:
         if not isinstance(run, str):
             raise ShardError(f"run is a str, not {run!r}")
         self.overwrite, self.run = overwrite, run
-        self._is_of_task = self.count > 1 and (task is None or isinstance(task, task_context.TaskContext))
+        is_of_task = self.count > 1 and (task is None or isinstance(task, task_context.TaskContext))
+        self._is_of_task = is_of_task and not run
         self.manifest: Manifest | None = None
         self._name = ShardName(*shards.base_of(path_pattern), self.index, self.count)
         self._done: list[RecordFile] = []
@@ -203,7 +204,8 @@ class ShardWriter:
         for kept in aside.values():
             with contextlib.suppress(OSError):
                 kept.unlink()
-        manifests.end_run(self._name)
+        if self._is_of_task:
+            manifests.end_run(self._name)
         self.manifest, self._state = manifest, "closed"
 
     def discard(self) -> None:
@@ -248,17 +250,16 @@ class ShardWriter:
         self._state = "failed"
 
     def _roll(self, length: int) -> None:
-        file, size = self._file, self._file.unpacked_size
+        file, size = self._file, self._file.framed_bytes
         if (self.max_records and file.records >= self.max_records) or (
             self.max_bytes and size and size + length + framing.FRAME > self.max_bytes
         ):
             self.next_shard()
 
     def _names(self) -> list[ShardName]:
-        parts = len(self._done) + 1
-        if parts == 1:
+        if not self._done:
             return [self._name]
-        family = self._name.family
+        family, parts = self._name.family, len(self._done) + 1
         if self.count == 1:
             return [ShardName(*family, part, parts) for part in range(parts)]
         return [ShardName(*family, self.index, self.count, part, parts) for part in range(parts)]
@@ -281,7 +282,7 @@ class ShardWriter:
     def _describe(self, names: list[ShardName], files: list[RecordFile]) -> Manifest:
         entries = tuple(file.entry(name.path.name) for name, file in zip(names, files, strict=True))
         packed = "GZIP" if self.compression else ""
-        run = self.run or (manifests.current_run(self._name) if self._is_of_task else "")
+        run = manifests.current_run(self._name) if self._is_of_task else self.run
         return Manifest(str(names[0].manifest), self.index, self.count, packed, entries, run)
 
 

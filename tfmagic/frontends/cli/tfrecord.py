@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
@@ -12,69 +11,53 @@ from tfmagic import tfrecord
 from tfmagic.errors import TfmagicError
 from tfmagic.tfrecord.examples import parse_example
 
-_FINE, _DAMAGED, _CANNOT = 0, 1, 2
-
 
 def main(found: argparse.Namespace) -> int:
     """Run an action. Return 0 if all is whole, 1 if something is damaged, 2 if it cannot be done."""
     try:
-        return _ACTIONS[found.action](found)
+        return 0 if _run(found) else 1
     except BrokenPipeError:
         raise  # the reader of our output has ended; the main of all commands handles that
     except (TfmagicError, OSError, ImportError) as error:
         sys.stderr.write(f"{found.parser.prog} {found.action}: {error}\n")
-        return _DAMAGED if isinstance(error, tfrecord.ShardDamaged) else _CANNOT
+        return 1 if isinstance(error, tfrecord.ShardDamaged) else 2
 
 
-def _verify(found: argparse.Namespace) -> int:
-    result = tfrecord.verify(found.paths, workers=found.workers)
+def _run(found: argparse.Namespace) -> bool:
+    """Run an action and print its result. Return whether nothing is damaged."""
+    match found.action:
+        case "verify":
+            checked = tfrecord.verify(found.paths, workers=found.workers)
+            files = [asdict(file) for file in checked.files]
+            content = {"ok": checked.ok, "seconds": checked.seconds, "files": files}
+            print(json.dumps(content, indent=1) if found.json else checked)
+            return checked.ok
+        case "salvage":
+            saved = tfrecord.salvage(found.src, found.dst, overwrite=found.overwrite)
+            print(saved)
+            return saved.ok
+        case "cat":
+            for number, record in enumerate(islice(tfrecord.iterate(found.paths), found.head)):
+                print(record.hex() if found.hex else _text(found, number, record))
+        case "split":
+            limits: dict[str, Any] = {"count": found.shards, "records": found.records}
+            more = {"compression": found.gzip, "overwrite": found.overwrite}
+            print(*tfrecord.split(found.src, found.dst, **limits, **more), sep="\n")
+        case "merge":
+            more = {"compression": found.gzip, "overwrite": found.overwrite}
+            print(f"{found.dst}: {tfrecord.merge(found.paths, found.dst, **more):,} records")
+    return True
+
+
+def _text(found: argparse.Namespace, number: int, record: bytes) -> str:
+    """Return a record as JSON, or printable text as it is and other bytes as Python writes them."""
     if found.json:
-        content = {"ok": result.ok, "seconds": result.seconds, "files": [asdict(f) for f in result.files]}
-        print(json.dumps(content, indent=1))
-    else:
-        print(result)
-    return _FINE if result.ok else _DAMAGED
-
-
-def _salvage(found: argparse.Namespace) -> int:
-    result = tfrecord.salvage(found.src, found.dst, overwrite=found.overwrite)
-    print(result)
-    return _FINE if result.ok else _DAMAGED
-
-
-def _cat(found: argparse.Namespace) -> int:
-    for number, record in enumerate(islice(tfrecord.iterate(found.paths), found.head)):
-        if found.json:
-            try:
-                print(json.dumps(parse_example(record), default=_text_or_hex))
-            except ValueError as error:
-                found.parser.error(f"record {number} is no tf.train.Example: {error}; leave --json out")
-        elif found.hex:
-            print(record.hex())
-        else:
-            print(_text(record))
-    return _FINE
-
-
-def _split(found: argparse.Namespace) -> int:
-    limits: dict[str, Any] = {"count": found.shards, "records": found.records, "compression": found.gzip}
-    print(*tfrecord.split(found.src, found.dst, **limits, overwrite=found.overwrite), sep="\n")
-    return _FINE
-
-
-def _merge(found: argparse.Namespace) -> int:
-    records = tfrecord.merge(found.paths, found.dst, compression=found.gzip, overwrite=found.overwrite)
-    print(f"{found.dst}: {records:,} records")
-    return _FINE
-
-
-def _text(record: bytes) -> str:
-    """Return printable text as it is, other bytes as Python writes them."""
-    try:
-        text = record.decode()
-    except UnicodeDecodeError:
-        return repr(record)
-    return text if text.isprintable() else repr(record)
+        try:
+            return json.dumps(parse_example(record), default=_text_or_hex)
+        except ValueError as error:
+            found.parser.error(f"record {number} is no tf.train.Example: {error}; leave --json out")
+    text = record.decode(errors="replace")
+    return text if text.isprintable() and text.encode() == record else repr(record)
 
 
 def _text_or_hex(value: bytes) -> str:
@@ -83,12 +66,3 @@ def _text_or_hex(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return f"hex:{value.hex()}"
-
-
-_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "verify": _verify,
-    "salvage": _salvage,
-    "cat": _cat,
-    "split": _split,
-    "merge": _merge,
-}
