@@ -122,28 +122,21 @@ def find_damaged(window: Buffer, places: Any, after: int) -> list[int]:
 def find_headers(window: Buffer, limit: int) -> list[int]:
     """Return the places of all correct headers whose record ends within `limit` bytes.
 
-    Every place is checked, also in a page of zeros, at about a gigabyte a second: first whether the length
-    is possible, then its checksum.
+    Every place is checked, also in a page of zeros: first whether the length is possible, then its checksum.
     """
     import numpy as np
 
     count = len(window) - HEADER + 1
     if count <= 0:
         return []
-    padded = bytes(window) + bytes(24)
-    zero_crc = np.uint64(int(_masked_header_crcs(np.zeros(1, np.uint64))[0]))
-    most, low = np.uint64(max(min(limit, MAX_LENGTH), 0)), np.uint64(0xFFFFFFFF)
-    found = []
-    for shift in range(min(8, count)):
-        words = np.frombuffer(padded, "<u8", (count - shift + 7) // 8 + 1, shift)
-        lengths, stored = words[:-1], words[1:] & low
-        likely = np.flatnonzero((lengths <= most) & ((lengths != 0) | (stored == zero_crc)))
-        if len(likely):
-            lengths, stored = lengths[likely], stored[likely]
-            places = (shift + 8 * likely).astype(np.uint64)
-            same = (stored == _masked_header_crcs(lengths)) & (places + lengths + np.uint64(FRAME) <= most)
-            found.append(places[same])
-    return sorted(int(place) for places in found for place in places)
+    lengths = np.ndarray((count,), "<u8", window, strides=(1,))
+    stored = np.ndarray((count,), "<u4", window, 8, strides=(1,))
+    most, zero_crc = np.uint64(max(min(limit, MAX_LENGTH), 0)), _masked_header_crcs(np.zeros(1, np.uint64))
+    likely = np.flatnonzero((lengths <= most) & ((lengths != 0) | (stored == zero_crc)))
+    lengths = lengths[likely]
+    ends = likely.astype(np.uint64) + lengths + np.uint64(FRAME)
+    found: list[int] = likely[(ends <= most) & (stored[likely] == _masked_header_crcs(lengths))].tolist()
+    return found
 
 
 def _words_at(window: Buffer, places: Any) -> Any:
