@@ -47,3 +47,20 @@ def write_set(folder, count, record=b"old", **more):
     for index in range(count):
         with ShardWriter(folder / "a.tfrecord", task=(index, count), **more) as writer:
             writer.write(record)
+
+
+def varint(number):
+    number &= (1 << 64) - 1
+    parts = []
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def field(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def feature(name, kind, content):
+    return field(1, field(1, name) + field(2, field(kind, content)))

@@ -5,7 +5,6 @@ import errno
 import functools
 import gzip
 import itertools
-import json
 import os
 import pickle
 import signal
@@ -13,13 +12,11 @@ import subprocess
 import sys
 import textwrap
 
-import numpy as np
 import pytest
 from conftest import program
 from shards_on_disk import RECORDS, names_in, packed, whole_in, write_set
 
 import tfmagic
-from tfmagic.protocol.task_context import TaskContext, acting_as
 from tfmagic.tfrecord import (
     ShardError,
     ShardExists,
@@ -27,9 +24,6 @@ from tfmagic.tfrecord import (
     ShardWriteError,
     ShardWriter,
     iterate,
-    merge,
-    read_manifests,
-    split,
     verify,
 )
 
@@ -47,22 +41,6 @@ def test_written_records_are_read_in_order(tmp_path, compression):
     assert (gzip.decompress(data) if compression else data) == packed(RECORDS)
     assert list(iterate(path)) == RECORDS
     assert verify(path).ok
-
-
-def test_the_manifest_has_counts_bytes_and_checksums(tmp_path):
-    from crc32c import crc32c
-
-    with ShardWriter(tmp_path / "a.tfrecord", task=(1, 2), max_records=400) as writer:
-        for record in RECORDS:
-            writer.write(record)
-    content = json.loads((tmp_path / "a-00001-of-00002.manifest.json").read_text())
-    assert (content["version"], content["task"], content["tasks"]) == (1, 1, 2)
-    assert [f["records"] for f in content["files"]] == [400, 400, 200]
-    for entry in content["files"]:
-        data = (tmp_path / entry["name"]).read_bytes()
-        assert (entry["bytes"], entry["crc32c"]) == (len(data), f"{crc32c(data):08x}")
-    (manifest,) = read_manifests(tmp_path / "a.tfrecord")
-    assert manifest.records == 1000 and manifest == writer.manifest
 
 
 def test_shards_that_a_task_rolls_are_named_when_their_number_is_known(tmp_path):
@@ -294,25 +272,6 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "pattern, said",
-    [
-        ("gs://bucket/a.tfrecord", "remote"),
-        ("nowhere/a.tfrecord", "no folder .*nowhere"),
-        ("a.tfrecord/", "name of the shards is missing"),
-        (".a.tfrecord", "hidden"),
-        ("a-00001-of-00002.tfrecord", "without number"),
-        ("[ab]*.tfrecord", "without number"),
-        ("", "no path"),
-    ],
-)
-def test_names_that_cannot_be(tmp_path, monkeypatch, pattern, said):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises((ShardError, ShardWriteError), match=said):
-        ShardWriter(pattern)
-    assert names_in(tmp_path) == []
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         {"task": (2, 2)},
@@ -328,58 +287,6 @@ def test_arguments_that_make_no_sense(tmp_path, arguments):
     with pytest.raises(ShardError):
         ShardWriter(tmp_path / "a.tfrecord", **arguments)
     assert names_in(tmp_path) == []
-
-
-def test_a_merge_knows_the_same_compressions(tmp_path):
-    whole = whole_in(tmp_path)
-    with pytest.raises(ShardError, match="compression is None or 'gzip', not 'zip'"):
-        merge(whole, tmp_path / "new", compression="zip")
-    assert names_in(tmp_path) == [whole.name]
-    merge(whole, tmp_path / "new", compression="GZIP")
-    assert (tmp_path / "new").read_bytes()[:2] == b"\x1f\x8b" and verify(tmp_path / "new").ok
-
-
-def test_numbers_of_numpy_are_numbers(tmp_path):
-    one, two = np.arange(1, 3)
-    with ShardWriter(tmp_path / "a.tfrecord", task=(one, two), max_records=one, max_bytes=two) as writer:
-        for record in (b"a", b"b"):
-            writer.write(record)
-    assert len(writer.paths) == 2 and writer.paths[0].name.startswith("a-00001-of-00002-00000-of-00002")
-    assert verify(writer.paths, workers=one).records == 2
-    assert len(split(writer.paths, tmp_path / "b.tfrecord", count=two)) == 2
-
-
-def as_task(kind, index, spec):
-    return acting_as(TaskContext(kind, index, spec, False), lambda timeout: 0)
-
-
-def test_the_place_of_a_task_is_that_among_chief_and_workers(tmp_path):
-    spec = {"ps": ["a:1"], "worker": ["a:2", "a:3"], "chief": ["a:4"]}
-    for kind, index, place in [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)]:
-        with as_task(kind, index, spec), ShardWriter(tmp_path / "a.tfrecord") as writer:
-            assert (writer.index, writer.count) == (place, 3)
-    with as_task("ps", 0, spec), pytest.raises(ShardError, match=r"ps-0 takes no part.*task=\(index"):
-        ShardWriter(tmp_path / "b.tfrecord")
-
-
-def test_outside_of_a_cluster_the_place_is_what_tf_config_says(tmp_path, monkeypatch):
-    """Otherwise every task of a user's own job would silently read everything."""
-    spec = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
-
-    def place(**config):
-        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-        with ShardWriter(tmp_path / "a.tfrecord") as writer:
-            writer.discard()
-        return writer.index, writer.count
-
-    assert place(cluster=spec, task={"type": "worker", "index": 1}) == (2, 3)
-    assert place(cluster=spec, task={"type": "chief", "index": "0"}) == (0, 3)
-    assert place() == place(cluster=spec) == (0, 1)
-    with pytest.raises(ShardError, match="ps-0 takes no part"):
-        place(cluster=spec, task={"type": "ps", "index": 0})
-    for task in ({"type": "worker", "index": 2}, {"type": "worker"}, "worker"):
-        with pytest.raises(ShardError, match="TF_CONFIG does not say which task this is"):
-            place(cluster=spec, task=task)
 
 
 def test_a_full_disk_leaves_nothing(tmp_path):
@@ -503,17 +410,6 @@ def test_a_folder_that_is_not_writable_is_an_error():
     assert caught.value.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def test_sets_that_differ_by_their_suffix_have_manifests_of_their_own(tmp_path):
-    for suffix, count in ((".tfrecord", 1), (".tfrecord.gz", 2), (".records", 3)):
-        with ShardWriter(tmp_path / f"a{suffix}") as writer:
-            for _ in range(count):
-                writer.write(b"x")
-    assert len(names_in(tmp_path)) == 6
-    for suffix, count in ((".tfrecord", 1), (".tfrecord.gz", 2), (".records", 3)):
-        (manifest,) = read_manifests(tmp_path / f"a{suffix}")
-        assert manifest.records == count and verify(tmp_path / f"a{suffix}").ok
-
-
 def test_a_set_whose_suffix_begins_alike_is_left_alone_while_it_is_written(tmp_path):
     with ShardWriter(tmp_path / "a.tfrecord.gz", compression="gzip") as packed_one:
         packed_one.write(b"1")
@@ -522,12 +418,6 @@ def test_a_set_whose_suffix_begins_alike_is_left_alone_while_it_is_written(tmp_p
         with ShardWriter(tmp_path / "a.tfrecord") as plain:
             plain.write(b"3")
     assert list(iterate(packed_one.paths)) == [b"1", b"2"] and list(iterate(plain.paths)) == [b"3"]
-
-
-def test_one_file_by_two_names_is_one_file(tmp_path, monkeypatch):
-    whole = whole_in(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert len(list(iterate([whole, whole.name, f"../{tmp_path.name}/{whole.name}"]))) == 1000
 
 
 def test_every_error_can_be_pickled():

@@ -1,25 +1,19 @@
-"""Files are salvaged, merged, split and printed, from Python and from the command line."""
+"""Files are salvaged, merged, split and iterated over, without TensorFlow."""
 
 import gzip
-import json
 import os
 import random
-import struct
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shards_on_disk import RECORDS, damaged, flipped, names_in, packed, place_of, whole_in
 
-from tfmagic.frontends import cli
 from tfmagic.tfrecord import (
     ShardDamaged,
     ShardError,
     ShardExists,
     ShardsMissing,
-    examples,
     framing,
     iterate,
     merge,
@@ -27,8 +21,6 @@ from tfmagic.tfrecord import (
     split,
     verify,
 )
-
-# ---- salvaging ----------------------------------------------------------------------------------
 
 
 def test_everything_behind_damage_is_saved(tmp_path):
@@ -139,9 +131,6 @@ def test_salvage_refuses_what_would_harm(tmp_path):
         salvage(tmp_path / "nope", tmp_path / "new")
 
 
-# ---- merging and splitting ----------------------------------------------------------------------
-
-
 def test_split_and_merge_keep_the_order(tmp_path):
     whole = whole_in(tmp_path)
     assert [p.name for p in split(whole, tmp_path / "s.tfrecord", count=3)] == [
@@ -179,140 +168,10 @@ def test_records_of_all_sizes_are_iterated(tmp_path):
         list(iterate(path))
 
 
-# ---- examples -----------------------------------------------------------------------------------
-
-
-def varint(number):
-    number &= (1 << 64) - 1
-    parts = []
-    while number > 127:
-        parts.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*parts, number])
-
-
-def field(number, data):
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def feature(name, kind, content):
-    return field(1, field(1, name) + field(2, field(kind, content)))
-
-
-def test_examples_are_read_without_tensorflow():
-    features = (
-        feature(b"text", 1, field(1, b"a") + field(1, b"\xff"))
-        + feature(b"x", 2, field(1, struct.pack("<2f", 1.5, -2)))
-        + feature(b"n", 3, field(1, varint(7) + varint(-1)))
-        + feature(b"old", 3, b"\x08" + varint(5) + b"\x08" + varint(6))
-        + feature(b"none", 2, b"")
-    )
-    assert examples.parse_example(field(1, features)) == {
-        "text": [b"a", b"\xff"],
-        "x": [1.5, -2.0],
-        "n": [7, -1],
-        "old": [5, 6],
-        "none": [],
-    }
-
-
-@pytest.mark.parametrize("data", [b"hello world", b"\xff" * 20, b"\x0a\x05ab", field(2, b"x")])
-def test_data_that_are_no_example_are_an_error(data):
-    with pytest.raises(ValueError):
-        examples.parse_example(data)
-
-
-# ---- the command line ---------------------------------------------------------------------------
-
-
-def command(*words):
-    return cli.main(["tfrecord", *map(str, words)])
-
-
-def test_the_command_line_verifies_and_salvages(tmp_path, capsys):
+def test_a_merge_knows_the_same_compressions(tmp_path):
     whole = whole_in(tmp_path)
-    bad = damaged(tmp_path, flipped(packed(RECORDS), place_of(500) + 14))
-    assert command("verify", whole) == 0 and "all whole" in capsys.readouterr().out
-    assert command("verify", "--json", whole, bad) == 1
-    content = json.loads(capsys.readouterr().out)
-    assert content["ok"] is False
-    (damage,) = [d for file in content["files"] for d in file["damages"]]
-    assert (damage["path"], damage["offset"], damage["record"]) == (str(bad), place_of(500), 500)
-    assert command("salvage", bad, tmp_path / "saved") == 1
-    assert command("verify", tmp_path / "saved") == 0
-    assert command("salvage", whole, tmp_path / "saved") == 2
-    assert "overwrite=True" in capsys.readouterr().err
-    assert command("verify", tmp_path / "nope-*") == 2
-    with pytest.raises(SystemExit) as ended:
-        command("nope")
-    assert ended.value.code == 2
-
-
-def test_the_exit_code_of_damage_differs_from_that_of_an_impossible_command(tmp_path, capsys):
-    whole = whole_in(tmp_path)
-    bad = damaged(tmp_path, flipped(packed(RECORDS), place_of(500) + 14))
-    (tmp_path / "text").write_text("no records at all, but a text of some length")
-    for code, words in [
-        (1, ("cat", bad)),
-        (1, ("merge", bad, tmp_path / "new")),
-        (1, ("split", "--shards", "2", bad, tmp_path / "new")),
-        (1, ("salvage", tmp_path / "text", tmp_path / "new")),
-        (2, ("split", "--shards", "2000", whole, tmp_path / "new")),
-        (2, ("salvage", whole, whole)),
-        (2, ("merge", whole, tmp_path / "no" / "new")),
-        (2, ("verify", "gs://bucket/a.tfrecord")),
-        (2, ("salvage", tmp_path, tmp_path / "new")),
-    ]:
-        assert command(*words) == code, words
-        assert capsys.readouterr().err.startswith(f"python -m tfmagic tfrecord {words[0]}: ")
-    assert names_in(tmp_path) == ["damaged.tfrecord", "text", "whole.tfrecord"]
-
-
-def test_the_command_line_prints_splits_and_merges(tmp_path, capsys):
-    features = feature(b"text", 1, field(1, b"a") + field(1, b"\xff")) + feature(b"n", 3, field(1, varint(7)))
-    path = damaged(tmp_path, packed([field(1, features), b"plain text", b"\0\1"]))
-    assert command("cat", "--json", "--head", "1", path) == 0
-    assert json.loads(capsys.readouterr().out) == {"text": ["a", "hex:ff"], "n": [7]}
-    assert command("cat", path) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["plain text", r"b'\x00\x01'"]
-    assert command("cat", "--hex", path) == 0 and capsys.readouterr().out.endswith("\n0001\n")
-    assert command("split", "--shards", "3", path, tmp_path / "s.tfrecord") == 0
-    assert command("merge", tmp_path / "s-*", tmp_path / "merged") == 0
-    assert (tmp_path / "merged").read_bytes() == path.read_bytes()
-
-
-def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
-    path = damaged(tmp_path, packed([b"x" * 100] * 20_000))
-    line = f"{sys.executable} -m tfmagic tfrecord cat {path} | head -n 1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("x" * 100 + "\n", "") and done.returncode == 141
-
-
-def test_usage_names_the_action(capsys):
-    with pytest.raises(SystemExit):
-        command("verify")
-    assert capsys.readouterr().err.startswith("usage: python -m tfmagic tfrecord verify [-h]")
-
-
-def test_the_command_line_loads_no_tensorflow(tmp_path):
-    whole = whole_in(tmp_path)
-    code = (
-        "import sys; from tfmagic.frontends.cli import main; code = main(['tfrecord', 'verify', sys.argv[1]]);"
-        "print(code, {'tensorflow', 'IPython'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, whole], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "0 set()"
-    code = "import sys, tfmagic.tfrecord; print({'tensorflow', 'numpy', 'h5py', 'crc32c'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-
-
-def test_without_crc32c_the_error_says_what_to_install(tmp_path):
-    whole, missing = whole_in(tmp_path), tmp_path / "missing"
-    missing.mkdir()
-    (missing / "crc32c.py").write_text("raise ImportError(\"No module named 'crc32c'\")")
-    environ = {**os.environ, "PYTHONPATH": str(missing)}
-    words = [sys.executable, "-m", "tfmagic", "tfrecord", "verify", whole]
-    done = subprocess.run(words, capture_output=True, text=True, env=environ)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert """No module named 'crc32c'):  pip install "tfmagic[tfrecord]\"""" in done.stderr
+    with pytest.raises(ShardError, match="compression is None or 'gzip', not 'zip'"):
+        merge(whole, tmp_path / "new", compression="zip")
+    assert names_in(tmp_path) == [whole.name]
+    merge(whole, tmp_path / "new", compression="GZIP")
+    assert (tmp_path / "new").read_bytes()[:2] == b"\x1f\x8b" and verify(tmp_path / "new").ok
