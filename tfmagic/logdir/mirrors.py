@@ -8,6 +8,7 @@ and renamed. Every call ends within `TIMEOUT_S`, a transfer when nothing has mov
 on a thread "tfmagic-bounded", which is left behind after that.
 
 A mirror with `every_s` has a thread "tfmagic-mirror", which reads the folder, uploads, and ends in `close`.
+`fsspec.generic.rsync` uploads in any order, also files that are not complete yet, and has no time limit.
 """
 
 import contextlib
@@ -115,12 +116,11 @@ class Remote:
     def names(self) -> dict[str, int]:
         """Return the files and their sizes in bytes; none if there is no folder yet."""
 
-        def list_files() -> list[dict[str, Any]]:
+        def list_files() -> list[Any]:
             self._fs.invalidate_cache()
             return list(self._fs.ls(self._path, detail=True))
 
-        none: list[dict[str, Any]] = []
-        found = self._ask("be listed", list_files, none)
+        found = self._ask("be listed", list_files, list[Any]())
         return {f["name"].rpartition("/")[2]: int(f["size"] or 0) for f in found if f["type"] == "file"}
 
     def write(self, name: str, content: bytes) -> None:
@@ -137,7 +137,6 @@ class Remote:
 
     def put(self, local: str, name: str) -> None:
         """Upload a file. No reader sees half of the file."""
-
         size = os.path.getsize(local) if os.path.exists(local) else 0
         transfer = _Transfer(size)
         pieces = {"chunksize": max(_PIECE_BYTES, size // 5000)} if self._scheme in ("s3", "s3a") else {}
@@ -155,7 +154,6 @@ class Remote:
 
     def get(self, name: str, local: str) -> None:
         """Download a file. No reader sees half of the file."""
-
         transfer = _Transfer()
 
         def download() -> None:
@@ -171,23 +169,21 @@ class Remote:
         self, what: str, call: Callable[[], _T], *if_missing: _T, transfer: _Transfer | None = None
     ) -> _T:
         """Return the result of a call to the server; `if_missing` if it says that there is no such file."""
+        transfer = transfer or _Transfer()
         try:
-            return cast(_T, time_limits.call(call, TIMEOUT_S if transfer is None else transfer.left_s))
+            return cast(_T, time_limits.call(call, transfer.left_s))
         except ImportError as error:
             driver = _DRIVERS.get(self._scheme)
             mend = f"Install it with:  pip install {driver}" if driver else "Install the package named here"
             raise DriverError(f"{self.url}: {error}. {mend}") from error
         except TimeoutError as error:
-            limit_s = max(TIMEOUT_S, transfer.limit_s if transfer else 0)
-            raise LogdirError(
-                f"{self.url} cannot {what}: no answer within {limit_s:.0f} s. {_IS_IT_UP}"
-            ) from error
+            limit = f"no answer within {max(TIMEOUT_S, transfer.limit_s):.0f} s"
+            raise LogdirError(f"{self.url} cannot {what}: {limit}. {_IS_IT_UP}") from error
         except Exception as error:  # drivers raise the errors of their libraries; botocore's are no OSErrors
             if if_missing and isinstance(error, FileNotFoundError):
                 return if_missing[0]
-            raise LogdirError(
-                f"{self.url} cannot {what}: {type(error).__name__}: {error}{_advice(error)}"
-            ) from error
+            said = f"{type(error).__name__}: {error}{_advice(error)}"
+            raise LogdirError(f"{self.url} cannot {what}: {said}") from error
 
 
 def _callback(transfer: _Transfer) -> Any:
@@ -235,7 +231,6 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
         self._claim = (  # the later run gets the place: perhaps the other one was killed
             owners.RemoteClaim(self.remote, owners.MIRROR_NAME, owners.process_token()) if is_sole else None
         )
-        self._is_lost = False
         self._seen: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -259,24 +254,23 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
         """
         with self._lock:
             changed = [(name, mark) for name, mark in self._files() if self._seen.get(name) != mark]
-            if changed and self._claim is not None and (rival := self._claim.rival()):
-                self._is_lost = True
-                raise LogdirError(
-                    f"{rival} has begun to write to {self.remote.url} after this run, which uploads no "
-                    "more: they would replace each other's files. Give one of them a folder of its own"
+            if changed and self._claim is not None:
+                self._claim.check(
+                    ", which uploads no more: they would replace each other's files. Give one of them a "
+                    "folder of its own"
                 )
-            return [name for name, mark in changed if self._upload(name, mark)]
-
-    def _upload(self, name: str, mark: tuple[int, int]) -> bool:
-        path = os.path.join(self.local, name)
-        try:
-            self.remote.put(path, name)
-        except LogdirError:
-            if os.path.exists(path):
-                raise
-            return False  # deleted meanwhile, as old checkpoints are
-        self._seen[name] = mark
-        return True
+            uploaded = []
+            for name, mark in changed:
+                path = os.path.join(self.local, name)
+                try:
+                    self.remote.put(path, name)
+                except LogdirError:
+                    if os.path.exists(path):
+                        raise
+                    continue  # deleted meanwhile, as old checkpoints are
+                self._seen[name] = mark
+                uploaded.append(name)
+            return uploaded
 
     def close(self) -> None:
         """Upload the rest, and end. Can be called again after an error.
@@ -301,22 +295,19 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
                 self.push()
             except LogdirError as error:  # the next upload can succeed; close() raises
                 print(f"tfmagic: {error}", file=sys.stderr, flush=True)
-                if self._is_lost:
+                if self._claim is not None and self._claim.is_lost:
                     return
 
     def _files(self) -> list[tuple[str, tuple[int, int]]]:
         """Return the files, each with its size and time, in the order of their upload."""
         found = {}
         for folder, _, names in os.walk(self.local):
-            for name in names:
-                path = os.path.join(folder, name)
+            for path in (os.path.join(folder, name) for name in names):
                 relative = os.path.relpath(path, self.local)
-                if _UNDER_WAY.fullmatch(relative):
-                    continue
                 with contextlib.suppress(FileNotFoundError):
-                    stat = os.stat(path)
-                    found[relative] = (stat.st_size, stat.st_mtime_ns)
-
+                    if not _UNDER_WAY.fullmatch(relative):
+                        stat = os.stat(path)
+                        found[relative] = (stat.st_size, stat.st_mtime_ns)
         ranks = {name: (os.path.basename(name) == "checkpoint", name.endswith(".index")) for name in found}
         return sorted(found.items(), key=lambda file: (ranks[file[0]], file[0]))
 

@@ -141,13 +141,16 @@ class RemoteClaim:
     """
 
     def __init__(self, remote: Remote, name: str, token: str):
-        self._remote, self._name = remote, name
+        self._remote, self._name, self.is_lost = remote, name, False
         self._content = json.dumps({**describe(), "claim": token}).encode()
         remote.write(name, self._content)
 
-    def rival(self) -> str:
-        """Return the run that has begun to write since, "" if there is none."""
+    def check(self, consequence: str) -> None:
+        """Raise `LogdirError` if another run has begun to write since."""
         content = self._remote.read(self._name)
         if content is None:
             self._remote.write(self._name, self._content)
-        return "" if content in (None, self._content) else owner_of(content)
+        elif content != self._content:
+            self.is_lost = True
+            rival = f"{owner_of(content)} has begun to write to {self._remote.url} after this run"
+            raise LogdirError(f"{rival}{consequence}")

@@ -6,6 +6,7 @@
 
 A checkpoint is complete when all of its files are there and every checksum in it is right. All of it is read
 before anything is restored. The file `checkpoint` is not trusted: it can be missing, or from another machine.
+`tf.train.CheckpointManager` trusts it, counts damaged checkpoints as kept, and knows no folder behind fsspec.
 """
 
 import contextlib
@@ -217,10 +218,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return not is_silent
 
     def _refuse_older(self, number: int) -> None:
-        newest = max(self.steps, default=-1)
-        if newest > number:
-            newest = self._newest() or -1  # a damaged one does not count
-        if newest > number:
+        is_later = max(self.steps, default=-1) > number
+        if is_later and (newest := self._newest() or -1) > number:  # a damaged one does not count
             raise CheckpointError(
                 f"{self._store} has a checkpoint of step {newest}, which a restart would take instead of "
                 f"step {number}. Go on from it with restore_or_initialize(), or give this run its own folder"

@@ -47,11 +47,10 @@ class Store:
                 self._clear_up()
         elif self._claim is None:
             self._claim = owners.RemoteClaim(self._remote, owners.NAME, uuid.uuid4().hex)
-        elif rival := self._claim.rival():
-            raise LogdirError(
-                f"{rival} has begun to write to {self} after this run, and two writers spoil each other's "
-                "checkpoints. Nothing was saved. Give one of them a folder of its own; or end the other, and "
-                "run this cell again"
+        else:
+            self._claim.check(
+                ", and two writers spoil each other's checkpoints. Nothing was saved. Give one of them a "
+                "folder of its own; or end the other, and run this cell again"
             )
 
     def let_go(self) -> None:
