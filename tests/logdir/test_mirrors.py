@@ -1,12 +1,9 @@
-"""Remote folders, on a real server that speaks S3, on the loopback."""
+"""Files behind a URL, on a real server that speaks S3, on the loopback."""
 
+# ruff: noqa: F401, F811 - fixtures are imported by name
 import contextlib
-import copy
-import dataclasses
 import filecmp
-import logging
 import os
-import pickle
 import re
 import socket
 import subprocess
@@ -16,153 +13,28 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from test_logdir import WORKER_0, WORKER_1, _tensorflow, cut, variable  # noqa: F401 - a fixture
+from log_folders import (
+    WORKER_0,
+    WORKER_1,
+    _tensorflow,
+    bucket,
+    names,
+    restored,
+    save,
+    server,
+    store,
+    variable,
+)
 
 from tfmagic import logdir
-from tfmagic.logdir import mirrors, owners, places
+from tfmagic.logdir import mirrors, owners
 from tfmagic.logdir.mirrors import Mirror, Remote
-from tfmagic.protocol import task_context
 from tfmagic.protocol.task_context import TaskContext, acting_as
-from tfmagic.system import time_limits
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:datetime.datetime.utcnow:DeprecationWarning",
     "ignore::ResourceWarning",  # aiobotocore's sockets, closed by the collector
 )
-
-
-@pytest.fixture(scope="module")
-def server():
-    """Start the server; its address."""
-    import fsspec.asyn
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    started = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    started.start()
-    host, port = started.get_host_and_port()
-    fsspec.asyn.get_loop()  # its thread stays, for all tests
-    yield f"http://{host}:{port}"
-    started.stop()
-
-
-@pytest.fixture(scope="module")
-def store(server):
-    """A client of the server for the buckets of all tests: to make one costs as much as a test."""
-    import fsspec
-
-    options = {"key": "a", "secret": "b", "endpoint_url": server, "use_listings_cache": False}
-    return fsspec.filesystem("s3", skip_instance_cache=True, **options)
-
-
-@pytest.fixture
-def bucket(server, store, monkeypatch, request):
-    """Make a bucket, and set the environment for it; its URL."""
-    for name, value in {"ENDPOINT_URL": server, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    name = f"bucket-{abs(hash(request.node.name))}"
-    store.mkdir(name)
-    yield f"s3://{name}"
-    store.rm(name, recursive=True)
-
-
-def names(url):
-    return set(Remote(url).names()) - {owners.NAME, owners.MIRROR_NAME}
-
-
-def save(base, *steps, **options):
-    v = variable()
-    with logdir.checkpoints(v, base, **options) as kept:
-        for step in steps:
-            v.assign([float(step)] * 1000)
-            kept.save(step)
-
-
-def restored(base):
-    v = variable()
-    return logdir.checkpoints(v, base).restore_or_initialize(), float(v[0])
-
-
-def test_tensorflow_alone_has_no_such_file_system(bucket):
-    import tensorflow as tf
-
-    with pytest.raises(tf.errors.UnimplementedError, match="File system scheme 's3' not implemented"):
-        tf.train.Checkpoint(v=variable()).write(f"{bucket}/run/ckpt-1")
-
-
-def test_checkpoints_are_kept_there_and_the_oldest_go(bucket):
-    save(f"{bucket}/run", 1, 2, 3, max_to_keep=2)
-    assert names(f"{bucket}/run") == {"checkpoint"} | {
-        f"ckpt-{n}.{suffix}" for n in (2, 3) for suffix in ("index", "data-00000-of-00001")
-    }
-    assert restored(f"{bucket}/run") == (3, 3.0)
-
-
-def test_a_remote_checkpoint_that_is_incomplete_is_skipped(bucket, capfd):
-    save(f"{bucket}/run", 1, 2, 3)
-    remote = Remote(f"{bucket}/run")
-    remote.remove("ckpt-3.data-00000-of-00001")
-    remote.write("ckpt-2.data-00000-of-00001", b"short")
-    assert restored(f"{bucket}/run") == (1, 1.0)
-    told = capfd.readouterr().err
-    assert "checkpoint 3 in" in told and "checkpoint 2 in" in told
-
-
-def test_the_index_is_uploaded_after_the_data_and_the_state_last(bucket, monkeypatch):
-    order = []
-    put = Remote.put
-    monkeypatch.setattr(Remote, "put", lambda self, local, name: (order.append(name), put(self, local, name)))
-    save(f"{bucket}/run", 1)
-    assert order == ["ckpt-1.data-00000-of-00001", "ckpt-1.index", "checkpoint"]
-
-
-def test_a_save_that_cannot_be_uploaded_leaves_the_one_before(bucket, monkeypatch):
-    save(f"{bucket}/run", 1)
-    put = Remote.put
-
-    def fail(self, local, name):
-        if name.endswith(".index"):
-            raise logdir.LogdirError(f"{self.url} cannot be written: gone")
-        put(self, local, name)
-
-    monkeypatch.setattr(Remote, "put", fail)
-    with pytest.raises(
-        logdir.LogdirError, match=r"checkpoint 2 could not be written.*gone.*still that of step 1"
-    ):
-        save(f"{bucket}/run", 2)
-    monkeypatch.setattr(Remote, "put", put)
-    assert restored(f"{bucket}/run") == (1, 1.0)
-    assert not [name for name in names(f"{bucket}/run") if "ckpt-2" in name]
-
-
-def test_a_server_that_falls_silent_within_a_save_is_waited_for_once(bucket, monkeypatch):
-    """A clean-up would wait as long again, for each file."""
-    with logdir.checkpoints(variable(), f"{bucket}/run") as kept:
-        kept.save(1)
-        silent = threading.Event()
-        asked, put, bounded = [], Remote.put, time_limits.call
-
-        def answer(call, seconds):
-            if silent.is_set():
-                asked.append(call)
-                raise TimeoutError
-            return bounded(call, seconds)
-
-        monkeypatch.setattr(time_limits, "call", answer)
-        monkeypatch.setattr(Remote, "put", lambda self, local, name: (put(self, local, name), silent.set()))
-        told = (
-            r"checkpoint 2 could not be written to s3://.*no answer within 60 s.*server up.*is passed over; "
-        )
-        with pytest.raises(logdir.LogdirError, match=told + "the newest is still that of step 1"):
-            kept.save(2)
-        assert len(asked) == 1
-        silent.clear()
-        monkeypatch.setattr(Remote, "put", put)
-        assert restored(f"{bucket}/run")[0] == 1
-        assert kept.save() == 2 and kept.steps == [1, 2]
-    assert restored(f"{bucket}/run")[0] == 2
 
 
 def test_files_that_could_not_be_uploaded_at_the_end_stay_for_another_try(bucket, monkeypatch):
@@ -181,23 +53,6 @@ def test_files_that_could_not_be_uploaded_at_the_end_stay_for_another_try(bucket
     monkeypatch.setattr(Remote, "put", put)
     path.close()
     assert names(f"{bucket}/run") == {"model"} and not os.path.exists(path)
-
-
-def test_of_two_runs_the_one_that_began_first_gets_an_error(bucket):
-    url = f"{bucket}/run"
-    first, second = (logdir.checkpoints(variable(float(n)), url) for n in (1, 2))
-    first.save()
-    second.save()  # as a run that starts again after a kill
-    with pytest.raises(
-        logdir.LogdirError, match=rf"\(pid {os.getpid()} on .*\) has begun to write to {url} after this run"
-    ):
-        first.save()
-    first.close()
-    assert second.save() == 2
-    second.close()
-    assert restored(url) == (2, 2.0)
-    assert first.save(4) == 4
-    first.close()
 
 
 def test_of_two_runs_with_one_log_folder_the_one_that_began_first_uploads_no_more(bucket, monkeypatch):
@@ -242,35 +97,6 @@ def test_event_files_are_there_while_they_grow_and_whole_at_the_end(bucket, tmp_
         tf.summary.scalar("loss", 2.0, step=2)
     (name,) = names(f"{bucket}/logs/worker-0")
     assert Remote(f"{bucket}/logs/worker-0").read(name) == (tmp_path / "worker-0" / name).read_bytes()
-
-
-def test_a_log_folder_of_the_chief_is_uploaded_when_it_is_closed(bucket):
-    with logdir.tensorboard_dir(f"{bucket}/tb", task=WORKER_1) as path:
-        Path(path, "events").touch()
-    assert names(f"{bucket}/tb/worker-1") == {"events"} and not os.path.exists(path)
-
-
-@pytest.mark.parametrize("kind", ["s3", "gs", "local"])
-def test_the_last_base_of_any_kind_is_the_one_that_tensorboard_shows(request, tmp_path, monkeypatch, kind):
-    services = dataclasses.replace(task_context.services(), scratch=str(tmp_path / "worker-1-1.scratch"))
-    monkeypatch.setattr(task_context, "services", lambda: services)
-    url = {"s3": "", "gs": "gs://bucket/tb", "local": str(tmp_path / "tb")}[kind] or request.getfixturevalue(
-        "bucket"
-    )
-    for base in (tmp_path / "first", url):
-        logdir.tensorboard_dir(base, task=WORKER_1).close()
-    assert (tmp_path / places.POINTER).read_text() == url
-
-
-def test_a_path_travels_as_the_string_that_it_is(bucket):
-    with (
-        logdir.tensorboard_dir(f"{bucket}/tb", task=WORKER_1),
-        acting_as(WORKER_1, lambda timeout: 0),
-    ):
-        for found in (logdir.tensorboard_dir(f"{bucket}/tb"), logdir.task_logdir("run")):
-            copies = [pickle.loads(pickle.dumps(found)), copy.deepcopy(found)]
-            assert copies == [found, found] and {type(one) for one in copies} == {str}
-            found.close()
 
 
 def test_only_changed_files_are_uploaded_again(bucket, tmp_path):
@@ -326,9 +152,6 @@ def test_credentials_and_address_can_be_given_as_storage_options(server, bucket,
     options = {"key": "a", "secret": "b", "endpoint_url": server}
     kept = logdir.checkpoints(variable(), f"{bucket}/run", storage_options=options)
     assert kept.save() == 1 and kept.steps == [1]
-
-
-# ---- what goes wrong -----------------------------------------------------------------------------
 
 
 def test_a_missing_bucket_is_an_error_before_training(bucket):
@@ -483,23 +306,3 @@ def test_memory_is_for_one_process_alone():
         pytest.raises(logdir.LogdirError, match="2 tasks of this cluster"),
     ):
         logdir.checkpoints(variable(), "memory://run")
-
-
-def test_a_checkpoint_that_was_saved_again_meanwhile_is_fetched_again(bucket):
-    save(f"{bucket}/run", 1)
-    v = variable()
-    reader = logdir.checkpoints(v, f"{bucket}/run")
-    assert (reader.restore(), float(v[0])) == (1, 1.0)
-    with logdir.checkpoints(variable(7.0), f"{bucket}/run") as other:
-        other.save(1)
-    Path(f"{reader._store.folder}/ckpt-1.data-00000-of-00001").write_bytes(
-        b"\0" * 4000
-    )  # another process' copy
-    assert (reader.restore(), float(v[0])) == (1, 7.0)
-
-
-def test_a_damaged_local_copy_is_fetched_again(bucket):
-    save(f"{bucket}/run", 1)
-    kept = logdir.checkpoints(variable(), f"{bucket}/run")
-    cut(Path(f"{kept.latest}.data-00000-of-00001"))
-    assert kept.restore() == 1

@@ -1,174 +1,17 @@
-"""Log folders without a cluster: what is written, what is refused, and what a damaged folder restores."""
+"""Checkpoints in a local folder: what is kept, what a damaged folder restores, what a restart finds."""
 
-import errno
-import fcntl
-import gc
-import json
+# ruff: noqa: F401, F811 - fixtures are imported by name
 import os
-import pickle
 import re
-import signal
-import subprocess
-import sys
-from pathlib import Path
-from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit, setrlimit
 
 import numpy as np
 import pytest
-from conftest import wait_until
+from log_folders import WORKER_1, _tensorflow, cut, restored, saves, small_files, three, variable
 
 from tfmagic import logdir
-from tfmagic.logdir.errors import LogdirError
-from tfmagic.logdir.stores import checkpoint_files, missing_files
-from tfmagic.protocol.task_context import TaskContext, acting_as
-from tfmagic.system import files
-
-SPEC = {"worker": ["localhost:1", "localhost:2"]}
-WORKER_0 = TaskContext("worker", 0, SPEC, True)
-WORKER_1 = TaskContext("worker", 1, SPEC, False)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _tensorflow():
-    """Import TensorFlow, which sets environment variables, before the guard against leaks reads them."""
-    import tensorflow as tf
-
-    _ = tf.keras.Model
-
-
-def variable(value=0.0):
-    import tensorflow as tf
-
-    return tf.Variable([value] * 1000)
-
-
-def saves(base, item=None, **options):
-    return logdir.checkpoints(variable() if item is None else item, base, **options)
-
-
-def three(base, **options):
-    """Save checkpoints 1, 2, 3 that hold their number, and close the folder."""
-    v = variable()
-    with saves(base, v, **options) as kept:
-        for step in (1, 2, 3):
-            v.assign([float(step)] * 1000)
-            kept.save(step)
-
-
-def restored(base):
-    """Return the step and the value from which a new process of the run starts."""
-    v = variable()
-    return logdir.checkpoints(v, base).restore_or_initialize(), float(v[0])
-
-
-# ---- places -------------------------------------------------------------------------------------
-
-
-def test_importing_it_loads_nothing_heavy():
-    code = "import sys, tfmagic; tfmagic.logdir.checkpoints; print({'tensorflow', 'fsspec', 'numpy'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-def test_outside_a_cluster_it_is_the_base_itself(tmp_path):
-    with logdir.task_logdir(tmp_path / "new" / "run") as path:
-        assert path == str(tmp_path / "new" / "run") and os.path.isdir(path)
-    assert os.path.isdir(path)
-    assert logdir.tensorboard_dir(tmp_path) == str(tmp_path)
-
-
-def test_the_chief_gets_the_base_and_the_others_a_temporary_folder(tmp_path):
-    with (
-        logdir.task_logdir(tmp_path, task=WORKER_0) as kept,
-        logdir.task_logdir(tmp_path, task=WORKER_1) as mine,
-    ):
-        assert kept == str(tmp_path) != mine
-        assert mine == logdir.task_logdir(tmp_path, task=WORKER_1) and "workertemp_1" in mine
-        assert os.path.isdir(mine)
-    assert not os.path.exists(mine) and os.path.isdir(tmp_path)
-
-
-@pytest.mark.parametrize(("type_", "is_base"), [("evaluator", True), ("ps", False)])
-def test_the_evaluator_looks_at_the_base_and_a_ps_does_not(tmp_path, type_, is_base):
-    with logdir.task_logdir(tmp_path, task=TaskContext(type_, 0, SPEC, False)) as path:
-        assert (path == str(tmp_path)) is is_base
-
-
-def test_each_task_has_a_tensorboard_folder(tmp_path):
-    assert logdir.tensorboard_dir(tmp_path, task=WORKER_1) == str(tmp_path / "worker-1")
-
-
-@pytest.mark.parametrize("make", [logdir.task_logdir, logdir.tensorboard_dir, saves])
-@pytest.mark.parametrize("below", ["", "/deeper"])
-def test_a_base_that_is_a_file_is_refused(tmp_path, make, below):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(logdir.LogdirError, match=r"file.* is a file"):
-        make(f"{tmp_path}/file{below}")
-
-
-@pytest.mark.parametrize("make", [logdir.task_logdir, logdir.tensorboard_dir, saves])
-def test_a_base_that_cannot_be_written_is_refused_before_anything_starts(make):
-    with pytest.raises(logdir.LogdirError, match=r"/sys/kernel/run cannot be written: .*Nothing was started"):
-        make("/sys/kernel/run")
-
-
-@pytest.mark.parametrize("bad", ["", b"bytes", 3, None])
-def test_a_base_that_is_no_path_is_a_type_error(bad):
-    with pytest.raises(TypeError):
-        logdir.task_logdir(bad)
-
-
-def test_a_folder_has_one_writer_at_a_time_also_after_kill_9(tmp_path):
-    code = (
-        "import sys, time; from tfmagic.logdir import owners; owners.hold(sys.argv[1], owners); print('held', flush=True); "
-        "time.sleep(100)"
-    )
-    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    with other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(logdir.LogdirError, match=rf"being written by .*pid {other.pid}") as caught:
-            saves(tmp_path).save(1)
-        assert str(tmp_path) in str(caught.value)
-        other.send_signal(signal.SIGKILL)
-    wait_until(lambda: other.poll() is not None)
-    with saves(tmp_path) as kept:
-        assert kept.save(1) == 1
-
-
-@pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_the_owner_file_is_no_way_to_empty_another_file(tmp_path, link):
-    """Who can write to a log folder that several users share could put a link there."""
-    victim = tmp_path / "victim"
-    victim.write_text("as it was")
-    (tmp_path / "run").mkdir()
-    link(victim, tmp_path / "run" / ".tfmagic-writer")
-    if link is os.symlink:
-        with pytest.raises(logdir.LogdirError, match=r"symbolic links. Delete that file, or name another"):
-            saves(tmp_path / "run").save(1)
-    else:
-        saves(tmp_path / "run").save(1)
-    assert victim.read_text() == "as it was"
-
-
-def test_a_file_system_without_locks_is_said_once(tmp_path, monkeypatch, capfd):
-    def refuse(fd, how):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    monkeypatch.setattr(files, "_said_on", set())
-    for name in ("a", "b"):
-        with saves(tmp_path / name) as kept:
-            kept.save(1)
-    said = capfd.readouterr().err
-    assert said.count("has no locks (No locks available)") == 1 and str(tmp_path / "a") in said
-
-
-@pytest.mark.parametrize("kind", [logdir.LogdirError, logdir.CheckpointError, logdir.DriverError])
-def test_the_errors_travel(kind):
-    assert str(pickle.loads(pickle.dumps(kind("words")))) == "words"
-
-
-# ---- checkpoints --------------------------------------------------------------------------------
+from tfmagic.logdir import checks
+from tfmagic.logdir.stores import checkpoint_files
+from tfmagic.protocol.task_context import acting_as
 
 
 def test_the_newest_is_restored_and_the_oldest_go(tmp_path):
@@ -184,10 +27,6 @@ def test_an_empty_folder_restores_nothing(tmp_path):
     assert restored(tmp_path) == (None, 0.0)
     with pytest.raises(logdir.CheckpointError, match="no complete checkpoint in"):
         saves(tmp_path).restore()
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-100])
 
 
 def flip(path):
@@ -291,18 +130,6 @@ def test_a_save_that_was_killed_leaves_nothing_for_long(tmp_path):
     assert {name for name in os.listdir(tmp_path) if "ckpt-4" in name} == set()
 
 
-@pytest.fixture
-def small_files():
-    """Limit files to 2000 bytes, as a full disk does."""
-    before = getrlimit(RLIMIT_FSIZE)
-
-    def limit(on=True):
-        setrlimit(RLIMIT_FSIZE, (2000 if on else RLIM_INFINITY, before[1]))
-
-    yield limit
-    setrlimit(RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_costs_only_the_checkpoint_that_was_being_saved(tmp_path, small_files):
     three(tmp_path)
     kept = saves(tmp_path)
@@ -338,12 +165,6 @@ def test_a_run_that_begins_anew_in_an_old_folder_is_refused(tmp_path):
     ):
         kept.save(1)
     assert restored(tmp_path) == (3, 3.0)
-
-
-@pytest.mark.parametrize("bad", [3, "x", None, b"", {"a": 1}, {}, {1: 2}, object(), len])
-def test_an_object_that_cannot_be_saved_is_a_type_error(tmp_path, bad):
-    with pytest.raises(TypeError, match=r"checkpoints\(\) takes"):
-        logdir.checkpoints(bad, tmp_path)
 
 
 @pytest.mark.parametrize("bad", [-1, 1.5, True, "3"])
@@ -396,50 +217,6 @@ def test_models_come_back_with_their_optimizer(tmp_path, package):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_a_model_with_a_call_of_its_own_is_restored_when_it_is_built_and_refused_before(tmp_path):
-    import keras
-    import numpy as np
-
-    class Own(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.inner = keras.layers.Dense(1, name="inner")
-            self.drop = keras.layers.Dropout(0.1)  # has no variables, built or not
-
-        def call(self, x):
-            return self.drop(self.inner(x))
-
-    def make():
-        model = Own()
-        model.compile("adam", "mse")
-        return model
-
-    data = np.ones([8, 2])
-    first, second = make(), make()
-    first.fit(data, data[:, :1], verbose=0)
-    with saves(tmp_path, first) as kept:
-        kept.save(1)
-    told = "has variables for inner, which have none yet.*Build the model"
-    with pytest.raises(logdir.CheckpointError, match=told):
-        logdir.checkpoints(second, tmp_path).restore_or_initialize()
-    second(data)
-    assert logdir.checkpoints(second, tmp_path).restore() == 1
-    np.testing.assert_array_equal(first.get_weights()[0], second.get_weights()[0])
-
-
-def test_a_sequential_model_may_be_built_after_it_was_restored(tmp_path):
-    import keras
-    import numpy as np
-
-    first, second = (keras.Sequential([keras.layers.Dense(1)]) for _ in range(2))
-    first(np.ones([8, 2]))
-    with saves(tmp_path, first) as kept:
-        kept.save(1)
-    assert logdir.checkpoints(second, tmp_path).restore() == 1
-    second(np.ones([8, 2]))
-    np.testing.assert_array_equal(first.get_weights()[0], second.get_weights()[0])
-
-
 def test_a_checkpoint_of_another_shape_is_named(tmp_path):
     import tensorflow as tf
 
@@ -447,33 +224,6 @@ def test_a_checkpoint_of_another_shape_is_named(tmp_path):
         kept.save(1)
     with pytest.raises(logdir.CheckpointError, match=r"ckpt-1 is a checkpoint of something else: .*shape"):
         logdir.checkpoints({"v": tf.Variable(1.0)}, tmp_path).restore()
-
-
-def test_a_step_is_a_whole_number_also_of_a_variable(tmp_path):
-    import tensorflow as tf
-
-    with saves(tmp_path, variable()) as kept:
-        assert kept.save(tf.Variable(3, dtype=tf.int64)) == 3 and kept.save(tf.constant(4)) == 4
-        for bad in (9.5, "x", -1):
-            with pytest.raises(ValueError, match="a step is a whole number of 0 or more, not"):
-                kept.save(bad)
-        assert kept.steps == [3, 4]
-
-
-@pytest.mark.parametrize("make", [logdir.task_logdir, logdir.tensorboard_dir])
-def test_a_url_that_lost_a_slash_makes_no_folder(tmp_path, monkeypatch, make):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(LogdirError, match=r"give the URL as a str \(s3://bucket/run\)"):
-        make(Path("s3://bucket/run"))
-    with pytest.raises(LogdirError, match="without one of its slashes"):
-        logdir.checkpoints(variable(), "s3:/bucket", task=WORKER_1)
-    assert os.listdir(tmp_path) == []
-    assert make("./s3:/bucket").startswith(str(tmp_path / "s3:"))
-
-
-def test_a_file_url_is_a_local_folder_also_as_a_path(tmp_path):
-    for base in (f"file://{tmp_path}/run", Path(f"file://{tmp_path}/run")):
-        assert logdir.task_logdir(base) == logdir.tensorboard_dir(base) == str(tmp_path / "run")
 
 
 def test_a_number_of_numpy_is_a_number_of_checkpoints(tmp_path):
@@ -484,58 +234,11 @@ def test_a_number_of_numpy_is_a_number_of_checkpoints(tmp_path):
         assert kept.steps == [2]
 
 
-def test_a_tilde_is_the_home_and_no_folder_of_that_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert logdir.task_logdir("~/run") == str(tmp_path / "home" / "run")
-    assert logdir.checkpoints(variable(), "~/run", task=WORKER_1).save() == 1
-    assert os.listdir(tmp_path) == ["home"]
-
-
 def test_a_task_that_does_not_keep_leaves_nothing(tmp_path):
     with acting_as(WORKER_1, lambda timeout: 0):
         kept = saves(tmp_path / "base")
         assert kept.save() == 1
         assert not (tmp_path / "base").exists() and kept.latest is None
-
-
-def test_names_of_files_show_what_is_missing():
-    files = checkpoint_files(
-        ["ckpt-1.index", "ckpt-1.data-00001-of-00002", "ckpt-2.data-00000-of-00001", "other"]
-    )
-    assert {step: bool(missing_files(names)) for step, names in files.items()} == {1: True, 2: True}
-    assert missing_files(["ckpt-3.index"]) and not missing_files(
-        ["ckpt-3.data-00000-of-00001", "ckpt-3.index"]
-    )
-
-
-def test_the_owner_file_goes_with_its_owner(tmp_path):
-    with saves(tmp_path) as kept:
-        kept.save()
-        assert json.loads((tmp_path / ".tfmagic-writer").read_text())["pid"] == os.getpid()
-    assert not (tmp_path / ".tfmagic-writer").exists()
-
-
-def test_a_cell_that_ran_twice_lets_go_of_the_folder_with_one_close(tmp_path):
-    """The object of the first run is garbage, and can no longer be closed."""
-    take = "import sys; from tfmagic.logdir import owners; owners.hold(sys.argv[1], owners)"
-    command = [sys.executable, "-c", take, str(tmp_path)]
-
-    def checkpoints():
-        made = saves(tmp_path)
-        made.save()
-        return made
-
-    for make in (checkpoints, lambda: logdir.task_logdir(tmp_path, task=WORKER_0)):
-        kept = make()
-        kept = make()
-        gc.collect()
-        assert subprocess.run(command, capture_output=True).returncode == 1
-        kept.close()
-        subprocess.run(command, check=True)
-
-
-# ---- files of other programs --------------------------------------------------------------------
 
 
 def test_a_checkpoint_that_another_program_saves_at_this_moment_is_left_alone(tmp_path):
@@ -563,3 +266,44 @@ def test_only_checkpoints_that_the_state_lists_are_deleted(tmp_path):
         kept.save(7)
     assert sorted(checkpoint_files(os.listdir(tmp_path))) == [1, 6, 7]
     assert restored(tmp_path)[0] == 7
+
+
+def test_training_begins_anew_without_a_complete_checkpoint(tmp_path):
+    with saves(tmp_path) as kept:
+        kept.save(3)
+    cut(tmp_path / "ckpt-3.data-00000-of-00001")
+    with saves(tmp_path, variable(7.0)) as kept:
+        assert kept.restore_or_initialize() is None
+        assert kept.save(1) == 1 and kept.steps == [1]
+    assert restored(tmp_path) == (1, 7.0)
+
+
+@pytest.mark.parametrize("moment", ["damage_of", "unbuilt_layers"])
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_checkpoint_that_its_writer_deletes_during_the_read_gives_way_to_the_next(
+    tmp_path, monkeypatch, capfd, moment, times
+):
+    """An evaluator meets it beside a chief that keeps one checkpoint."""
+    v, mine, looks = variable(1.0), variable(), []
+    writer = saves(tmp_path, v, max_to_keep=1)
+    writer.save(1)
+    look = getattr(checks, moment)
+
+    def delete_first(*args):
+        if len(looks) < times:
+            looks.append(1)
+            v.assign_add([1.0] * 1000)
+            with monkeypatch.context() as undone:
+                undone.setattr(checks, moment, look)
+                writer.save()
+        return look(*args)
+
+    monkeypatch.setattr(checks, moment, delete_first)
+    with writer:
+        reader = saves(tmp_path, mine)
+        if times == 1:
+            assert reader.restore_or_initialize() == 2 == float(mine[0])
+        else:
+            with pytest.raises(logdir.CheckpointError, match=r"deleted before they are read.*max_to_keep"):
+                reader.restore_or_initialize()
+    assert "passed over" not in capfd.readouterr().err

@@ -33,7 +33,7 @@ LONG = (
     "tests/integration/test_magic.py",
     "tests/integration/test_cluster.py",
     "tests/integration/test_recovery.py",
-    "tests/logdir/test_logdir_remote.py",
+    "tests/logdir/test_mirrors.py",
     "tests/integration/test_script_runs.py",
     "tests/integration/test_strategies.py",
     "tests/integration/test_kernel.py",
@@ -77,9 +77,8 @@ _SHARED = {  # what the files of a group share, and would each start anew
         "integration/test_log_folders",
     ),
     "TensorFlow in the process of the tests": (
-        "logdir/test_logdir",
-        "logdir/test_logdir_remote",
-        "logdir/test_logdir_restarts",
+        *("logdir/test_saving", "logdir/test_mirrors", "logdir/test_stores", "logdir/test_places"),
+        *("logdir/test_owners", "logdir/test_logdir_checks"),
     ),
     "a launcher with Keras 2": ("integration/test_hints", "integration/test_strategies"),
 }
