@@ -17,6 +17,7 @@ import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
+from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder, append_text, file_size
 from tfmagic.runs.kept import is_kept
 from tfmagic.runs.kernels import KernelState, kernel_state, last_change
@@ -41,7 +42,7 @@ class TaskRecord:
     """One task's part of a cell."""
 
     task: str
-    state: str  #: starting, ready, running, waiting, stalled, failed, died, stopped or done.
+    state: str  #: A `Doing`.
     note: str = ""  #: The object it waits for, or how it ended.
     seconds: float | None = None  #: How long its part took; None while it runs.
     start: int = 0  #: The offset in its log at which its part begins.
@@ -99,9 +100,10 @@ def _bring_up_to_date(record: CellRecord, run: RunFolder) -> CellRecord:
     if state is KernelState.ELSEWHERE:
         return replace(record, elapsed_s=max(ended - record.started, record.elapsed_s))
     note = "the kernel ended while the cell ran, and the tasks with it"
+    tasks = (replace(task, state=Doing.STOPPED, note="ended with its kernel") for task in record.tasks)
     return replace(
         record,
-        tasks=tuple(replace(task, state="stopped", note="ended with its kernel") for task in record.tasks),
+        tasks=tuple(tasks),
         elapsed_s=max(ended - record.started, record.elapsed_s),
         verdict=LOST,
         notes=(*record.notes, note),

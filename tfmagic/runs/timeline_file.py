@@ -64,7 +64,7 @@ class Change(_Record, frozen=True, tag="task"):
     """What a task does from now on.
 
     Attributes:
-        doing: starting, idle, running, waiting, input, stalled, paused, ending, dead or stopped.
+        doing: A `Doing`: one that this version knows, or a word of another one.
         attempt: The number of its process.
         line: The line at which it was seen last, in `file` or, if that is "", in the cell.
         what: The barrier or the call in which it waits.

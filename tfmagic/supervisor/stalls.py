@@ -27,6 +27,7 @@ from tfmagic.protocol.events import (
     TasksObserved,
     Wait,
 )
+from tfmagic.runs.doing import Doing
 from tfmagic.supervisor import barriers
 from tfmagic.supervisor.state import (
     COMING,
@@ -141,14 +142,6 @@ def count_stalls(state: ClusterState, policy: Policy, now: float) -> ClusterStat
 
 
 # ---- what it means ------------------------------------------------------------------------------
-
-
-class Doing(enum.Enum):
-    """What a task of a cell does, in one word."""
-
-    RUNNING = "running"
-    WAITING = "waiting"
-    STALLED = "stalled"
 
 
 class Reason(enum.Enum):

@@ -8,6 +8,7 @@ from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
+from tfmagic.runs.doing import FAILURES, Doing
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.ladder import name_failure
@@ -41,7 +42,7 @@ def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> C
         hosts = [state.tasks[task].place for task in run.starts]
         tasks = tuple(replace(part, host=host) for part, host in zip(tasks, hosts, strict=True))
     if cell is None and run.done.is_set():
-        tasks = tuple(replace(t, state="stopped", note="") if t.end is None else t for t in tasks)
+        tasks = tuple(replace(t, state=Doing.STOPPED, note="") if t.end is None else t for t in tasks)
     return CellRecord(
         cell=run.request.cell,
         cluster=context.cluster,
@@ -123,34 +124,34 @@ def _describe_task(
 
 def _live_state(
     state: ClusterState, cell: CellState | None, task: TaskId, activity: TaskActivity
-) -> tuple[str, str]:
+) -> tuple[Doing, str]:
     phase = state.tasks[task].phase
     if phase in (Phase.PLANNED, Phase.STARTING, Phase.ENDING):
-        return "starting", "a new process" if state.tasks[task].attempt > 1 else ""
+        return Doing.STARTING, "a new process" if state.tasks[task].attempt > 1 else ""
     if cell is None:  # it has ended just now
-        return "running", ""
+        return Doing.RUNNING, ""
     if not cell.sent:
-        return "ready", "queued"
-    return activity.doing.value, activity.note
+        return Doing.READY, "queued"
+    return activity.doing, activity.note
 
 
-def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[str, str, ErrorRecord | None]:
+def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[Doing, str, ErrorRecord | None]:
     match outcome:
         case CellReturned():
-            return "done", "", None
+            return Doing.DONE, "", None
         case CellRaised(interrupted=True):
-            return "stopped", "interrupted", None
+            return Doing.STOPPED, "interrupted", None
         case CellRaised(error=error):
             record = ErrorRecord(_encodable(error.type_name), _encodable(error.message), error.line)
-            return "failed", "", record
+            return Doing.FAILED, "", record
         case TaskExited(cause=Cause.STOP):
-            return "stopped", "", None
+            return Doing.STOPPED, "", None
         case TaskExited(cause=cause) if cause in _REQUESTS:
-            return "stopped", describe_end(outcome).removeprefix("was "), None
+            return Doing.STOPPED, describe_end(outcome).removeprefix("was "), None
         case TaskExited() | TaskLost():
             if task in cell.replaced:
-                return "stopped", "killed: nothing else reached it", None
-            return "died", "", ErrorRecord("TaskDied", f"{task} {describe_end(outcome)}")
+                return Doing.STOPPED, "killed: nothing else reached it", None
+            return Doing.DIED, "", ErrorRecord("TaskDied", f"{task} {describe_end(outcome)}")
 
 
 def _encodable(text: str) -> str:
@@ -165,7 +166,7 @@ def _verdict(cell: CellState | None) -> str:
     if cell.timed_out:
         return "timed out"
     states = {_ended_state(cell, task, outcome)[0] for task, outcome in cell.outcomes.items()}
-    return "done" if states <= {"done"} else "stopped" if states <= {"done", "stopped"} else "failed"
+    return "failed" if states & set(FAILURES) else "stopped" if Doing.STOPPED in states else "done"
 
 
 def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
@@ -177,10 +178,6 @@ def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
         for task in record.tasks
     )
     return replace(record, tasks=tasks)
-
-
-def count_done(record: CellRecord) -> int:
-    return sum(task.state == "done" for task in record.tasks)
 
 
 def attach_line(run: RunFolder, prompt: int) -> str:

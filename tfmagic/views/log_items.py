@@ -20,6 +20,7 @@ from tfmagic.runs.log_reader import ErrorSpans, LogFollower
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.runs.terminal.lines import cut
 from tfmagic.runs.terminal.screen import Row, Screen, plain_text
+from tfmagic.system.memory import format_bytes
 from tfmagic.views.values import Bundle
 
 WHOLE_BYTES = 1 << 21
@@ -60,7 +61,8 @@ class GapItem:
     lines: int = 0
 
     def encode(self) -> Any:
-        return {"gap": self.size_bytes}
+        size = format_bytes(self.size_bytes)
+        return {"gap": f"⋯ {size} not shown here; the log has them" if self.size_bytes else ""}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,15 @@ from tfmagic.failures import stacks
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Cause, Displayed, SignalAsked, StopRequested
 from tfmagic.runs.cell_records import CellRecord, TaskRecord
+from tfmagic.runs.doing import ENDS, FAILURES, Doing
 from tfmagic.runs.folder import file_size
 from tfmagic.runs.kept import is_kept
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.supervisor.state import SIGKILL, SIGUSR1
+from tfmagic.system.memory import format_bytes
 from tfmagic.system.usage import Usage
 from tfmagic.views.facts import (
     attach_line,
-    count_done,
     describe_cell,
     find_ending,
     find_news,
@@ -37,6 +38,7 @@ from tfmagic.views.figures import Figures
 from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed
 from tfmagic.views.protocol import ViewContext
 from tfmagic.views.values import fold_values
+from tfmagic.views.words import count_done, done_of, duration, place_of, sign_of, took
 
 _OPEN_TASKS = 4  # so many tasks are open from the start, more are closed
 _ROW_LIMIT = 2000  # rows a task that the page keeps, and that are kept for a page that is loaded again
@@ -88,6 +90,9 @@ class PanelModel:
             "shape": context.shape,
             "tasks": [{"name": t.name, "type": t.type, "index": t.index} for t in self.tasks],
             "open": [i for i, task in enumerate(self.tasks) if task in self._watched],
+            "states": list(Doing),
+            "failures": FAILURES,
+            "ends": ENDS,
             "row_limit": _ROW_LIMIT,
             "log_hint": str(context.folder.folder),
             "kept": kept,
@@ -122,7 +127,7 @@ class PanelModel:
         head = self._describe_head(now)
         if head != self._head:
             self._head = head
-            message["head"] = {**head, "elapsed": round(now.elapsed_s, 2)}
+            message["head"] = {**head, **_time_of(now)}
         count = sum(len(feed.values) for feed in self._feeds.values())
         if count != self._values:
             self._values = count
@@ -145,7 +150,7 @@ class PanelModel:
         return {
             "kind": "update",
             "reset": True,
-            "head": {**self._head, "elapsed": round(record.elapsed_s, 2)},
+            "head": {**self._head, **_time_of(record)},
             "tasks": {self._number(task): dict(self._sent[task]) for task in self.tasks},
             "rows": rows,
             "values": self._encode_values(),
@@ -274,9 +279,9 @@ class PanelModel:
             "where": "" if file in ("", self._context.filename) else os.path.basename(file),
             "source": linecache.getline(file, line).strip()[:200] if line else "",
             "cpu": None if is_over or usage.cpu_percent is None else round(usage.cpu_percent),
-            "memory": None if size is None else size // _MEGABYTE * _MEGABYTE,
+            "memory": "" if size is None else format_bytes(size // _MEGABYTE * _MEGABYTE),
             "last": None if feed is None else feed.last_row,
-            "bytes": 0 if feed is None else feed.written_bytes,
+            "written": "" if feed is None or not feed.written_bytes else format_bytes(feed.written_bytes),
         }
 
     def _describe_head(self, record: CellRecord) -> dict[str, Any]:
@@ -340,7 +345,7 @@ class PanelModel:
                 "text": text[start : start + _LOG_PART_CHARACTERS],
                 "part": number,
                 "parts": len(starts),
-                "skipped_bytes": skipped,
+                "skipped": format_bytes(skipped) if skipped else "",
             }
             send({"kind": "update", "log": part})
 
@@ -349,6 +354,8 @@ def _head_of(record: CellRecord, queued: str = "", message: str = "") -> dict[st
     return {
         "done": count_done(record),
         "total": len(record.tasks),
+        "words": record.verdict or done_of(record),
+        "sign": record.verdict and sign_of(record.verdict),
         "over": bool(record.verdict),
         "verdict": record.verdict,
         "queued": queued,
@@ -356,15 +363,20 @@ def _head_of(record: CellRecord, queued: str = "", message: str = "") -> dict[st
     }
 
 
+def _time_of(record: CellRecord) -> dict[str, Any]:
+    """Return the time of the cell, which the page counts on while it runs."""
+    return {"elapsed": round(record.elapsed_s, 2), "took": duration(record.elapsed_s)}
+
+
 def _describe_end(part: TaskRecord) -> dict[str, Any]:
     error = part.error
     return {
         "state": part.state,
         "note": part.note,
-        "seconds": None if part.seconds is None else round(part.seconds, 3),
+        "took": took(part),
         "error": None
         if error is None
-        else {"type": error.type, "message": error.message, "line": error.line, "text": error.text},
+        else {"type": error.type, "message": error.message, "at": place_of(error), "text": error.text},
     }
 
 

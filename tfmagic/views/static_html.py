@@ -1,9 +1,9 @@
 """The html of the static form: inline styles with literal colours, no script.
 
 JupyterLab's sanitizer for untrusted notebooks keeps <details>, <pre>, <table>, <img> and inline styles
-with literal colours, and drops scripts, style sheets, SVG and variables (measured, JupyterLab 4.6). So the
-colours have a middle tone that is legible on white and on black, and text has the page's own colour. A log
-is scrolled to its end because its outer box is laid out in reverse.
+with literal colours, and drops scripts, style sheets, SVG and variables (measured, JupyterLab 4.6). So marks
+have the middle tones of the palette, which can be seen on white and on black, and text has the page's own
+colour. A log is scrolled to its end because its outer box is laid out in reverse.
 
 JupyterLab's table of contents sanitizes each html output a second after a change, in a trusted notebook, too.
 The first `background` on a page takes it 50 ms (a regular expression is compiled), a `background-color` 2 ms.
@@ -12,44 +12,20 @@ The first `background` on a page takes it 50 ms (a regular expression is compile
 import html
 import os
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.terminal.screen import Row, plain_text
-from tfmagic.views import embedding
+from tfmagic.views import embedding, palette, words
 from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem
 from tfmagic.views.values import ValueRow
 
-_GREEN, _RED, _AMBER, _BLUE, _GREY, _PURPLE = "#2e9e5b", "#d9485f", "#c98a00", "#2f81d7", "#848d97", "#9166cc"
-_STATE_COLOURS = {
-    "done": _GREEN,
-    "running": _BLUE,
-    "ready": _GREY,
-    "starting": _AMBER,
-    "waiting": _AMBER,
-    "stalled": _PURPLE,
-    "failed": _RED,
-    "died": _RED,
-    "stopped": _GREY,
-}
-_VERDICTS = {
-    "done": ("✓", _GREEN),
-    "failed": ("✕", _RED),
-    "interrupted": ("■", _AMBER),
-    "timed out": ("■", _RED),
-    "stopped": ("■", _GREY),
-    "": ("●", _BLUE),
-}
-_ANSI = (
-    *("#6e7781", "#d9485f", "#2e9e5b", "#b8860b", "#2f81d7", "#9166cc", "#1b8a9c", "#8c959f"),
-    *("#848d97", "#e5677a", "#3fae6c", "#c99a1e", "#4b95e6", "#a97fe0", "#2fa0b3", "#a8b0b8"),
-)
 _LINE = "border:1px solid rgba(128,128,128,.28)"
 _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px;line-height:1.45"
 _FAINT = "opacity:.65"
+_NOTE = f"padding:2px 7px;border-left:3px solid {palette.AMBER.mid}"
 _WRAPPED = f"white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
 # JupyterLab shows "model not found" below a draft, without an element, where the kernel is gone
 _DRAFT_SHEET = (
@@ -72,33 +48,28 @@ def page_html(body: str, name: str, is_draft: bool = False) -> str:
 
 def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = ()) -> str:
     """Return the line on top: name, shape, time, how many tasks are done; and the notes below it."""
-    sign, colour = _VERDICTS.get(record.verdict, _VERDICTS[""])
-    counts = Counter(task.state for task in record.tasks)
-    badges = "".join(
-        f" {_badge(f'{n} {state}', _STATE_COLOURS.get(state, _GREY))}"
-        for state, n in counts.items()
-        if state != "done"
-    )
+    colour = palette.OF_VERDICT.get(record.verdict, palette.GREY).mid
+    badges = "".join(f" {_badge(state, text)}" for state, text in words.counts_of(record))
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started)) if record.started else ""
     style = "padding:4px 10px;background-color:rgba(128,128,128,.09)"
     return (
         f'<div style="{style}" title="{_esc(f"{when}, run {run}, cell {record.cell}")}">'
-        f'<b style="color:{colour}">{sign}</b> <b>{_esc(record.cluster)}</b> '
-        f'<span style="{_FAINT}">· {_esc(record.shape)} · {duration(record.elapsed_s)} · '
-        f"{counts['done']} of {len(record.tasks)} done</span>{badges}</div>"
-        + "".join(
-            f'<div style="padding:2px 10px;color:{_AMBER}">{_esc(note)}</div>'
-            for note in (*notes, *record.notes)
-        )
+        f'<b style="color:{colour}">{words.sign_of(record.verdict)}</b> <b>{_esc(record.cluster)}</b> '
+        f'<span style="{_FAINT}">· {_esc(record.shape)} · {words.duration(record.elapsed_s)} · '
+        f"{words.done_of(record)}</span>{badges}</div>"
+        + "".join(f'<div style="{_NOTE}">{_esc(note)}</div>' for note in (*notes, *record.notes))
     )
 
 
-def _badge(text: str, colour: str) -> str:
-    style = (
-        f"display:inline-block;padding:0 7px;border-radius:9px;font-size:11px;line-height:17px;"
-        f"color:{colour};border:1px solid {colour}"
+def _badge(state: str, text: str) -> str:
+    """Return a text with a dot and a frame in the tone of a state."""
+    colour = palette.tone_of(state).mid
+    style = "display:inline-block;padding:0 7px;border-radius:9px;font-size:11px;line-height:17px;"
+    dot = "display:inline-block;width:6px;height:6px;border-radius:3px;margin:0 5px 1px 0;"
+    return (
+        f'<span style="{style}border:1px solid {colour}">'
+        f'<span style="{dot}background-color:{colour}"></span>{_esc(text)}</span>'
     )
-    return f'<span style="{style}">{_esc(text)}</span>'
 
 
 def figures_html(figures: Mapping[str, str], room: int) -> str:
@@ -131,13 +102,10 @@ def values_html(values: Sequence[ValueRow], room: int) -> str:
 
 def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: bool, fold_noise: bool) -> str:
     """Return a task's panel with its failure and its log; `lines` is the number of lines it wrote."""
-    facts = [task.host] if task.host else []
-    facts += [] if task.seconds is None else [duration(task.seconds)]
-    facts += [task.note] if task.note else []
-    facts += [f"{lines:,} lines"] if lines > 1 else []
+    facts = filter(None, (task.host, words.took(task), task.note, f"{lines:,} lines" if lines > 1 else ""))
     head = (
         f'<summary style="padding:3px 10px;cursor:pointer"><b style="{_MONO}">{_esc(task.task)}</b> '
-        f"{_badge(task.state, _STATE_COLOURS.get(task.state, _GREY))} "
+        f"{_badge(task.state, task.state)} "
         f'<span style="{_FAINT}">{_esc(" · ".join(facts))}</span></summary>'
     )
     body = head + error_html(task.error) + _log_html(items, fold_noise)
@@ -225,8 +193,8 @@ def error_html(error: ErrorRecord | None) -> str:
     """Return a failure: its type, message and line, and its traceback in a <details>."""
     if error is None:
         return ""
-    where = f' <span style="{_FAINT}">line {error.line} of the cell</span>' if error.line else ""
-    style = f"margin:2px 10px 4px 26px;padding:3px 8px;border-left:3px solid {_RED}"
+    where = f' <span style="{_FAINT}">{words.place_of(error)}</span>' if error.line else ""
+    style = f"margin:2px 10px 4px 26px;padding:3px 8px;border-left:3px solid {palette.RED.mid}"
     style += ";background-color:rgba(217,72,95,.08)"
     message = _esc(_short(error.message, 2000))
     trace = ""
@@ -270,15 +238,7 @@ def _css_of(token: str) -> str:
         return _PLAIN_STYLES[token]
     name = "color" if token[0] == "f" else "background-color"
     value = token[1:]
-    return f"{name}:{value if value.startswith('#') else _ANSI[int(value)]};"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text: 0.12 s, 12.3 s, 2 min 5 s, 1 h 2 min."""
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return f"{name}:{value if value.startswith('#') else palette.TERMINAL[int(value)]};"
 
 
 def _short(text: str, limit: int) -> str:

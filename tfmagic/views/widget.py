@@ -19,6 +19,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from tfmagic.views import palette
 from tfmagic.views.panel_model import PanelModel
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -35,7 +36,7 @@ class PanelWidget(anywidget.AnyWidget):  # untyped
     """The model of a panel."""
 
     _esm = (_ASSETS / "panel.js").read_text("utf-8")
-    _css = (_ASSETS / "panel.css").read_text("utf-8")
+    _css = palette.style_sheet() + (_ASSETS / "panel.css").read_text("utf-8")
     setup = traitlets.Dict().tag(sync=True)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from tfmagic.protocol.cluster_spec import Shape, TaskId
+from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.state import ClusterState, Phase
@@ -90,8 +91,9 @@ def status_rows(
         factor = supervisor.slowdowns.get(task, 1)
         if factor > 1:
             note = f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
-        elif usage.paused and doing != "stalled":
-            doing, note = "paused", advice.here(f"stopped (SIGSTOP); %tfcluster resume {task} lets it go on")
+        elif usage.paused and doing != Doing.STALLED:
+            doing = Doing.PAUSED.value
+            note = advice.here(f"stopped (SIGSTOP); %tfcluster resume {task} lets it go on")
         rows.append(
             {
                 "task": task.name,

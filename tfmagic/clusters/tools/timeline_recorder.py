@@ -19,6 +19,7 @@ from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost, Wait
+from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.timeline_file import (
     SOURCE_CHARACTERS,
@@ -31,7 +32,7 @@ from tfmagic.runs.timeline_file import (
     TimelineFile,
 )
 from tfmagic.supervisor import stalls
-from tfmagic.supervisor.stalls import Doing, Reason, TaskActivity
+from tfmagic.supervisor.stalls import Reason, TaskActivity
 from tfmagic.supervisor.state import (
     CellState,
     ClusterState,
@@ -47,16 +48,8 @@ _LOOK_SHARE = 0.005  # of a core, for looks: with many tasks they are rarer
 _WRITE_S = 0.2  # between two writes
 _CHANGE_S, _CHANGE_SHARE = 0.05, 0.005  # between two changes of a task in a cell: of the age of the cell
 _NOTE_CHARACTERS = 200
-_PHASES = {
-    Phase.PLANNED: "starting",
-    Phase.STARTING: "starting",
-    Phase.READY: "idle",
-    Phase.RUNNING: "running",
-    Phase.ENDING: "ending",
-    Phase.DEAD: "dead",
-    Phase.STOPPED: "stopped",
-}
-_IN_CELL = ("running", "waiting", "input", "stalled", "paused")
+_BETWEEN_CELLS = {Phase.PLANNED: Doing.STARTING, Phase.READY: Doing.IDLE}
+_IN_CELL = (Doing.RUNNING, Doing.WAITING, Doing.INPUT, Doing.STALLED, Doing.PAUSED)
 _MARKED = frozenset(
     (
         events.InterruptPressed,
@@ -69,6 +62,7 @@ _MARKED = frozenset(
         TaskLost,
     )
 )
+_OF_REASON = {Reason.INPUT: Doing.INPUT, Reason.STOPPED: Doing.PAUSED}
 _MEETS = (Wait.COLLECTIVE, Wait.PEERS)
 
 
@@ -219,7 +213,8 @@ def describe_tasks(state: ClusterState, policy: Policy, now: float, at: float) -
     for task, seen in state.tasks.items():
         if task not in found:
             note = describe_end(seen.end) if seen.phase is Phase.DEAD and seen.end is not None else ""
-            found[task] = Change(at, task.name, _PHASES[seen.phase], seen.attempt, note=note)
+            doing = _BETWEEN_CELLS.get(seen.phase, Doing(seen.phase.value))
+            found[task] = Change(at, task.name, doing, seen.attempt, note=note)
     return found
 
 
@@ -231,11 +226,7 @@ def _in_cell(
     whom: tuple[str, ...],
     at: float,
 ) -> Change:
-    doing = activity.doing.value
-    if activity.reason is Reason.INPUT:
-        doing = "input"
-    elif activity.reason is Reason.STOPPED:
-        doing = "paused"
+    doing = _OF_REASON.get(activity.reason, activity.doing)
     place, line, file = cell.place(task), 0, ""
     if place is not None:
         line = place.line

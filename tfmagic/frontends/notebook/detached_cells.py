@@ -18,7 +18,7 @@ from tfmagic.errors import TaskTimeoutError
 from tfmagic.frontends.notebook import awaited_cells, view_choice
 from tfmagic.serialization import exceptions
 from tfmagic.supervisor import stalls
-from tfmagic.views.static_html import duration
+from tfmagic.views.words import duration
 
 _ACTIVE_S = 2.0  # between two messages; what a server counts as idle is a minute and more
 

@@ -17,7 +17,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kernels import host_elsewhere
 from tfmagic.serialization.digests import DIGEST_BYTES
 from tfmagic.system.memory import format_bytes
-from tfmagic.views.static_html import duration
+from tfmagic.views.words import duration
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cells.job import Job

@@ -9,9 +9,6 @@ const FOLD_WINDOW = 200; // merged rows among which equal ones of several tasks 
 const GROUP_ABOVE = 8; // more tasks than that are grouped by type
 const QUIET = "data-lm-suppress-shortcuts";
 const BEAT_MS = 20000; // between reports that this page is open
-const STATES = ["failed", "died", "stalled", "waiting", "running", "starting", "ready", "stopped", "done"];
-const hasFailed = ({ facts }) => /failed|died/.test(facts.state);
-const hasEnded = (state) => /^(failed|died|stopped|done)$/.test(state);
 
 // ---- small helpers ----
 
@@ -72,15 +69,9 @@ function setText(element, text) {
 	else if (node.data !== text) node.data = text;
 }
 
-function bytesText(bytes) {
-	const units = ["B", "KiB", "MiB", "GiB"];
-	let unit = 0;
-	for (; bytes >= 1024 && unit < 3; unit++) bytes /= 1024;
-	return `${bytes.toFixed(unit && bytes < 10 ? 1 : 0)} ${units[unit]}`;
-}
-
-function timeText(seconds, isExact) {
-	if (seconds < 60) return `${seconds.toFixed(isExact ? (seconds < 10 ? 2 : 1) : 0)} s`;
+/** Return the time of a cell that runs; the kernel writes all other times and sizes. */
+function clockText(seconds) {
+	if (seconds < 60) return `${Math.floor(seconds)} s`;
 	const two = (number) => String(Math.floor(number % 60)).padStart(2, "0");
 	return `${Math.floor(seconds / 3600)}:${two(seconds / 60)}:${two(seconds)}`.replace(/^0:0?/, "");
 }
@@ -115,7 +106,7 @@ function styled([style, text]) {
 }
 
 function fillRow(element, raw) {
-	if (raw.gap !== undefined) raw = raw.gap ? `⋯ ${bytesText(raw.gap)} not shown here; the log has them` : "…";
+	if (raw.gap !== undefined) raw = raw.gap || "…";
 	const row = isRow(raw) ? raw : raw.n ?? raw.x;
 	if (typeof row === "string") setText(element, row);
 	else element.replaceChildren(...row.map(styled));
@@ -472,6 +463,14 @@ class Task {
 		this.body.append(h("div.toolbar", {}, this.written, ...this.tools), this.error, this.log.el);
 	}
 
+	get hasFailed() {
+		return this.panel.setup.failures.includes(this.facts.state);
+	}
+
+	get hasEnded() {
+		return this.panel.setup.ends.includes(this.facts.state);
+	}
+
 	update(facts) {
 		const before = this.facts.state;
 		Object.assign(this.facts, facts);
@@ -481,8 +480,8 @@ class Task {
 
 	/** Called once a second, since the kernel sends only what has changed. */
 	sample() {
-		const { cpu, state } = this.facts;
-		const samples = (this.samples = cpu == null || hasEnded(state) ? [] : [...this.samples.slice(-59), cpu]);
+		const { cpu } = this.facts;
+		const samples = (this.samples = cpu == null || this.hasEnded ? [] : [...this.samples.slice(-59), cpu]);
 		const top = Math.max(100, ...samples);
 		const step = 60 / Math.max(samples.length - 1, 12);
 		const points = samples.map((value, i) => `${60 - (samples.length - 1 - i) * step} ${15 - (14 * value) / top}`);
@@ -535,13 +534,12 @@ class Task {
 	}
 
 	paint() {
-		const { state, host, line, where, source, note, error, last, cpu, memory, seconds } = this.facts;
-		const isEnd = hasEnded(state);
+		const { state, host, line, where, source, note, error, last, cpu, memory, took } = this.facts;
+		const isEnd = this.hasEnded;
 		this.isChanged = false;
 		this.el.dataset.state = state;
 		const hasLine = line > 0 && (!isEnd || state === "failed");
 		const words = error ? `${error.type}: ${error.message}` : last ? rowText(last) : "";
-		const time = seconds == null ? "" : timeText(seconds, true);
 		setTexts(this, {
 			state,
 			host: host || "",
@@ -550,25 +548,25 @@ class Task {
 			note: note || "",
 			last: words.slice(0, 300), // more is not visible, and a long line costs time
 			cpu: isEnd || cpu == null ? "" : `${Math.round(cpu)} %`,
-			memory: isEnd ? time : memory == null ? "" : bytesText(memory),
+			memory: (isEnd ? took : memory) || "",
 		});
 		if (this.el.open) this.paintBody();
 	}
 
 	paintBody() {
 		this.makeBody();
-		const { state, bytes, error } = this.facts;
+		const { written, error } = this.facts;
 		const { over } = this.panel.head;
 		for (const tool of this.tools) tool.disabled = over;
-		this.tools[0].disabled = over || hasEnded(state);
-		setText(this.written, bytes ? `${bytesText(bytes)} written` : "");
+		this.tools[0].disabled = over || this.hasEnded;
+		setText(this.written, written ? `${written} written` : "");
 		if (isSame(error, this.errorShown)) return;
 		this.errorShown = error;
 		this.error.hidden = !error;
 		if (!error) return;
-		const { type, message, line, text } = error;
+		const { type, message, at, text } = error;
 		const parts = [h("div.message", {}, h("b", {}, type), message && `: ${message}`)];
-		if (line) parts.push(h("span.at", {}, `line ${line} of the cell`));
+		if (at) parts.push(h("span.at", {}, at));
 		if (text) parts.push(fold("Traceback", text));
 		this.error.replaceChildren(...parts);
 	}
@@ -591,8 +589,8 @@ function showLog(root) {
 	const pre = h("pre", { tabindex: 0 });
 	let rest = "";
 	root.append(facts, pre);
-	return ({ path, text, part, parts, skipped_bytes: skipped }) => {
-		facts.textContent = path + (skipped ? ` — the first ${bytesText(skipped)} are left out` : "");
+	return ({ path, text, part, parts, skipped }) => {
+		facts.textContent = path + (skipped ? ` — the first ${skipped} are left out` : "");
 		const lines = (rest + text).split("\n");
 		rest = part + 1 < parts ? lines.pop() : "";
 		// Blocks are laid out when they become visible: one block of megabytes freezes the browser.
@@ -739,16 +737,16 @@ class Panel {
 	/** Show that no task can run any more, but those of a cluster that is kept. */
 	loseKernel() {
 		if (this.head.over) return;
-		const elapsed = (performance.now() - this.since) / 1000;
+		const took = `${((performance.now() - this.since) / 1000).toFixed(1)} s`;
 		const { attach, kept } = this.setup;
 		const tasks = kept ? "; its tasks go on:" : ", and its tasks with it; all they wrote:";
 		const message = `the kernel of this cell was restarted or has ended${tasks}  ${attach}`;
 		const end = kept ? { note: "goes on without its kernel" } : { state: "stopped", note: "ended with its kernel" };
 		for (const task of this.tasks) {
-			if (!hasEnded(task.facts.state)) task.update({ ...end, line: 0 });
+			if (!task.hasEnded) task.update({ ...end, line: 0 });
 		}
 		this.messages++;
-		this.receiveHead({ over: true, verdict: "kernel ended", elapsed, message, queued: "" });
+		this.receiveHead({ over: true, verdict: "kernel ended", words: "kernel ended", sign: "■", took, message, queued: "" });
 		this.schedule();
 	}
 
@@ -862,7 +860,7 @@ class Panel {
 
 	onState(task, before) {
 		const { state, error } = task.facts;
-		if (state !== "failed" && state !== "died") return;
+		if (!task.hasFailed) return;
 		if (before !== "…") this.news.push(`${task.name} ${state}${error ? `: ${error.type}: ${error.message}` : ""}`);
 		if (task.wasOpened || (this.groups.length && this.opened > 3)) return;
 		task.wasOpened = task.el.open = true;
@@ -948,27 +946,31 @@ class Panel {
 	}
 
 	paintHead() {
-		const { done, total, over, verdict, queued, message } = this.head;
-		const word = over ? verdict || "done" : "";
-		this.root.dataset.verdict = word;
-		this.root.dataset.failed = this.tasks.some(hasFailed);
+		const { done, total, over, verdict, words, sign, queued, message } = this.head;
+		this.root.dataset.verdict = verdict || "";
+		this.root.dataset.failed = this.tasks.some((task) => task.hasFailed);
 		setTexts(this, {
-			icon: word && ({ done: "✓", failed: "✕" }[word] ?? "■"),
-			done: word || `${done} of ${total} done`,
+			icon: sign || "",
+			done: words || "",
 			words: this.isOffline && !over ? "no connection to the kernel: this can be old" : queued || message || "",
 			found: this.filterError ?? (this.matches ? this.countFound() : ""),
 		});
 		this.bar.style.width = `${over ? 100 : (100 * done) / Math.max(total, 1)}%`;
 		for (const element of this.buttons) element.disabled = over;
-		const badges = countStates(this.tasks).filter(({ state }) => state !== "done");
+		const badges = this.countStates(this.tasks).filter(({ state }) => state !== "done");
 		if (this.counts.textContent !== badges.map(({ text }) => text).join("")) {
 			this.counts.replaceChildren(...badges.map(({ state, text }) => h("span.state", { "data-state": state }, text)));
 		}
 		for (const { tasks, counts, el } of this.groups) {
-			el.dataset.failed = tasks.some(hasFailed);
-			setText(counts, countStates(tasks).map(({ text }) => text).join(", "));
+			el.dataset.failed = tasks.some((task) => task.hasFailed);
+			setText(counts, this.countStates(tasks).map(({ text }) => text).join(", "));
 		}
 		this.paintElapsed();
+	}
+
+	countStates(tasks) {
+		const count = (state) => tasks.filter(({ facts }) => facts.state === state).length;
+		return this.setup.states.filter(count).map((state) => ({ state, text: `${count(state)} ${state}` }));
 	}
 
 	countFound() {
@@ -979,8 +981,8 @@ class Panel {
 	}
 
 	paintElapsed() {
-		const { over, elapsed } = this.head;
-		setText(this.elapsed, timeText(over ? elapsed : Math.floor((performance.now() - this.since) / 1000), over));
+		const { over, took } = this.head;
+		setText(this.elapsed, over ? took : clockText((performance.now() - this.since) / 1000));
 	}
 
 	tick() {
@@ -1000,11 +1002,6 @@ class Panel {
 		keepFilter(this);
 		this.root.remove();
 	}
-}
-
-function countStates(tasks) {
-	const count = (state) => tasks.filter(({ facts }) => facts.state === state).length;
-	return STATES.filter(count).map((state) => ({ state, text: `${count(state)} ${state}` }));
 }
 
 export default {

@@ -8,7 +8,7 @@ import msgspec
 
 from tfmagic.protocol.cluster_spec import TASK_TYPES
 from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Record
-from tfmagic.views.static_html import duration
+from tfmagic.views.words import duration
 
 MOST_SPANS = 600  # of a picture
 _SHORTEST_S = 1e-4

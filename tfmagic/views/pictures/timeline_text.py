@@ -4,7 +4,7 @@ from collections import Counter
 
 from tfmagic.views.pictures.drawing import shortened
 from tfmagic.views.pictures.lanes import Lane, Span, Timeline, clean
-from tfmagic.views.static_html import duration
+from tfmagic.views.words import duration
 
 SIGNS = {
     "starting": ">",

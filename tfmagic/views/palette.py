@@ -1,0 +1,79 @@
+"""Every colour, once: of pictures, of saved cells, and, as variables of CSS, of the live panel.
+
+A picture brings its own white paper: text on it, or on a tint, has the contrast of 4.5 that WCAG asks for.
+The theme of a page is not known to a saved cell: there, marks have the `mid` colours, whose contrast is 3 on
+white and on black, and text has the page's own colour. The panel mixes them with that colour.
+"""
+
+from dataclasses import dataclass
+
+from tfmagic.runs.doing import Doing
+
+
+@dataclass(frozen=True, slots=True)
+class Tone:
+    """A colour.
+
+    Attributes:
+        ink: For text and lines on white paper or a tint.
+        mid: For marks on a page, whatever its theme.
+        tint: For a surface with text on it.
+        theme: The variable of JupyterLab's theme that the panel takes instead of `mid`, if there is one.
+    """
+
+    name: str
+    ink: str
+    mid: str
+    tint: str
+    theme: str = ""
+
+
+GREEN = Tone("green", "#116329", "#2b9656", "#dafbe1", "--jp-success-color1")
+RED = Tone("red", "#b31d28", "#d9485f", "#ffe2e0", "--jp-error-color1")
+AMBER = Tone("amber", "#7d4e00", "#b57b00", "#fff3d6")
+BLUE = Tone("blue", "#0550ae", "#2f81d7", "#cfe3fb")
+PURPLE = Tone("purple", "#6639ba", "#9166cc", "#f3e8ff")
+TEAL = Tone("teal", "#0b5e6b", "#1b8a9c", "#d5f2f5")
+GREY = Tone("grey", "#57606a", "#7d8590", "#f6f8fa")
+TONES = (BLUE, RED, GREEN, PURPLE, AMBER, TEAL, GREY)
+
+INK, FAINT, PAPER, LINE = "#1f2328", GREY.ink, "#ffffff", "#d0d7de"
+
+OF_DOING = {
+    Doing.FAILED: RED, Doing.DIED: RED, Doing.DEAD: RED, Doing.ENDING: RED,
+    Doing.STALLED: PURPLE, Doing.PAUSED: PURPLE,
+    Doing.WAITING: AMBER, Doing.STARTING: AMBER, Doing.PLANNED: AMBER,
+    Doing.RUNNING: BLUE, Doing.INPUT: TEAL,
+    Doing.READY: GREEN, Doing.DONE: GREEN, Doing.IDLE: GREY, Doing.STOPPED: GREY,
+}  # fmt: skip
+OF_VERDICT = {
+    "done": GREEN, "failed": RED, "timed out": RED, "interrupted": AMBER, "stopped": GREY, "": BLUE,
+}  # fmt: skip
+OF_TYPE = {"chief": BLUE, "worker": GREY, "ps": AMBER, "evaluator": PURPLE}
+
+TERMINAL = (
+    *("#6e7781", "#d9485f", "#2e9e5b", "#b8860b", "#2f81d7", "#9166cc", "#1b8a9c", "#8c959f"),
+    *("#848d97", "#e5677a", "#3fae6c", "#c99a1e", "#4b95e6", "#a97fe0", "#2fa0b3", "#a8b0b8"),
+)
+"""The sixteen colours of a terminal, for what the user's program prints."""
+
+_MID_SHARE = 70  # percent of a text's colour on the panel; the rest is the page's own: then it has contrast
+
+
+def tone_of(word: str) -> Tone:
+    """Return the tone of a `Doing`; of a word that another version wrote, grey."""
+    return OF_DOING.get(word, GREY)  # type: ignore[call-overload]  # a member is its word
+
+
+def style_sheet() -> str:
+    """Return the variables of `panel.css`, and the tone of each state and verdict."""
+    variables = {"fg-own": INK, "bg-own": PAPER, "tone": f"var(--tfm-{BLUE.name})"}
+    for tone in TONES:
+        colour = f"var({tone.theme}, {tone.mid})" if tone.theme else tone.mid
+        variables[tone.name] = f"color-mix(in srgb, {colour} {_MID_SHARE}%, var(--tfm-fg))"
+    variables |= {f"a{number}": colour for number, colour in enumerate(TERMINAL)}
+    lines = [f".tfm-root {{ {' '.join(f'--tfm-{name}: {value};' for name, value in variables.items())} }}"]
+    tones = [(f'[data-state="{word}"]', tone) for word, tone in OF_DOING.items()]
+    tones += [(f'[data-verdict="{word}"]', tone) for word, tone in OF_VERDICT.items() if word]
+    lines += [f"{selector} {{ --tfm-tone: var(--tfm-{tone.name}); }}" for selector, tone in tones]
+    return "\n".join([*lines, ""])
