@@ -106,10 +106,11 @@ def test_a_trace_that_was_cut_says_so():
 def test_the_text_has_a_bar_of_one_length_for_each_task():
     lines = repr(compare(late_worker(), HERE, "open it so")).splitlines()
     assert re.split(r"\s{2,}", lines[0]) == [
-        *("task", "seconds", "compute █", "waiting ░", "transferring ▒", "input =", "idle ·"),
+        *("task", "seconds", "where they went"),
+        *("compute █", "waiting ░", "transferring ▒", "input =", "idle ·"),
         "slowest op / calls",
     ]
-    bars = [line.split()[-1] for line in lines[1:3]]
+    bars = [line.split()[2] for line in lines[1:3]]
     assert [len(bar) for bar in bars] == [40, 40]
     assert [bars[0].count(mark) for mark in "█░▒=·"] == [12, 6, 2, 4, 16]
     assert "MatMul 0.30 s / 4" in lines[1]

@@ -12,7 +12,6 @@ two machines do not: there they are shifted so that collectives end at the same 
 median).
 """
 
-import html
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,12 +21,13 @@ from typing import Any
 from tfmagic.protocol import intervals
 from tfmagic.protocol.task_profile import Collective, OpTime, TaskProfile
 from tfmagic.views import tables
+from tfmagic.views.palette import AMBER, BLUE, GREEN, GREY, PURPLE, RED, TEAL
 
 PARTS = ("compute", "waiting", "transferring", "remote", "input", "tracing", "idle")
 _MARKS = dict(zip(PARTS, "█░▒▓=~·", strict=True))
-_COLOURS = dict(
-    zip(PARTS, ("#2e9e5b", "#d9485f", "#c98a00", "#9166cc", "#2f81d7", "#1b8a9c", "#848d97"), strict=True)
-)
+_COLOURS = {
+    part: tone.mid for part, tone in zip(PARTS, (GREEN, RED, AMBER, PURPLE, BLUE, TEAL, GREY), strict=True)
+}
 _MEANING = {
     "compute": "TensorFlow computes",
     "waiting": "in a collective, before the last task has entered it",
@@ -37,8 +37,6 @@ _MEANING = {
     "tracing": "a tf.function is traced into a graph",
     "idle": "nothing of TensorFlow runs: other Python code, or nothing at all",
 }
-_BAR_COLUMNS = 40
-_BAR_PIXELS = 420
 _RARE = ("remote", "tracing")
 _SEEN = 0.005  # of the trace; less is 0 % in the table
 _STRAGGLER_TIMES = 2 / 3  # of the collectives; of two equal tasks one comes last to more than half of them
@@ -117,7 +115,12 @@ class Profile:
         return self._repr_mimebundle_()["text/plain"]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": _to_text(self), "text/html": _to_html(self)}
+        parts = _shown_parts(self)
+        keys = [tables.key(part, _MARKS[part], _COLOURS[part], _MEANING[part]) for part in parts]
+        header: tuple[tables.Cell, ...] = ("task", "seconds", "where they went", *keys, "slowest op / calls")
+        shown = tables.bundle(header, _rows(self, parts), _remarks(self))
+        page = f'<div class="tex2jax_ignore mathjax_ignore">{shown["text/html"]}</div>'
+        return {**shown, "text/html": page}
 
 
 def compare(found: Mapping[str, TaskProfile], hosts: Mapping[str, str], advice: str = "") -> Profile:
@@ -215,13 +218,13 @@ def _shown_parts(profile: Profile) -> list[str]:
     return [part for part in PARTS if part not in _RARE or any(found[part] >= _SEEN for found in shares)]
 
 
-def _rows(profile: Profile, parts: Sequence[str]) -> list[tuple[str, ...]]:
-    rows = []
+def _rows(profile: Profile, parts: Sequence[str]) -> list[tuple[tables.Cell, ...]]:
+    rows: list[tuple[tables.Cell, ...]] = []
     for task, share in profile.tasks.items():
         slowest = share.ops[0] if share.ops else None
         op = f"{slowest.type} {slowest.self_ns / 1e9:.2f} s / {slowest.calls:,}" if slowest else ""
         percents = (f"{100 * share.shares[part]:.0f} %" for part in parts)
-        rows.append((task, f"{share.total_s:.2f}", *percents, op))
+        rows.append((task, f"{share.total_s:.2f}", _bar(share), *percents, op))
     return rows
 
 
@@ -248,66 +251,14 @@ def _remarks(profile: Profile) -> list[str]:
     return lines
 
 
-def _columns(share: TaskShare, width: int) -> dict[str, int]:
-    """Return how many of `width` columns each part has; together exactly `width`."""
-    found, used, taken = {}, 0, 0.0
-    for part, of_all in share.shares.items():
-        taken += of_all
-        found[part] = round(width * taken) - used
-        used += found[part]
-    return found
-
-
-def _to_text(profile: Profile) -> str:
-    lines = []
-    if profile.tasks:
-        parts = _shown_parts(profile)
-        header = ("task", "seconds", *(f"{part} {_MARKS[part]}" for part in parts), "slowest op / calls", "")
-        rows = []
-        for row, share in zip(_rows(profile, parts), profile.tasks.values(), strict=True):
-            columns = _columns(share, _BAR_COLUMNS)
-            rows.append((*row, "".join(_MARKS[part] * columns[part] for part in parts)))
-        lines.append(tables.to_text(header, rows))
-    return "\n".join([*lines, *_remarks(profile)])
-
-
-def _to_html(profile: Profile) -> str:
-    """Return a table with a stacked bar for each task: inline styles, no script (see `static_html`)."""
-    body = ""
-    if profile.tasks:
-        parts = _shown_parts(profile)
-        head = _cells("th", ("task", "seconds", "where they went", *parts, "slowest op / calls"), parts)
-        lines = []
-        for row, share in zip(_rows(profile, parts), profile.tasks.values(), strict=True):
-            bar = f'<td style="text-align:left">{_bar(share, parts)}</td>'
-            lines.append(f"<tr>{_cells('td', row[:2])}{bar}{_cells('td', row[2:])}</tr>")
-        body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    remarks = "".join(f"<div>{html.escape(line)}</div>" for line in _remarks(profile))
-    return f'<div class="tex2jax_ignore mathjax_ignore">{body}{remarks}</div>'
-
-
-def _cells(tag: str, texts: Sequence[str], parts: Sequence[str] = ()) -> str:
-    """Return cells of a row; the names of parts stand beside their colours."""
-    found = ""
-    for text in texts:
-        meaning = f' title="{html.escape(_MEANING[text])}"' if text in parts else ""
-        mark = _swatch(text) if text in parts else ""
-        found += f'<{tag} style="text-align:left"{meaning}>{mark}{html.escape(text)}</{tag}>'
-    return found
-
-
-def _swatch(part: str) -> str:
-    style = f"display:inline-block;width:10px;height:10px;margin-right:4px;background-color:{_COLOURS[part]}"
-    return f'<span style="{style}"></span>'
-
-
-def _bar(share: TaskShare, parts: Sequence[str]) -> str:
-    pixels = _columns(share, _BAR_PIXELS)
-    pieces = "".join(
-        f'<span title="{part} {100 * share.shares[part]:.1f} %, {share.seconds[part]:.3f} s" style="display:'
-        f"inline-block;vertical-align:middle;height:14px;width:{pixels[part]}px;"
-        f'background-color:{_COLOURS[part]}"></span>'
-        for part in parts
-        if pixels[part]
+def _bar(share: TaskShare) -> tables.Shown:
+    """Return the parts of a task's time, one behind the other."""
+    return tables.bar(
+        tables.Piece(
+            of_all,
+            _MARKS[part],
+            _COLOURS[part],
+            f"{part} {100 * of_all:.1f} %, {share.seconds[part]:.3f} s",
+        )
+        for part, of_all in share.shares.items()
     )
-    return f'<span style="white-space:nowrap;font-size:0">{pieces}</span>'

@@ -3,9 +3,8 @@
 Only this module unpickles values in the notebook, in the thread that waited for them.
 """
 
-import html
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -120,19 +119,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         rows = [(name, f"{self.seconds[name]:.3f}", _short(v)) for name, v in self._values.items()]
-        return table_bundle(("task", "seconds", "value"), rows)
-
-
-def table_bundle(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> dict[str, str]:
-    """Return a table as text, and as html that every front end shows, also in an untrusted notebook."""
-
-    def to_html(tag: str, row: Sequence[str]) -> str:
-        cells = (f'<{tag} style="text-align:left">{html.escape(str(cell))}</{tag}>' for cell in row)
-        return f"<tr>{''.join(cells)}</tr>"
-
-    head, body = to_html("th", header), "".join(to_html("td", row) for row in rows)
-    page = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
-    return {"text/plain": tables.to_text(header, rows), "text/html": page}
+        return tables.bundle(("task", "seconds", "value"), rows)
 
 
 def _short(value: Any, limit: int = 200) -> str:

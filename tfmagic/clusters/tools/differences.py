@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic.clusters.cells.results import table_bundle
 from tfmagic.serialization.digests import Part
+from tfmagic.views import tables
 
 _MOST_SHOWN = 40
 _PLACES = 4
@@ -75,11 +75,7 @@ class Difference:
         ]
         more = len(self.differing) - len(shown)
         notes = [*([f"and {more} more parts"] if more else []), *self.rows]
-        table = table_bundle(("part", "equal on", "difference"), rows) if rows else {}
-        return {
-            "text/plain": "\n".join([str(self), *([table["text/plain"].rstrip()] if rows else []), *notes]),
-            "text/html": f"<p>{self}</p>{table.get('text/html', '')}" + "".join(f"<p>{n}</p>" for n in notes),
-        }
+        return tables.bundle(("part", "equal on", "difference"), rows, notes, title=str(self))
 
 
 def compare_parts(found: Mapping[str, Mapping[str, Part]]) -> dict[str, tuple[tuple[str, ...], ...]]:

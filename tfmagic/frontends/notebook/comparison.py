@@ -7,7 +7,6 @@ A step is a call of the tf.function that the cell called most often: that of a t
 """
 
 import argparse
-import html
 import itertools
 import os
 import re
@@ -16,9 +15,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tfmagic.backends.simulated.links import parse_link
-from tfmagic.clusters.cells.results import TaskResults, table_bundle
+from tfmagic.clusters.cells.results import TaskResults
 from tfmagic.errors import ClusterSpecError
 from tfmagic.system.memory import format_bytes
+from tfmagic.views import palette, tables
 
 AXES = ("workers", "hosts", "network")
 Value = int | str
@@ -26,7 +26,7 @@ Variant = Mapping[str, Value]
 """A value for each axis that is compared."""
 
 _OF_A_LINK = re.compile(r"(\d\s*(us|ms|s)|%)$", re.I)  # a latency or a loss
-_BAR_PX, _BAR_CHARS = 300, 30
+_BAR_PX, _LEAST_SHARE = 220, 1 / 40  # of a bar: one of 40 characters
 
 
 def parse_axis(text: str) -> tuple[str, tuple[Value, ...]]:
@@ -129,17 +129,9 @@ class Comparison(dict[Any, TaskResults[Any]]):
         return self._repr_mimebundle_()["text/plain"]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        most = max(row.step_s for row in self.rows)
         header, cells = _columns(self.rows)
-        bars = ["█" * max(round(_BAR_CHARS * row.step_s / most), 1) for row in self.rows]
-        text = table_bundle((*header, ""), [(*row, bar) for row, bar in zip(cells, bars, strict=True)])
-        words = [*cores_sentence(self.rows), *self.left_out]
-        chart = "".join(map(_bar, self.rows, itertools.repeat(most)))
-        notes = "".join(f"<p>{html.escape(line)}</p>" for line in words)
-        return {
-            "text/plain": "\n".join([text["text/plain"].rstrip(), *words]),
-            "text/html": table_bundle(header, cells)["text/html"] + chart + notes,
-        }
+        notes = [*cores_sentence(self.rows), *self.left_out]
+        return tables.bundle(header, cells, notes)
 
 
 def _communication(results: TaskResults[Any]) -> float | None:
@@ -161,12 +153,14 @@ def cores_sentence(rows: Sequence[Row], cores: int | None = None) -> list[str]:
     ]
 
 
-def _columns(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and cells of the table; a column that no row has is left out."""
+def _columns(rows: Sequence[Row]) -> tuple[list[str], list[tuple[tables.Cell, ...]]]:
+    """Return header and cells of the table, with a bar for each row; empty columns are left out."""
     has_steps = any(row.steps for row in rows)
-    columns: list[tuple[str, list[str]]] = [
+    columns: list[tuple[str, Sequence[tables.Cell]]] = [
         (axis, [str(row.variant[axis]) for row in rows]) for axis in rows[0].variant
     ]
+    most = max(row.step_s for row in rows)
+    columns.append(("", [_bar(row, most) for row in rows]))
     columns.append(("seconds", [f"{row.seconds:.2f}" for row in rows]))
     if has_steps:
         columns.append(("steps", [str(row.steps) for row in rows]))
@@ -181,16 +175,14 @@ def _columns(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]
     columns.append(("speed-up", [f"{rows[0].seconds / row.seconds:.2f} ×" for row in rows]))
     if has_steps:
         columns.append(("efficiency", [f"{row.efficiency:.0%}" for row in rows]))
-    return tuple(name for name, _ in columns), list(zip(*(cells for _, cells in columns), strict=True))
+    return [name for name, _ in columns], list(zip(*(cells for _, cells in columns), strict=True))
 
 
-def _bar(row: Row, most: float) -> str:
+def _bar(row: Row, most: float) -> tables.Shown:
     taken = f"{row.step_s * 1e3:.1f} ms a step" if row.steps else f"{row.seconds:.2f} s"
-    return (
-        '<div style="display:flex;align-items:center;margin:2px 0">'
-        f'<span style="width:180px">{html.escape(name_of(row.variant))}</span>'
-        f'<span style="display:inline-block;height:14px;width:{max(_BAR_PX * row.step_s / most, 2):.0f}px;'
-        f'background-color:#1a73e8"></span><span style="margin-left:6px">{html.escape(taken)}</span></div>'
+    share = max(row.step_s / most, _LEAST_SHARE)
+    return tables.bar(
+        [tables.Piece(share, "█", palette.BLUE.mid, f"{name_of(row.variant)}: {taken}")], _BAR_PX
     )
 
 

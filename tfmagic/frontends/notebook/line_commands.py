@@ -23,7 +23,6 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.cells.results import table_bundle
 from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.tools.tensorboard import missing_plugin
@@ -113,7 +112,7 @@ def _status(magics: TFClusterMagics, line: Namespace) -> None:
         print(json.dumps(rows))
     else:
         table = tables.status_table(rows, cluster.own_share())
-        display(table_bundle(tables.STATUS_HEADER, table), raw=True)
+        display(tables.bundle(tables.STATUS_HEADER, table), raw=True)
         for text in tables.imports(rows):
             print(f"tfmagic: {text}")
 
@@ -308,7 +307,7 @@ def _attach(magics: TFClusterMagics, line: Namespace) -> None:
     """Show the cell live where it still runs here, else from disk."""
     if line.all:
         rows = reports.rows_of_runs(folder.find_runs(_state_dir()))
-        display(table_bundle(reports.RUNS_HEADER, rows), raw=True)
+        display(tables.bundle(reports.RUNS_HEADER, rows), raw=True)
         print("%tfcluster attach RUN --cell N  shows a cell again")
         return
     run = find_run(magics, line.cluster, line.run_name)
