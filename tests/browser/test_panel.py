@@ -751,7 +751,7 @@ def test_pictures_need_no_trust_and_a_trusted_timeline_can_be_zoomed(open_notebo
     )
     for index in range(4):
         book.run(index)
-    picture, wait = book.output(3).locator(".tfmagic-timeline svg"), "rect.span[fill^='url(#waits']"
+    picture, wait = book.output(3).locator(".tfmagic-timeline svg"), "rect.span[fill^='url(#hatch-amber']"
     expect(picture.locator(wait)).to_have_count(1)  # drawn by the script
     first_tick = picture.locator(".axis text").first
     expect(first_tick).to_have_text("0 s")

@@ -9,9 +9,10 @@ from histories import A, B, C, History
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
 from tfmagic.protocol.events import FIRST_STRATEGY, BarrierReached, LineReached, TaskExited, TaskReady, Wait
 from tfmagic.supervisor.state import Policy, with_task
-from tfmagic.views.pictures import cluster_map, drawing, map_svg
+from tfmagic.views.pictures import cluster_map, map_svg
 from tfmagic.views.pictures.cluster_map import make_map
-from tfmagic.views.pictures.map_svg import Box, Card, Link
+from tfmagic.views.pictures.map_svg import Card, Link
+from tfmagic.views.pictures.scene import Box
 
 CHIEF, SERVER = TaskId("chief", 0), TaskId("ps", 0)
 
@@ -128,10 +129,10 @@ def test_no_text_of_a_task_breaks_out_of_the_picture():
     card = Card("worker-0", evil, "waiting", evil, 1, evil, evil, 1)
     link = Link("worker-0", "worker-1", evil, "ring", True)
     other = Card("worker-1", "worker", "ready", "", 2, "b", "c", 1)
-    drawn = map_svg.draw([card, other], [link], evil, evil)
-    names = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(drawn.svg).iter()}
+    scene = map_svg.draw([card, other], [link], evil, evil)
+    names = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(scene.svg).iter()}
     assert "script" not in names
-    page = drawing.bundle(drawn.svg, drawn.size, drawn.spots, evil)["text/html"]
+    page = scene.bundle(evil)["text/html"]
     assert "<script" not in page
 
 
@@ -159,26 +160,6 @@ def test_a_map_that_shows_the_same_has_equal_facts():
     assert map_of(history, shape).facts == before.facts
     history.happen(TaskExited(A, 1, -9))
     assert map_of(history, shape).facts != before.facts
-
-
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one, other):
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_text_has_the_contrast_that_wcag_asks_for():
-    """The picture brings its own background, so the theme of the page does not matter."""
-    inks = [drawing.INK, drawing.FAINT, *map_svg._COLOURS.values(), *map_svg._KINDS.values(), drawing.GREY]
-    papers = [drawing.PAPER, *map_svg._TINTS.values()]
-    assert min(contrast(ink, paper) for ink in inks for paper in papers) >= 4.5
 
 
 def test_roles_are_explained_without_a_chief_too():

@@ -142,10 +142,12 @@ def elements(picture, name):
 def test_the_picture_hatches_waits_and_draws_their_arrow():
     picture = timeline_svg.draw(build(WAIT)).svg
     (wait,) = [
-        rect for rect in elements(picture, "rect") if rect.get("fill") == "url(#waits)" and rect.get("data-a")
+        rect
+        for rect in elements(picture, "rect")
+        if rect.get("fill") == "url(#hatch-amber)" and rect.get("data-a")
     ]
     assert (wait.get("data-a"), wait.get("data-b")) == ("2.0000", "4.0000")
-    arrows = [path for path in elements(picture, "path") if path.get("marker-end") == "url(#to)"]
+    arrows = [path for path in elements(picture, "path") if path.get("marker-end") == "url(#end-amber)"]
     assert len(arrows) == 1
     titles = [element.text for element in elements(picture, "title")]
     assert any("worker-1 failed: ValueError: bad" in title for title in titles)

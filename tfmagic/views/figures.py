@@ -5,7 +5,6 @@
 A series that grows keeps every second point, then every fourth, so the whole run is always seen.
 """
 
-import html
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +12,13 @@ from dataclasses import dataclass, field
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.tracked_points import PointsReader
+from tfmagic.views.palette import FAINT, GREY, TONES
+from tfmagic.views.pictures.scene import Scene, shortened
 
 MOST_POINTS = 400
 MOST_NAMES = 12
-_MOST_LINES = 16
+_MOST_LINES, _NAMED = 16, 4
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 320, 150, 54, 22, 20
-_COLOURS = ("#1a73e8", "#d93025", "#188038", "#a142f4", "#b06000", "#007b83", "#c5221f", "#5f6368")
 Point = tuple[float, float]
 
 
@@ -94,45 +94,26 @@ def draw(name: str, by_task: Mapping[str, Series]) -> str:
         y = bottom - (point[1] - low_y) / (high_y - low_y) * (bottom - _TOP)
         return f"{x:.1f},{y:.1f}"
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="system-ui,sans-serif" font-size="11" role="img">',
-        f"<title>{html.escape(f'{name}: {_last_values(by_task)}')}</title>",
-        f'<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{_HEIGHT - 1}" rx="5" fill="#fff" '
-        'stroke="#dadce0"/>',
-        f'<text x="8" y="15" font-weight="600" fill="#202124">{_shortened(name, len(tasks))}</text>',
-        f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="#9aa0a6"/>',
-    ]
+    scene = Scene(f"{name}: {_last_values(by_task)}", float(_WIDTH), float(_HEIGHT))
+    scene.text(8, 15, shortened(name, max(40 - 10 * min(len(tasks), _NAMED), 9)), font_weight=600)
+    scene.line(f"M{_LEFT} {_TOP}V{bottom}H{right}", GREY.mid)
     for value, y in ((high_y, _TOP + 8), (low_y, bottom)):
-        parts.append(f'<text x="{_LEFT - 4}" y="{y}" text-anchor="end" fill="#5f6368">{_short(value)}</text>')
+        scene.text(_LEFT - 4, y, _short(value), text_anchor="end", fill=FAINT)
     for step, x, anchor in ((low_x, _LEFT, "start"), (high_x, right, "end")):
-        parts.append(
-            f'<text x="{x}" y="{_HEIGHT - 6}" text-anchor="{anchor}" fill="#5f6368">{_short(step)}</text>'
-        )
+        scene.text(x, _HEIGHT - 6, _short(step), text_anchor=anchor, fill=FAINT)
     for number, task in enumerate(tasks):
-        colour = _COLOURS[number % len(_COLOURS)]
+        tone, title = TONES[number % len(TONES)], f"{task}: {_last_value(by_task[task])}"
         drawn = [place(p) for p in by_task[task].drawn if math.isfinite(p[0]) and math.isfinite(p[1])]
-        title = f"<title>{html.escape(f'{task}: {_last_value(by_task[task])}')}</title>"
         if len(drawn) == 1:
             cx, _, cy = drawn[0].partition(",")
-            parts.append(f'<circle cx="{cx}" cy="{cy}" r="2.5" fill="{colour}">{title}</circle>')
-        dash = "" if number < len(_COLOURS) else ' stroke-dasharray="4 2"'
-        parts.append(
-            f'<polyline points="{" ".join(drawn)}" fill="none" stroke="{colour}" stroke-width="1.5" '
-            f'stroke-opacity="0.8"{dash}>{title}</polyline>'
-        )
-        if number < 4:
-            parts.append(
-                f'<text x="{right - 62 * (min(len(tasks), 4) - 1 - number)}" y="15" text-anchor="end" '
-                f'fill="{colour}">{html.escape(task)}</text>'
-            )
-    return "".join([*parts, "</svg>"])
-
-
-def _shortened(name: str, tasks: int) -> str:
-    """Return a name that fits beside the names of the tasks."""
-    room = max(40 - 10 * min(tasks, 4), 9)
-    return html.escape(name if len(name) <= room else f"{name[: room - 1]}…")
+            scene.add("circle", "", title, cx=cx, cy=cy, r=2.5, fill=tone.mid)
+        dash = None if number < len(TONES) else "4 2"
+        look = {"fill": "none", "stroke": tone.mid, "stroke_width": 1.5, "stroke_dasharray": dash}
+        scene.add("polyline", "", title, points=" ".join(drawn), **look)
+        if number < _NAMED:
+            x = right - 62 * (min(len(tasks), _NAMED) - 1 - number)
+            scene.text(x, 15, task, text_anchor="end", fill=tone.ink)
+    return scene.svg
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:

@@ -68,9 +68,7 @@
 		};
 
 		let dragged = null;
-		const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-		for (const [name, value] of Object.entries({ y: 38, fill: "#0550ae", opacity: 0.15, height: 0 })) band.setAttribute(name, value);
-		svg.append(band);
+		const band = svg.querySelector(".band");
 		svg.addEventListener("pointerdown", (event) => {
 			dragged = time(event);
 			svg.setPointerCapture(event.pointerId);

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol.cluster_spec import Spec, TaskId, parse_task
 from tfmagic.protocol.events import Wait
+from tfmagic.runs.doing import Doing
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import TaskActivity
 from tfmagic.supervisor.state import ALIVE, ClusterState, Phase, Policy, TaskState
 from tfmagic.views import tables
-from tfmagic.views.pictures import drawing, map_svg
+from tfmagic.views.pictures import map_svg
 from tfmagic.views.pictures.map_svg import Card, Link
+from tfmagic.views.pictures.scene import Scene, escape
 
 _RING = "all-reduce: gradients go around the ring"
 _NO_PACKETS = "cut off: the network drops what they send"
@@ -73,7 +75,11 @@ class ClusterMap:
     @property
     def svg(self) -> str:
         """The picture as SVG."""
-        return map_svg.draw(self.cards, self.links, self.title, self.strategy.note).svg
+        return self._scene.svg
+
+    @property
+    def _scene(self) -> Scene:
+        return map_svg.draw(self.cards, self.links, self.title, self.strategy.note)
 
     @property
     def facts(self) -> object:
@@ -93,11 +99,10 @@ class ClusterMap:
         """Return the html and the text that a notebook shows and keeps."""
         if self.only:
             page = map_svg.table_html(self.explanations[self.only])
-            head = f"<b>{drawing.escape(self.only)}</b>: {drawing.escape(_sentence(self, self.only))}"
+            head = f"<b>{escape(self.only)}</b>: {escape(_sentence(self, self.only))}"
             return {"text/html": f"<div>{head}{page}</div>", "text/plain": self.text}
-        drawn = map_svg.draw(self.cards, self.links, self.title, self.strategy.note)
         some = dict(list(self.explanations.items())[:_EXPLAINED])
-        return drawing.bundle(drawn.svg, drawn.size, drawn.spots, self.text, map_svg.details_html(some))
+        return self._scene.bundle(self.text, map_svg.details_html(some))
 
 
 def make_map(
@@ -119,7 +124,7 @@ def make_map(
     cards = []
     for task in tasks:
         seen, activity = state.tasks[task], activities.get(task)
-        doing = seen.phase.value if activity is None else activity.doing.value
+        doing = Doing(seen.phase.value) if activity is None else activity.doing
         cards.append(
             Card(
                 task.name,
@@ -314,7 +319,7 @@ def _to_text(found: ClusterMap) -> str:
         (
             c.name,
             c.role,
-            f"{c.state}{f': {c.note}' if c.note else ''}",
+            c.doing,
             str(c.pid or "-"),
             c.host or "-",
             c.address,

@@ -57,7 +57,7 @@ class Event:
     """Something that happened to a task, or, without one, to all.
 
     Attributes:
-        sign: interrupt, failed, died, new, done or other: how it is drawn.
+        sign: interrupt, failed, died, new or other: how it is drawn.
     """
 
     at: float

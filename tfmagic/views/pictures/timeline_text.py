@@ -1,30 +1,44 @@
-"""A timeline as text: a row of characters for each task, a legend, and a list of events."""
+"""A timeline as text: a row of characters for each task, a legend, and a list of events.
 
-from collections import Counter
+The picture has the same signs and legend.
+"""
 
-from tfmagic.views.pictures.drawing import shortened
+from dataclasses import dataclass
+
+from tfmagic.runs.doing import Doing
+from tfmagic.views.palette import AMBER, GREEN, GREY, RED, Tone
 from tfmagic.views.pictures.lanes import Lane, Span, Timeline, clean
+from tfmagic.views.pictures.scene import shortened
 from tfmagic.views.words import duration
 
-SIGNS = {
-    "starting": ">",
-    "idle": ".",
-    "running": "=",
-    "waiting": "~",
-    "input": "?",
-    "stalled": "!",
-    "paused": "|",
-    "ending": "x",
-    "dead": "X",
-    "stopped": " ",
-}
-_EVENT_SIGNS = {"interrupt": "^", "failed": "F", "died": "X", "new": "N"}
-_WORDS = {
-    ">": "starting", ".": "idle", "=": "running", "~": "waiting", "?": "waits for input", "!": "stalled",
-    "|": "paused", "x": "ending", "X": "died", "^": "interrupted", "F": "failed", "N": "new process",
+LEGEND = {
+    Doing.STARTING: (">", "starting"), Doing.IDLE: (".", "idle"),
+    Doing.RUNNING: ("=", "running"), Doing.WAITING: ("~", "waiting"), Doing.INPUT: ("?", "waits for input"),
+    Doing.STALLED: ("!", "stalled"), Doing.PAUSED: ("|", "paused"),
+    Doing.ENDING: ("x", "ending"), Doing.DEAD: ("X", "dead"), Doing.STOPPED: (" ", ""),
 }  # fmt: skip
+"""What the lanes show: the sign of each in text, and its meaning."""
 _MOST_EVENTS, _MOST_LANES = 40, 100
 _LINE_CHARACTERS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """How an event is drawn: its path in a picture, its letter in text ("" for none)."""
+
+    name: str
+    letter: str
+    tone: Tone
+    shape: str
+
+
+SIGNS = {
+    "interrupt": Sign("interrupted", "^", AMBER, "M-5 -5 h10 v10 h-10 z"),
+    "failed": Sign("failed", "F", RED, "M-5 -5 L5 5 M5 -5 L-5 5"),
+    "died": Sign("died", "X", RED, "M-5 -5 L5 5 M5 -5 L-5 5 M-6 0 H6"),
+    "new": Sign("new process", "N", GREEN, "M-5 0 H5 M0 -5 V5"),
+    "other": Sign("other event", "", GREY, "M0 -6 L5 3 L-5 3 z"),
+}
 
 
 def draw(timeline: Timeline, width: int = 72) -> str:
@@ -35,11 +49,12 @@ def draw(timeline: Timeline, width: int = 72) -> str:
     lines += [f"{task:{names}}  {row}".rstrip() for task, row in rows.items()]
     if len(timeline.lanes) > _MOST_LANES:
         lines.append(f"and {len(timeline.lanes) - _MOST_LANES} more tasks")
-    seen = Counter("".join(rows.values()))
-    legend = [f"{sign} {word}" for sign, word in _WORDS.items() if seen[sign]]
-    if any(sign.isdigit() for sign in seen):
-        legend.append("12= line 12 of the cell")
-    lines.append(f"{'':{names}}  {'   '.join(legend)}")
+    seen = set("".join(rows.values()))
+    legend = {letter: f"{letter} {word}" for letter, word in LEGEND.values() if letter in seen - {" "}}
+    legend |= {sign.letter: f"{sign.letter} {sign.name}" for sign in SIGNS.values() if sign.letter in seen}
+    if any(letter.isdigit() for letter in seen):
+        legend["12"] = "12= line 12 of the cell"
+    lines.append(f"{'':{names}}  {'   '.join(legend.values())}")
     happened = _happened(timeline)
     lines += [shortened(clean(line), _LINE_CHARACTERS) for line in happened[:_MOST_EVENTS]]
     if len(happened) > _MOST_EVENTS:
@@ -56,17 +71,18 @@ def _axis(seconds: float, width: int) -> str:
 def _row(lane: Lane, timeline: Timeline, width: int) -> str:
     scale = width / timeline.seconds
     row = [" "] * width
+    letters: dict[str, str] = {doing: letter for doing, (letter, _) in LEGEND.items()}
     for column in range(width):
         if span := _longest(lane, column / scale, (column + 1) / scale):
-            row[column] = SIGNS.get(span.doing, "=")
+            row[column] = letters.get(span.doing, "=")
     for span in lane.spans:
         first, last = round(span.begin * scale), round(span.end * scale)
         name = str(span.line)
         if span.doing == "running" and span.line and not span.file and last - first > len(name):
             row[first : first + len(name)] = name
     for event in timeline.events:
-        if event.task == lane.task and event.sign in _EVENT_SIGNS:
-            row[min(int(event.at * scale), width - 1)] = _EVENT_SIGNS[event.sign]
+        if event.task == lane.task and (sign := SIGNS[event.sign]).letter:
+            row[min(int(event.at * scale), width - 1)] = sign.letter
     return "".join(row)
 
 
