@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tfmagic.runs.doing import ENDS, Doing
+from tfmagic.runs.doing import ENDS, PHASES, Doing
 from tfmagic.supervisor.state import Phase
 from tfmagic.views import palette, widget
 
@@ -31,7 +31,7 @@ def mixed(colour, share, other):
 
 
 def test_every_phase_is_a_word_and_every_word_has_a_tone():
-    assert {phase.value for phase in Phase} <= set(Doing)
+    assert {phase.value for phase in Phase} == set(PHASES) <= set(Doing)
     assert set(palette.OF_DOING) == set(Doing) >= set(ENDS)
     assert palette.tone_of("stalled") is palette.PURPLE
     assert palette.tone_of("of another version") is palette.GREY

@@ -23,6 +23,11 @@ class Doing(enum.StrEnum):
     DONE = "done"
 
 
+PHASES = (
+    *(Doing.PLANNED, Doing.STARTING, Doing.READY, Doing.RUNNING),
+    *(Doing.ENDING, Doing.DEAD, Doing.STOPPED),
+)
+"""What a task process does, for readers that know no cells."""
 FAILURES = (Doing.FAILED, Doing.DIED)
 ENDS = (*FAILURES, Doing.STOPPED, Doing.DONE)
 """How a task can have ended its part of a cell."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tfmagic.runs.doing import PHASES
 from tfmagic.runs.folder import RunFolder, is_task_name
 from tfmagic.runs.kept import kept_until
 from tfmagic.runs.kernels import host_elsewhere, kernel_lives
 from tfmagic.system import files
 
-STATES = ("planned", "starting", "ready", "running", "ending", "dead", "stopped")
 CELL_STATES = ("running", "queued", "ended")
 MAX_TEXT = 200  # characters of a name or a note
 _MAX_BYTES = 1 << 20  # a status of 1,000 tasks has 400 kB; a longer file is cut, and then no JSON
@@ -40,7 +40,7 @@ class TaskStatus:
     """A task as its kernel described it last."""
 
     task: str
-    state: str  #: One of `STATES`, or "" where it is not known.
+    state: str  #: One of `PHASES`, or "" where it is not known.
     numbers: Mapping[str, Number] = field(default_factory=dict)  #: Those of `TASK_NUMBERS` that are known.
     texts: Mapping[str, str] = field(default_factory=dict)  #: Those of `TASK_TEXTS` that are known.
 
@@ -154,7 +154,7 @@ def _read_tasks(content: object) -> tuple[TaskStatus, ...]:
         if isinstance(name, str) and is_task_name(name):
             state = part.get("state")
             texts = {key: clean_text(part[key]) for key in TASK_TEXTS if isinstance(part.get(key), str)}
-            known = state if state in STATES else ""
+            known = state if state in PHASES else ""
             found[name] = TaskStatus(name, known, _numbers(part, TASK_NUMBERS), texts)
     return tuple(found.values())
 

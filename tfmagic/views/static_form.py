@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_displays
+from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, prefix
 from tfmagic.runs.terminal.screen import plain_text
@@ -350,4 +351,4 @@ def _with_gap_text(item: Item, task: str, run: RunFolder) -> Item:
 
 
 def _is_plain(task: TaskRecord) -> bool:
-    return task.state in ("done", "ready") and not task.note
+    return task.state in (Doing.DONE, Doing.READY) and not task.note

@@ -263,15 +263,15 @@ def part_of(outcome: Outcome, at: float) -> Part:
     """Return how a task ended its part of a cell."""
     match outcome:
         case CellReturned():
-            return Part("done", at)
+            return Part(Doing.DONE, at)
         case CellRaised(interrupted=True):
             return Part("interrupted", at)
         case CellRaised(error=error):
-            return Part("failed", at, f"{error.type_name}: {error.message}"[:_NOTE_CHARACTERS])
+            return Part(Doing.FAILED, at, f"{error.type_name}: {error.message}"[:_NOTE_CHARACTERS])
         case TaskExited(cause=Cause.STOP):
-            return Part("stopped", at)
+            return Part(Doing.STOPPED, at)
         case TaskExited() | TaskLost():
-            return Part("died", at, describe_end(outcome)[:_NOTE_CHARACTERS])
+            return Part(Doing.DIED, at, describe_end(outcome)[:_NOTE_CHARACTERS])
 
 
 def marks_of(event: events.Event, state: ClusterState, at: float) -> list[Record]:

@@ -1,12 +1,12 @@
 """From the records of a run to a timeline: a lane for each task, arrows, and events. Pure functions."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from tfmagic.protocol.cluster_spec import TASK_TYPES
+from tfmagic.runs.doing import Doing
 from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Record
 from tfmagic.views.words import duration
 
@@ -44,12 +44,19 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """At this time, one task begins to wait for another one."""
+    """A task waits for another one."""
 
-    at: float
+    span: Span
     source: str
     target: str
-    text: str
+
+    @property
+    def at(self) -> float:
+        return self.span.begin
+
+    @property
+    def text(self) -> str:
+        return f"{self.source} {self.span.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +75,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class CellBar:
-    """A cell on the timeline; `end` is None if it has not ended."""
+    """The beginning of a cell on the timeline."""
 
     begin: float
-    end: float | None
     name: str
 
 
@@ -89,10 +95,21 @@ class Timeline:
     began: float
     seconds: float
     lanes: tuple[Lane, ...]
-    arrows: tuple[Arrow, ...]
     events: tuple[Event, ...]
     cells: tuple[CellBar, ...]
     note: str = ""
+
+    @property
+    def arrows(self) -> list[Arrow]:
+        """Which task begins to wait for which one, and when."""
+        known = {lane.task for lane in self.lanes}
+        return [
+            Arrow(span, lane.task, whom)
+            for lane in self.lanes
+            for span in lane.spans
+            for whom in span.whom
+            if whom in known
+        ]
 
 
 class NoRecords(Exception):
@@ -164,20 +181,10 @@ def _cut(
         Lane(task, tuple(_spans(changes_of(records, task, cells, ends), begin, end, cells)))
         for task in sorted(involved, key=_order)
     )
-    bars = tuple(
-        CellBar(
-            max(cell.t - begin, 0.0),
-            ends[cell.cell].t - begin if cell.cell in ends else None,
-            _name_of(cell),
-        )
-        for cell in shown
-    )
-    events = [
-        event for event in _events(records, involved, ends, begin) if 0 <= event.at <= end - begin + 0.5
-    ]
-    return coarsen(
-        Timeline(title, begin, end - begin, lanes, _arrows(lanes), tuple(events), bars, note), MOST_SPANS
-    )
+    bars = tuple(CellBar(max(cell.t - begin, 0.0), _name_of(cell)) for cell in shown)
+    until = end - begin + _AFTER_S
+    events = tuple(e for e in _events(records, involved, ends, begin) if 0 <= e.at <= until)
+    return coarsen(Timeline(title, begin, end - begin, lanes, events, bars, note), MOST_SPANS)
 
 
 def _order(task: str) -> tuple[int, int]:
@@ -196,13 +203,13 @@ def changes_of(
     for cell in cells.values():
         if task in cell.tasks:
             attempt = next((c.attempt for c in reversed(found) if c.t <= cell.t), 1)
-            found.append(Change(cell.t, task, "running", attempt, cell.cell))
+            found.append(Change(cell.t, task, Doing.RUNNING, attempt, cell.cell))
     for cell_end in ends.values():
         part = cell_end.parts.get(task)
-        if part is not None and part.how != "died":
+        if part is not None and part.how != Doing.DIED:
             attempt = next((c.attempt for c in reversed(found) if c.t <= part.t), 1)
-            found.append(Change(part.t, task, "idle", attempt))
-    found.sort(key=lambda change: (change.t, change.doing == "idle"))
+            found.append(Change(part.t, task, Doing.IDLE, attempt))
+    found.sort(key=lambda change: (change.t, change.doing == Doing.IDLE))
     return [change for change in found if not _is_stale(change, ends)]
 
 
@@ -245,7 +252,7 @@ def _with_late_lines(changes: Sequence[Change]) -> list[Change]:
     found: list[Change] = []
     for change in reversed(changes):
         after = found[-1] if found else change
-        is_one = change.doing == after.doing == "waiting" and change.cell == after.cell
+        is_one = change.doing == after.doing == Doing.WAITING and change.cell == after.cell
         if is_one and change.what and change.what == after.what:
             change = msgspec.structs.replace(change, line=after.line, file=after.file)
         found.append(change)
@@ -277,17 +284,6 @@ def _sentence(change: Change, cells: dict[int, CellBegan]) -> str:
     return f"{what}; {where}" if where else what
 
 
-def _arrows(lanes: Sequence[Lane]) -> tuple[Arrow, ...]:
-    known = {lane.task for lane in lanes}
-    return tuple(
-        Arrow(span.begin, lane.task, whom, f"{lane.task} {span.text}")
-        for lane in lanes
-        for span in lane.spans
-        for whom in span.whom
-        if whom in known
-    )
-
-
 def coarsen(timeline: Timeline, most: int) -> Timeline:
     """Return the timeline with short spans joined to those before them, so that at most `most` are left."""
     shortest = timeline.seconds / 2000
@@ -298,7 +294,7 @@ def coarsen(timeline: Timeline, most: int) -> Timeline:
     if lanes is timeline.lanes:
         return timeline
     note = f"{timeline.note} Spans shorter than {duration(shortest / 2)} are joined to others.".strip()
-    return replace(timeline, lanes=lanes, arrows=_arrows(lanes), note=note)
+    return replace(timeline, lanes=lanes, note=note)
 
 
 def _join(spans: Sequence[Span], shortest: float) -> tuple[Span, ...]:
@@ -323,41 +319,39 @@ def _events(
     attempts: dict[str, int] = {}
     for record in records:
         at = record.t - begin
-        if isinstance(record, Mark):
-            chosen = [task for task in record.tasks if task in tasks] if record.tasks else [""]
-            text = f"{record.what}{f': {record.note}' if record.note else ''}"
-            sign = {"interrupt": "interrupt", "ended": "died"}.get(record.what, "other")
-            if sign == "died":
-                text = record.note
-            found += [Event(at, task, sign, text) for task in chosen]
-        elif isinstance(record, CellEnded):
-            for task, part in record.parts.items():
-                if task in tasks and part.how in ("failed", "interrupted"):
-                    text = f"{part.how}{f': {part.note}' if part.note else ''}"
-                    sign = "failed" if part.how == "failed" else "interrupt"
-                    found.append(Event(part.t - begin, task, sign, text))
-            if record.note:
-                found.append(Event(at, "", "interrupt", record.note))
-        elif isinstance(record, Change):
-            before = attempts.get(record.task, record.attempt)
-            if record.attempt > before and record.task in tasks:
-                found.append(Event(at, record.task, "new", f"new process, number {record.attempt}"))
-            attempts[record.task] = max(record.attempt, before)
+        match record:
+            case Mark(_, "ended", names, note):
+                found += [Event(at, task, "died", note) for task in names if task in tasks]
+            case Mark(_, what, names, note):
+                sign = "interrupt" if what == "interrupt" else "other"
+                chosen = [task for task in names if task in tasks] if names else [""]
+                found += [Event(at, task, sign, _with(what, note)) for task in chosen]
+            case CellEnded(_, _, parts, note):
+                signs: dict[str, str] = {Doing.FAILED: "failed", "interrupted": "interrupt"}
+                found += [
+                    Event(part.t - begin, task, signs[part.how], _with(part.how, part.note))
+                    for task, part in parts.items()
+                    if task in tasks and part.how in signs
+                ]
+                found += [Event(at, "", "interrupt", note)] if note else []
+            case Change(_, task, _, attempt):
+                if attempt > attempts.get(task, attempt) and task in tasks:
+                    found.append(Event(at, task, "new", f"new process, number {attempt}"))
+                attempts[task] = max(attempt, attempts.get(task, attempt))
     return sorted(found, key=lambda event: event.at)
+
+
+def _with(what: str, note: str) -> str:
+    return f"{what}: {note}" if note else what
 
 
 def line_of(span: Span) -> str:
     """Return what a span is called in a picture: its line, or what it waits for."""
     match span.doing:
-        case "running":
+        case Doing.RUNNING:
             return f"{span.line}" if span.line else ""
-        case "waiting":
+        case Doing.WAITING:
             return f"waits for {', '.join(span.whom[:2])}" if span.whom else f"waits {span.what}".rstrip()
-        case "idle":
+        case Doing.IDLE:
             return ""
     return span.doing
-
-
-def clean(text: str) -> str:
-    """Return text for one line of a terminal."""
-    return re.sub(r"[\x00-\x1f\x7f]+", " ", text)

@@ -86,9 +86,8 @@ class _Drawing:
         for lane in lanes:
             for number, span in enumerate(lane.spans):
                 self._span(lane.task, span, is_second=number % 2 == 1)
-        waits = {(lane.task, span.begin): span for lane in lanes for span in lane.spans if span.whom}
         drawable = [arrow for arrow in timeline.arrows if {arrow.source, arrow.target} <= self._rows.keys()]
-        wide = [a for a in drawable if waits[a.source, a.at].seconds * self._scale >= _ARROW_PX]
+        wide = [arrow for arrow in drawable if arrow.span.seconds * self._scale >= _ARROW_PX]
         for number, arrow in enumerate(wide[:_MOST_ARROWS]):
             self._arrow(arrow, 3 + number % 5 * 3)
         for event in timeline.events:

@@ -3,11 +3,12 @@
 The picture has the same signs and legend.
 """
 
+import re
 from dataclasses import dataclass
 
 from tfmagic.runs.doing import Doing
 from tfmagic.views.palette import AMBER, GREEN, GREY, RED, Tone
-from tfmagic.views.pictures.lanes import Lane, Span, Timeline, clean
+from tfmagic.views.pictures.lanes import Lane, Span, Timeline
 from tfmagic.views.pictures.scene import shortened
 from tfmagic.views.words import duration
 
@@ -20,6 +21,7 @@ LEGEND = {
 """What the lanes show: the sign of each in text, and its meaning."""
 _MOST_EVENTS, _MOST_LANES = 40, 100
 _LINE_CHARACTERS = 160
+_WAITS = (Doing.WAITING, Doing.INPUT, Doing.STALLED, Doing.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def draw(timeline: Timeline, width: int = 72) -> str:
     """Return the timeline as text whose rows of signs are `width` characters long."""
     names = max((len(lane.task) for lane in timeline.lanes), default=0)
     rows = {lane.task: _row(lane, timeline, width) for lane in timeline.lanes[:_MOST_LANES]}
-    lines = [clean(timeline.title), f"{'':{names}}  {_axis(timeline.seconds, width)}"]
+    lines = [_clean(timeline.title), f"{'':{names}}  {_axis(timeline.seconds, width)}"]
     lines += [f"{task:{names}}  {row}".rstrip() for task, row in rows.items()]
     if len(timeline.lanes) > _MOST_LANES:
         lines.append(f"and {len(timeline.lanes) - _MOST_LANES} more tasks")
@@ -56,7 +58,7 @@ def draw(timeline: Timeline, width: int = 72) -> str:
         legend["12"] = "12= line 12 of the cell"
     lines.append(f"{'':{names}}  {'   '.join(legend.values())}")
     happened = _happened(timeline)
-    lines += [shortened(clean(line), _LINE_CHARACTERS) for line in happened[:_MOST_EVENTS]]
+    lines += [shortened(_clean(line), _LINE_CHARACTERS) for line in happened[:_MOST_EVENTS]]
     if len(happened) > _MOST_EVENTS:
         lines.append(f"and {len(happened) - _MOST_EVENTS} more events")
     return "\n".join([*lines, timeline.note] if timeline.note else lines)
@@ -78,7 +80,7 @@ def _row(lane: Lane, timeline: Timeline, width: int) -> str:
     for span in lane.spans:
         first, last = round(span.begin * scale), round(span.end * scale)
         name = str(span.line)
-        if span.doing == "running" and span.line and not span.file and last - first > len(name):
+        if span.doing == Doing.RUNNING and span.line and not span.file and last - first > len(name):
             row[first : first + len(name)] = name
     for event in timeline.events:
         if event.task == lane.task and (sign := SIGNS[event.sign]).letter:
@@ -97,7 +99,12 @@ def _happened(timeline: Timeline) -> list[str]:
     found = [(event.at, f"{event.task or 'all tasks'} {event.text}") for event in timeline.events]
     for lane in timeline.lanes:
         for span in lane.spans:
-            is_wait = span.doing in ("waiting", "input", "stalled", "paused")
+            is_wait = span.doing in _WAITS
             if is_wait and span.seconds >= timeline.seconds / 100:
                 found.append((span.begin, f"{lane.task} {span.text} (for {duration(span.seconds)})"))
     return [f"{at:8.2f} s  {text}" for at, text in sorted(found)]
+
+
+def _clean(text: str) -> str:
+    """Return text for one line of a terminal."""
+    return re.sub(r"[\x00-\x1f\x7f]+", " ", text)
