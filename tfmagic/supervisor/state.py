@@ -86,6 +86,11 @@ class TaskState:
         return self.attempt + (self.phase is Phase.PLANNED)
 
     @property
+    def death(self) -> TaskExited | TaskLost | None:
+        """How its last process ended, if it has none now."""
+        return self.end if self.phase is Phase.DEAD else None
+
+    @property
     def place(self) -> str:
         """Its host, as people read it."""
         return f"{self.host} (cut off)" if self.cut_off else self.host

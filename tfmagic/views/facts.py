@@ -84,9 +84,9 @@ def cell_news(supervisor: Supervisor, cell: CellState) -> str:
     else:
         waits = stalls.explain(state, cell, policy, time.monotonic())
     dead = [
-        f"{task} has no process (it {describe_end(seen.end)}); %tfcluster restart {task} brings it back"
+        f"{task} has no process (it {describe_end(seen.death)}); %tfcluster restart {task} brings it back"
         for task, seen in state.tasks.items()
-        if seen.phase is Phase.DEAD and seen.end is not None and task not in cell.request.commands
+        if seen.death and task not in cell.request.commands
     ]
     return advice.here("; ".join(text for text in (waits, *dead, supervisor.warning) if text))
 

@@ -212,7 +212,7 @@ def describe_tasks(state: ClusterState, policy: Policy, now: float, at: float) -
             found[task] = _in_cell(state, cell, task, activity, whom, at)
     for task, seen in state.tasks.items():
         if task not in found:
-            note = describe_end(seen.end) if seen.phase is Phase.DEAD and seen.end is not None else ""
+            note = describe_end(seen.death) if seen.death else ""
             doing = _BETWEEN_CELLS.get(seen.phase, Doing(seen.phase.value))
             found[task] = Change(at, task.name, doing, seen.attempt, note=note)
     return found

@@ -81,8 +81,8 @@ def attachment(cluster: Cluster) -> str:
     for job in cluster.resumed:
         lines.append(f"  cell [{job.command.prompt}] on {names_of(job.tasks)}:  %tfcluster wait")
     for task, seen in state.tasks.items():
-        if seen.end is not None and seen.phase.value == "dead":
-            lines.append(f"  {task} {describe_end(seen.end)}:  %tfcluster revive")
+        if seen.death:
+            lines.append(f"  {task} {describe_end(seen.death)}:  %tfcluster revive")
     for prompt in cluster.unsent:
         lines.append(f"  cell [{prompt}] waited for its turn and was never sent: run it again")
     return "\n".join([*lines, kept(cluster, "this kernel, too,")])

@@ -15,11 +15,11 @@ from tfmagic.protocol.events import Wait
 from tfmagic.runs.doing import Doing
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import TaskActivity
-from tfmagic.supervisor.state import ALIVE, ClusterState, Phase, Policy, TaskState
+from tfmagic.supervisor.state import ALIVE, ClusterState, Policy, TaskState
 from tfmagic.views import tables
 from tfmagic.views.pictures import map_svg
 from tfmagic.views.pictures.map_svg import Card, Link
-from tfmagic.views.pictures.scene import Scene, escape
+from tfmagic.views.pictures.scene import Scene
 
 _RING = "all-reduce: gradients go around the ring"
 _NO_PACKETS = "cut off: the network drops what they send"
@@ -70,7 +70,7 @@ class ClusterMap:
     @property
     def text(self) -> str:
         """The map as text; for one task, what its TF_CONFIG means."""
-        return explain(self, self.only) if self.only else _to_text(self)
+        return explain(self, self.only)["text/plain"] if self.only else _to_text(self)
 
     @property
     def svg(self) -> str:
@@ -98,9 +98,7 @@ class ClusterMap:
     def bundle(self) -> dict[str, str]:
         """Return the html and the text that a notebook shows and keeps."""
         if self.only:
-            page = map_svg.table_html(self.explanations[self.only])
-            head = f"<b>{escape(self.only)}</b>: {escape(_sentence(self, self.only))}"
-            return {"text/html": f"<div>{head}{page}</div>", "text/plain": self.text}
+            return explain(self, self.only)
         some = dict(list(self.explanations.items())[:_EXPLAINED])
         return self._scene.bundle(self.text, map_svg.details_html(some))
 
@@ -123,20 +121,10 @@ def make_map(
             activities |= stalls.describe(state, cell, policy, now)
     cards = []
     for task in tasks:
-        seen, activity = state.tasks[task], activities.get(task)
-        doing = Doing(seen.phase.value) if activity is None else activity.doing
-        cards.append(
-            Card(
-                task.name,
-                role_of(task, tasks),
-                doing,
-                _note_of(seen, activity),
-                seen.pid,
-                seen.place,
-                addresses.get(task, ""),
-                seen.attempt,
-            )
-        )
+        seen = state.tasks[task]
+        doing, note = _doing_of(seen, activities.get(task))
+        where = (seen.pid, seen.place, addresses.get(task, ""), seen.attempt)
+        cards.append(Card(task.name, role_of(task, tasks), doing, note, *where))
     links = links_of(strategy, tasks)
     for name in (task.name for task in tasks if state.tasks[task].cut_off):
         links = cut_links(links, {card.name: card.host for card in cards}, name)
@@ -144,10 +132,10 @@ def make_map(
     return ClusterMap(title, tuple(cards), links, strategy, explanations, only)
 
 
-def _note_of(seen: TaskState, activity: TaskActivity | None) -> str:
-    if activity is None:
-        return describe_end(seen.end) if seen.phase is Phase.DEAD and seen.end is not None else ""
-    return activity.note
+def _doing_of(seen: TaskState, activity: TaskActivity | None) -> tuple[Doing, str]:
+    if activity is not None:
+        return activity.doing, activity.note
+    return Doing(seen.phase.value), describe_end(seen.death) if seen.death else ""
 
 
 def role_of(task: TaskId, tasks: list[TaskId]) -> str:
@@ -289,24 +277,16 @@ def explain_config(config: str, tasks: list[TaskId]) -> tuple[tuple[str, str], .
     return tuple(rows)
 
 
-def explain(found: ClusterMap, name: str) -> str:
-    """Return the TF_CONFIG of a task, field by field, and what it talks to."""
-    rows = found.explanations[name]
-    width = max(len(field) for field, _ in rows)
-    lines = [f"  {field:<{width}}  {meaning}" for field, meaning in rows]
-    return "\n".join([f"{name}: {_sentence(found, name)}", "TF_CONFIG:", *lines, *_talks(found, name)])
-
-
-def _sentence(found: ClusterMap, name: str) -> str:
+def explain(found: ClusterMap, name: str) -> dict[str, str]:
+    """Return the TF_CONFIG of a task, field by field, and what it talks to, as text and html."""
     card = next(card for card in found.cards if card.name == name)
     pid = f", pid {card.pid}" if card.pid else ""
-    return f"{card.role} ({card.state}{pid}{f', on {card.host}' if card.host else ''})"
-
-
-def _talks(found: ClusterMap, name: str) -> list[str]:
+    where = f"{card.state}{pid}{f', on {card.host}' if card.host else ''}"
     to = [f"  to {link.target}: {link.what}" for link in found.links if link.source == name]
     come = [f"  from {link.source}: {link.what}" for link in found.links if link.target == name]
-    return [found.strategy.note, *to[:_NAMED], *come[:_NAMED]]
+    rows = [(tables.code(place), meaning) for place, meaning in found.explanations[name]]
+    title = f"{name}: {card.role} ({where}). Its TF_CONFIG:"
+    return tables.bundle(("", ""), rows, [found.strategy.note, *to[:_NAMED], *come[:_NAMED]], title)
 
 
 # ---- text -----------------------------------------------------------------------------------------
@@ -315,17 +295,7 @@ def _talks(found: ClusterMap, name: str) -> list[str]:
 def _to_text(found: ClusterMap) -> str:
     several = len({card.host for card in found.cards}) > 1
     cards = sorted(found.cards, key=lambda card: card.host) if several else list(found.cards)
-    rows = [
-        (
-            c.name,
-            c.role,
-            c.doing,
-            str(c.pid or "-"),
-            c.host or "-",
-            c.address,
-        )
-        for c in cards
-    ]
+    rows = [(c.name, c.role, c.doing, str(c.pid or "-"), c.host or "-", c.address) for c in cards]
     lines = [found.title, tables.to_text(_HEADER, rows[:_NAMED])]
     if len(rows) > _NAMED:
         lines.append(f"and {len(rows) - _NAMED} more tasks")

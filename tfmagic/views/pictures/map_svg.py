@@ -212,10 +212,10 @@ def _edge(box: Box, x: float, y: float) -> tuple[float, float]:
 
 def details_html(explanations: Mapping[str, Sequence[tuple[str, str]]]) -> str:
     """Return what a click on a name opens: TF_CONFIG of each task, field by field."""
-    parts = [
-        _details(f"TF_CONFIG of <b>{escape(name)}</b>", table_html(rows))
-        for name, rows in explanations.items()
-    ]
+    parts = []
+    for name, rows in explanations.items():
+        table = tables.to_html(("", ""), [(tables.code(place), meaning) for place, meaning in rows])
+        parts.append(_details(f"TF_CONFIG of <b>{escape(name)}</b>", table))
     inner = "".join(parts)
     if len(parts) <= 4:
         return inner
@@ -225,8 +225,3 @@ def details_html(explanations: Mapping[str, Sequence[tuple[str, str]]]) -> str:
 def _details(summary: str, body: str) -> str:
     head = f'<summary style="cursor:pointer;padding:1px 6px">{summary}</summary>'
     return f'<details style="margin:1px 0">{head}{body}</details>'
-
-
-def table_html(rows: Sequence[tuple[str, str]]) -> str:
-    """Return the fields of a TF_CONFIG with their meanings."""
-    return tables.to_html(("", ""), [(tables.code(name), meaning) for name, meaning in rows])
