@@ -20,6 +20,7 @@ from tfmagic.protocol.events import (
     CellRequested,
     CellReturned,
     Displayed,
+    LineReached,
     PointsTracked,
     SignalAsked,
     StopRequested,
@@ -177,7 +178,7 @@ def test_equal_values_are_folded(shown):
         content = {"data": {"text/plain": "42"}, "value": True}
         shown.cell.displays.append(Displayed(task, 1, 1, 0, json.dumps(content).encode()))
     (row,) = shown.look()["values"]
-    assert row["tasks"] == ["worker-0", "worker-1"]
+    assert row["names"] == "worker-0, worker-1"
 
 
 def test_a_failure_is_shown_with_its_text(shown):
@@ -343,3 +344,20 @@ def test_a_cell_that_waits_for_another_one_shows_none_of_its_output(shown):
     shown.write(A, "of the first cell\n")
     record = describe_cell(queued, None, 1.0)
     assert record.tasks[0].note == "queued" and "first" not in render(record, shown.run).text
+
+
+def test_times_and_places_are_those_of_the_saved_form(shown):
+    """The page writes none of them itself, but the clock of a cell that runs."""
+    head = shown.look()["head"]
+    assert (head["words"], head["sign"]) == ("0 of 2 done", "")
+    error = PackedError("ValueError", "bad", "", None, "", line=3)
+    shown.supervisor.happen(CellRaised(A, 1, 1, 61.0, 0, error))
+    failed = shown.look()["tasks"]["0"]
+    assert failed["memory"] == "1 min 1 s" and failed["place"] == "line 3"
+    assert failed["error"]["at"] == "line 3 of the cell"
+
+
+def test_a_task_that_is_done_has_its_time_and_no_place(shown):
+    shown.supervisor.happen(LineReached(A, 1, 1, "cell", 4), CellReturned(A, 1, 1, 0.5, 0))
+    done = shown.look()["tasks"]["0"]
+    assert (done["state"], done["memory"], done["place"]) == ("done", "0.50 s", "")

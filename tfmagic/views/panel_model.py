@@ -51,6 +51,8 @@ _LOG_BYTES = 4 << 20
 _LOG_PART_CHARACTERS = 1 << 19
 _MEGABYTE = 1 << 20
 
+_QUEUED = "queued: it begins when the cells before it on these tasks have ended"
+
 Send = Callable[[Mapping[str, Any]], None]
 
 
@@ -269,30 +271,36 @@ class PanelModel:
         file, line = find_place(self._context, task)
         if part.error is not None and part.error.line:  # the line that failed, not the one seen last
             file, line = self._context.filename, part.error.line
-        is_over = part.seconds is not None
+        is_over, size = part.state in ENDS, usage.memory_bytes
         feed = self._feeds.get(task)
-        size = usage.memory_bytes
+        if is_over and part.state != Doing.FAILED:
+            line = 0
+        where = "" if file in ("", self._context.filename) else os.path.basename(file)
         return {
             **_describe_end(part),
             "host": part.host,
-            "line": line,
-            "where": "" if file in ("", self._context.filename) else os.path.basename(file),
+            "place": f"{where} line {line}".strip() if line else "",
             "source": linecache.getline(file, line).strip()[:200] if line else "",
             "cpu": None if is_over or usage.cpu_percent is None else round(usage.cpu_percent),
-            "memory": "" if size is None else format_bytes(size // _MEGABYTE * _MEGABYTE),
+            "memory": took(part) if is_over else format_bytes(size // _MEGABYTE * _MEGABYTE) if size else "",
             "last": None if feed is None else feed.last_row,
             "written": "" if feed is None or not feed.written_bytes else format_bytes(feed.written_bytes),
         }
 
     def _describe_head(self, record: CellRecord) -> dict[str, Any]:
-        if record.verdict:
-            return _head_of(record)
-        queued = all(task.note == "queued" for task in record.tasks)
-        return _head_of(
-            record,
-            "queued: it begins when the cells before it on these tasks have ended" if queued else "",
-            find_ending(self._context) or find_news(self._context),
-        )
+        message = ""
+        if not record.verdict:
+            is_queued = all(task.note == "queued" for task in record.tasks)
+            message = _QUEUED if is_queued else find_ending(self._context) or find_news(self._context)
+        return {
+            "done": count_done(record),
+            "total": len(record.tasks),
+            "words": record.verdict or done_of(record),
+            "sign": record.verdict and sign_of(record.verdict),
+            "over": bool(record.verdict),
+            "verdict": record.verdict,
+            "message": message,
+        }
 
     def _encode_values(self) -> list[Any]:
         rows = fold_values({task.name: feed.values for task, feed in self._feeds.items()})
@@ -350,19 +358,6 @@ class PanelModel:
             send({"kind": "update", "log": part})
 
 
-def _head_of(record: CellRecord, queued: str = "", message: str = "") -> dict[str, Any]:
-    return {
-        "done": count_done(record),
-        "total": len(record.tasks),
-        "words": record.verdict or done_of(record),
-        "sign": record.verdict and sign_of(record.verdict),
-        "over": bool(record.verdict),
-        "verdict": record.verdict,
-        "queued": queued,
-        "message": message,
-    }
-
-
 def _time_of(record: CellRecord) -> dict[str, Any]:
     """Return the time of the cell, which the page counts on while it runs."""
     return {"elapsed": round(record.elapsed_s, 2), "took": duration(record.elapsed_s)}
@@ -373,7 +368,6 @@ def _describe_end(part: TaskRecord) -> dict[str, Any]:
     return {
         "state": part.state,
         "note": part.note,
-        "took": took(part),
         "error": None
         if error is None
         else {"type": error.type, "message": error.message, "at": place_of(error), "text": error.text},

@@ -91,9 +91,8 @@ def values_html(values: Sequence[ValueRow], room: int) -> str:
         if shown is None or len(shown) > share:
             text = _esc(_short(value.text, share))
             shown = f'<pre style="margin:0;white-space:pre-wrap;{_MONO}">{text}</pre>'
-        names = ", ".join(value.tasks)
         rows += (
-            f'<tr><td style="text-align:left;vertical-align:top;{_MONO};{_FAINT}">{_esc(names)}</td>'
+            f'<tr><td style="text-align:left;vertical-align:top;{_MONO};{_FAINT}">{_esc(value.names)}</td>'
             f'<td style="text-align:left">{shown}</td></tr>'
         )
     table = f'<table style="margin:2px 0"><tbody>{rows}</tbody></table>'

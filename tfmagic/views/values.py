@@ -9,18 +9,23 @@ Bundle = tuple[dict[str, Any], dict[str, Any]]  # data and metadata by mime type
 
 @dataclass(frozen=True, slots=True)
 class ValueRow:
-    """A value and the tasks that have it."""
+    """A value and the tasks that have it, of `count` tasks."""
 
     tasks: tuple[str, ...]
     data: dict[str, Any]
     metadata: dict[str, Any]
+    count: int
+
+    @property
+    def names(self) -> str:
+        return "all tasks" if len(self.tasks) == self.count > 2 else ", ".join(self.tasks)
 
     @property
     def text(self) -> str:
         return str(self.data.get("text/plain", ""))
 
     def encode(self) -> Any:
-        return {"tasks": list(self.tasks), "data": self.data, "metadata": self.metadata}
+        return {"names": self.names, "data": self.data, "metadata": self.metadata}
 
 
 def fold_values(values: Mapping[str, Sequence[Bundle]]) -> list[ValueRow]:
@@ -30,8 +35,8 @@ def fold_values(values: Mapping[str, Sequence[Bundle]]) -> list[ValueRow]:
         for data, metadata in shown:
             for place, row in enumerate(rows):
                 if row.data == data and task not in row.tasks:
-                    rows[place] = ValueRow((*row.tasks, task), data, metadata)
+                    rows[place] = ValueRow((*row.tasks, task), data, metadata, len(values))
                     break
             else:
-                rows.append(ValueRow((task,), data, metadata))
+                rows.append(ValueRow((task,), data, metadata, len(values)))
     return rows

@@ -534,21 +534,19 @@ class Task {
 	}
 
 	paint() {
-		const { state, host, line, where, source, note, error, last, cpu, memory, took } = this.facts;
-		const isEnd = this.hasEnded;
+		const { state, host, place, source, note, error, last, cpu, memory } = this.facts;
 		this.isChanged = false;
 		this.el.dataset.state = state;
-		const hasLine = line > 0 && (!isEnd || state === "failed");
 		const words = error ? `${error.type}: ${error.message}` : last ? rowText(last) : "";
 		setTexts(this, {
 			state,
 			host: host || "",
-			line: hasLine ? `${where || ""} line ${line}`.trim() : "",
-			source: (hasLine && source) || "",
+			line: place || "",
+			source: source || "",
 			note: note || "",
 			last: words.slice(0, 300), // more is not visible, and a long line costs time
-			cpu: isEnd || cpu == null ? "" : `${Math.round(cpu)} %`,
-			memory: (isEnd ? took : memory) || "",
+			cpu: cpu == null ? "" : `${cpu} %`,
+			memory: memory || "",
 		});
 		if (this.el.open) this.paintBody();
 	}
@@ -743,10 +741,10 @@ class Panel {
 		const message = `the kernel of this cell was restarted or has ended${tasks}  ${attach}`;
 		const end = kept ? { note: "goes on without its kernel" } : { state: "stopped", note: "ended with its kernel" };
 		for (const task of this.tasks) {
-			if (!task.hasEnded) task.update({ ...end, line: 0 });
+			if (!task.hasEnded) task.update({ ...end, place: "", source: "", cpu: null, memory: "" });
 		}
 		this.messages++;
-		this.receiveHead({ over: true, verdict: "kernel ended", words: "kernel ended", sign: "■", took, message, queued: "" });
+		this.receiveHead({ over: true, verdict: "kernel ended", words: "kernel ended", sign: "■", took, message });
 		this.schedule();
 	}
 
@@ -850,8 +848,7 @@ class Panel {
 	showValues(values) {
 		for (const display of this.values) display.dispose();
 		this.values = values.map(() => new Display());
-		const rows = values.map(({ tasks, data, metadata }, place) => {
-			const names = tasks.length > 2 && !this.tasks[tasks.length] ? "all tasks" : tasks.join(", ");
+		const rows = values.map(({ names, data, metadata }, place) => {
 			this.values[place].show(this.rendermime, data, metadata);
 			return h("div.value", {}, h("span.label", {}, names), this.values[place].el);
 		});
@@ -946,13 +943,13 @@ class Panel {
 	}
 
 	paintHead() {
-		const { done, total, over, verdict, words, sign, queued, message } = this.head;
+		const { done, total, over, verdict, words, sign, message } = this.head;
 		this.root.dataset.verdict = verdict || "";
 		this.root.dataset.failed = this.tasks.some((task) => task.hasFailed);
 		setTexts(this, {
 			icon: sign || "",
 			done: words || "",
-			words: this.isOffline && !over ? "no connection to the kernel: this can be old" : queued || message || "",
+			words: this.isOffline && !over ? "no connection to the kernel: this can be old" : message || "",
 			found: this.filterError ?? (this.matches ? this.countFound() : ""),
 		});
 		this.bar.style.width = `${over ? 100 : (100 * done) / Math.max(total, 1)}%`;
