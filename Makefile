@@ -77,6 +77,9 @@ test: $(DEV) $(BESIDE) chromium
 quick: $(DEV)
 	$(BIN)/python scripts/suite.py --quick
 
+# widgets of ipywidgets 7 are text, and IPython 7 adds words of its own to completions
+IPYWIDGETS_7 := not widget and not flood_of_updates and not callback_that_takes and not tab_offers
+
 # the quick part and the tests of optional packages at the lower bounds of pyproject.toml; warnings of old packages
 # are no errors
 OLDEST := .venv-oldest/.installed
@@ -87,9 +90,9 @@ $(OLDEST): pyproject.toml requirements/oldest.txt
 	@touch $@
 
 test-oldest: $(OLDEST)
-	.venv-oldest/bin/python scripts/suite.py --quick -W default --disable-warnings tests/hdf5/test_hdf5_parts.py \
-		tests/hdf5/test_hdf5_shared.py tests/tfrecord/test_tfrecord_files.py tests/logdir/test_logdir.py \
-		tests/server/test_metrics.py tests/integration/test_server_extension.py
+	.venv-oldest/bin/python scripts/suite.py --quick -W default --disable-warnings tests/hdf5 tests/tfrecord \
+		tests/logdir/test_saving.py tests/logdir/test_owners.py tests/logdir/test_logdir_checks.py \
+		tests/server/test_metrics.py tests/integration/test_server_extension.py -k '$(IPYWIDGETS_7)'
 
 # the quick part, the quickstart, and what leans on TensorFlow's and Keras' own parts, with pre-releases; deprecations
 # are no errors
@@ -106,8 +109,8 @@ test-next: $(NEXT)
 		tests/integration/test_interrupts.py tests/integration/test_strategies.py tests/integration/test_new_context.py \
 		tests/integration/test_captured_values.py tests/integration/test_exposure.py tests/integration/test_track.py
 
-# the quick part with the packages of a hosted page, which an installation of tfmagic leaves as they are. Widgets of
-# ipywidgets 7 are text, IPython 7 adds words of its own to completions, and Ray is not there
+# the quick part with the packages of a hosted page, which an installation of tfmagic leaves as they are; it has no
+# Ray and no Keras 2
 COLAB := .venv-colab/.installed
 $(COLAB): pyproject.toml requirements/colab.txt
 	@[ $(MINOR) = 3.13 ] || { echo "requirements/colab.txt is for Python 3.13: make test-colab PYTHON=python3.13"; exit 1; }
@@ -118,7 +121,7 @@ $(COLAB): pyproject.toml requirements/colab.txt
 test-colab: $(COLAB)
 	.venv-colab/bin/python scripts/suite.py --quick -W default --disable-warnings tests/integration/test_strategies.py \
 		tests/integration/test_detached.py tests/integration/test_pictures.py tests/integration/test_interrupts.py \
-		-k "not ray and not widget and not flood_of_updates and not callback_that_takes and not tab_offers and not keras_2"
+		-k '$(IPYWIDGETS_7) and not ray and not keras_2'
 
 lock:
 	@PYTHON=$(PYTHON) scripts/lock

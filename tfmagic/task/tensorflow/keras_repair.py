@@ -90,8 +90,9 @@ def _reduces_whole_batches(original: Any) -> bool:
     model = SimpleNamespace(
         _distribute_strategy=strategy, distribute_strategy=strategy, _symbolic_build=lambda data_batch: None
     )
-    with contextlib.suppress(Exception):  # a Keras that does otherwise is left alone
-        original(model, iterator=[(0, 0, iter([(_replica_value(),)]))])
+    for step in ((0, 0), (0,)):  # of its iterator: from Keras 3.11 on, and before
+        with contextlib.suppress(Exception):  # a Keras that does otherwise is left alone
+            original(model, iterator=[(*step, iter([(_replica_value(),)]))])
     return any(isinstance(value, tuple) for value, _ in calls)
 
 
