@@ -56,6 +56,17 @@ def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> C
     )
 
 
+def describe_in_full(context: ViewContext, cell: CellState | None) -> CellRecord:
+    """Return the present record of the cell, with the full text of each failure."""
+    record, known = (
+        describe_cell(context, cell, time.monotonic()),
+        cell or context.run.outcome or context.cell,
+    )
+    if known is None or not any(task.error for task in record.tasks):
+        return record
+    return with_texts(record, context.texts(known))
+
+
 def find_place(context: ViewContext, task: TaskId) -> tuple[str, int]:
     """Return the file and line at which the task was seen last in the cell; ("", 0) if never."""
     cell = context.run.outcome or context.cell

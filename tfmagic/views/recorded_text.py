@@ -1,11 +1,10 @@
 """The text view of a cell that is noted in the run folder, so that ``%tfcluster attach`` shows it again."""
 
-import time
 from dataclasses import replace
 
 from tfmagic.runs.cell_records import append_record
 from tfmagic.supervisor.state import CellState
-from tfmagic.views.facts import describe_cell, with_texts
+from tfmagic.views.facts import describe_in_full
 from tfmagic.views.protocol import ViewContext
 from tfmagic.views.text import TextView
 
@@ -39,8 +38,5 @@ class RecordedText:
             self._append(None)
 
     def _append(self, cell: CellState | None) -> None:
-        record = describe_cell(self._context, cell, time.monotonic())
-        known = cell or self._context.run.outcome
-        if known is not None and any(task.error for task in record.tasks):
-            record = with_texts(record, self._context.texts(known))
-        append_record(self._context.folder, replace(record, notes=self._notes))
+        record = replace(describe_in_full(self._context, cell), notes=self._notes)
+        append_record(self._context.folder, record)

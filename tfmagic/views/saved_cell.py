@@ -17,7 +17,7 @@ from tfmagic.runs.cell_records import CellRecord, append_record, displays_path
 from tfmagic.runs.folder import file_size
 from tfmagic.supervisor.state import CellState
 from tfmagic.views import static_form
-from tfmagic.views.facts import describe_cell, with_texts
+from tfmagic.views.facts import describe_cell, describe_in_full
 from tfmagic.views.protocol import ViewContext
 
 DRAFT_S = 5.0
@@ -133,11 +133,7 @@ class SavedCell:
         return {"kind": "form", "over": self.is_over}
 
     def record(self, cell: CellState | None, open_names: tuple[str, ...] = ()) -> CellRecord:
-        record = describe_cell(self._context, cell, time.monotonic())
-        known = cell or self._context.cell
-        if known is not None and any(task.error for task in record.tasks):
-            record = with_texts(record, self._context.texts(known))
-        return replace(record, open=open_names)
+        return replace(describe_in_full(self._context, cell), open=open_names)
 
     def add_note(self, text: str) -> None:
         """Draw the cell again, with what happened to its tasks after it: "" if only their widgets changed."""
