@@ -9,7 +9,6 @@ they were packed. The thread that waits for a job calls `settle`, which takes th
 import functools
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ import msgspec
 
 from tfmagic.backends.local import LocalBackend
 from tfmagic.clusters.cells import reloading, results, scatter_gather, traces, waiting
+from tfmagic.clusters.cells.cluster_views import ClusterViews
 from tfmagic.clusters.cells.job import Job, Options, ViewChoice
 from tfmagic.clusters.cells.results import CellResult
 from tfmagic.clusters.cells.task_variables import Prepared, TaskVariables
@@ -26,11 +26,12 @@ from tfmagic.clusters.launch.kept_clusters import KeptRun
 from tfmagic.clusters.launch.settings import TFCluster, policy_source
 from tfmagic.clusters.launch.startup import Progress
 from tfmagic.clusters.launch.task_settings import TaskSettings
+from tfmagic.clusters.tools import tensorboard
 from tfmagic.clusters.tools.status import StatusWriter
 from tfmagic.clusters.tools.timeline_recorder import TimelineRecorder
 from tfmagic.errors import LaunchError, TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
-from tfmagic.failures.deaths import DeathReports, describe_end
+from tfmagic.failures.deaths import DeathReports
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.hdf5.shared_writer.sessions import TaskFiles
@@ -42,10 +43,8 @@ from tfmagic.supervisor.state import ALIVE, CellState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import advice, memory
 from tfmagic.system.usage import Usage
-from tfmagic.views.facts import find_left, find_news
-from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.task_widgets import TaskWidgets, WidgetPage
-from tfmagic.views.text import QuietView, TextView
+from tfmagic.views.time_shares import Profile, compare
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 """A function, its positional arguments and its keyword arguments."""
@@ -115,9 +114,7 @@ class RunningCluster:
             raise LaunchError(f"no port could be reserved for every task: {error}") from error
         policy = policy_source(TFCluster.instance(), setting, task_settings.auto_restart)
         self._status_writer = StatusWriter(name, shape, run, lambda: self.spec.addresses)
-        self._last_cell: Job | None = None  # of the user
         self._log_starts: dict[TaskId, Mapping[TaskId, int]] = {}  # of the last cell of each task
-        self._noted_ends: dict[TaskId, int] = {}  # attempts
         self._deaths = DeathReports()
         self.supervisor = Supervisor(
             backend,
@@ -135,6 +132,7 @@ class RunningCluster:
         self.widgets = TaskWidgets(widget_page, self.supervisor.ask, lambda: self.is_busy)
         self.supervisor.listen(self.widgets.hear)
         self.supervisor.on_end(self.widgets.end)
+        self._views = ClusterViews(name, shape, self.supervisor, self.widgets, main, self.oom_kills)
         self.timeline = TimelineRecorder(run)
         self.supervisor.watch(self.timeline.note)
         self.supervisor.on_end(self.timeline.end)
@@ -159,7 +157,15 @@ class RunningCluster:
         self._variables.resume(found.owned, found.last_number)
         jobs = []
         for cell in found.cells:
-            job = Job(self, cell.request, cell.options(view))
+            how = Options(
+                pull=cell.opened.pull,
+                timeout_s=cell.request.timeout_s,
+                keep_going=cell.request.keep_going,
+                want_value=cell.opened.want_value,
+                out=cell.opened.out,
+                view=view,
+            )
+            job = self._make_job(cell.request, how)
             job.resume(cell.starts, cell.age_s)
             jobs.append(job)
             self._note_begun(job)
@@ -289,9 +295,9 @@ class RunningCluster:
         if command.tf_config:  # no task is killed since it rejoins slowly
             timeout_s = None
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
-        job = Job(self, request, options, may_begin)
+        job = self._make_job(request, options, may_begin)
         self.keeper.begin(job)
-        job.servers = traces.trace_servers(self, job)
+        job.servers = traces.begin(job, self.supervisor.state, self._run_empty)
         job.start(takes_ctrl_c=not detached)
         self._variables.handed_over(prepared)
         self._note_begun(job)
@@ -299,10 +305,19 @@ class RunningCluster:
             self._variables.expect(commands, self.attempts(commands))
         return job
 
+    def _make_job(
+        self, request: CellRequested, options: Options, may_begin: Callable[[], bool] = lambda: True
+    ) -> Job:
+        return Job(
+            request, options, self.supervisor, self.widgets, self._views.make_view, self.settle, may_begin
+        )
+
+    def _run_empty(self, tasks: Iterable[TaskId], command: RunCell) -> Job:
+        return self.begin(Prepared(dict.fromkeys(tasks, command)), Options(view="quiet"), detached=True)
+
     def _note_begun(self, job: Job) -> None:
         self._under_way[job.number] = job
-        if job.command.source:
-            self._last_cell = job
+        self._views.note_begun(job)
         if job.command.is_users:
             self._log_starts.update(dict.fromkeys(job.tasks, job.starts))
 
@@ -389,20 +404,8 @@ class RunningCluster:
             print(advice.here(warning), file=sys.stderr)
 
     def _observe(self, supervisor: Supervisor) -> None:
-        """Write the status file; note a death between cells in the last panel. Called by the supervisor."""
         self._status_writer.write_if_due(supervisor)
-        state = supervisor.state
-        for task, seen in state.tasks.items():
-            if seen.phase is not Phase.DEAD or seen.end is None or self._noted_ends.get(task) == seen.attempt:
-                continue
-            self._noted_ends[task] = seen.attempt
-            job = self._last_cell
-            outcome = None if job is None else job.outcome
-            if job is None or outcome is None or state.cells or outcome.outcomes.get(task) == seen.end:
-                continue  # a cell reports it
-            how = f"{task} {describe_end(seen.end, self.oom_kills)}"
-            when = time.strftime("%H:%M:%S")
-            job.add_note(advice.here(f"after this cell, at {when}, {how}; %tfcluster revive brings it back"))
+        self._views.note_ends(supervisor.state)
 
     @property
     def is_busy(self) -> bool:
@@ -423,14 +426,15 @@ class RunningCluster:
 
     def settle(self, job: Job, outcome: CellState) -> CellResult:
         """Unpack what the tasks returned, or raise what they raised."""
-        job.profile = traces.profile_of(self, job, outcome)
+        if job.options.profile_s:
+            job.profile = self._profile_of(job, outcome)
         with self._lock:
             self._note_ended()
-            self.keeper.settle(job)
+            self.keeper.settle(job.number)
         results.warn_of_lost_output(outcome, self.run, self.supervisor.closed_logs)
         results.report_restored_folder(self.run)
         lost_files = self.shared_files.settle(job.number)
-        context = self._failure_context(job, stacks.read_grouped(self.run, job.dumps))
+        context = self._views.failure_context(job, stacks.read_grouped(self.run, job.dumps))
         if job.command.is_users:
             self.last = (outcome, context)
         self._deaths.note(outcome.outcomes)
@@ -451,40 +455,17 @@ class RunningCluster:
         except NameError as missing:  # a variable that was pulled
             raise ipython_tracebacks.dress(missing)  # noqa: B904 - the same
 
+    def _profile_of(self, job: Job, outcome: CellState) -> Profile:
+        found = traces.end(job, outcome, self._run_empty)
+        if self.supervisor.backend.runs_here:
+            return compare(found, {}, tensorboard.profile_advice(self.run))
+        return compare(found, {task.name: seen.host for task, seen in self.supervisor.state.tasks.items()})
+
     def _note_new_process(self, error: BaseException) -> None:
         """Add a note to `error` if the task that died has another process by now."""
         for task, seen in self.supervisor.state.tasks.items():
             if isinstance(error, TaskDied) and error.task == task.name and seen.phase is not Phase.DEAD:
                 error.add_note(f"by now {task} has a new process, or gets one, without its variables")
-
-    def _failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:
-        return FailureContext(
-            self._main(), self.run, self.oom_kills, stacks_text, ipython_tracebacks.shown_name, job.starts
-        )
-
-    def make_view(self, job: Job) -> View:
-        """Return the view of a job that was started."""
-        command, view = job.command, job.options.view
-        context = ViewContext(
-            cluster=self.name,
-            shape=str(self.shape),
-            folder=self.run,
-            run=job,
-            supervisor=self.supervisor,
-            texts=functools.partial(root_cause.full_texts, context=self._failure_context(job)),
-            source=command.source,
-            filename=command.filename,
-            prompt=ipython_tracebacks.prompt_of(command.filename),
-            widgets=self.widgets,
-        )
-        if callable(view):
-            return view(context)
-        news = functools.partial(find_news, context)
-        if view == "quiet" and (command.source or command.call):
-            return QuietView(job.displays, functools.partial(find_left, context))
-        if view == "quiet":  # a push or a pull, which must not hang in silence
-            return QuietView(job.displays, news)
-        return TextView(self.run, job.starts.items(), job.displays, has_begun=context.has_begun, news=news)
 
     def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
         heartbeat_s = self._setting("heartbeat_timeout_s")

@@ -19,14 +19,11 @@ import os
 import socket
 import uuid
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.protocol import task_context
 from tfmagic.system import files
-
-if TYPE_CHECKING:
-    from tfmagic.logdir.mirrors import Remote
 
 NAME = ".tfmagic-writer"
 MIRROR_NAME = ".tfmagic-logdir-writer"  # for `task_logdir`; the same run can save checkpoints there, too
@@ -134,13 +131,21 @@ def process_token() -> str:
     return _tokens.setdefault(os.getpid(), uuid.uuid4().hex)  # a fork is another process
 
 
+class _Files(Protocol):
+    """Small files behind a URL: `tfmagic.logdir.mirrors.Remote`."""
+
+    def write(self, name: str, content: bytes) -> None: ...
+
+    def read(self, name: str) -> bytes | None: ...
+
+
 class RemoteClaim:
     """A file behind a URL that names the run which began last to write there.
 
     Writers in one process with different tokens are different runs.
     """
 
-    def __init__(self, remote: Remote, name: str, token: str):
+    def __init__(self, remote: _Files, name: str, token: str):
         self._remote, self._name, self.is_lost = remote, name, False
         self._content = json.dumps({**describe(), "claim": token}).encode()
         remote.write(name, self._content)

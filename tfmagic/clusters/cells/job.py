@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tfmagic.clusters.cells.results import CellResult
 from tfmagic.errors import TfmagicError
@@ -22,13 +22,13 @@ from tfmagic.protocol.cluster_spec import Selector, TaskId
 from tfmagic.protocol.commands import RunCell
 from tfmagic.protocol.events import CellRequested, CellReturned
 from tfmagic.protocol.payload import release
-from tfmagic.supervisor.supervisor import RunningCell
+from tfmagic.runs.folder import RunFolder
+from tfmagic.supervisor.state import CellState
+from tfmagic.supervisor.supervisor import RunningCell, Supervisor
 from tfmagic.views.protocol import View, ViewContext
+from tfmagic.views.task_widgets import TaskWidgets
 from tfmagic.views.text import QuietView
 from tfmagic.views.time_shares import Profile
-
-if TYPE_CHECKING:
-    from tfmagic.clusters.running_cluster import RunningCluster
 
 ViewName = Literal["text", "quiet"]
 ViewChoice = Callable[[ViewContext], View] | ViewName
@@ -56,8 +56,11 @@ class Job(RunningCell):
     """A cell or call under way. The supervisor and the views use only its base class, `RunningCell`.
 
     Args:
-        cluster: Makes the view, and turns the outcome into results.
         options: How the cell runs.
+        supervisor: Runs it.
+        widgets: The widgets of its tasks.
+        make_view: Returns the view of a job that was started.
+        settle: Turns the outcome into results, or raises what the tasks raised.
         may_begin: See `RunningCell`.
 
     Attributes:
@@ -71,14 +74,18 @@ class Job(RunningCell):
 
     def __init__(
         self,
-        cluster: RunningCluster,
         request: CellRequested,
         options: Options,
+        supervisor: Supervisor,
+        widgets: TaskWidgets,
+        make_view: Callable[[Job], View],
+        settle: Callable[[Job, CellState], CellResult],
         may_begin: Callable[[], bool] = lambda: True,
     ):
-        starts = {task: cluster.run.log_bytes(task) for task in request.commands}
+        starts = {task: supervisor.run.log_bytes(task) for task in request.commands}
         super().__init__(request, starts, may_begin)
-        self.cluster, self.supervisor, self.options = cluster, cluster.supervisor, options
+        self.options, self.supervisor = options, supervisor
+        self._widgets, self._make_view, self._settle = widgets, make_view, settle
         self.ctrl_c = CtrlC(self._press)
         self._is_sent, self._early_presses = False, 0  # Ctrl-C before it is sent is only counted
         self._view: View | None = None
@@ -97,6 +104,16 @@ class Job(RunningCell):
     def tasks(self) -> tuple[TaskId, ...]:
         """The tasks that run it."""
         return tuple(self.request.commands)
+
+    @property
+    def run(self) -> RunFolder:
+        """The run folder of its cluster."""
+        return self.supervisor.run
+
+    @property
+    def out(self) -> str:
+        """The name to which the notebook binds the results, or ""."""
+        return self.options.out
 
     @property
     def command(self) -> RunCell:
@@ -122,7 +139,7 @@ class Job(RunningCell):
             self._is_sent = True  # before the count is read: a signal can come between two lines
             for _ in range(self._early_presses):
                 self.interrupt()
-            self._view = self.cluster.make_view(self)
+            self._view = self._make_view(self)
         except BaseException:
             self.ctrl_c.give_back()
             self.give_up()  # it might have been sent, and nothing would show it
@@ -136,7 +153,7 @@ class Job(RunningCell):
 
     def show_resumed(self) -> None:
         """Make the view of a job that goes on."""
-        self._view = self.cluster.make_view(self)
+        self._view = self._make_view(self)
 
     def interrupt(self) -> None:
         """Interrupt the tasks that run it; a second time kills what is left."""
@@ -162,7 +179,7 @@ class Job(RunningCell):
     def update(self) -> None:
         """Let the view show what is new."""
         try:
-            self.cluster.widgets.flush()
+            self._widgets.flush()
             self.view.update()
         except Exception:  # as above
             self._give_up_view()
@@ -173,7 +190,7 @@ class Job(RunningCell):
             return
         self.has_shown_end = True
         try:
-            self.cluster.widgets.flush(everything=True)
+            self._widgets.flush(everything=True)
             self.view.finish(self.outcome)
         except Exception:  # as above
             self._give_up_view()
@@ -206,7 +223,7 @@ class Job(RunningCell):
             why = f": {type(crash).__name__}: {crash}" if crash is not None else ""
             raise TfmagicError(f"the cluster was stopped while the {what}{why}") from crash
         try:
-            return self.cluster.settle(self, outcome)
+            return self._settle(self, outcome)
         finally:  # if a task raised, the others' values are not read
             returned = [end for end in outcome.outcomes.values() if isinstance(end, CellReturned)]
             release(packed for end in returned for packed in (end.value, *end.pulled.values()))

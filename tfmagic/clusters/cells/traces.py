@@ -1,32 +1,27 @@
-"""Profiles of cells and calls: which tasks are traced, and the comparison of what they send.
+"""Profiles of cells and calls: which tasks are traced, and what they send.
 
 A task that runs the cell traces it. With parameter servers only the coordinator runs the cell, and the
 others serve it in threads of TensorFlow's own: an empty cell before it begins their traces, and another one
 after it ends them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from tfmagic.clusters.cells.job import Job, Options
-from tfmagic.clusters.cells.task_variables import Prepared, cell_numbers
-from tfmagic.clusters.tools import tensorboard
+from tfmagic.clusters.cells.job import Job
+from tfmagic.clusters.cells.task_variables import cell_numbers
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, Trace
 from tfmagic.protocol.task_profile import TaskProfile
-from tfmagic.supervisor.state import CellState, Phase
-from tfmagic.views.time_shares import Profile, compare
-
-if TYPE_CHECKING:
-    from tfmagic.clusters.running_cluster import RunningCluster
+from tfmagic.supervisor.state import CellState, ClusterState, Phase
 
 PROFILE_S = 60.0  # a trace is cut then: TensorFlow keeps it in memory
 _BEGIN_S = 10.0
 _END_S = 60.0  # to write and read a trace
+
+RunEmpty = Callable[[Iterable[TaskId], RunCell], Job]
+"""Starts a cell that does nothing but this part of a trace on these tasks."""
 
 
 def traced(commands: Mapping[TaskId, RunCell], seconds: float) -> Mapping[TaskId, RunCell]:
@@ -37,9 +32,8 @@ def traced(commands: Mapping[TaskId, RunCell], seconds: float) -> Mapping[TaskId
     return {task: msgspec.structs.replace(command, **how) for task, command in commands.items()}
 
 
-def trace_servers(cluster: RunningCluster, job: Job) -> Job | None:
+def begin(job: Job, state: ClusterState, run_empty: RunEmpty) -> Job | None:
     """Begin to trace the idle ps and worker tasks that serve the cell of `job` and do not run it."""
-    state = cluster.supervisor.state
     if not job.options.profile_s or not any(task.type == "ps" for task in state.tasks):
         return None
     busy = {task for cell in state.cells.values() for task in cell.waiting_for}
@@ -48,34 +42,21 @@ def trace_servers(cluster: RunningCluster, job: Job) -> Job | None:
         for task, seen in state.tasks.items()
         if task.type in ("ps", "worker") and seen.phase is Phase.READY and task not in {*busy, *job.tasks}
     ]
-    how = {"trace_s": job.options.profile_s, "prompt": job.command.prompt, "group": job.number}
-    return _run_empty(cluster, serving, Trace.BEGIN, _BEGIN_S, **how) if serving else None
-
-
-def profile_of(cluster: RunningCluster, job: Job, outcome: CellState) -> Profile | None:
-    """End the traces of the tasks that serve a cell; return where its time went, if it was traced."""
-    if not job.options.profile_s:
+    if not serving:
         return None
+    how = RunCell(next(cell_numbers), prompt=job.command.prompt, group=job.number)
+    how = msgspec.structs.replace(how, trace=Trace.BEGIN, trace_s=job.options.profile_s)
+    begun = run_empty(serving, how)
+    begun.done.wait(_BEGIN_S)
+    return begun
+
+
+def end(job: Job, outcome: CellState, run_empty: RunEmpty) -> dict[str, TaskProfile]:
+    """End the traces of the tasks that serve the cell; return what each task has traced, by name."""
     ends = dict(outcome.outcomes)
     if job.servers is not None:
-        ended = _run_empty(cluster, job.servers.tasks, Trace.END, _END_S)
+        ended = run_empty(job.servers.tasks, RunCell(next(cell_numbers), trace=Trace.END))
+        ended.done.wait(_END_S)
         ends |= {} if ended.outcome is None else ended.outcome.outcomes
-    found = {task.name: _profile_in(end) for task, end in sorted(ends.items())}
-    if cluster.supervisor.backend.runs_here:
-        return compare(found, {}, tensorboard.profile_advice(cluster.run))
-    hosts = {task.name: seen.host for task, seen in cluster.supervisor.state.tasks.items()}
-    return compare(found, hosts)
-
-
-def _profile_in(end: object) -> TaskProfile:
-    return getattr(end, "profile", None) or TaskProfile(problem="its process ended")
-
-
-def _run_empty(
-    cluster: RunningCluster, tasks: Iterable[TaskId], trace: Trace, timeout_s: float, **fields: Any
-) -> Job:
-    """Run a cell that does nothing but this part of a trace, and wait for its end, but not longer."""
-    command = RunCell(next(cell_numbers), trace=trace, **fields)
-    job = cluster.begin(Prepared(dict.fromkeys(tasks, command)), Options(view="quiet"), detached=True)
-    job.done.wait(timeout_s)
-    return job
+    lost = TaskProfile(problem="its process ended")
+    return {task.name: getattr(end, "profile", None) or lost for task, end in sorted(ends.items())}

@@ -1,18 +1,17 @@
 """Clusters that outlive their kernel: what a new kernel makes of what their hosts report.
 
 run folder: kept.json ──→ RemoteBackend(resumes) ──→ KeptTask of each task ─┬→ ClusterState ─→ Supervisor
-                    cells whose results nobody has taken ───────────────────┴→ requests ────→ Job
+                    cells whose results nobody has taken ───────────────────┴→ ResumedCell ─→ Job
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tfmagic.backends.protocol import Backend
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import KeptCell, KeptTask
-from tfmagic.clusters.cells.job import Job, Options, ViewChoice
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, Spec, TaskId
@@ -50,16 +49,14 @@ class ResumedCell:
     starts: Mapping[TaskId, int]
     age_s: float
 
-    def options(self, view: ViewChoice) -> Options:
-        how = self.opened
-        return Options(
-            pull=how.pull,
-            timeout_s=self.request.timeout_s,
-            keep_going=self.request.keep_going,
-            want_value=how.want_value,
-            out=how.out,
-            view=view,
-        )
+
+class StartedCell(Protocol):
+    """A cell or call that is about to be sent."""
+
+    request: CellRequested
+
+    @property
+    def out(self) -> str: ...  #: The name to which the notebook binds its results, or "".
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +130,25 @@ class Keeper:
         self._run.take()
         return Resumed(state, cells, owned, max([0, *opened, *numbers]), self._backend.setup.task_env)
 
-    def begin(self, job: Job) -> None:
+    def begin(self, cell: StartedCell) -> None:
         """Note a cell or call before it is sent."""
-        command, options, request = job.command, job.options, job.request
-        if self._file is not None and (command.source or command.call):
+        if self._file is None:
+            return
+        request, command = cell.request, next(iter(cell.request.commands.values()))
+        if command.source or command.call:
             opened = OpenCell(
-                options.out,
-                options.pull,
-                options.want_value,
+                cell.out,
+                command.pull,
+                command.want_value,
                 request.timeout_s,
                 request.keep_going,
                 command.prompt,
             )
-            self._change(lambda file: file.begin(job.number, opened))
+            self._change(lambda file: file.begin(request.cell, opened))
 
-    def settle(self, job: Job) -> None:
-        """Note that this kernel has taken the results."""
-        self._change(lambda file: file.settle(job.number))
+    def settle(self, number: int) -> None:
+        """Note that this kernel has taken the results of a cell."""
+        self._change(lambda file: file.settle(number))
 
     def move(self, spec: Spec) -> None:
         """Note new addresses of the tasks."""

@@ -97,7 +97,7 @@ class DetachedJobs:
             found.job.show_now()
         jobs = [found for found in self._jobs if found.cluster.name == cluster.name]
         run = str(cluster.run_folder)
-        former = [found for found in jobs if str(found.job.cluster.run) != run and found.job.done.is_set()]
+        former = [found for found in jobs if str(found.job.run) != run and found.job.done.is_set()]
         for found in former:  # the user has stopped that cluster: what failed there is told, not raised
             self._jobs.remove(found)
             found.settle(self._shell.user_ns)

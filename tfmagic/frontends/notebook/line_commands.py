@@ -173,7 +173,7 @@ def _errors(magics: TFClusterMagics, line: Namespace) -> None:
 @line_command("interrupt", "interrupt the running cell, on all or the named tasks", _TASKS)
 def _interrupt(magics: TFClusterMagics, line: Namespace) -> None:
     cluster = magics.running(line.cluster)
-    detached = [job for job in magics.detached.running() if job.cluster.name == cluster.name]
+    detached = [job for job in magics.detached.running() if job.run is cluster.run_folder]
     chosen = select(",".join(line.tasks or ("all",)), cluster.tasks)
     text = reports.interruption(cluster, chosen, detached)
     cluster.interrupt(*line.tasks)
@@ -323,7 +323,7 @@ def _attach(magics: TFClusterMagics, line: Namespace) -> None:
         raise UsageError(f"run {run} has no record of {which}; %tfcluster attach --all lists what there is")
     record = records[-1]
     for job in magics.detached.running():
-        is_this = job.number == record.cell and str(job.cluster.run) == str(run)
+        is_this = job.number == record.cell and str(job.run) == str(run)
         if is_this and isinstance(job.view, PanelView):
             job.view.show_again()
             return

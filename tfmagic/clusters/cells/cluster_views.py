@@ -1,0 +1,93 @@
+"""The views of a cluster's cells, and the notes that they get after the end."""
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfmagic.clusters.cells.job import Job
+from tfmagic.failures import ipython_tracebacks, root_cause
+from tfmagic.failures.deaths import describe_end
+from tfmagic.failures.root_cause import FailureContext
+from tfmagic.protocol.cluster_spec import Shape, TaskId
+from tfmagic.supervisor.state import ClusterState, Phase
+from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import advice
+from tfmagic.views.facts import find_left, find_news
+from tfmagic.views.protocol import View, ViewContext
+from tfmagic.views.task_widgets import TaskWidgets
+from tfmagic.views.text import QuietView, TextView
+
+
+class ClusterViews:
+    """Makes the view of each cell, and tells the last cell's view of tasks that die after it.
+
+    Args:
+        name: The cluster's.
+        widgets: The widgets of its tasks.
+        main: Returns the ``__main__`` of the notebook.
+        oom_kills: Processes that the kernel of the machine had killed before for lack of memory.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        supervisor: Supervisor,
+        widgets: TaskWidgets,
+        main: Callable[[], Mapping[str, Any]],
+        oom_kills: int,
+    ):
+        self._name, self._shape, self._supervisor = name, shape, supervisor
+        self._widgets, self._main, self._oom_kills = widgets, main, oom_kills
+        self._last_cell: Job | None = None  # of the user
+        self._noted_ends: dict[TaskId, int] = {}  # attempts
+
+    def make_view(self, job: Job) -> View:
+        """Return the view of a job that was started."""
+        command, view = job.command, job.options.view
+        context = ViewContext(
+            cluster=self._name,
+            shape=str(self._shape),
+            folder=job.run,
+            run=job,
+            supervisor=self._supervisor,
+            texts=functools.partial(root_cause.full_texts, context=self.failure_context(job)),
+            source=command.source,
+            filename=command.filename,
+            prompt=ipython_tracebacks.prompt_of(command.filename),
+            widgets=self._widgets,
+        )
+        if callable(view):
+            return view(context)
+        news = functools.partial(find_news, context)
+        if view == "quiet" and (command.source or command.call):
+            return QuietView(job.displays, functools.partial(find_left, context))
+        if view == "quiet":  # a push or a pull, which must not hang in silence
+            return QuietView(job.displays, news)
+        return TextView(job.run, job.starts.items(), job.displays, has_begun=context.has_begun, news=news)
+
+    def failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:
+        """Return what explains the failures of a job."""
+        return FailureContext(
+            self._main(), job.run, self._oom_kills, stacks_text, ipython_tracebacks.shown_name, job.starts
+        )
+
+    def note_begun(self, job: Job) -> None:
+        """Remember the last cell."""
+        if job.command.source:
+            self._last_cell = job
+
+    def note_ends(self, state: ClusterState) -> None:
+        """Note each death between cells in the view of the last cell. Called on the supervisor's thread."""
+        for task, seen in state.tasks.items():
+            if seen.phase is not Phase.DEAD or seen.end is None or self._noted_ends.get(task) == seen.attempt:
+                continue
+            self._noted_ends[task] = seen.attempt
+            job = self._last_cell
+            outcome = None if job is None else job.outcome
+            if job is None or outcome is None or state.cells or outcome.outcomes.get(task) == seen.end:
+                continue  # a cell reports it
+            how = f"{task} {describe_end(seen.end, self._oom_kills)}"
+            when = time.strftime("%H:%M:%S")
+            job.add_note(advice.here(f"after this cell, at {when}, {how}; %tfcluster revive brings it back"))
