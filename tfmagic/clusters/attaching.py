@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tfmagic.clusters.cells.job import ViewChoice
+from tfmagic.clusters.cells.cell_plan import ViewChoice
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch import kept_clusters
 from tfmagic.clusters.launch.checks import check, check_settings

@@ -1,6 +1,6 @@
 """`tfmagic.Cluster`: start, run, push, pull, injure and stop a cluster. The front ends use no other object.
 
-run / begin_cell ── capture ──→ RunCell for each task ──→ supervisor ──→ Job
+run / begin_cell ── CellPlan ──→ RunCell for each task ──→ supervisor ──→ Job
      ↑ view.update() while waiting, Ctrl-C → interrupt                    │
      └──── TaskResults, or the root failure raised ←────── outcome ───────┘
 """
@@ -17,7 +17,8 @@ from tfmagic.backends.simulated.hosts import read_request
 from tfmagic.clusters.api.picture_api import Pictures
 from tfmagic.clusters.api.variable_api import Variables
 from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.cells.job import Job, Options
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options
+from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.launch import remote_hosts, startup
 from tfmagic.clusters.launch.checks import check, check_all, check_settings
 from tfmagic.clusters.launch.settings import TFCluster
@@ -38,7 +39,6 @@ from tfmagic.protocol.cluster_spec import (
     check_name,
     select,
 )
-from tfmagic.protocol.commands import RunCell
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import find_lines
 from tfmagic.supervisor.state import ClusterState
@@ -272,21 +272,11 @@ class Cluster(Variables, Pictures):
 
     # -- cells; functions are called in `call_api`, variables moved in `variable_api` --
 
-    def begin_cell(
-        self,
-        command: RunCell,
-        reads: Iterable[str],
-        options: Options,
-        detached: bool = False,
-        values: Mapping[str, Any] | None = None,
-    ) -> Job:
+    def begin_cell(self, plan: CellPlan, detached: bool = False) -> Job:
         """Start a cell. Unless it is `detached`, `tfmagic.clusters.cells.waiting.finish` must be called next.
 
         Args:
-            command: The source; its number and its variables are added here.
-            reads: The names of variables that it might need from the notebook.
             detached: The cell needs no waiting thread, and Ctrl-C does not interrupt it.
-            values: Replaces the notebook's variables.
 
         Raises:
             CaptureError: Something cannot travel.
@@ -294,7 +284,7 @@ class Cluster(Variables, Pictures):
         """
         with self._lock:
             self.start()
-            return self._running_cluster().begin_cell(command, options, reads, values, detached)
+            return self._running_cluster().begin_cell(plan, detached)
 
     def forget_variables(self) -> None:
         """Send functions and variables again when they are needed: the tasks have deleted them."""
@@ -325,7 +315,7 @@ class Cluster(Variables, Pictures):
         if len(chosen) != 1:
             raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
         with self._lock:
-            job = self._running_cluster().begin_cell(RunCell(cell=0, debug=True), Options(on=task))
+            job = self._running_cluster().begin_cell(CellPlan(debug=True, options=Options(on=task)))
         waiting.finish(job)
 
     # -- what is shown --

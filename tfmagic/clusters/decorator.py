@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
-from tfmagic.clusters.cells.job import ViewName
+from tfmagic.clusters.cells.cell_plan import ViewName
 from tfmagic.clusters.cells.results import TaskResults
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch.checks import check

@@ -21,12 +21,13 @@ from dataclasses import replace
 from signal import SIGKILL
 from typing import Any
 
+from tfmagic.clusters.cells.cell_plan import Call
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import value_of
 from tfmagic.clusters.launch import startup
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.launch.task_settings import TaskSettings
-from tfmagic.clusters.running_cluster import Call, RunningCluster
+from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import LaunchError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.root_cause import FailureContext

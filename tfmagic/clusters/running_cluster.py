@@ -1,6 +1,6 @@
 """A cluster between its start and its stop: its backend, supervisor, run folder and jobs.
 
-    begin_cell, begin_call ── commands for each task ──→ Job ──→ supervisor ──→ settle: results, or an error
+    begin_cell ── CellPlan ── commands for each task ──→ Job ──→ supervisor ──→ settle: results, or an error
 
 `Cluster` and `OneShotTasks` own one each, and call it under their lock: cells begin in the order in which
 they were packed. The thread that waits for a job calls `settle`, which takes the same lock.
@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from tfmagic.backends.local import LocalBackend
-from tfmagic.clusters.cells import reloading, results, scatter_gather, traces, waiting
+from tfmagic.clusters.cells import reloading, results, traces, waiting
+from tfmagic.clusters.cells.cell_plan import Call, CellPlan, Options, ViewChoice
 from tfmagic.clusters.cells.cluster_views import ClusterViews
-from tfmagic.clusters.cells.job import Job, Options, ViewChoice
+from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import CellResult
 from tfmagic.clusters.cells.task_variables import Prepared, TaskVariables
 from tfmagic.clusters.launch import kept_clusters, open_backend
@@ -36,7 +35,7 @@ from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.cluster_spec import GivenSpec, Selector, Shape, TaskId, select
-from tfmagic.protocol.commands import RunCell, TaskBoot
+from tfmagic.protocol.commands import TaskBoot
 from tfmagic.protocol.events import CellRequested, GroupChanged, LaunchRequested
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ALIVE, CellState, Phase
@@ -46,10 +45,8 @@ from tfmagic.system.usage import Usage
 from tfmagic.views.task_widgets import TaskWidgets, WidgetPage
 from tfmagic.views.time_shares import Profile, compare
 
-Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
-"""A function, its positional arguments and its keyword arguments."""
-
 _REJOIN_S = 70.0  # mostly milliseconds, but TensorFlow can take up to 60 s to delete an iterator
+_QUIET = Options(view="quiet")
 _MANY_RESETS = 8  # measured: a process survives about ten, of 97 threads and 41 MiB each
 
 
@@ -157,15 +154,11 @@ class RunningCluster:
         self._variables.resume(found.owned, found.last_number)
         jobs = []
         for cell in found.cells:
+            request = cell.request
             how = Options(
-                pull=cell.opened.pull,
-                timeout_s=cell.request.timeout_s,
-                keep_going=cell.request.keep_going,
-                want_value=cell.opened.want_value,
-                out=cell.opened.out,
-                view=view,
+                timeout_s=request.timeout_s, keep_going=request.keep_going, out=cell.opened.out, view=view
             )
-            job = self._make_job(cell.request, how)
+            job = self._make_job(request, how)
             job.resume(cell.starts, cell.age_s)
             jobs.append(job)
             self._note_begun(job)
@@ -212,43 +205,17 @@ class RunningCluster:
     # -- cells --
 
     def begin_cell(
-        self,
-        command: RunCell,
-        options: Options,
-        reads: Iterable[str] = (),
-        values: Mapping[str, Any] | None = None,
-        detached: bool = False,
+        self, plan: CellPlan, detached: bool = False, may_begin: Callable[[], bool] = lambda: True
     ) -> Job:
-        """Start a cell on the tasks of `options`; see `Cluster.begin_cell`."""
-        if command.source:
+        """Start a cell or call; see `Cluster.begin_cell`. `may_begin` is described at `RunningCell`."""
+        if plan.source or plan.call is not None:
             self._rejoin_if_possible()
         self._note_ended()
-        template = msgspec.structs.replace(
-            command, pull=options.pull, want_value=options.want_value, watch=options.watch
-        )
-        attempts = self.targets(options.on)
-        prepared = self._variables.cell_commands(template, reads, options.push, values, attempts)
-        self._warn_of_old_modules(attempts)
-        return self.begin(prepared, options, detached)
-
-    def begin_scatter(self, name: str, values: Any, on: Selector) -> Job:
-        """Start to bind `name` on each task to its part of `values`; raise as `Cluster.scatter`."""
-        self._note_ended()
-        attempts = self.targets(on)
-        shares = dict(zip(sorted(attempts), scatter_gather.split(values, len(attempts)), strict=True))
-        prepared = self._variables.part_commands(name, shares, attempts)
-        return self.begin(prepared, Options(on=on, push=(name,), view="quiet"))
-
-    def begin_call(self, call: Call, options: Options, detached: bool, may_begin: Callable[[], bool]) -> Job:
-        """Start a call on the tasks of `options`."""
-        self._rejoin_if_possible()
-        self._note_ended()
-        prepared = self._variables.call_commands(call, self.targets(options.on))
-        if options.aside:
-            prepared = prepared.changed(aside=True)
-        else:
-            self._warn_of_old_modules(prepared.attempts)
-        return self.begin(prepared, options, detached, may_begin)
+        attempts = self.targets(plan.options.on)
+        prepared = self._variables.commands_for(plan, attempts)
+        if not plan.aside:
+            self._warn_of_old_modules(attempts)
+        return self._begin(prepared, plan.options, detached, may_begin)
 
     def _warn_of_old_modules(self, attempts: Mapping[TaskId, int]) -> None:
         reloading.warn_of_old_modules(self._variables, attempts, self.supervisor.backend.runs_here)
@@ -266,9 +233,8 @@ class RunningCluster:
         at barriers under the number `group`.
         """
         self._note_ended()
-        prepared = self._variables.call_commands(call, self.attempts((task,)))
-        prepared = prepared.changed(exits=True, group=group, tasks=self.shape.tasks)
-        return self.begin(prepared, Options(view="quiet", want_value=True), detached=True)
+        plan = CellPlan(call=call, exits=True, group=group, meets=self.shape.tasks, options=_QUIET)
+        return self._begin_on(plan, (task,), detached=True)
 
     def new_group(self) -> int:
         """Return a number under which one-shot tasks meet at barriers."""
@@ -276,20 +242,19 @@ class RunningCluster:
         self.supervisor.ask(GroupChanged(group, {}))
         return group
 
-    def begin(
+    def _begin_on(self, plan: CellPlan, tasks: Iterable[TaskId], detached: bool = False) -> Job:
+        """Start a cell of tfmagic's own on these tasks, whatever state they are in."""
+        return self._begin(self._variables.commands_for(plan, self.attempts(tasks)), plan.options, detached)
+
+    def _begin(
         self,
         prepared: Prepared,
         options: Options,
-        detached: bool = False,
+        detached: bool,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Job:
-        """Start a job. A job that is not `detached` must be passed to `waiting.finish` next.
-
-        `may_begin` is described at `RunningCell`.
-        """
-        if not self._setting("track_fit"):
-            prepared = prepared.changed(track_fit=False)
-        commands = traces.traced(prepared.commands, options.profile_s)
+        """Start a job. A job that is not `detached` must be passed to `waiting.finish` next."""
+        commands = prepared.commands
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._setting("timeout_s") or None
         if command.tf_config:  # no task is killed since it rejoins slowly
@@ -312,8 +277,8 @@ class RunningCluster:
             request, options, self.supervisor, self.widgets, self._views.make_view, self.settle, may_begin
         )
 
-    def _run_empty(self, tasks: Iterable[TaskId], command: RunCell) -> Job:
-        return self.begin(Prepared(dict.fromkeys(tasks, command)), Options(view="quiet"), detached=True)
+    def _run_empty(self, plan: CellPlan, tasks: Iterable[TaskId]) -> Job:
+        return self._begin_on(plan, tasks, detached=True)
 
     def _note_begun(self, job: Job) -> None:
         self._under_way[job.number] = job
@@ -377,17 +342,14 @@ class RunningCluster:
         self.keeper.move(self.spec)
         # read only now: a task that starts at this moment has the new addresses, or is seen here
         alive = [task for task, seen in self.supervisor.state.tasks.items() if seen.phase in ALIVE]
-        number = next(self._variables.numbers)
-        commands = {
-            task: RunCell(cell=number, want_value=True, tf_config=self.spec.tf_config(task)) for task in alive
-        }
-        job = self.begin(Prepared(commands), Options(view="quiet", want_value=True))
+        addresses = {task: self.spec.tf_config(task) for task in alive}
+        job = self._begin_on(CellPlan(tf_configs=addresses, want_value=True, options=_QUIET), alive)
         try:
             has_ended = waiting.wait(job, _REJOIN_S)
         finally:
             job.ctrl_c.give_back()
         if not has_ended:
-            known = self.supervisor.state.cells.get(number)
+            known = self.supervisor.state.cells.get(job.number)
             late = " ".join(task.name for task in alive if known is not None and task in known.waiting_for)
             raise TfmagicError(
                 f"{late} did not take new addresses within {_REJOIN_S:g} s; it goes on, and later cells wait "
@@ -439,7 +401,7 @@ class RunningCluster:
             self.last = (outcome, context)
         self._deaths.note(outcome.outcomes)
         error = root_cause.build_error(outcome, context)
-        starts, pull, names = job.starts, job.options.pull, self._main()
+        starts, pull, names = job.starts, job.command.pull, self._main()
         unpack = functools.partial(
             results.unpack_outcome, outcome, starts, pull, names, self.run, job.profile
         )

@@ -28,8 +28,8 @@ from tfmagic.backends.import_variables import is_read_at_import
 from tfmagic.clusters.launch.task_settings import TaskSettings, existing_folder
 
 if TYPE_CHECKING:
+    from tfmagic.clusters.cells.cell_plan import CellPlan
     from tfmagic.clusters.cluster import Cluster
-    from tfmagic.protocol.commands import RunCell
 
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 _ON = ("1", "True", "true")  # as TensorFlow compares
@@ -221,12 +221,12 @@ def obey(settings: TaskSettings, found: Mapping[str, object], keras: int | None)
     return replace(settings, keras=keras or settings.keras, early=early)
 
 
-def of_cell(command: RunCell, cluster: Cluster) -> dict[str, object]:
+def of_cell(plan: CellPlan, cluster: Cluster) -> dict[str, object]:
     """Return the variables that a cell sets before its imports, as `find`."""
-    if "env" not in command.source:  # most cells
+    if "env" not in plan.source:  # most cells
         return {}
     seen = cluster.imported_under if cluster.running else {**os.environ, **cluster.task_settings.env}
-    return find(ast.parse(command.source), seen)
+    return find(ast.parse(plan.source), seen)
 
 
 def of_script(target: str, is_module: bool, environ: Mapping[str, str]) -> dict[str, object]:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tfmagic.clusters.cells.cell_plan import Call
 from tfmagic.clusters.cells.results import require_values
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
-from tfmagic.clusters.running_cluster import Call
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import find_failures
 from tfmagic.multi_process_runner.processes import (

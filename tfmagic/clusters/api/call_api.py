@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.cells.job import Job, Options, ViewName
+from tfmagic.clusters.cells.cell_plan import Call, CellPlan, Options, ViewName
+from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.parallel_map import ParallelMap
 from tfmagic.clusters.cells.results import TaskResults, require_values
 from tfmagic.clusters.cells.task_times import CallFuture, TaskTimes, task_times
 from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.launch.checks import check
-from tfmagic.clusters.running_cluster import Call, RunningCluster
+from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import TfmagicError
 from tfmagic.failures.ipython_tracebacks import dress
 from tfmagic.protocol.cluster_spec import Selector, TaskId
@@ -276,9 +277,10 @@ class Calls:
     ) -> Job:
         """Start the call on the tasks of a cluster that is started if it does not run."""
         check("fn", call[0])
+        plan = CellPlan(call=call, options=options)
         with self._lock:
             self.start()
-            return self._running_cluster().begin_call(call, options, detached, may_begin)
+            return self._running_cluster().begin_cell(plan, detached, may_begin)
 
     async def _lock_when_running(self) -> None:
         """Start the cluster if it does not run, and take its lock; the event loop goes on meanwhile."""
@@ -312,7 +314,6 @@ def _options(
         on=on,
         timeout_s=check("timeout", timeout),
         keep_going=check("keep_going", keep_going),
-        want_value=True,
         view=check("view", view),
         profile_s=PROFILE_S if profile is True else float(profile),
     )

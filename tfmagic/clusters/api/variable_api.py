@@ -2,17 +2,17 @@
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters.api.fault_api import Faults
 from tfmagic.clusters.cells import reloading, scatter_gather, waiting
-from tfmagic.clusters.cells.job import Job, Options
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options
+from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.tools import comparing
 from tfmagic.clusters.tools.differences import Difference
 from tfmagic.protocol.cluster_spec import Selector
-from tfmagic.protocol.commands import RunCell
 from tfmagic.serialization import user_modules
 
 
@@ -20,14 +20,7 @@ class Variables(Faults):
     """The methods for variables of tasks."""
 
     @abstractmethod
-    def begin_cell(
-        self,
-        command: RunCell,
-        reads: Iterable[str],
-        options: Options,
-        detached: bool = False,
-        values: Mapping[str, Any] | None = None,
-    ) -> Job: ...
+    def begin_cell(self, plan: CellPlan, detached: bool = False) -> Job: ...
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: Selector = "all", **more: Any) -> None:
         """Bind variables on the tasks.
@@ -41,8 +34,7 @@ class Variables(Faults):
     def begin_push(self, values: Mapping[str, Any], on: Selector) -> Job:
         """Begin to bind variables on the tasks. `waiting.finish` must be called next. Raise as `push`."""
         names = tuple(check("variable", name, "push(): a name") for name in values)
-        options = Options(on=on, push=names, view="quiet")
-        return self.begin_cell(RunCell(cell=0), (), options, values=values)
+        return self.begin_cell(CellPlan(push=names, values=values, options=Options(on=on, view="quiet")))
 
     def pull(self, *names: str | Sequence[str], on: Selector = None) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
@@ -62,8 +54,8 @@ class Variables(Faults):
         (given,) = names if len(names) == 1 and isinstance(names[0], list | tuple) else (names,)
         pull: tuple[str, ...] = check("names", given, "what pull() takes")
         with self._lock:
-            options = Options(on=on, pull=pull, view="quiet")
-            return self._running_cluster().begin_cell(RunCell(cell=0), options)
+            plan = CellPlan(pull=pull, options=Options(on=on, view="quiet"))
+            return self._running_cluster().begin_cell(plan)
 
     def diff(self, name: str, *, on: Selector = "all", rows: bool = False, of: Any = None) -> Difference:
         """Compare a variable over the tasks: are they doing the same thing?
@@ -105,10 +97,9 @@ class Variables(Faults):
 
     def _ask_tasks(self, on: Selector, fn: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
         """Call a function of tfmagic's own on the tasks; it is no call of the user's."""
-        options = Options(on=on, view="quiet", want_value=True, aside=True)
+        plan = CellPlan(call=(fn, args, {}), aside=True, options=Options(on=on, view="quiet"))
         with self._lock:
-            running = self._running_cluster()
-            job = running.begin_call((fn, args, {}), options, detached=False, may_begin=lambda: True)
+            job = self._running_cluster().begin_cell(plan)
         return waiting.finish(job).results
 
     def scatter(self, name: str, values: Any, *, on: Selector = None) -> None:
@@ -125,10 +116,9 @@ class Variables(Faults):
             TypeError: `values` cannot be divided in order.
         """
         name = check("variable", name, "name")
-        with self._lock:
-            self.start()
-            job = self._running_cluster().begin_scatter(name, values, on)
-        waiting.finish(job)
+        how = Options(on=on, view="quiet")
+        plan = CellPlan(push=(name,), values={name: values}, is_divided=True, options=how)
+        waiting.finish(self.begin_cell(plan))
 
     def gather(self, name: str, *, on: Selector = None) -> Any:
         """Return the tasks' parts of a variable as one object, in the order of the tasks.

@@ -13,43 +13,22 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from tfmagic.clusters.cells.cell_plan import Options
 from tfmagic.clusters.cells.results import CellResult
 from tfmagic.errors import TfmagicError
-from tfmagic.protocol.cluster_spec import Selector, TaskId
-from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRequested, CellReturned
 from tfmagic.protocol.payload import release
-from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.state import CellState
 from tfmagic.supervisor.supervisor import RunningCell, Supervisor
-from tfmagic.views.protocol import View, ViewContext
+from tfmagic.views.protocol import View
 from tfmagic.views.task_widgets import TaskWidgets
 from tfmagic.views.text import QuietView
 from tfmagic.views.time_shares import Profile
 
-ViewName = Literal["text", "quiet"]
-ViewChoice = Callable[[ViewContext], View] | ViewName
 CallLater = Callable[[Callable[[], object]], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How one cell or call runs. The fields are the options of ``%%tfcluster``; `view` can be a factory."""
-
-    on: Selector = None
-    push: tuple[str, ...] = ()
-    pull: tuple[str, ...] = ()
-    timeout_s: float | None = None
-    keep_going: bool = False
-    want_value: bool = False
-    out: str = ""
-    view: ViewChoice = "text"
-    profile_s: float = 0.0
-    watch: str = ""
-    aside: bool = False
 
 
 class Job(RunningCell):
@@ -64,6 +43,9 @@ class Job(RunningCell):
         may_begin: See `RunningCell`.
 
     Attributes:
+        run: The run folder of its cluster.
+        number: The number of the cell, unique in this kernel.
+        command: The command of one task; those of the others differ only in the variables that they carry.
         ctrl_c: Interrupts the job while a thread waits for it.
         has_shown_end: Whether the view has shown the end.
         servers: The job that has begun to trace the tasks that serve this cell.
@@ -84,7 +66,8 @@ class Job(RunningCell):
     ):
         starts = {task: supervisor.run.log_bytes(task) for task in request.commands}
         super().__init__(request, starts, may_begin)
-        self.options, self.supervisor = options, supervisor
+        self.options, self.supervisor, self.run = options, supervisor, supervisor.run
+        self.number, self.command = request.cell, next(iter(request.commands.values()))
         self._widgets, self._make_view, self._settle = widgets, make_view, settle
         self.ctrl_c = CtrlC(self._press)
         self._is_sent, self._early_presses = False, 0  # Ctrl-C before it is sent is only counted
@@ -96,29 +79,14 @@ class Job(RunningCell):
         self.partial: CellResult | None = None
 
     @property
-    def number(self) -> int:
-        """The number of the cell, unique in this kernel."""
-        return self.request.cell
-
-    @property
     def tasks(self) -> tuple[TaskId, ...]:
         """The tasks that run it."""
         return tuple(self.request.commands)
 
     @property
-    def run(self) -> RunFolder:
-        """The run folder of its cluster."""
-        return self.supervisor.run
-
-    @property
     def out(self) -> str:
         """The name to which the notebook binds the results, or ""."""
         return self.options.out
-
-    @property
-    def command(self) -> RunCell:
-        """The command of one task; those of the others differ only in the variables that they carry."""
-        return next(iter(self.request.commands.values()))
 
     @property
     def view(self) -> View:

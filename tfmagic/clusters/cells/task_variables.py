@@ -1,20 +1,23 @@
 """Track which of the notebook's variables each task has, and build commands that carry the missing ones."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
+from tfmagic.clusters.cells import scatter_gather
+from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import MainScript, RunCell
+from tfmagic.protocol.commands import MainScript, RunCell, Trace
+from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import capture, main_script, user_modules
 from tfmagic.serialization.capture import Captured, TaskNames, Variable
 from tfmagic.serialization.free_names import names_assigned
 from tfmagic.supervisor.state import CellState
 
 cell_numbers = itertools.count(1)
+_NOTHING = Captured()
+_NO_SOURCES: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +32,6 @@ class Prepared:
     carried: Mapping[TaskId, Captured] = field(default_factory=dict)
     attempts: Mapping[TaskId, int] = field(default_factory=dict)
     modules: frozenset[str] = frozenset()
-
-    def changed(self, **fields: Any) -> "Prepared":
-        """Return the commands with other values of these fields."""
-        commands = {task: msgspec.structs.replace(c, **fields) for task, c in self.commands.items()}
-        return replace(self, commands=commands)
 
 
 class TaskVariables:
@@ -80,63 +78,49 @@ class TaskVariables:
                 self._names[task] = (attempt, TaskNames(owned=self._of_script))
         return {task: self._names[task][1] for task in attempts}
 
-    def cell_commands(
-        self,
-        template: RunCell,
-        reads: Iterable[str],
-        pushed: tuple[str, ...],
-        values: Mapping[str, Any] | None,
-        attempts: Mapping[TaskId, int],
-    ) -> Prepared:
-        """Prepare `template` for each task, numbered, with the missing ones of `reads`, and with `pushed`.
-
-        Args:
-            values: Replaces the notebook's variables.
+    def commands_for(self, plan: CellPlan, attempts: Mapping[TaskId, int]) -> Prepared:
+        """Prepare the command of each task, with the variables that the plan needs and the task lacks.
 
         Raises:
             CaptureError: Something cannot travel.
+            TypeError: The value cannot be divided.
         """
-        number, tasks = next(cell_numbers), tuple(attempts)
-        imported = user_modules.names_imported(template.source)
-        if not reads and not pushed:
-            command = msgspec.structs.replace(template, cell=number, tasks=tasks)
-            return Prepared(dict.fromkeys(attempts, command), {}, attempts, imported)
-        main, limit_bytes = self._main(), self._setting("max_capture_bytes")
-        lookup, known = (main, self._known) if values is None else ({**main, **values}, None)
-        has = self.names_of(attempts)
-        captured = capture.capture(reads, pushed, lookup, main, has, limit_bytes, known=known)
-        return Prepared(_with_names(template, number, captured), captured, attempts, imported)
+        number, reads, call, sources = next(cell_numbers), plan.reads, None, _NO_SOURCES
+        if plan.call is None:
+            modules = user_modules.names_imported(plan.source)
+        else:
+            found = capture.pack_call(plan.call, self._main())
+            reads, call, sources = found.needs, found.packed, self._sources_lacking(found.files, attempts)
+            modules = frozenset({user_modules.module_of(plan.call[0])})
+        captured = dict.fromkeys(attempts, _NOTHING)
+        if reads or plan.push:
+            captured = self._capture(plan, reads, attempts)
+        if sources:
+            captured = {task: replace(c, sources=(*sources, *c.sources)) for task, c in captured.items()}
+        tasks, track_fit = plan.meets or tuple(attempts), self._setting("track_fit")
+        commands = _make_commands(plan, number, call, tasks, track_fit, captured)
+        return Prepared(commands, captured, attempts, modules)
 
-    def part_commands(
-        self, name: str, parts: Mapping[TaskId, Any], attempts: Mapping[TaskId, int]
-    ) -> Prepared:
-        """Prepare one cell that binds `name` on each task to its own part.
-
-        Raises:
-            CaptureError: A part cannot travel.
-        """
-        number, commands, carried = next(cell_numbers), dict[TaskId, RunCell](), dict[TaskId, Captured]()
-        for task, part in parts.items():
-            one = self.cell_commands(RunCell(0), (), (name,), {name: part}, {task: attempts[task]})
-            commands[task] = msgspec.structs.replace(one.commands[task], cell=number, tasks=tuple(parts))
-            carried |= one.carried
-        return Prepared(commands, carried, attempts)
-
-    def call_commands(self, call: Any, attempts: Mapping[TaskId, int]) -> Prepared:
-        """Prepare commands that call (function, args, kwargs) on each task.
-
-        Raises:
-            CaptureError: Something cannot travel.
-        """
-        found = capture.pack_call(call, self._main())
+    def _sources_lacking(
+        self, files: Collection[str], attempts: Mapping[TaskId, int]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return the text of the notebook's cells among `files` that a task lacks."""
         has = self.names_of(attempts).values()
-        files = {file for file in found.files if any(file not in names.sources for names in has)}
-        sources = capture.sources_of(files)
-        template = RunCell(0, call=found.packed, want_value=True, sources=sources)
-        prepared = self.cell_commands(template, found.needs, (), None, attempts)
-        carried = {task: prepared.carried.get(task, Captured()) for task in attempts}
-        carried = {task: replace(c, sources=(*c.sources, *sources)) for task, c in carried.items()}
-        return Prepared(prepared.commands, carried, attempts, frozenset({user_modules.module_of(call[0])}))
+        return capture.sources_of({file for file in files if any(file not in names.sources for names in has)})
+
+    def _capture(
+        self, plan: CellPlan, reads: Collection[str], attempts: Mapping[TaskId, int]
+    ) -> dict[TaskId, Captured]:
+        """Pack the variables that each task gets."""
+        main, limit_bytes, has = self._main(), self._setting("max_capture_bytes"), self.names_of(attempts)
+        if not plan.is_divided or plan.values is None:
+            values, known = (main, self._known) if plan.values is None else ({**main, **plan.values}, None)
+            return capture.capture(reads, plan.push, values, main, has, limit_bytes, known=known)
+        (name,), captured, tasks = plan.push, dict[TaskId, Captured](), sorted(attempts)
+        for task, part in zip(tasks, scatter_gather.split(plan.values[name], len(tasks)), strict=True):
+            own, values = {task: has[task]}, {**main, name: part}
+            captured |= capture.capture((), (name,), values, main, own, limit_bytes)
+        return captured
 
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
@@ -183,17 +167,41 @@ class TaskVariables:
                 self.names_of({task: result.attempt})[task].owned = frozenset(owned)
 
 
-def _with_names(template: RunCell, number: int, captured: Mapping[TaskId, Captured]) -> dict[TaskId, RunCell]:
-    """Return the command for each task. Equal commands are one object, which is encoded only once."""
-    tasks = tuple(captured)
-    built: dict[tuple[int, tuple[tuple[str, str], ...]], RunCell] = {}
-    commands = {}
+def _make_commands(
+    plan: CellPlan,
+    number: int,
+    call: Packed | None,
+    tasks: tuple[TaskId, ...],
+    track_fit: bool,
+    captured: Mapping[TaskId, Captured],
+) -> dict[TaskId, RunCell]:
+    """Return the command of each task. Equal commands are one object, which is encoded only once."""
+    built, commands = dict[object, RunCell](), dict[TaskId, RunCell]()
+    is_traced = plan.options.profile_s > 0
     for task, found in captured.items():
-        key = (id(found.names), found.sources)
+        key = (id(found.names), found.sources, tf_config := plan.tf_configs.get(task, ""))
         if key not in built:
-            sources = (*template.sources, *found.sources)
-            built[key] = msgspec.structs.replace(
-                template, cell=number, tasks=tasks, names=found.names, sources=sources
+            built[key] = RunCell(
+                number,
+                plan.source,
+                plan.filename,
+                found.names,
+                found.sources,
+                call,
+                plan.pull,
+                want_value=plan.want_value or call is not None,
+                show_value=plan.show_value,
+                tasks=tasks,
+                debug=plan.debug,
+                tf_config=tf_config,
+                exits=plan.exits,
+                group=plan.group,
+                prompt=plan.prompt,
+                trace=Trace.WHOLE if is_traced else plan.trace,
+                trace_s=plan.options.profile_s if is_traced else plan.trace_s,
+                track_fit=track_fit,
+                watch=plan.watch,
+                aside=plan.aside,
             )
         commands[task] = built[key]
     return commands

@@ -5,31 +5,22 @@ others serve it in threads of TensorFlow's own: an empty cell before it begins t
 after it ends them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-import msgspec
-
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
-from tfmagic.clusters.cells.task_variables import cell_numbers
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import RunCell, Trace
+from tfmagic.protocol.commands import Trace
 from tfmagic.protocol.task_profile import TaskProfile
 from tfmagic.supervisor.state import CellState, ClusterState, Phase
 
 PROFILE_S = 60.0  # a trace is cut then: TensorFlow keeps it in memory
 _BEGIN_S = 10.0
 _END_S = 60.0  # to write and read a trace
+_QUIET = Options(view="quiet")
 
-RunEmpty = Callable[[Iterable[TaskId], RunCell], Job]
+RunEmpty = Callable[[CellPlan, Iterable[TaskId]], Job]
 """Starts a cell that does nothing but this part of a trace on these tasks."""
-
-
-def traced(commands: Mapping[TaskId, RunCell], seconds: float) -> Mapping[TaskId, RunCell]:
-    """Return the commands of a cell that is traced for at most so many seconds; 0: that is not traced."""
-    if not seconds:
-        return commands
-    how = {"trace": Trace.WHOLE, "trace_s": seconds}
-    return {task: msgspec.structs.replace(command, **how) for task, command in commands.items()}
 
 
 def begin(job: Job, state: ClusterState, run_empty: RunEmpty) -> Job | None:
@@ -44,9 +35,14 @@ def begin(job: Job, state: ClusterState, run_empty: RunEmpty) -> Job | None:
     ]
     if not serving:
         return None
-    how = RunCell(next(cell_numbers), prompt=job.command.prompt, group=job.number)
-    how = msgspec.structs.replace(how, trace=Trace.BEGIN, trace_s=job.options.profile_s)
-    begun = run_empty(serving, how)
+    plan = CellPlan(
+        prompt=job.command.prompt,
+        group=job.number,
+        trace=Trace.BEGIN,
+        trace_s=job.options.profile_s,
+        options=_QUIET,
+    )
+    begun = run_empty(plan, serving)
     begun.done.wait(_BEGIN_S)
     return begun
 
@@ -55,7 +51,7 @@ def end(job: Job, outcome: CellState, run_empty: RunEmpty) -> dict[str, TaskProf
     """End the traces of the tasks that serve the cell; return what each task has traced, by name."""
     ends = dict(outcome.outcomes)
     if job.servers is not None:
-        ended = run_empty(job.servers.tasks, RunCell(next(cell_numbers), trace=Trace.END))
+        ended = run_empty(CellPlan(trace=Trace.END, options=_QUIET), job.servers.tasks)
         ended.done.wait(_END_S)
         ends |= {} if ended.outcome is None else ended.outcome.outcomes
     lost = TaskProfile(problem="its process ended")

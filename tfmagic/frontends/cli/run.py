@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import tfmagic
+from tfmagic.clusters.cells.cell_plan import Call
 from tfmagic.clusters.launch.arguments import shape_of
 from tfmagic.clusters.launch.task_settings import existing_folder
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
-from tfmagic.clusters.running_cluster import Call
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end

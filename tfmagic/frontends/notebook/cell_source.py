@@ -1,4 +1,4 @@
-"""`prepare_cell`: the text of a notebook cell becomes a `RunCell` with Python source, and the names it reads.
+"""`prepare_cell`: the text of a notebook cell becomes a `CellPlan`, and the names that it reads.
 
 `tfmagic.frontends.notebook.magic` calls it in the notebook before anything is started, so that a cell with a
 syntax error starts nothing.
@@ -19,8 +19,8 @@ from typing import Any
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.inputtransformer2 import TransformerManager
 
+from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.failures import ipython_tracebacks
-from tfmagic.protocol.commands import RunCell
 from tfmagic.serialization.free_names import names_read
 
 _numbers = itertools.count(1)
@@ -30,8 +30,8 @@ _SHELL_VARIABLE = re.compile(r"\$(\w+)|\{([^}]*)\}")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
-def prepare_cell(body: str, shell: Any = None) -> tuple[RunCell, frozenset[str]]:
-    """Translate and check a cell's body; return it as a command, with the names that it reads.
+def prepare_cell(body: str, shell: Any = None) -> tuple[CellPlan, frozenset[str]]:
+    """Translate and check a cell's body; return it as a plan, with the names that it reads.
 
     Args:
         body: The text of the cell, with an empty line in the place of its magic line, so that tracebacks have
@@ -57,7 +57,7 @@ def prepare_cell(body: str, shell: Any = None) -> tuple[RunCell, frozenset[str]]
         if error.text is None and 0 < (error.lineno or 0) <= len(lines):
             error.text = lines[(error.lineno or 0) - 1]
         raise ipython_tracebacks.dress(error.with_traceback(None)) from None
-    return RunCell(0, source, filename, show_value=show, prompt=prompt), reads
+    return CellPlan(source, filename, prompt, show), reads
 
 
 def _name_cell(prompt: int, text: str) -> str:

@@ -169,7 +169,7 @@ def _describe_wait(name: str, sentences: Sequence[str]) -> str:
 def _describe_end(found: DetachedJob) -> str:
     job, outcome = found.job, found.job.outcome
     seconds = 0.0 if outcome is None else max(outcome.ended_at.values()) - outcome.started
-    bound = ", ".join(job.options.pull)
+    bound = ", ".join(job.command.pull)
     return (
         f"cell [{job.command.prompt}] done on {', '.join(t.name for t in job.tasks)} after "
         f"{duration(seconds)}{f', {bound} pulled' if bound else ''}"

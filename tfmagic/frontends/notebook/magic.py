@@ -27,7 +27,8 @@ from IPython.display import display
 from tfmagic.backends import launcher_client
 from tfmagic.clusters.attaching import attach
 from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.cells.job import Job, Options
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options
+from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import CellResult
 from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.cluster import Cluster
@@ -61,7 +62,6 @@ from tfmagic.frontends.notebook.options import (
 )
 from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, publisher
 from tfmagic.protocol.cluster_spec import ClusterShape, select
-from tfmagic.protocol.commands import RunCell
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import own_code
 from tfmagic.system.advice import did_you_mean
@@ -69,7 +69,7 @@ from tfmagic.views.progress import StartProgress
 from tfmagic.views.task_widgets import WidgetPage
 
 Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
-PreparedCell = tuple[RunCell, frozenset[str]]  # with the names that it can need from the notebook
+PreparedCell = tuple[CellPlan, frozenset[str]]  # with the names that it can need from the notebook
 _COMMAND_MODULES = (line_commands, line_faults, line_pictures)  # they fill COMMANDS
 
 
@@ -122,20 +122,20 @@ class TFClusterMagics(Magics):  # IPython is untyped
     def _cell_steps(self, options: Namespace, body: str) -> Steps:
         """Run the cell; yield each job that must end before the next step."""
         check_view(options.view, self.shell)
-        command, reads = prepare_cell(body if options.plain else f"\n{body}", self.shell)
+        prepared, reads = prepare_cell(body if options.plain else f"\n{body}", self.shell)
         if options.plain:
-            plain_cells.keep_as_typed(self.shell, command.source)
+            plain_cells.keep_as_typed(self.shell, prepared.source)
         if options.plain and not can_update(self.shell) and not hasattr(self.shell, "prompts"):
             print(f"tfmagic: on cluster {options.cluster}")  # a panel or a prompt has the name
-        cell = (command, frozenset[str]() if options.no_capture else reads)
+        cell = (prepared, frozenset[str]() if options.no_capture else reads)
         if options.detach:
             used = self.cluster_for(options)
-            run_options = self._run_options(options, self.start_for(cell[0], used, options.shape))
-            self.detached.add(used, used.begin_cell(*cell, run_options, detached=True), options.out)
+            plan = self._plan(options, cell, self.start_for(prepared, used, options.shape))
+            self.detached.add(used, used.begin_cell(plan, detached=True), options.out)
         else:
             yield from self._run_tasks(options, cell)
         if options.local:
-            yield LocalCell(command, self.shell)
+            yield LocalCell(prepared, self.shell)
 
     def _run_tasks(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, None]:
         """Run the cell on the tasks, and bind what it returns."""
@@ -149,7 +149,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
             try:
                 used = cluster or self.cluster_for(options)
                 shown = self.start_for(cell[0], used, options.shape)
-                job = used.begin_cell(*cell, self._run_options(options, shown))
+                job = used.begin_cell(self._plan(options, cell, shown))
                 try:
                     result = yield job
                 except BaseException:
@@ -166,18 +166,27 @@ class TFClusterMagics(Magics):  # IPython is untyped
                     cluster.stop()
             detached_cells.bind(self.shell.user_ns, result, options.out)
 
-    def _run_options(self, options: Namespace, display_id: str) -> Options:
-        return Options(
+    def _plan(
+        self, options: Namespace, cell: PreparedCell, display_id: str, profile_s: float = 0.0
+    ) -> CellPlan:
+        """Return the plan of a cell with the options of its line; `profile_s` is for a line without it."""
+        prepared, reads = cell
+        how = Options(
             on=options.on,
-            push=options.push,
-            pull=options.pull,
             timeout_s=options.timeout,
             keep_going=options.keep_going,
-            want_value=bool(options.out),
             out=options.out or "",
             view=choose_view(options.view, self.shell, display_id),
-            profile_s=options.profile,
+            profile_s=options.profile or profile_s,
+        )
+        return dataclasses.replace(
+            prepared,
+            reads=reads,
+            push=options.push,
+            pull=options.pull,
+            want_value=bool(options.out),
             watch=options.watch or "",
+            options=how,
         )
 
     def _compare(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:
@@ -192,13 +201,10 @@ class TFClusterMagics(Magics):  # IPython is untyped
                 comparison.left_out.append(f"{name_of(variant)} was left out: {error}")
                 continue
             try:
-                run_options = self._run_options(options, self.start_for(cell[0], cluster, shape))
-                before = cluster.bytes_sent()
-                if before:  # on simulated hosts it is the network that is compared
-                    run_options = dataclasses.replace(
-                        run_options, profile_s=run_options.profile_s or PROFILE_S
-                    )
-                results = (yield cluster.begin_cell(*cell, run_options)).results
+                shown = self.start_for(cell[0], cluster, shape)
+                before = cluster.bytes_sent()  # on simulated hosts it is the network that is compared
+                plan = self._plan(options, cell, shown, profile_s=PROFILE_S if before else 0.0)
+                results = (yield cluster.begin_cell(plan)).results
                 comparison.add(variant, results, _added(cluster.bytes_sent(), before))
             finally:
                 cluster.stop()
@@ -266,12 +272,12 @@ class TFClusterMagics(Magics):  # IPython is untyped
             cluster.widget_page = WidgetPage(self.shell.kernel)
         return cluster
 
-    def start_for(self, command: RunCell, cluster: Cluster, asked: ShapeOptions) -> str:
+    def start_for(self, plan: CellPlan, cluster: Cluster, asked: ShapeOptions) -> str:
         """Start a cluster as `start_shown`, under the variables that its cell sets before its imports.
 
         If TensorFlow is imported already, the user is told once about each of them.
         """
-        found = early_variables.of_cell(command, cluster)
+        found = early_variables.of_cell(plan, cluster)
         if not cluster.running:
             cluster.task_settings = early_variables.obey(cluster.task_settings, found, asked.keras)
             found = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}

@@ -1,0 +1,71 @@
+"""The plan of a cell: what runs, where and how, before anything of it is packed.
+
+a notebook cell, a call, a push ... ──→ CellPlan ── TaskVariables.commands_for ──→ RunCell for each task
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tfmagic.protocol.cluster_spec import Selector, TaskId
+from tfmagic.protocol.commands import Trace
+from tfmagic.views.protocol import View, ViewContext
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+"""A function, its positional arguments and its keyword arguments."""
+ViewName = Literal["text", "quiet"]
+ViewChoice = Callable[[ViewContext], View] | ViewName
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where a cell or call runs, for how long, and how it is shown: options of ``%%tfcluster``.
+
+    Attributes:
+        out: The name to which the notebook binds the results, or "".
+        profile_s: How long the tasks are traced at most; 0 for no trace.
+    """
+
+    on: Selector = None
+    timeout_s: float | None = None
+    keep_going: bool = False
+    out: str = ""
+    view: ViewChoice = "text"
+    profile_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """A cell, a call, or a question of tfmagic's own. Fields that are not explained are those of `RunCell`.
+
+    Attributes:
+        call: What is called, instead of `source`.
+        reads: Names of variables that it might need from the notebook.
+        push: Names of variables that travel in any case.
+        values: Replaces the notebook's variables.
+        is_divided: Whether each task gets its part of the value that is pushed.
+        tf_configs: The `tf_config` of each task.
+        meets: The tasks that meet at barriers; by default those that run it.
+    """
+
+    source: str = ""
+    filename: str = ""
+    prompt: int = 0
+    show_value: bool = True
+    call: Call | None = None
+    reads: Collection[str] = ()
+    push: tuple[str, ...] = ()
+    values: Mapping[str, Any] | None = None
+    is_divided: bool = False
+    pull: tuple[str, ...] = ()
+    want_value: bool = False
+    watch: str = ""
+    aside: bool = False
+    debug: bool = False
+    exits: bool = False
+    group: int = 0
+    meets: tuple[TaskId, ...] = ()
+    tf_configs: Mapping[TaskId, str] = field(default_factory=dict)
+    trace: Trace = Trace.NONE
+    trace_s: float = 0.0
+    options: Options = Options()
