@@ -91,7 +91,7 @@ def test_a_cell_with_a_strategy_from_before_a_revival_explains_its_failure(worke
 
 
 def test_many_revivals_in_one_process_are_warned_of(workers, capfd, monkeypatch):
-    monkeypatch.setattr("tfmagic.clusters.running_cluster._MANY_RESETS", 2)
+    monkeypatch.setattr("tfmagic.clusters.cells.rejoining._MANY_RESETS", 2)
     for number in (1, 2):
         workers.run(all_reduce, number, view="quiet")
         workers.kill("worker-1")

@@ -1,6 +1,5 @@
 """`tfmagic.attach`: take over a cluster that has outlived its kernel."""
 
-from dataclasses import replace
 from typing import Any
 
 from tfmagic.clusters.cells.cell_plan import ViewChoice
@@ -44,5 +43,5 @@ def attach(
     cluster = Cluster(**found.cluster.options, namespace=namespace, **settings)
     cluster.widget_page = widget_page
     opened = cluster._open(kept=found, view=view, progress=progress)
-    cluster.task_settings = replace(cluster.task_settings, env=opened.task_env)
+    cluster.task_settings = opened.processes.task_settings
     return cluster

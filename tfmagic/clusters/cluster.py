@@ -172,7 +172,7 @@ class Cluster(Variables, Pictures):
     @property
     def busy(self) -> bool:
         """True if a cell or call has not ended, including those that wait for their turn."""
-        return self._latest is not None and self._latest.is_busy
+        return self._latest is not None and self._latest.cells.is_busy
 
     @property
     def state(self) -> ClusterState | None:
@@ -266,8 +266,8 @@ class Cluster(Variables, Pictures):
             if chosen:
                 self._relaunch(chosen)
                 running = self._running_cluster()  # a new one if its backend had ended
-            if running.must_rejoin():
-                running.rejoin()
+            if running.processes.must_rejoin():
+                running.cells.rejoin()
         return tuple(task.name for task in chosen)
 
     # -- cells; functions are called in `call_api`, variables moved in `variable_api` --
@@ -284,11 +284,11 @@ class Cluster(Variables, Pictures):
         """
         with self._lock:
             self.start()
-            return self._running_cluster().begin_cell(plan, detached)
+            return self._running_cluster().cells.begin(plan, detached)
 
     def forget_variables(self) -> None:
         """Send functions and variables again when they are needed: the tasks have deleted them."""
-        self._running_cluster().forget_names()
+        self._running_cluster().cells.forget_names()
 
     # -- failures; faults on purpose are in `fault_api` --
 
@@ -315,7 +315,7 @@ class Cluster(Variables, Pictures):
         if len(chosen) != 1:
             raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
         with self._lock:
-            job = self._running_cluster().begin_cell(CellPlan(debug=True, options=Options(on=task)))
+            job = self._running_cluster().cells.begin(CellPlan(debug=True, options=Options(on=task)))
         waiting.finish(job)
 
     # -- what is shown --
@@ -387,7 +387,7 @@ class Cluster(Variables, Pictures):
 
     def attempts(self) -> dict[str, int]:
         """Return how many processes each task has had since `start`, the present one included."""
-        return {task.name: n for task, n in self._running_cluster().attempts(self.tasks).items()}
+        return {task.name: n for task, n in self._running_cluster().processes.attempts(self.tasks).items()}
 
     def own_share(self) -> list[dict[str, Any]]:
         """Return what the kernel and its launcher use; see `tfmagic.clusters.tools.status.own_rows`."""
@@ -411,7 +411,9 @@ class Cluster(Variables, Pictures):
 
     def _open(self, **how: Any) -> RunningCluster:
         shape, settings, page = self.shape, self.task_settings, self.widget_page
-        opened = RunningCluster(self.name, shape, settings, self.setting, self._main, self._lock, page, **how)
+        opened = RunningCluster(
+            self.name, shape, settings, self.setting, self._main, self._lock, widget_page=page, **how
+        )
         self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name, opened.hosts)
         return opened
 
@@ -425,7 +427,7 @@ class Cluster(Variables, Pictures):
             self.start(progress)
             return
         starts = {task: running.run.log_bytes(task) for task in tasks}
-        old, timeout_s = running.relaunch(tasks), self.setting("start_timeout_s")
+        old, timeout_s = running.processes.relaunch(tasks), self.setting("start_timeout_s")
         then = "the cluster stays, and waits for them"
         startup.wait_until_ready(running.supervisor, old, timeout_s, progress, starts, then=then)
 

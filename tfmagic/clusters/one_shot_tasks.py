@@ -90,7 +90,7 @@ class OneShotTasks:
         self._config = TFCluster.instance()
         self._lock = threading.RLock()
         self.cluster = RunningCluster(name, shape, task_settings, self._setting, _main, self._lock, tasks=())
-        self._group = self.cluster.new_group()
+        self._group = self.cluster.cells.new_group()
         self._gone: Mapping[TaskId, str] = {}
         self._former_guests: dict[TaskId, str] = {}
         self._calls: dict[TaskId, Call] = {}
@@ -119,7 +119,7 @@ class OneShotTasks:
             self._note_ends()
             for task in set(calls) & set(self.known):
                 self._change(task, terminated=True, dismissed=True)
-            old = self.cluster.relaunch(tuple(calls))
+            old = self.cluster.processes.relaunch(tuple(calls))
         try:  # without the lock: the thread goes on meanwhile
             timeout_s = self._setting("start_timeout_s")
             startup.wait_until_ready(self.cluster.supervisor, old, timeout_s, then="they were killed")
@@ -149,7 +149,7 @@ class OneShotTasks:
 
         def meet(timeout_s: float | None) -> int:
             supervisor.ask(BarrierReached(task, 0, BARRIER, self.shape.tasks, timeout_s, self._group))
-            while self.cluster.running:
+            while self.cluster.processes.running:
                 with contextlib.suppress(queue.Empty):
                     answer = answers.get(timeout=_LOOK_S)
                     if isinstance(answer, ReleaseBarrier):
@@ -217,7 +217,7 @@ class OneShotTasks:
         """Wait until the present process of the task has ended, or the time is up."""
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         known = self.known[task]
-        while (left := deadline - time.monotonic()) > 0 and self.cluster.running:
+        while (left := deadline - time.monotonic()) > 0 and self.cluster.processes.running:
             if self.cluster.supervisor.wait_for(lambda s: _has_ended(s, task, known), min(left, _LOOK_S)):
                 return
 
@@ -274,7 +274,7 @@ class OneShotTasks:
             former.join()
         try:
             wake_at: float | None = None
-            while not self._is_over and self.cluster.running:
+            while not self._is_over and self.cluster.processes.running:
                 look_s = _LOOK_S if self._write is None else _SHOW_S
                 if wake_at is not None:
                     look_s = min(look_s, max(wake_at - time.monotonic(), 0))
@@ -312,7 +312,7 @@ class OneShotTasks:
         self.signal([t for t in decision.recall if not self.known[t].terminated], SIGKILL)
         if decision.restart:
             self.restarted.append({task: self.known[task] for task in decision.restart})
-            for task, old in self.cluster.relaunch(decision.restart).items():
+            for task, old in self.cluster.processes.relaunch(decision.restart).items():
                 self._wait_for_attempt(task, old)
                 self._send(task, self.known[task].restarts + 1)
         self._update_group(rules)
@@ -382,7 +382,7 @@ class OneShotTasks:
 
     def _send(self, task: TaskId, restarts: int) -> None:
         seen = self.cluster.supervisor.state.tasks[task]
-        self._jobs[task] = self.cluster.begin_one_shot(self._calls[task], task, self._group)
+        self._jobs[task] = self.cluster.cells.begin_one_shot(self._calls[task], task, self._group)
         self.known[task] = OneShotTask(seen.attempt, seen.pid, restarts=restarts)
 
     def _change(self, task: TaskId, **changes: Any) -> None:

@@ -361,7 +361,7 @@ class MultiProcessRunner:
         running wait for an event of the manager.
         """
         one_shot = self._one_shot
-        if one_shot is None or not one_shot.cluster.running:
+        if one_shot is None or not one_shot.cluster.processes.running:
             return
         end_shared_manager()
         if not one_shot.wait(_SILENT_S):

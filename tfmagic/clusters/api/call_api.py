@@ -44,10 +44,10 @@ class Calls:
     @property
     def running(self) -> bool:
         """True after `start` and before `stop`."""
-        return self._latest is not None and self._latest.running
+        return self._latest is not None and self._latest.processes.running
 
     def _running_cluster(self) -> RunningCluster:
-        if self._latest is None or not self._latest.running:
+        if self._latest is None or not self._latest.processes.running:
             raise TfmagicError(
                 f"cluster {self.name!r} does not run; start it with %tfcluster start or Cluster.start()"
             )
@@ -265,7 +265,7 @@ class Calls:
 
         with self._lock:
             self.start()
-            tasks = tuple(self._running_cluster().targets(on))
+            tasks = tuple(self._running_cluster().cells.targets(on))
         return ParallelMap(begin, tasks, items, timeout, self.grouped_stacks).run()
 
     def _begin_call(
@@ -280,7 +280,7 @@ class Calls:
         plan = CellPlan(call=call, options=options)
         with self._lock:
             self.start()
-            return self._running_cluster().begin_cell(plan, detached, may_begin)
+            return self._running_cluster().cells.begin(plan, detached, may_begin)
 
     async def _lock_when_running(self) -> None:
         """Start the cluster if it does not run, and take its lock; the event loop goes on meanwhile."""

@@ -60,7 +60,7 @@ class Pictures:
         cell, whole = check("cell", cell), check("whole", whole)
         running.timeline.flush()
         try:
-            name = f"cluster {self.name}"
-            return run_timeline.of_run(running.run, name, prompt=cell, whole=whole, lives=running.running)
+            name, lives = f"cluster {self.name}", running.processes.running
+            return run_timeline.of_run(running.run, name, prompt=cell, whole=whole, lives=lives)
         except NoRecords as error:
             raise TfmagicError(str(error)) from None

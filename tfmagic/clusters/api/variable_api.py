@@ -55,7 +55,7 @@ class Variables(Faults):
         pull: tuple[str, ...] = check("names", given, "what pull() takes")
         with self._lock:
             plan = CellPlan(pull=pull, options=Options(on=on, view="quiet"))
-            return self._running_cluster().begin_cell(plan)
+            return self._running_cluster().cells.begin(plan)
 
     def diff(self, name: str, *, on: Selector = "all", rows: bool = False, of: Any = None) -> Difference:
         """Compare a variable over the tasks: are they doing the same thing?
@@ -91,7 +91,7 @@ class Variables(Faults):
         reloading.check_names(modules)
         found = self._ask_tasks(on, user_modules.reload_modules, modules)
         with self._lock:
-            self._running_cluster().note_reloaded(found)
+            self._running_cluster().cells.note_reloaded(found)
         reloading.check_reloaded(found)
         return {task: tuple(digests) for task, digests in found.items()}
 
@@ -99,7 +99,7 @@ class Variables(Faults):
         """Call a function of tfmagic's own on the tasks; it is no call of the user's."""
         plan = CellPlan(call=(fn, args, {}), aside=True, options=Options(on=on, view="quiet"))
         with self._lock:
-            job = self._running_cluster().begin_cell(plan)
+            job = self._running_cluster().cells.begin(plan)
         return waiting.finish(job).results
 
     def scatter(self, name: str, values: Any, *, on: Selector = None) -> None:

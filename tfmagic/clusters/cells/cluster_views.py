@@ -39,7 +39,7 @@ class ClusterViews:
         oom_kills: int,
     ):
         self._name, self._shape, self._supervisor = name, shape, supervisor
-        self._widgets, self._main, self._oom_kills = widgets, main, oom_kills
+        self.widgets, self.oom_kills, self._main = widgets, oom_kills, main
         self._last_cell: Job | None = None  # of the user
         self._noted_ends: dict[TaskId, int] = {}  # attempts
 
@@ -56,7 +56,7 @@ class ClusterViews:
             source=command.source,
             filename=command.filename,
             prompt=ipython_tracebacks.prompt_of(command.filename),
-            widgets=self._widgets,
+            widgets=self.widgets,
         )
         if callable(view):
             return view(context)
@@ -70,7 +70,7 @@ class ClusterViews:
     def failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:
         """Return what explains the failures of a job."""
         return FailureContext(
-            self._main(), job.run, self._oom_kills, stacks_text, ipython_tracebacks.shown_name, job.starts
+            self._main(), job.run, self.oom_kills, stacks_text, ipython_tracebacks.shown_name, job.starts
         )
 
     def note_begun(self, job: Job) -> None:
@@ -88,6 +88,6 @@ class ClusterViews:
             outcome = None if job is None else job.outcome
             if job is None or outcome is None or state.cells or outcome.outcomes.get(task) == seen.end:
                 continue  # a cell reports it
-            how = f"{task} {describe_end(seen.end, self._oom_kills)}"
+            how = f"{task} {describe_end(seen.end, self.oom_kills)}"
             when = time.strftime("%H:%M:%S")
             job.add_note(advice.here(f"after this cell, at {when}, {how}; %tfcluster revive brings it back"))

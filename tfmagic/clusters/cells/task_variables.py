@@ -71,6 +71,10 @@ class TaskVariables:
         while next(self.numbers) < last:
             pass
 
+    def forget(self) -> None:
+        """Forget what each task has, except for the names of its script."""
+        self._names, self._known = {}, {}
+
     def names_of(self, attempts: Mapping[TaskId, int]) -> dict[TaskId, TaskNames]:
         """Return the names that each task has; a new process has only those of its script."""
         for task, attempt in attempts.items():
