@@ -26,8 +26,9 @@ from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested, CellReturned, LineReached
 from tfmagic.runs.folder import RunFolder
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import Policy
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.views.panel import Look, PanelView
 from tfmagic.views.protocol import ViewContext
 

@@ -153,6 +153,16 @@ def test_the_supervisor_unpickles_nothing():
         assert "pickl" not in path.read_text().replace("unpickles nothing", "")
 
 
+def test_nobody_writes_the_state_of_the_supervisor_from_outside():
+    for path in modules():
+        stores = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        ]
+        assert not [node.attr for node in stores if ast.unparse(node.value).endswith("supervisor")], path
+
+
 def test_the_server_extension_reads_run_folders_and_nothing_else():
     """Jupyter Server loads it for all its notebooks: it needs no cluster, no kernel and no TensorFlow."""
     assert not [package for package, others in MAY_IMPORT.items() if "server" in others]

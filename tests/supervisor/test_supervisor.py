@@ -9,10 +9,12 @@ import pytest
 from tfmagic.backends.fake import FakeBackend, return_at_once
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.protocol.events import CellRequested, CellReturned, LaunchRequested, TaskLost
+from tfmagic.protocol.events import CellRequested, CellReturned, LaunchRequested, TaskLost, TasksSlowed
 from tfmagic.runs import folder
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import Phase, Policy
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system.usage import Usage
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 
@@ -81,6 +83,15 @@ def test_a_listener_that_raises_is_reported_once_and_the_others_hear_the_event(s
     supervisor.close()
     shown = capsys.readouterr().err
     assert shown.count("ZeroDivisionError") == 1 and shown.count("KeyError: 'nothing'") == 1
+
+
+def test_a_task_that_is_slowed_on_purpose_is_not_stopped_for_a_look(supervisor):
+    supervisor.ask(TasksSlowed({A: 4.0}))
+    assert supervisor.wait_for(lambda state: state.slowdowns, 20)
+    samples = [supervisor._sample(task, Usage(cpu_s=1.5, paused=True)) for task in (A, B)]
+    assert [(sample.cpu_s, sample.stopped) for sample in samples] == [(6.0, False), (1.5, True)]
+    supervisor.ask(TasksSlowed({}))
+    assert supervisor.wait_for(lambda state: not state.slowdowns, 20)
 
 
 def test_a_launch_that_raises_is_a_lost_task_and_the_others_live_on(supervisor):

@@ -24,8 +24,9 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs import folder
 from tfmagic.supervisor.ladder import PATIENCE_S
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import ALIVE, SIGKILL, Phase, Policy
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.supervisor import Supervisor
 
 TASKS = (TaskId("chief", 0), TaskId("worker", 0), TaskId("worker", 1), TaskId("ps", 0))
 SLOWEST_S = 2.0  # that a message, a signal or the end of a process takes

@@ -32,8 +32,8 @@ from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.tracked_points import append_points
 from tfmagic.supervisor.lifecycle import apply, decide, new_state
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import Policy
-from tfmagic.supervisor.supervisor import RunningCell
 from tfmagic.system.usage import Sampler
 from tfmagic.task.cell_position import find_frame
 from tfmagic.views import panel_model

@@ -267,6 +267,12 @@ class HostCutOff(Message, frozen=True):
     cut: bool = True
 
 
+class TasksSlowed(Message, frozen=True):
+    """These tasks, and no others, are slowed down on purpose, each by its factor."""
+
+    factors: Mapping[TaskId, float]
+
+
 class ProcessSample(Message, frozen=True):
     """What a look from outside shows of a task's process.
 
@@ -368,6 +374,7 @@ Event = (
     | TaskLost
     | HostSilent
     | HostCutOff
+    | TasksSlowed
     | TasksObserved
     | LaunchRequested
     | CellRequested

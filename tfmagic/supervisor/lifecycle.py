@@ -91,6 +91,8 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             for task in [task for task in tasks if task in state.tasks]:
                 state = with_task(state, task, cut_off=cut)
             return with_cut_off(state)
+        case events.TasksSlowed(factors):
+            return replace(state, slowdowns=factors)
         case events.TasksObserved():
             return stalls.observe(state, event, now)
         case events.Displayed() | events.LineReached() | events.InputWanted() | events.InputAnswered():

@@ -209,6 +209,7 @@ class ClusterState:
         stop_at: When a cluster that is stopping ends at the latest.
         observed_at: When its processes were last looked at from outside.
         waits_for: What must be there before the first process can start; else "".
+        slowdowns: The factor of each task that is slowed down on purpose.
     """
 
     tasks: Mapping[TaskId, TaskState]
@@ -219,6 +220,7 @@ class ClusterState:
     observed_at: float | None = None
     groups: Mapping[int, Mapping[TaskId, str]] = field(default_factory=dict)
     waits_for: str = ""
+    slowdowns: Mapping[TaskId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

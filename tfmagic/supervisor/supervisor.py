@@ -21,28 +21,17 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, assert_never
-
-import msgspec
 
 from tfmagic.backends.protocol import Backend
 from tfmagic.protocol import commands
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
     CellRaised,
-    CellRequested,
-    CellReturned,
-    CommAnswered,
-    Displayed,
     Event,
-    FloodAsked,
-    InputAnswered,
-    InputWanted,
     InterruptPressed,
-    PointsTracked,
     ProcessSample,
-    SignalAsked,
     StopRequested,
     TaskExited,
     TaskLost,
@@ -50,22 +39,21 @@ from tfmagic.protocol.events import (
     TasksObserved,
     TaskStarted,
 )
-from tfmagic.protocol.payload import PackedError, release
-from tfmagic.runs import cell_records, tracked_points
+from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import lifecycle
+from tfmagic.supervisor.event_router import EventRouter
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import (
     ALIVE,
     COMING,
     SIGCONT,
     SIGUSR1,
     Action,
-    CellState,
     ClusterState,
     Decision,
     FinishCell,
     Launch,
-    Phase,
     Policy,
     Send,
     Signal,
@@ -82,64 +70,6 @@ Listener = Callable[[Event, ClusterState], object]
 """Called on the loop's thread with each event, and the state before it."""
 Watcher = Callable[[Sequence[Event], Decision, Policy, float], object]
 """Called on the loop's thread with each decision, the events before it, and the time."""
-
-
-class RunningCell:
-    """A cell that was given to the supervisor, as it and the views see it.
-
-    `tfmagic.clusters.cells.job.Job` is the same object for those who start the cell, show it and wait for it.
-    The supervisor's thread appends to `displays` and `inputs`; the thread that waits for the cell takes from
-    them.
-
-    Args:
-        request: The commands, one for each task.
-        starts: The length of each task's log before the cell, in bytes.
-        may_begin: Called for each task as its command is sent. If it returns False, the task gets the
-            variables of the command, on which later cells count, but runs nothing.
-
-    Attributes:
-        done: Set when the cell has ended.
-        outcome: How it ended; None before, and if the cluster was stopped meanwhile.
-        dumps: Where in its file the last stacks begin that a task was asked for, in bytes.
-    """
-
-    def __init__(
-        self,
-        request: CellRequested,
-        starts: Mapping[TaskId, int],
-        may_begin: Callable[[], bool] = lambda: True,
-    ):
-        self.request = request
-        self.starts = dict(starts)
-        self.dumps: dict[TaskId, int] = {}
-        self.requested_at = time.monotonic()
-        self.displays: deque[Displayed] = deque()
-        self.inputs: deque[InputWanted] = deque()
-        self.done = threading.Event()
-        self.outcome: CellState | None = None
-        self._may_begin = may_begin
-        self._callbacks: list[Callable[[], object]] = []
-
-    def on_done(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when the cell has ended, on the supervisor's thread or at once; possibly twice."""
-        self._callbacks.append(callback)
-        if self.done.is_set():
-            callback()
-
-    def command_to_send(self, command: commands.RunCell) -> commands.RunCell:
-        """Return what is sent to a task instead of `command`. The supervisor calls it."""
-        if self._may_begin():
-            return command
-        return msgspec.structs.replace(command, source="", call=None, want_value=False)
-
-    def finish(self, outcome: CellState | None) -> None:
-        """Note that the cell has ended. The supervisor calls it."""
-        self.outcome = outcome
-        sent = self.request.commands.values()
-        release(packed for command in sent for packed in (*command.names, command.call))
-        self.done.set()
-        for callback in self._callbacks:
-            callback()
 
 
 class Supervisor:
@@ -159,7 +89,6 @@ class Supervisor:
         cells_ended: The number of cells that have ended.
         usage: What the processes used at the last look, by task, or by name for the kernel and its launcher.
         warning: Why the machine is short of memory, or "".
-        slowdowns: The factor by which a task is slowed down on purpose, for tasks that are.
         closed_logs: The tasks whose log has reached its limit.
     """
 
@@ -184,6 +113,7 @@ class Supervisor:
         self._max_log_bytes = max_log_bytes
         self._mailbox: deque[Event] = deque()
         self._cells: dict[int, RunningCell] = {}  # the unfinished ones, by number
+        self._router = EventRouter(backend, run, self._cells, max_log_bytes)
         self.ended = False
         self._end_callbacks: list[Callable[[], object]] = []
         self._listeners: list[Listener] = []
@@ -192,7 +122,6 @@ class Supervisor:
         self.closed_logs: set[TaskId] = set()
         self.usage: dict[Hashable, Usage] = {}
         self.warning = ""
-        self.slowdowns: Mapping[TaskId, float] = {}
         self.cells_ended = 0
         self._observer = observer
         self._complaints = set[str]()
@@ -209,7 +138,7 @@ class Supervisor:
     def resume(self, state: ClusterState, cells: Iterable[RunningCell]) -> None:
         """Go on from this state instead of starting every task. Called before `start`."""
         self.state = state
-        self._cells = {cell.request.cell: cell for cell in cells}
+        self._cells.update({cell.request.cell: cell for cell in cells})
 
     # -- called by any thread --
 
@@ -364,7 +293,7 @@ class Supervisor:
                     os.kill(pid, SIGCONT)
 
     def _sample(self, task: TaskId, use: Usage) -> ProcessSample:
-        factor = self.slowdowns.get(task, 1.0)
+        factor = self.state.slowdowns.get(task, 1.0)
         cpu_s = None if use.cpu_s is None else use.cpu_s * factor
         return ProcessSample(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
 
@@ -387,7 +316,9 @@ class Supervisor:
         now = self._clock()
         state = self.state
         for event in events:
-            self._call(self._pass_on, event, state)
+            for listener in self._listeners:
+                self._call(listener, event, state)
+            self._call(self._router.route, event, state)
             state = lifecycle.apply(state, event, now)
         policy = self.policy()
         decision = lifecycle.decide(state, policy, now)
@@ -414,36 +345,6 @@ class Supervisor:
                 number = action.command.cell
                 if number in decision.state.cells and decision.state.cells[number].queued:
                     self._cells[number].starts[action.task] = self.run.log_bytes(action.task)
-
-    def _pass_on(self, event: Event, state: ClusterState) -> None:
-        """Hand on what changes no state: displays and input, between the tasks and the waiting thread.
-
-        What a thread of a task displays after the end of its cell is dropped, except for updates.
-        """
-        for listener in self._listeners:
-            self._call(listener, event, state)
-        match event:
-            case CellReturned():  # the most frequent
-                pass
-            case Displayed() if event.cell in self._cells:
-                cell_records.append_display(self.run, event, self._max_log_bytes)
-                self._cells[event.cell].displays.append(event)
-            case Displayed(is_update=True):  # of a widget, for the saved form
-                cell_records.append_display(self.run, event, self._max_log_bytes)
-            case PointsTracked():
-                tracked_points.append_points(self.run, event, self._max_log_bytes)
-            case InputWanted() if event.cell in self._cells:
-                self._cells[event.cell].inputs.append(event)
-            case InputAnswered(task, answer):
-                self.backend.send(task, answer)
-            case CommAnswered(task, attempt, message):
-                seen = state.tasks[task]
-                if seen.attempt == attempt and seen.phase in (Phase.READY, Phase.RUNNING):
-                    self.backend.send(task, commands.HandleComm(message))
-            case SignalAsked(task, number):
-                self.backend.signal(task, number)
-            case FloodAsked(task, size_bytes):
-                self.backend.send(task, commands.WriteFlood(size_bytes))
 
     def _perform(self, action: Action) -> None:
         match action:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tfmagic.runs.folder import RunFolder
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import CellState
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.views.task_widgets import TaskWidgets
 
 

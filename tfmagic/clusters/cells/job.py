@@ -21,8 +21,9 @@ from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRequested, CellReturned
 from tfmagic.protocol.payload import release
+from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import CellState
-from tfmagic.supervisor.supervisor import RunningCell, Supervisor
+from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.views.protocol import View
 from tfmagic.views.task_widgets import TaskWidgets
 from tfmagic.views.text import QuietView

@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
@@ -17,7 +17,7 @@ from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
 from tfmagic.clusters.launch.checks import check
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId, select
-from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked
+from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked, TasksSlowed
 from tfmagic.supervisor.state import Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system.memory import format_bytes
@@ -126,6 +126,7 @@ class FaultLab:
         self._plans: dict[threading.Thread, threading.Event] = {}  # under way, and what ends each
         self._chaos: tuple[threading.Thread, ...] = ()  # those of them that `chaos` has begun
         self._slowed: dict[TaskId, float] = {}
+        self._slow_or_stopped: dict[TaskId, float] = {}  # these, and those that the brake has not continued
         self._paused: set[TaskId] = set()  # with `pause`: the brake does not continue them
         self._brake: threading.Thread | None = None
         self._asked: dict[TaskId, int] = {}  # attempts that were asked to end
@@ -324,7 +325,7 @@ class FaultLab:
                     self._slowed.pop(task, None)
                 else:
                     self._slowed[task] = factor
-                    self._supervisor.slowdowns = {**self._supervisor.slowdowns, task: factor}
+            self._note_slowed({**self._slow_or_stopped, **self._slowed})
             if self._slowed and self._brake is None:
                 name = f"tfmagic-brake-{self._name}"
                 self._brake = threading.Thread(target=self._slow_down, name=name, daemon=True)
@@ -335,7 +336,7 @@ class FaultLab:
         while True:
             with self._lock:
                 slowed = dict(self._slowed)
-                self._supervisor.slowdowns = slowed  # the other tasks have been continued
+                self._note_slowed(slowed)  # the other tasks have been continued
                 if not slowed or self._closed.is_set() or self._supervisor.ended:
                     self._brake = None
                     return
@@ -347,6 +348,12 @@ class FaultLab:
                 self._closed.wait(max(began + stop_s - time.monotonic(), 0))
                 self._send([task], signal.SIGCONT)
             self._closed.wait(max(began + _PERIOD_S - time.monotonic(), 0))
+
+    def _note_slowed(self, slowed: Mapping[TaskId, float]) -> None:
+        """Tell the supervisor before the first signal: a task that is slowed is not stalled."""
+        if slowed != self._slow_or_stopped:
+            self._slow_or_stopped = dict(slowed)
+            self._supervisor.ask(TasksSlowed(self._slow_or_stopped))
 
     def _send(self, tasks: Iterable[TaskId], number: int, cause: Cause = Cause.USER) -> None:
         for task in tasks:

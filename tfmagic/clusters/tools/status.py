@@ -88,7 +88,7 @@ def status_rows(
         if seen.pid and supervisor.backend.runs_here:
             usage, uptime_s = _measure(seen.pid, usage, is_live)
         doing, line, note = activities.get(task, (seen.phase.value, None, ""))
-        factor = supervisor.slowdowns.get(task, 1)
+        factor = state.slowdowns.get(task, 1)
         if factor > 1:
             note = f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
         elif usage.paused and doing != Doing.STALLED:
