@@ -26,6 +26,7 @@ from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRequested, CellReturned, LineReached
 from tfmagic.runs.folder import RunFolder
+from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import Policy
 from tfmagic.supervisor.supervisor import Supervisor
@@ -173,7 +174,15 @@ def _share(count: int, sizes: Sizes) -> Row:
     cell = RunningCell(CellRequested(1, dict.fromkeys(tasks, command)), dict.fromkeys(tasks, 0))
     supervisor.run_cell(cell)
     context = ViewContext(
-        "simulated", f"{count} workers", run, cell, supervisor, lambda outcome: {}, "pass", "<cell>"
+        "simulated",
+        f"{count} workers",
+        run,
+        cell,
+        supervisor,
+        CellControls(supervisor, 1),
+        lambda outcome: {},
+        "pass",
+        "<cell>",
     )
     view = PanelView(context, lambda data, metadata=None, **how: None, _Encoded, Look())
     seconds = sizes.watch_s

@@ -31,6 +31,7 @@ from tfmagic.protocol.events import (
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.tracked_points import append_points
+from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.lifecycle import apply, decide, new_state
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import Policy
@@ -84,7 +85,14 @@ class ShownCell:
         self.supervisor.happen(request)
         texts = lambda cell: {"worker-0": "Traceback of it"}  # noqa: E731
         self.context = ViewContext(
-            "default", "2 workers", self.run, self.cell, self.supervisor, texts, prompt=7
+            "default",
+            "2 workers",
+            self.run,
+            self.cell,
+            self.supervisor,
+            CellControls(self.supervisor, 1),
+            texts,
+            prompt=7,
         )
         self.model = PanelModel(self.context, **how)
         self.sent = []

@@ -14,9 +14,8 @@ from tfmagic.supervisor import stalls
 from tfmagic.supervisor.ladder import name_failure
 from tfmagic.supervisor.stalls import TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Outcome, Phase
-from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import advice
-from tfmagic.views.protocol import ViewContext
+from tfmagic.views.protocol import SupervisorFacts, ViewContext
 
 _REQUESTS = (Cause.USER, Cause.RESTART, Cause.CHIEF)  # their end is no failure of the task's
 
@@ -86,7 +85,7 @@ def find_left(context: ViewContext) -> str:
     return "" if cell is None else advice.here(stalls.explain_interrupt(cell))
 
 
-def cell_news(supervisor: Supervisor, cell: CellState) -> str:
+def cell_news(supervisor: SupervisorFacts, cell: CellState) -> str:
     """Return who waits for whom, tasks beside the cell's that are dead, and a lack of memory; or ""."""
     state, policy = supervisor.state, supervisor.policy()
     is_ending = cell.ladder is not None or cell.presses > 0

@@ -17,13 +17,12 @@ from typing import Any
 
 from tfmagic.failures import stacks
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import Cause, Displayed, SignalAsked, StopRequested
+from tfmagic.protocol.events import Displayed
 from tfmagic.runs.cell_records import CellRecord, TaskRecord
 from tfmagic.runs.doing import ENDS, FAILURES, Doing
 from tfmagic.runs.folder import file_size
 from tfmagic.runs.kept import is_kept
 from tfmagic.runs.log_reader import tail_lines
-from tfmagic.supervisor.state import SIGKILL, SIGUSR1
 from tfmagic.system.memory import format_bytes
 from tfmagic.system.usage import Usage
 from tfmagic.views.facts import (
@@ -170,15 +169,13 @@ class PanelModel:
         """Carry out a request that must not wait; return whether it is one. Any thread can call it."""
         number = request.get("task")
         tasks = () if number is None else (self.tasks[int(number)],)
-        supervisor = self._context.supervisor
         match request.get("kind"):
             case "interrupt":
-                supervisor.interrupt(tasks, self._context.run.request.cell)
+                self._context.controls.interrupt(tasks)
             case "kill":
-                for task in tasks:
-                    supervisor.ask(SignalAsked(task, SIGKILL, Cause.USER))
+                self._context.controls.kill(tasks)
             case "stop":
-                supervisor.ask(StopRequested())
+                self._context.controls.stop()
             case _:
                 return False
         return True
@@ -189,16 +186,15 @@ class PanelModel:
         Raises:
             KeyError, TypeError, ValueError, IndexError: The request does not come from `panel.js`.
         """
-        supervisor = self._context.supervisor
         match request["kind"]:
             case "watch":
                 self._watch([self.tasks[int(n)] for n in request["tasks"]], bool(request["merged"]), send)
             case "stacks":
                 task = self.tasks[int(request["task"])]
-                if stacks.can_answer(supervisor.state, task):
+                if stacks.can_answer(self._context.supervisor.state, task):
                     offset = file_size(self._context.folder.stacks_path(task))
                     self._dumps[task] = (offset, time.monotonic(), offset)
-                    supervisor.ask(SignalAsked(task, SIGUSR1))
+                    self._context.controls.write_stacks(task)
             case "log":
                 self._send_log(self.tasks[int(request["task"])], request["request"], send)
 

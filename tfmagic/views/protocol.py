@@ -5,14 +5,15 @@ panel   one display for the whole cell: a live widget or html, and at the end th
 quiet   nothing
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from tfmagic.runs.folder import RunFolder
+from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.running_cell import RunningCell
-from tfmagic.supervisor.state import CellState
-from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.supervisor.state import CellState, ClusterState, Policy
+from tfmagic.system.usage import Usage
 from tfmagic.views.task_widgets import TaskWidgets
 
 
@@ -37,15 +38,39 @@ class View(Protocol):
     def add_note(self, text: str) -> None: ...
 
 
+class _Backend(Protocol):
+    @property
+    def runs_here(self) -> bool: ...
+
+
+class SupervisorFacts(Protocol):
+    """What a view can read of the supervisor."""
+
+    policy: Callable[[], Policy]
+
+    @property
+    def state(self) -> ClusterState: ...
+
+    @property
+    def usage(self) -> Mapping[Hashable, Usage]: ...
+
+    @property
+    def warning(self) -> str: ...
+
+    @property
+    def backend(self) -> _Backend: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ViewContext:
-    """What a view can read of a running cell."""
+    """What a view can read of a running cell, and what its buttons can do."""
 
     cluster: str
     shape: str
     folder: RunFolder
     run: RunningCell
-    supervisor: Supervisor
+    supervisor: SupervisorFacts
+    controls: CellControls
     texts: Callable[[CellState], Mapping[str, str]]  #: Returns the failures of a cell in full, by task name.
     source: str = ""  #: The cell's text, with the notebook's line numbers; "" for a call.
     filename: str = ""  #: The file name in the cell's tracebacks.

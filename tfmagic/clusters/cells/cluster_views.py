@@ -10,6 +10,7 @@ from tfmagic.failures import ipython_tracebacks, root_cause
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.protocol.cluster_spec import Shape, TaskId
+from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import advice
@@ -52,6 +53,7 @@ class ClusterViews:
             folder=job.run,
             run=job,
             supervisor=self._supervisor,
+            controls=CellControls(self._supervisor, job.number),
             texts=functools.partial(root_cause.full_texts, context=self.failure_context(job)),
             source=command.source,
             filename=command.filename,
