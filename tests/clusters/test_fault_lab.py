@@ -3,7 +3,7 @@
 import pytest
 from IPython.core.error import UsageError
 
-from tfmagic.clusters.tools.fault_lab import KINDS, Fault, draw_plan
+from tfmagic.clusters.tools.fault_plan import KINDS, Fault, draw_plan
 from tfmagic.frontends.notebook.magic import parse_line
 from tfmagic.protocol.cluster_spec import TaskId
 

@@ -7,7 +7,6 @@ run / begin_cell ── CellPlan ──→ RunCell for each task ──→ super
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +26,6 @@ from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.clusters.tools.fault_lab import FaultLab
 from tfmagic.clusters.tools.status import own_rows, status_rows
-from tfmagic.clusters.tools.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.failures import root_cause, stacks
 from tfmagic.protocol.cluster_spec import (
@@ -151,9 +149,7 @@ class Cluster(Variables, Pictures):
         self.task_settings = task_settings or TaskSettings(**of_tasks, hosts=asked, network=simulated)
         self._namespace = check("namespace", namespace)
         self.widget_page: WidgetPage | None = None
-        self._latest = None
-        self._faults = None
-        self._tensorboard: TensorBoardProcess | None = None
+        self._latest = self._faults = self._tensorboard = None
         self._lock = threading.RLock()
 
     # -- start and stop --
@@ -319,44 +315,6 @@ class Cluster(Variables, Pictures):
         waiting.finish(job)
 
     # -- what is shown --
-
-    @property
-    def board(self) -> TensorBoardProcess | None:
-        """The TensorBoard of this cluster; None if none runs."""
-        return self._tensorboard if self._tensorboard is not None and self._tensorboard.running else None
-
-    def tensorboard(
-        self,
-        logdir: str | os.PathLike[str] | None = None,
-        *,
-        port: int | None = None,
-        host: str = "127.0.0.1",
-    ) -> TensorBoardProcess:
-        """Return a TensorBoard, which ends with this cluster.
-
-        A TensorBoard that shows the same folder is kept. Another one is ended, and also one that does not
-        answer within 5 s (because it is stopped, for example).
-
-        Args:
-            logdir: By default the last folder that a task gave to `tfmagic.logdir.tensorboard_dir`.
-            port: By default a free one.
-            host: Where it listens. It has no password.
-
-        Raises:
-            TfmagicError: It is not installed, or there is no such folder.
-            LaunchError: The port is taken, or it did not start.
-        """
-        logdir, port, host = check("logdir", logdir), check("port", port), check("host", host)
-        with self._lock:
-            run = self._running_cluster().run
-            folder = find_logdir(None if logdir is None else os.fspath(logdir), run)
-            present = self.board
-            if present is not None and present.shows(folder, port, host) and present.answers():
-                return present
-            if present is not None:
-                present.close()
-            self._tensorboard = start_tensorboard(folder, port, host, run)
-            return self._tensorboard
 
     def stacks(self, *tasks: str) -> dict[str, str]:
         """Return the Python stacks of every thread, by task name; also of a task that is stuck in C++."""

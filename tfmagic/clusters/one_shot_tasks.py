@@ -21,7 +21,7 @@ from dataclasses import replace
 from signal import SIGKILL
 from typing import Any
 
-from tfmagic.clusters.cells.cell_plan import Call
+from tfmagic.clusters.cells.cell_plan import Call, CellPlan, Options
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import value_of
 from tfmagic.clusters.launch import startup
@@ -31,18 +31,9 @@ from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import LaunchError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.root_cause import FailureContext
-from tfmagic.protocol import task_context
+from tfmagic.protocol import events, task_context
 from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.protocol.commands import BreakBarrier, ReleaseBarrier, RunCell
-from tfmagic.protocol.events import (
-    BarrierReached,
-    CellRaised,
-    CellRequested,
-    CellReturned,
-    GroupChanged,
-    SignalAsked,
-    TaskLost,
-)
 from tfmagic.protocol.task_context import BARRIER, TaskContext
 from tfmagic.runs.log_reader import LogReader
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules, decide
@@ -86,8 +77,7 @@ class OneShotTasks:
         name: str = "one-shot",
     ):
         self.rules, self.shape = rules, shape
-        self._write = write
-        self._config = TFCluster.instance()
+        self._write, self._config = write, TFCluster.instance()
         self._lock = threading.RLock()
         self.cluster = RunningCluster(name, shape, task_settings, self._setting, _main, self._lock, tasks=())
         self._group = self.cluster.cells.new_group()
@@ -100,7 +90,7 @@ class OneShotTasks:
         self._is_over = True  # the thread has seen the last end, and only writes what is left
         self._must_check = threading.Event()
         self.known: dict[TaskId, OneShotTask] = {}
-        self.reports: dict[TaskId, CellReturned | CellRaised] = {}
+        self.reports: dict[TaskId, events.CellReturned | events.CellRaised] = {}
         self.dismissed_for = ""
         self.restarted: list[Mapping[TaskId, OneShotTask]] = []
         self.crashed: BaseException | None = None
@@ -129,7 +119,7 @@ class OneShotTasks:
                     self._send(task, restarts=0)
         except BaseException:
             for task in calls:
-                self.cluster.supervisor.ask(SignalAsked(task, SIGKILL))
+                self.cluster.supervisor.ask(events.SignalAsked(task, SIGKILL))
             raise
         finally:
             with self._lock:
@@ -148,7 +138,7 @@ class OneShotTasks:
         supervisor.add_guest(task, answers.put)
 
         def meet(timeout_s: float | None) -> int:
-            supervisor.ask(BarrierReached(task, 0, BARRIER, self.shape.tasks, timeout_s, self._group))
+            supervisor.ask(events.BarrierReached(task, 0, BARRIER, self.shape.tasks, timeout_s, self._group))
             while self.cluster.processes.running:
                 with contextlib.suppress(queue.Empty):
                     answer = answers.get(timeout=_LOOK_S)
@@ -159,8 +149,8 @@ class OneShotTasks:
 
         cluster = json.loads(tf_config)["cluster"]
         try:
-            is_chief = task == self.shape.leader
-            with task_context.acting_as(TaskContext(task.type, task.index, cluster, is_chief), meet):
+            me = TaskContext(task.type, task.index, cluster, task == self.shape.leader)
+            with task_context.acting_as(me, meet):
                 yield
         finally:
             supervisor.remove_guest(task)
@@ -198,7 +188,7 @@ class OneShotTasks:
             running = tuple(task for task in known if self.known[task].end is None)
             for task in running:
                 self._change(task, terminated=True)
-                self.cluster.supervisor.ask(SignalAsked(task, number))
+                self.cluster.supervisor.ask(events.SignalAsked(task, number))
         return running
 
     def pid(self, task: TaskId) -> int:
@@ -243,7 +233,7 @@ class OneShotTasks:
         return {
             task.name: value_of(task, outcome, main)
             for task, outcome in sorted(self.reports.items())
-            if isinstance(outcome, CellReturned)
+            if isinstance(outcome, events.CellReturned)
         }
 
     def failures(self) -> CellState:
@@ -253,10 +243,10 @@ class OneShotTasks:
             for task, known in self.known.items()
             if known.end is not None and known.exit_code and not known.terminated
         }
-        raised = {task: o for task, o in self.reports.items() if isinstance(o, CellRaised)}
+        raised = {task: o for task, o in self.reports.items() if isinstance(o, events.CellRaised)}
         times = {task: known.failed_at or known.ended_at for task, known in self.known.items()}
         commands = {task: RunCell(self._group) for task in self.known}
-        request = CellRequested(self._group, commands)
+        request = events.CellRequested(self._group, commands)
         return CellState(request, 0.0, sent=True, outcomes={**ends, **raised}, ended_at=times)
 
     def build_error(self, raised_first: bool = False) -> BaseException | None:
@@ -327,7 +317,7 @@ class OneShotTasks:
         }
         if gone != self._gone:
             self._gone = gone
-            self.cluster.supervisor.ask(GroupChanged(self._group, gone))
+            self.cluster.supervisor.ask(events.GroupChanged(self._group, gone))
 
     def _note_ends(self) -> None:
         """Note the reports of calls, then the ends of processes: no end is noted before the report."""
@@ -337,9 +327,9 @@ class OneShotTasks:
             report = None if outcome is None else outcome.outcomes.get(task)
             if outcome is not None and not known.reported:
                 self._change(task, reported=True)
-                if isinstance(report, CellReturned | CellRaised):
+                if isinstance(report, events.CellReturned | events.CellRaised):
                     self.reports[task] = report
-                if isinstance(report, CellRaised):
+                if isinstance(report, events.CellRaised):
                     self._change(task, raised_at=time.monotonic())
             if known.end is not None or (outcome is None and not is_closed):
                 continue
@@ -349,7 +339,7 @@ class OneShotTasks:
                 self._to_flush.add(task)
                 self._must_check.set()  # it can be noted after a decision
             elif is_closed:
-                end = TaskLost(task, known.attempt, "it ended with its cluster")
+                end = events.TaskLost(task, known.attempt, "it ended with its cluster")
                 self._change(task, end=end, terminated=True, dismissed=True, ended_at=time.monotonic())
 
     def _show(self) -> None:
@@ -382,7 +372,9 @@ class OneShotTasks:
 
     def _send(self, task: TaskId, restarts: int) -> None:
         seen = self.cluster.supervisor.state.tasks[task]
-        self._jobs[task] = self.cluster.cells.begin_one_shot(self._calls[task], task, self._group)
+        meets, options = self.shape.tasks, Options(view="quiet")
+        plan = CellPlan(call=self._calls[task], exits=True, group=self._group, meets=meets, options=options)
+        self._jobs[task] = self.cluster.cells.begin_on(plan, (task,), detached=True)
         self.known[task] = OneShotTask(seen.attempt, seen.pid, restarts=restarts)
 
     def _change(self, task: TaskId, **changes: Any) -> None:

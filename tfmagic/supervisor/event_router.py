@@ -3,18 +3,8 @@
 from collections.abc import Mapping
 
 from tfmagic.backends.protocol import Backend
+from tfmagic.protocol import events
 from tfmagic.protocol.commands import HandleComm, WriteFlood
-from tfmagic.protocol.events import (
-    CellReturned,
-    CommAnswered,
-    Displayed,
-    Event,
-    FloodAsked,
-    InputAnswered,
-    InputWanted,
-    PointsTracked,
-    SignalAsked,
-)
 from tfmagic.runs import cell_records, tracked_points
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.running_cell import RunningCell
@@ -34,30 +24,30 @@ class EventRouter:
         self._backend, self._run, self._cells = backend, run, cells
         self._max_log_bytes = max_log_bytes
 
-    def route(self, event: Event, state: ClusterState) -> None:
+    def route(self, event: events.Event, state: ClusterState) -> None:
         """Hand on an event, if it is for this.
 
         What a thread of a task displays after the end of its cell is dropped, except for updates.
         """
         match event:
-            case CellReturned():  # the most frequent
+            case events.CellReturned():  # the most frequent
                 pass
-            case Displayed() if event.cell in self._cells:
+            case events.Displayed() if event.cell in self._cells:
                 cell_records.append_display(self._run, event, self._max_log_bytes)
                 self._cells[event.cell].displays.append(event)
-            case Displayed(is_update=True):  # of a widget, for the saved form
+            case events.Displayed(is_update=True):  # of a widget, for the saved form
                 cell_records.append_display(self._run, event, self._max_log_bytes)
-            case PointsTracked():
+            case events.PointsTracked():
                 tracked_points.append_points(self._run, event, self._max_log_bytes)
-            case InputWanted() if event.cell in self._cells:
+            case events.InputWanted() if event.cell in self._cells:
                 self._cells[event.cell].inputs.append(event)
-            case InputAnswered(task, answer):
+            case events.InputAnswered(task, answer):
                 self._backend.send(task, answer)
-            case CommAnswered(task, attempt, message):
+            case events.CommAnswered(task, attempt, message):
                 seen = state.tasks[task]
                 if seen.attempt == attempt and seen.phase in (Phase.READY, Phase.RUNNING):
                     self._backend.send(task, HandleComm(message))
-            case SignalAsked(task, number):
+            case events.SignalAsked(task, number):
                 self._backend.signal(task, number)
-            case FloodAsked(task, size_bytes):
+            case events.FloodAsked(task, size_bytes):
                 self._backend.send(task, WriteFlood(size_bytes))

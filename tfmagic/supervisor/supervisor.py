@@ -25,20 +25,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, assert_never
 
 from tfmagic.backends.protocol import Backend
-from tfmagic.protocol import commands
+from tfmagic.protocol import commands, events
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import (
-    CellRaised,
-    Event,
-    InterruptPressed,
-    ProcessSample,
-    StopRequested,
-    TaskExited,
-    TaskLost,
-    TaskReady,
-    TasksObserved,
-    TaskStarted,
-)
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import lifecycle
@@ -64,11 +52,11 @@ from tfmagic.system.usage import Sampler, Usage
 _LOOK_S = 0.5  # between two looks at the processes and logs while a cell runs; the first comes after it
 _IDLE_LOOK_S = 1.0  # the same between cells: a thread of a task may write there, too
 _LOOK_SHARE = 0.03  # of a core: with a thousand tasks, looks are rarer
-_OBSERVED = (TasksObserved, TaskStarted, TaskReady, TaskExited, TaskLost)
+_OBSERVED = (events.TasksObserved, events.TaskStarted, events.TaskReady, events.TaskExited, events.TaskLost)
 
-Listener = Callable[[Event, ClusterState], object]
+Listener = Callable[[events.Event, ClusterState], object]
 """Called on the loop's thread with each event, and the state before it."""
-Watcher = Callable[[Sequence[Event], Decision, Policy, float], object]
+Watcher = Callable[[Sequence[events.Event], Decision, Policy, float], object]
 """Called on the loop's thread with each decision, the events before it, and the time."""
 
 
@@ -111,7 +99,7 @@ class Supervisor:
         self.changed = threading.Condition()
         self.crashed: BaseException | None = None
         self._max_log_bytes = max_log_bytes
-        self._mailbox: deque[Event] = deque()
+        self._mailbox: deque[events.Event] = deque()
         self._cells: dict[int, RunningCell] = {}  # the unfinished ones, by number
         self._router = EventRouter(backend, run, self._cells, max_log_bytes)
         self.ended = False
@@ -142,7 +130,7 @@ class Supervisor:
 
     # -- called by any thread --
 
-    def ask(self, event: Event) -> None:
+    def ask(self, event: events.Event) -> None:
         """Hand an event that the user caused to the loop."""
         if not self.ended:
             self._mailbox.append(event)
@@ -160,7 +148,7 @@ class Supervisor:
 
         Only a second interrupt, or one that `insists`, kills a task that nothing else reaches.
         """
-        self.ask(InterruptPressed(tasks, cell, insists))
+        self.ask(events.InterruptPressed(tasks, cell, insists))
 
     def wait_for(self, ready: Callable[[ClusterState], bool], timeout_s: float) -> bool:
         """Wait until `ready(state)`; return False if the time has passed or the loop has ended before."""
@@ -193,7 +181,7 @@ class Supervisor:
     def close(self) -> None:
         """End every task and the loop. Safe to call twice."""
         if self.thread.is_alive():
-            self.ask(StopRequested())
+            self.ask(events.StopRequested())
             self.thread.join(10)
 
     # -- the loop --
@@ -204,13 +192,13 @@ class Supervisor:
             while not lifecycle.is_over(self.state, self._clock()):
                 due = min(self._look_at(), float("inf") if wake_at is None else wake_at)
                 self.backend.wait(max(due - self._clock(), 0))
-                events = list(self.backend.take_events())
+                arrived = list(self.backend.take_events())
                 while self._mailbox:
-                    events.append(self._mailbox.popleft())
+                    arrived.append(self._mailbox.popleft())
                 if self._clock() >= self._look_at():
-                    events.append(self._look())
-                wake_at = self._decide(events)
-                if any(isinstance(event, _OBSERVED) for event in events):
+                    arrived.append(self._look())
+                wake_at = self._decide(arrived)
+                if any(isinstance(event, _OBSERVED) for event in arrived):
                     self._call(self._observer, self)
         except BaseException as error:  # a bug here must leave no thread waiting
             self.crashed = error
@@ -248,15 +236,15 @@ class Supervisor:
         begun = min((cell.requested_at for cell in list(self._cells.values())), default=idle)
         return min(max(self._last_look, begun) + self._look_s, idle)
 
-    def _look(self) -> TasksObserved:
+    def _look(self) -> events.TasksObserved:
         """Look at the processes and their logs from outside, as far as the system permits."""
         self._last_look, began = self._clock(), time.thread_time()
-        samples: dict[TaskId, ProcessSample] = {}
+        samples: dict[TaskId, events.ProcessSample] = {}
         with contextlib.suppress(OSError):  # the notebook may have opened all the files that it is allowed
             self._restore_folder()
             samples = self._take_samples()
         self._look_s = max(_LOOK_S, (time.thread_time() - began) / _LOOK_SHARE)
-        return TasksObserved(samples)
+        return events.TasksObserved(samples)
 
     def _restore_folder(self) -> None:
         """Make the run folder anew if it was deleted, with the logs of the tasks that live."""
@@ -266,7 +254,7 @@ class Supervisor:
                 if seen.phase in ALIVE and not self.run.log_path(task).exists():
                     self.backend.send(task, commands.MoveLog())
 
-    def _take_samples(self) -> dict[TaskId, ProcessSample]:
+    def _take_samples(self) -> dict[TaskId, events.ProcessSample]:
         suspects = self._suspects()
         pids: dict[Hashable, int] = {}
         if self.backend.runs_here:
@@ -292,10 +280,10 @@ class Supervisor:
                 if self.usage.get(name, Usage()).paused:
                     os.kill(pid, SIGCONT)
 
-    def _sample(self, task: TaskId, use: Usage) -> ProcessSample:
+    def _sample(self, task: TaskId, use: Usage) -> events.ProcessSample:
         factor = self.state.slowdowns.get(task, 1.0)
         cpu_s = None if use.cpu_s is None else use.cpu_s * factor
-        return ProcessSample(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
+        return events.ProcessSample(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
 
     def _suspects(self) -> set[TaskId]:
         """Return the tasks that can soon count as stalled: they get a closer look."""
@@ -311,11 +299,11 @@ class Supervisor:
         """Return the processes that are no tasks: this kernel, and what the backend needs."""
         return {"kernel": os.getpid(), **self.backend.own_pids()}
 
-    def _decide(self, events: list[Event]) -> float | None:
+    def _decide(self, arrived: list[events.Event]) -> float | None:
         """Fold events, act, and return when time alone calls for another decision."""
         now = self._clock()
         state = self.state
-        for event in events:
+        for event in arrived:
             for listener in self._listeners:
                 self._call(listener, event, state)
             self._call(self._router.route, event, state)
@@ -325,7 +313,7 @@ class Supervisor:
         self._note_starts(decision)
         self.state = decision.state
         for watcher in self._watchers:
-            self._call(watcher, events, decision, policy, now)
+            self._call(watcher, arrived, decision, policy, now)
         for action in decision.actions:
             try:
                 self._perform(action)
@@ -375,13 +363,13 @@ class Supervisor:
         what = f"{type(error).__name__}: {error}"
         match action:
             case Launch(task, attempt):
-                self.ask(TaskLost(task, attempt, f"it could not be started: {what}"))
+                self.ask(events.TaskLost(task, attempt, f"it could not be started: {what}"))
             case Send(task, commands.RunCell() as command):
                 attempt, log_end = self.state.tasks[task].attempt, self.run.log_bytes(task)
                 packed = PackedError(
                     "ProtocolError", what, f"{what}\n", None, f"{task}, to which it was not sent"
                 )
-                self.ask(CellRaised(task, attempt, command.cell, 0.0, log_end, packed, bound=False))
+                self.ask(events.CellRaised(task, attempt, command.cell, 0.0, log_end, packed, bound=False))
             case _:
                 self._complain()
 

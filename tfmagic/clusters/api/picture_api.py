@@ -1,11 +1,11 @@
-"""The pictures of a cluster: `Cluster.draw_map` and `Cluster.timeline`."""
+"""What draws a cluster: `Cluster.draw_map`, `Cluster.timeline`, and a TensorBoard."""
 
-from __future__ import annotations
-
+import os
 import time
-from typing import TYPE_CHECKING
 
+from tfmagic.clusters.api.call_api import Calls
 from tfmagic.clusters.launch.checks import check
+from tfmagic.clusters.tools.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.views.pictures import run_timeline
@@ -13,15 +13,11 @@ from tfmagic.views.pictures.cluster_map import ClusterMap, make_map
 from tfmagic.views.pictures.lanes import NoRecords
 from tfmagic.views.pictures.run_timeline import RunTimeline
 
-if TYPE_CHECKING:
-    from tfmagic.clusters.running_cluster import RunningCluster
 
-
-class Pictures:
+class Pictures(Calls):
     """The methods of a cluster that draw it."""
 
-    name: str
-    _latest: RunningCluster | None
+    _tensorboard: TensorBoardProcess | None
 
     def draw_map(self, task: str = "") -> ClusterMap:
         """Return a map of the tasks: who is who, and what talks to what. A notebook shows it as a picture.
@@ -64,3 +60,41 @@ class Pictures:
             return run_timeline.of_run(running.run, name, prompt=cell, whole=whole, lives=lives)
         except NoRecords as error:
             raise TfmagicError(str(error)) from None
+
+    @property
+    def board(self) -> TensorBoardProcess | None:
+        """The TensorBoard of this cluster; None if none runs."""
+        return self._tensorboard if self._tensorboard is not None and self._tensorboard.running else None
+
+    def tensorboard(
+        self,
+        logdir: str | os.PathLike[str] | None = None,
+        *,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+    ) -> TensorBoardProcess:
+        """Return a TensorBoard, which ends with this cluster.
+
+        A TensorBoard that shows the same folder is kept. Another one is ended, and also one that does not
+        answer within 5 s (because it is stopped, for example).
+
+        Args:
+            logdir: By default the last folder that a task gave to `tfmagic.logdir.tensorboard_dir`.
+            port: By default a free one.
+            host: Where it listens. It has no password.
+
+        Raises:
+            TfmagicError: It is not installed, or there is no such folder.
+            LaunchError: The port is taken, or it did not start.
+        """
+        logdir, port, host = check("logdir", logdir), check("port", port), check("host", host)
+        with self._lock:
+            run = self._running_cluster().run
+            folder = find_logdir(None if logdir is None else os.fspath(logdir), run)
+            present = self.board
+            if present is not None and present.shows(folder, port, host) and present.answers():
+                return present
+            if present is not None:
+                present.close()
+            self._tensorboard = start_tensorboard(folder, port, host, run)
+            return self._tensorboard

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tfmagic.clusters.cells import reloading, results, traces
-from tfmagic.clusters.cells.cell_plan import Call, CellPlan, Options, ViewChoice
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options, ViewChoice
 from tfmagic.clusters.cells.cluster_views import ClusterViews
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.rejoining import rejoin
@@ -113,19 +113,9 @@ class ClusterCells:
 
     def begin_on(self, plan: CellPlan, tasks: Iterable[TaskId], detached: bool = False) -> Job:
         """Start a cell on the present processes of these tasks, in whatever state they are."""
+        self._note_ended()
         prepared = self._variables.commands_for(plan, self._processes.attempts(tasks))
         return self._start(prepared, plan.options, detached)
-
-    def begin_one_shot(self, call: Call, task: TaskId, group: int) -> Job:
-        """Let the present process of the task make the call and exit.
-
-        The process has none of the names that an earlier process of the task had. The tasks of the shape meet
-        at barriers under the number `group`.
-        """
-        self._note_ended()
-        meets, options = self._processes.shape.tasks, Options(view="quiet")
-        plan = CellPlan(call=call, exits=True, group=group, meets=meets, options=options)
-        return self.begin_on(plan, (task,), detached=True)
 
     def new_group(self) -> int:
         """Return a number under which one-shot tasks meet at barriers."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
-from tfmagic.clusters.tools.fault_lab import DEFAULT_KINDS, KINDS
+from tfmagic.clusters.tools.fault_plan import DEFAULT_KINDS, KINDS
 from tfmagic.frontends.notebook import reports
 from tfmagic.frontends.notebook.options import (
     flag,
