@@ -153,6 +153,16 @@ def test_the_supervisor_unpickles_nothing():
         assert "pickl" not in path.read_text().replace("unpickles nothing", "")
 
 
+def test_one_function_makes_the_commands_of_cells():
+    makers = {
+        path.stem
+        for name in ("clusters", "frontends")
+        for path in modules(name)
+        if "RunCell(" in path.read_text()
+    }
+    assert makers == {"task_variables", "one_shot_tasks"}  # the last one in a record of failures
+
+
 def test_nobody_writes_the_state_of_the_supervisor_from_outside():
     for path in modules():
         stores = [

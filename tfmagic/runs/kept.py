@@ -25,8 +25,6 @@ class OpenCell:
     """A cell whose results no kernel has taken."""
 
     out: str = ""  #: The name to which the notebook binds its results, or "".
-    pull: tuple[str, ...] = ()
-    want_value: bool = False
     timeout_s: float | None = None
     keep_going: bool = False
     prompt: int = 0

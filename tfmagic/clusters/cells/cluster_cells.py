@@ -129,9 +129,7 @@ class ClusterCells:
         jobs = []
         for cell in found.cells:
             request = cell.request
-            options = Options(
-                timeout_s=request.timeout_s, keep_going=request.keep_going, out=cell.opened.out, view=view
-            )
+            options = Options(None, request.timeout_s, request.keep_going, cell.out, view)
             job = self._make_job(request, options)
             job.resume(cell.starts, cell.age_s)
             jobs.append(job)

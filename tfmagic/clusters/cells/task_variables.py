@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfmagic.clusters.cells import scatter_gather
@@ -29,9 +29,9 @@ class Prepared:
     """
 
     commands: Mapping[TaskId, RunCell]
-    carried: Mapping[TaskId, Captured] = field(default_factory=dict)
-    attempts: Mapping[TaskId, int] = field(default_factory=dict)
-    modules: frozenset[str] = frozenset()
+    carried: Mapping[TaskId, Captured]
+    attempts: Mapping[TaskId, int]
+    modules: frozenset[str]
 
 
 class TaskVariables:
@@ -129,7 +129,7 @@ class TaskVariables:
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
         for task, names in self.names_of(prepared.attempts).items():
-            captured = prepared.carried.get(task, Captured())
+            captured = prepared.carried[task]
             names.note(captured)
             new = (prepared.modules | captured.modules) - names.modules.keys()
             names.modules = user_modules.stamps_of(new) | names.modules

@@ -40,12 +40,13 @@ class ResumedCell:
     """A cell that goes on, or has ended meanwhile.
 
     Attributes:
+        out: The name to which the notebook binds the results, or "".
         starts: The length of each task's log before it, in bytes.
         age_s: The time since it was sent, in seconds.
     """
 
     request: CellRequested
-    opened: OpenCell
+    out: str
     starts: Mapping[TaskId, int]
     age_s: float
 
@@ -136,14 +137,7 @@ class Keeper:
             return
         request, command = cell.request, next(iter(cell.request.commands.values()))
         if command.source or command.call:
-            opened = OpenCell(
-                cell.out,
-                command.pull,
-                command.want_value,
-                request.timeout_s,
-                request.keep_going,
-                command.prompt,
-            )
+            opened = OpenCell(cell.out, request.timeout_s, request.keep_going, command.prompt)
             self._change(lambda file: file.begin(request.cell, opened))
 
     def settle(self, number: int) -> None:
@@ -220,7 +214,7 @@ def resume_cells(kept: Iterable[KeptTask], opened: Mapping[int, OpenCell]) -> li
         commands = {task: parts[task].command if task in parts else command for task in command.tasks}
         request = CellRequested(number, commands, how.timeout_s, how.keep_going)
         starts = {task: cell.log_start for task, cell in parts.items()}
-        found.append(ResumedCell(request, how, starts, max(cell.age_s for cell in parts.values())))
+        found.append(ResumedCell(request, how.out, starts, max(cell.age_s for cell in parts.values())))
     return found
 
 
