@@ -89,6 +89,7 @@ class Supervisor:
         run: RunFolder,
         max_log_bytes: int,
         observer: Callable[[Supervisor], object] = lambda supervisor: None,
+        *,
         name: str = "default",
         clock: Callable[[], float] = time.monotonic,
         outlives_us: bool = False,
