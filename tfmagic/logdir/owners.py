@@ -134,6 +134,8 @@ def process_token() -> str:
 class _Files(Protocol):
     """Small files behind a URL: `tfmagic.logdir.mirrors.Remote`."""
 
+    url: str
+
     def write(self, name: str, content: bytes) -> None: ...
 
     def read(self, name: str) -> bytes | None: ...
