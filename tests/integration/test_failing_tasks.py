@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import time
+import traceback
 
 import pytest
 from conftest import ENDED_S, wait_until
@@ -50,6 +51,22 @@ def kept():
 def cluster_of_module():
     with tfmagic.Cluster(workers=3, name="failures") as cluster:
         yield cluster
+
+
+def divide(a, b):
+    return (
+        (a) + len("a long line, of which the part that has failed is far to the right of its begin") + (a / b)
+    )
+
+
+def test_pythons_own_traceback_marks_no_wrong_characters_in_a_line_of_a_task(cluster_of_module):
+    with pytest.raises(ZeroDivisionError) as caught:
+        cluster_of_module.run(divide, 1, 0)
+    lines = "".join(traceback.format_exception(caught.value)).splitlines()
+    (at,) = [n for n, line in enumerate(lines) if "a long line, of which" in line]
+    marks = lines[at + 1]
+    if set(marks) <= set(" ~^"):
+        assert lines[at][marks.index(marks.strip()) : len(marks)] in ("a / b", "(a / b)")
 
 
 @pytest.fixture
