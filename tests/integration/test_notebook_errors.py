@@ -38,6 +38,22 @@ def test_a_pull_of_what_no_task_has_shows_the_line_of_the_notebook_alone(kernel)
     assert "/tfmagic/" not in text
 
 
+@pytest.mark.parametrize("mistake", ["Cluster(works=3)", "Cluster(workers=1).map(print)", "Cluster(env=5)"])
+def test_a_wrong_argument_shows_the_line_of_the_notebook_alone(kernel, mistake):
+    kernel.run("import tfmagic")
+    name, text = kernel.error(f"tfmagic.{mistake}")
+    assert name == "TypeError" and f"----> 1 tfmagic.{mistake}" in text
+    assert "/tfmagic/" not in text
+
+
+def test_after_an_error_of_tfmagic_the_debugger_begins_at_the_line_of_the_notebook(kernel):
+    kernel.run("import tfmagic")
+    name, _ = kernel.error("tfmagic.Cluster(workers='many')")
+    text = plain(text_of(kernel.converse("%debug", "w", "q")))
+    assert name == "ClusterSpecError" and text.count("----> 1 tfmagic.Cluster(workers='many')") == 2
+    assert "/tfmagic/" not in text
+
+
 def test_the_traceback_is_the_users_own_and_nothing_else(kernel):
     number = next(c["execution_count"] for kind, c in kernel.run(FAILING) if kind == "execute_input")
     name, text = kernel.error(FAILING)

@@ -21,6 +21,7 @@ loop = frame("run_until_complete", "/lib/asyncio/base_events.py", "return call()
 users = frame("users", "<cell>", "return call()")
 fails = frame("fails", "/home/fails.py", "1 / 0")
 ipython = frame("ipython", "/lib/IPython/core/magic.py", "return call()")
+generated = frame("generated", "<string>", "return call()", __name__="tfmagic.protocol.cluster_spec")
 waits = frame("waits", threading.__file__, "return call()")
 
 
@@ -56,7 +57,7 @@ def test_a_handler_of_ours_below_the_users_frames_is_dropped():
 
 
 def test_the_notebook_shows_the_users_frames_alone():
-    assert names(own_code.users_frames(raised(users, ipython, ours, users, ours, fails))) == [
+    assert names(own_code.users_frames(raised(users, ipython, ours, generated, users, ours, fails))) == [
         "users",
         "users",
         "fails",

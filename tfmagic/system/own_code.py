@@ -65,8 +65,7 @@ def without_leading(frames: TracebackType | None) -> TracebackType | None:
 
 def without_handler(frames: TracebackType | None) -> TracebackType | None:
     """Drop our frames below the user's code: the signal handler that raised there."""
-    below = itertools.dropwhile(lambda entry: is_ours(_file_of(entry)), reversed(entries_of(frames)))
-    return linked([*below][::-1])
+    return linked([*itertools.dropwhile(_is_of_ours, reversed(entries_of(frames)))][::-1])
 
 
 def below(frames: TracebackType | None, files: tuple[str, ...]) -> TracebackType | None:
@@ -81,7 +80,7 @@ def users_frames(frames: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
     is_inside = False
     for entry in entries_of(frames):
-        if is_ours(_file_of(entry)):
+        if _is_of_ours(entry):
             is_inside = True
             while kept and _calls_magic(kept[-1]):
                 kept.pop()
@@ -95,6 +94,11 @@ def users_frames(frames: TracebackType | None) -> TracebackType | None:
 
 def _file_of(entry: TracebackType) -> str:
     return entry.tb_frame.f_code.co_filename
+
+
+def _is_of_ours(entry: TracebackType) -> bool:
+    module = entry.tb_frame.f_globals.get("__name__")  # dataclasses compile methods under another file name
+    return is_ours(_file_of(entry)) or (isinstance(module, str) and module.startswith("tfmagic."))
 
 
 def _calls_magic(entry: TracebackType) -> bool:
