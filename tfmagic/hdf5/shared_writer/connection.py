@@ -49,13 +49,7 @@ class Connection:
     def open(self) -> None:
         """Wait until the writer has opened the file."""
         while not self._writer_pid:
-            self._check()
-            if self._is_ready(_PATIENCE_S):
-                self._receive()
-            elif self._waits_for:
-                names = ", ".join(self._waits_for)
-                print(f"tfmagic: {self._path} is opened anew when {names} has closed it", file=sys.stderr)
-                self._waits_for = ()
+            self._await()
 
     def begin(self) -> None:
         """Begin a call. Bring to an end what an interrupted one has left half done."""
@@ -142,9 +136,8 @@ class Connection:
 
     def _send(self, message: object) -> None:
         """Put a whole message into the socket. After an interrupt the next call sends the rest."""
-        self._check()
         try:
-            is_sent = self._channel.post(message)
+            is_sent = not self._failure and self._channel.post(message)
             while not is_sent:
                 self._await(select.POLLIN | select.POLLOUT)
                 is_sent = self._channel.flush()
@@ -161,14 +154,22 @@ class Connection:
 
     def _await(self, events: int = select.POLLIN) -> None:
         """Wait for messages of the writer, or until it takes more; after a long silence, print so."""
-        self._check()
-        if not self._is_ready(_SILENCE_S, events):
-            print(
-                f"tfmagic: waiting for the process that writes {self._path} (pid {self._writer_pid}): "
-                f"nothing from it for {_SILENCE_S:.0f} s; the disk is slow, or it is stopped",
-                file=sys.stderr,
-            )
-            self._is_ready(None, events)
+        if self._failure:
+            raise SharedWriterError(self._failure)
+        poll = select.poll()
+        poll.register(self._channel, events)
+        patience_s = _SILENCE_S if self._writer_pid else _PATIENCE_S
+        if not poll.poll(patience_s * 1000):
+            if self._writer_pid:
+                print(
+                    f"tfmagic: waiting for the process that writes {self._path} (pid {self._writer_pid}): "
+                    f"nothing from it for {_SILENCE_S:.0f} s; the disk is slow, or it is stopped",
+                    file=sys.stderr,
+                )
+            elif self._waits_for:
+                names = ", ".join(self._waits_for)
+                print(f"tfmagic: {self._path} is opened anew when {names} has closed it", file=sys.stderr)
+            poll.poll()
         self._receive()
 
     def _receive(self) -> None:
@@ -194,12 +195,3 @@ class Connection:
                         self._tail = self._under_way.popleft()[1]
                 case messages.Failed(reason, is_complete):
                     self._failure, self._is_complete = reason, is_complete
-
-    def _is_ready(self, timeout_s: float | None, events: int = select.POLLIN) -> bool:
-        poll = select.poll()
-        poll.register(self._channel, events)
-        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
-
-    def _check(self) -> None:
-        if self._failure:
-            raise SharedWriterError(self._failure)

@@ -259,10 +259,9 @@ def _note_ended(owner: Owner, tasks: Iterable[TaskId], are_dead: bool = False) -
     """Note that these tasks have ended their part; with `are_dead` also their processes."""
     with _lock:
         names = {task.name for task in tasks}
-        new = names if are_dead else names - owner.ended
         owner.ended |= names
         for session in _sessions_of(owner):
-            session.note_ended(new, are_dead)
+            session.note_ended(names, are_dead)
 
 
 def finish_all(of: TaskFiles | Owner | None = None) -> list[Session]:

@@ -86,15 +86,13 @@ class Target:
                     f"{self.path} is open for writing by {who or 'another process'}: close it there first, "
                     "or choose another name"
                 )
-            if is_old := os.path.exists(self.path):
+            if (is_old := os.path.exists(self.path)) and self.mode == "a":
                 self._claim()
         return is_old
 
     def _claim(self) -> None:
         import h5py
 
-        if self.mode != "a":
-            return
         if not h5py.is_hdf5(self.path):
             raise OSError(f"{self.path} is no HDF5 file, or a damaged one: nothing can be added to it")
         self._original = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)  # h5py refuses a read-only file, too
