@@ -36,7 +36,7 @@ def contents(path):
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sizes=st.lists(st.integers(0, 3_000_000), min_size=1, max_size=12))
 def test_rows_of_any_size_keep_their_order_on_every_way(tmp_path, sizes):
-    """Through the socket, through the ring, which wraps around, and beside it."""
+    """Through the socket, through the buffer, which is filled anew, and beside it."""
     path = str(tmp_path / "any.h5")
     first = np.cumsum([0, *sizes])
     with SharedWriter(path) as writer:
@@ -45,7 +45,7 @@ def test_rows_of_any_size_keep_their_order_on_every_way(tmp_path, sizes):
     assert np.array_equal(contents(path)["x"], np.arange(first[-1]))
 
 
-def test_rows_that_fit_only_at_the_rings_begin_do_not_wait_for_ever(path):
+def test_rows_that_fit_only_at_the_begin_of_the_buffer_do_not_wait_for_ever(path):
     with SharedWriter(path) as writer:
         for size in (1_200_000, 1_300_000, 1_990_000, 10, 1_990_000):
             writer.append("x", np.full(size, size))
@@ -53,7 +53,7 @@ def test_rows_that_fit_only_at_the_rings_begin_do_not_wait_for_ever(path):
     assert len(contents(path)["x"]) == 1_200_000 + 1_300_000 + 2 * 1_990_000 + 10
 
 
-def test_an_append_that_is_larger_than_the_ring_is_one_piece(path):
+def test_an_append_that_is_larger_than_the_buffer_is_one_piece(path):
     big = np.arange(5_000_000)
     with SharedWriter(path) as writer:
         writer.append("x", big[:10])
@@ -97,7 +97,7 @@ def test_a_slow_disk_keeps_the_task_back_with_bounded_memory(path):
     thread.start()
     wait_until(lambda: len(appended) >= 14)
     thread.join(0.3)
-    assert thread.is_alive() and len(appended) <= 16  # a ring full
+    assert thread.is_alive() and len(appended) <= 16  # a buffer full
     os.kill(pid, signal.SIGCONT)
     thread.join(60)
     writer.close()

@@ -1,11 +1,11 @@
 """`SharedWriter`: the side of the process that appends to a shared HDF5 file.
 
-    append ── rows into the ring, a message into the socket ──→ the writer process (`writer_process`)
-           ←─ receipts: that part of the ring is free again ──
+    append ── rows into shared memory, a message into the socket ──→ the writer process (`writer_process`)
+           ←─ answers ──
 
 A task gets its socket to the writer process through the cluster's control channel, the notebook or a script
-directly from `sessions`. The writer process holds the ring and the socket as well: when `append` has
-returned, its rows reach the file even if this process is killed. At most a ring of rows is under way; then
+directly from `sessions`. The writer process holds the memory and the socket as well: when `append` has
+returned, its rows reach the file even if this process is killed. At most 16 MiB of rows are under way; then
 `append` waits for the disk.
 """
 
@@ -95,7 +95,7 @@ class SharedWriter:
     def append(self, dataset: str, array: Any) -> None:
         """Append rows to a dataset; the first call creates it.
 
-        Waits while a ring of this task's rows is under way. When it returns, the rows reach the file even if
+        Waits while 16 MiB of this task's rows are under way. When it returns, the rows reach the file even if
         this task is killed.
 
         Args:
@@ -114,19 +114,13 @@ class SharedWriter:
         dtype, rows = _rows_of(array)
         held = dtype, rows.shape[1:]
         with self._lock:
-            connection = self._connected()
-            connection.begin()
-            connection.append(dataset, dtype, rows, self._known.get(dataset) == held)
+            self._connected().append(dataset, dtype, rows, self._known.get(dataset) == held)
             self._known[dataset] = held
-            connection.is_busy = False
 
     def flush(self) -> None:
         """Wait until the operating system has all rows of this task, in ``PATH.unfinished``."""
         with self._lock:
-            connection = self._connected()
-            connection.begin()
-            connection.flush()
-            connection.is_busy = False
+            self._connected().flush()
 
     def close(self) -> None:
         """Wait until all rows of this task are in the file, and append no more. A second call does nothing.

@@ -1,27 +1,27 @@
-"""The connection of one process to the writer of a shared HDF5 file: a socket, and a ring of shared memory.
+"""The connection of one process to the writer of a shared HDF5 file: a socket, and a buffer of shared memory.
 
-Rows of up to 8 KiB go through the socket, up to 16 MiB through the ring, larger ones in a memory file of
-their own. The writer sends a receipt when their memory is free again. `SharedWriter` uses a connection under
-its lock.
+Rows of up to 8 KiB go through the socket, up to 16 MiB through the buffer, larger ones in a memory file of
+their own, which takes twice the time. When the buffer is full, the task waits until the writer has written
+all of it. `SharedWriter` uses a connection under its lock.
 """
 
-import collections
 import contextlib
 import mmap
 import os
 import select
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5.errors import MismatchError, SharedWriterError
 from tfmagic.hdf5.partnames import UNFINISHED
 from tfmagic.hdf5.shared_writer import messages
-from tfmagic.hdf5.shared_writer.messages import RING_BYTES
+from tfmagic.hdf5.shared_writer.messages import BUFFER_BYTES
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.payload import OwnedHandle
 
-_INLINE_BYTES = 8 << 10  # up to here, a copy through the socket is quicker than the ring
+_INLINE_BYTES = 8 << 10  # up to here, a copy through the socket is quicker
 _ALIGN = 64
 _PATIENCE_S = 2.0  # with other tasks, before the user reads for which ones the task waits
 _SILENCE_S = 10.0  # of the writer, before the user reads so: a full disk cache can take seconds
@@ -32,30 +32,22 @@ class Connection:
 
     def __init__(self, path: str, channel: Channel):
         self.pid = os.getpid()  # a fork must not use the connection
-        self.is_busy = False  # a call is under way; one that finds this set follows an interrupted one
         self._path, self._channel = path, channel
         self._writer_pid = 0  # until the file is open
         self._waits_for: tuple[str, ...] = ()  # tasks that have the file open
         self._failure, self._is_complete = "", False  # the file is closed; with all rows of this process
-        self._sent = self._done = 0  # serial numbers: of the last message, and of the last receipt
-        self._refusals: dict[int, str] = {}  # by serial number
-        self._head = self._tail = 0  # bytes of the ring that were ever taken, and freed
-        self._under_way: collections.deque[tuple[int, int]] = collections.deque()  # serial, head after it
-        handle = OwnedHandle(os.memfd_create("tfmagic-ring", os.MFD_CLOEXEC))
-        os.ftruncate(handle.fd, RING_BYTES)
-        self._ring = mmap.mmap(handle.fd, RING_BYTES)
-        self._send(messages.Ring(handle))
+        self._serial = self._done = 0  # numbers of the last request, and of the last receipt
+        self._refusal = ""  # of the last receipt
+        self._filled = 0  # bytes of the buffer
+        handle = OwnedHandle(os.memfd_create("tfmagic-rows", os.MFD_CLOEXEC))
+        os.ftruncate(handle.fd, BUFFER_BYTES)
+        self._buffer = mmap.mmap(handle.fd, BUFFER_BYTES)
+        self._send(messages.Buffer(handle))
 
     def open(self) -> None:
         """Wait until the writer has opened the file."""
         while not self._writer_pid:
             self._await()
-
-    def begin(self) -> None:
-        """Begin a call. Bring to an end what an interrupted one has left half done."""
-        if self.is_busy:
-            self.flush()
-        self.is_busy = True
 
     def append(self, dataset: str, dtype: str, rows: Any, is_known: bool) -> None:
         """Put rows where the writer finds them, and send the message about them.
@@ -63,42 +55,32 @@ class Connection:
         Wait for the receipt unless the dataset `is_known` to take them. Raises MismatchError if it does not.
         """
         place: dict[str, Any] = {}
-        ring_bytes = 0
         if dtype == messages.TEXT:
             place["texts"] = tuple(rows.flat)
         elif rows.nbytes <= _INLINE_BYTES:
             place["data"] = rows.tobytes()
-        elif rows.nbytes <= RING_BYTES:
-            place["offset"], ring_bytes = self._put_into_ring(rows)
+        elif rows.nbytes <= BUFFER_BYTES:
+            place["offset"] = self._put_into_buffer(rows)
         else:
+            self.flush(is_hard=False)  # one at a time: such memory is not bounded
             handle = place["handle"] = OwnedHandle(os.memfd_create("tfmagic-rows", os.MFD_CLOEXEC))
             left = memoryview(rows.reshape(-1)).cast("B")
             while left:
                 left = left[os.write(handle.fd, left) :]
-        while "handle" in place and self._under_way:  # one at a time, since their memory is not bounded
-            self._await()
-        self._sent += 1
-        self._head += ring_bytes
-        self._under_way.append((self._sent, self._head))  # before it is sent: see `Done` in `_receive`
-        self._send(messages.Rows(self._sent, dataset, dtype, rows.shape, **place))
         if is_known:
-            self._receive()
+            self._send(messages.Rows(0, dataset, dtype, rows.shape, **place))
         else:
-            self._await_receipt()
+            self._request(messages.Rows, dataset, dtype, rows.shape, **place)
 
-    def flush(self) -> None:
-        """Wait until the operating system has all rows."""
-        self._sent += 1
-        self._send(messages.Flush(self._sent))
-        self._await_receipt()
+    def flush(self, is_hard: bool = True) -> None:
+        """Wait until all rows are written; with `is_hard` until the operating system has them."""
+        self._request(messages.Flush, is_hard)
 
     def detach(self) -> None:
         """Wait until the writer has written all rows, and close. A fork only closes."""
         try:
             if self.pid == os.getpid():
-                self._sent += 1
-                self._send(messages.Detach(self._sent))
-                self._await_receipt()
+                self._request(messages.Detach)
         except SharedWriterError:
             if not self._is_complete:
                 raise
@@ -117,22 +99,17 @@ class Connection:
 
     # -- inside --
 
-    def _put_into_ring(self, rows: Any) -> tuple[int, int]:
-        """Copy rows into the ring. Return their offset, and how many bytes of the ring they take."""
+    def _put_into_buffer(self, rows: Any) -> int:
+        """Copy rows into the buffer, which is filled anew when all that it held is written; return where."""
         import numpy as np
 
-        size = -(-rows.nbytes // _ALIGN) * _ALIGN
-        while True:
-            if not self._under_way:  # start anew: bytes skipped at the ring's end would count as taken
-                self._head = self._tail = 0
-            left = RING_BYTES - self._head % RING_BYTES
-            padding = left if left < size else 0
-            if self._head + padding + size - self._tail <= RING_BYTES:
-                break
-            self._await()
-        start = (self._head + padding) % RING_BYTES
-        np.frombuffer(self._ring, np.uint8, rows.nbytes, start)[:] = rows.reshape(-1).view(np.uint8)
-        return start, padding + size
+        if self._filled + rows.nbytes > BUFFER_BYTES:
+            self.flush(is_hard=False)
+            self._filled = 0
+        start = self._filled
+        self._filled += -(-rows.nbytes // _ALIGN) * _ALIGN
+        np.frombuffer(self._buffer, np.uint8, rows.nbytes, start)[:] = rows.reshape(-1).view(np.uint8)
+        return start
 
     def _send(self, message: object) -> None:
         """Put a whole message into the socket. After an interrupt the next call sends the rest."""
@@ -145,12 +122,17 @@ class Connection:
             while True:
                 self._await()
 
-    def _await_receipt(self) -> None:
-        """Wait for the receipt of the last message; a refusal is a MismatchError."""
-        while self._done < self._sent:
+    def _request(self, kind: Callable[..., object], *fields: Any, **more: Any) -> None:
+        """Send a message of the next serial number, and wait for its receipt; a refusal is a MismatchError.
+
+        Nobody waits for a receipt of an earlier message: an interrupt can have kept that from being sent.
+        """
+        self._serial += 1
+        self._send(kind(self._serial, *fields, **more))
+        while self._done < self._serial:
             self._await()
-        if refusal := self._refusals.pop(self._sent, ""):
-            raise MismatchError(f"{self._path}: {refusal}")
+        if self._refusal:
+            raise MismatchError(f"{self._path}: {self._refusal}")
 
     def _await(self, events: int = select.POLLIN) -> None:
         """Wait for messages of the writer, or until it takes more; after a long silence, print so."""
@@ -187,11 +169,7 @@ class Connection:
                         print(f"tfmagic: {self._path}: {note}", file=sys.stderr, flush=True)
                 case messages.Waits(tasks):
                     self._waits_for = tasks
-                case messages.Done(serial, refusal):  # also of one that an interrupt kept from being sent
-                    self._done = serial
-                    if refusal:
-                        self._refusals[serial] = refusal
-                    while self._under_way and self._under_way[0][0] <= serial:
-                        self._tail = self._under_way.popleft()[1]
+                case messages.Done(serial, refusal):
+                    self._done, self._refusal = serial, refusal
                 case messages.Failed(reason, is_complete):
                     self._failure, self._is_complete = reason, is_complete

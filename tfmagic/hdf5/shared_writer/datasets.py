@@ -35,10 +35,10 @@ class Datasets:
         self.flushed_at = time.monotonic()
         closing.keep_flushed(file)
 
-    def gather(self, rows: Rows, ring: mmap.mmap | None) -> None:
+    def gather(self, rows: Rows, buffer: mmap.mmap | None) -> None:
         """Keep rows, in their memory, for `write`. Raise MismatchError if the dataset does not take them."""
         try:
-            array = _array_of(rows, ring)
+            array = _array_of(rows, buffer)
             dataset = self._open.get(rows.dataset)
             if dataset is None:
                 dataset = self._open[rows.dataset] = self._find_or_create(rows, array)
@@ -138,19 +138,19 @@ class _Dataset:
         self.low.write(h5py.h5s.create_simple(array.shape), space, array, self._memory_type)
 
 
-def _array_of(rows: Rows, ring: mmap.mmap | None) -> Any:
+def _array_of(rows: Rows, buffer: mmap.mmap | None) -> Any:
     import numpy as np
 
     if rows.dtype == TEXT:
         return np.array(rows.texts, dtype=object).reshape(rows.shape)
-    dtype, count, buffer = dtype_of_text(rows.dtype), math.prod(rows.shape), rows.data or ring
+    dtype, count = dtype_of_text(rows.dtype), math.prod(rows.shape)
     if rows.handle is not None:
         fd = rows.handle.take()
         buffer = mmap.mmap(fd, max(count * dtype.itemsize, 1), prot=mmap.PROT_READ)
         os.close(fd)
     if buffer is None or not count:
         return np.empty(rows.shape, dtype)
-    return np.frombuffer(buffer, dtype, count, rows.offset).reshape(rows.shape)
+    return np.frombuffer(rows.data or buffer, dtype, count, rows.offset).reshape(rows.shape)
 
 
 def _chunk_rows(array: Any) -> int:

@@ -1,7 +1,7 @@
 """The messages between a task, the kernel and the writer process of a shared HDF5 file.
 
 They travel over `tfmagic.protocol.channel`. An array is its bytes, its shape, and its dtype as text. Messages
-of a task have serial numbers that grow; a receipt is for all messages up to its number.
+for which a task waits have serial numbers that grow.
 """
 
 import ast
@@ -11,7 +11,7 @@ from typing import Any
 from tfmagic.protocol.payload import Handle, Message
 
 TEXT = "text"  # instead of a dtype: strings of any length
-RING_BYTES = 16 << 20  # a disk writes that in some hundredths of a second; larger rings gain nothing
+BUFFER_BYTES = 16 << 20  # a disk writes that in some hundredths of a second; more gains nothing
 
 
 def text_of_dtype(dtype: Any) -> str:
@@ -32,29 +32,30 @@ def dtype_of_text(text: str) -> Any:
 # ---- a task to the writer -----------------------------------------------------------------------
 
 
-class Ring(Message, frozen=True):
-    """The first message: the shared memory of `RING_BYTES` in which this task puts its rows."""
+class Buffer(Message, frozen=True):
+    """The first message: the shared memory of `BUFFER_BYTES` in which this task puts its rows."""
 
     handle: Handle
 
 
 class Rows(Message, frozen=True):
-    """Append rows to a dataset. Their bytes stand in `data`, in the ring, or in a memory file."""
+    """Append rows to a dataset. Their bytes stand in `data`, in the buffer, or in a memory file."""
 
-    serial: int
+    serial: int  # 0 where the task does not wait for the receipt
     dataset: str
     dtype: str
     shape: tuple[int, ...]
     data: bytes = b""
-    offset: int = 0  # in the ring
+    offset: int = 0  # in the buffer
     handle: Handle | None = None  # of the memory file
     texts: tuple[str, ...] = ()  # the rows, where `dtype` is TEXT
 
 
 class Flush(Message, frozen=True):
-    """Write all earlier rows, and send the receipt when the operating system has them."""
+    """Write all earlier rows; with `is_hard`, send the receipt when the operating system has them."""
 
     serial: int
+    is_hard: bool
 
 
 class Detach(Message, frozen=True):
@@ -63,7 +64,7 @@ class Detach(Message, frozen=True):
     serial: int  # 0 where the task does not wait for the receipt
 
 
-ToWriter = Ring | Rows | Flush | Detach
+ToWriter = Buffer | Rows | Flush | Detach
 
 # ---- the writer to a task -----------------------------------------------------------------------
 
@@ -82,7 +83,7 @@ class Waits(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """The receipt for all messages up to this one, whose memory is free; `refusal` is why it was refused."""
+    """The receipt for a message; `refusal` is why rows were refused."""
 
     serial: int
     refusal: str = ""

@@ -1,7 +1,7 @@
 """The process that writes one shared HDF5 file: the only one that has it open.
 
     tasks ── Rows ──→ sockets ─┐                          ┌→ PATH.unfinished ── renamed at the end ──→ PATH
-             ring of memory ───┴→ one loop: gather, write ┴→ receipts, which free the ring
+             shared memory ────┴→ one loop: gather, write ┴→ answers
 
 `sessions` starts it in a fresh interpreter. It ends when every task of the cell that opened the file has
 closed it or ended, at the message `Finish`, or when the kernel is gone. In each case it first takes what has
@@ -40,9 +40,8 @@ class _Client:
 
     def __init__(self, task: str, channel: Channel):
         self.task, self.channel = task, channel
-        self.ring: mmap.mmap | None = None
+        self.buffer: mmap.mmap | None = None
         self.detaching = 0  # the serial number of its `Detach`
-        self.gathered = 0  # that of its last message that needs a receipt
 
     def post(self, message: object) -> None:
         """Queue a message. A client that has died gets none, but what it sent is still read."""
@@ -135,17 +134,17 @@ class Writer:
             return
         for message in received:
             match message:
-                case messages.Ring(handle):
+                case messages.Buffer(handle):
                     fd = handle.take()
-                    client.ring = mmap.mmap(fd, messages.RING_BYTES, prot=mmap.PROT_READ)
+                    client.buffer = mmap.mmap(fd, messages.BUFFER_BYTES, prot=mmap.PROT_READ)
                     os.close(fd)
                     self._greet(client)
                 case messages.Rows():
                     self._gather(client, message)
-                case messages.Flush(serial):
+                case messages.Flush(serial, is_hard):
                     assert self.datasets is not None
-                    self.datasets.flush()
-                    client.gathered = serial
+                    self.datasets.flush() if is_hard else self.datasets.write()
+                    client.post(messages.Done(serial))
                 case messages.Detach(serial):
                     self.closed.add(client.task)
                     client.detaching = serial
@@ -171,21 +170,17 @@ class Writer:
     def _gather(self, client: _Client, rows: messages.Rows) -> None:
         """Gather rows; `_write` writes them with others that arrived in the same moment."""
         assert self.datasets is not None
+        refusal = ""
         try:
-            self.datasets.gather(rows, client.ring)
-            client.gathered = rows.serial
+            self.datasets.gather(rows, client.buffer)
         except MismatchError as error:
-            self._write()  # a receipt is also for what came before
-            client.post(messages.Done(rows.serial, str(error)))
+            refusal = str(error)
+        if rows.serial:
+            client.post(messages.Done(rows.serial, refusal))
 
     def _write(self) -> None:
-        """Write what was gathered, and send receipts for it."""
         if self.datasets is not None:
             self.datasets.write()
-        for client in self.clients:
-            if client.gathered:
-                client.post(messages.Done(client.gathered))
-                client.gathered = 0
 
     def _remove(self, client: _Client) -> None:
         self._write()
