@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -196,3 +197,17 @@ def test_two_scripts_cannot_write_one_file_with_locks_switched_off_either(path):
     assert "being written by another notebook or script" in second.stderr
     first.communicate()
     assert len(contents(path)["x"]) == 15000
+
+
+def test_an_interrupt_while_it_waits_for_the_file_of_others_leaves_the_path_free(path):
+    """Its turn comes when nobody is there any more."""
+    owner = sessions.Owner()
+    ours, theirs = socket.socketpair()
+    for mode in "aw":
+        fd = os.dup(theirs.fileno())
+        request = sessions.OpenRequest(path, (mode, "", 0), 0, owner, "worker-0", ("worker-0",), fd)
+        assert bool(sessions.request_open(request)) == (mode == "a")
+    ours.close()
+    theirs.close()
+    wait_until(lambda: not sessions._running)
+    assert os.listdir(os.path.dirname(path)) == []

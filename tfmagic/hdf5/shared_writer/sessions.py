@@ -17,7 +17,6 @@ import contextlib
 import itertools
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -178,10 +177,8 @@ class Session:
             for request in (*self._sent, *self.waiting):
                 if reason and request in self._sent:
                     _refuse(request, reason)
-                elif _has_peer(request):  # else its opener was interrupted
-                    request_open(request)
                 else:
-                    os.close(request.fd)
+                    request_open(request)
             self.open_on = ()
             self.settled.set()
 
@@ -352,12 +349,6 @@ def _refuse(request: OpenRequest, reason: str) -> int:
 def _answer(request: OpenRequest, message: object) -> None:
     with socket.socket(fileno=os.dup(request.fd)) as sock, contextlib.suppress(OSError):
         Channel(sock, messages.ToWriter).send(message)
-
-
-def _has_peer(request: OpenRequest) -> bool:
-    poll = select.poll()
-    poll.register(request.fd, 0)  # reports a hang-up alone
-    return not poll.poll(0)
 
 
 def _print(text: str) -> None:

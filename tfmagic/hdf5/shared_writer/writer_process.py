@@ -130,6 +130,7 @@ class Writer:
         try:
             received = client.channel.receive_ready()
         except (EOFError, OSError, ProtocolError):
+            self.ended.add(client.task)  # it has died, or was interrupted when it opened the file
             self._remove(client)
             return
         for message in received:
