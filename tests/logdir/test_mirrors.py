@@ -306,3 +306,29 @@ def test_memory_is_for_one_process_alone():
         pytest.raises(logdir.LogdirError, match="2 tasks of this cluster"),
     ):
         logdir.checkpoints(variable(), "memory://run")
+
+
+def test_where_half_an_upload_can_be_seen_it_has_another_name_until_it_is_complete(tmp_path, monkeypatch):
+    (tmp_path / "model").write_bytes(b"x" * 1000)
+    remote = Remote(f"local://{tmp_path}/there")
+    seen, move = [], remote._fs.mv
+    monkeypatch.setattr(remote._fs, "mv", lambda *names: (seen.append(remote.names()), move(*names)))
+    remote.put(str(tmp_path / "model"), "model")
+    assert seen == [{"model.uploading": 1000}] and remote.names() == {"model": 1000}
+
+
+def test_an_upload_that_fails_between_is_named_and_tried_again(bucket, tmp_path, monkeypatch, capfd):
+    put, tries = Remote.put, []
+
+    def fail_once(self, local, name):
+        tries.append(name)
+        if len(tries) == 1:
+            raise logdir.LogdirError(f"{self.url} cannot be written: gone")
+        put(self, local, name)
+
+    monkeypatch.setattr(Remote, "put", fail_once)
+    (tmp_path / "a").write_text("1")
+    with logdir.mirror(tmp_path, bucket, every_s=0.05):
+        wait_until(lambda: len(tries) == 2)
+    assert f"tfmagic: {bucket} cannot be written: gone" in capfd.readouterr().err
+    assert names(bucket) == {"a"}

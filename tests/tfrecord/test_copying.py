@@ -175,3 +175,17 @@ def test_a_merge_knows_the_same_compressions(tmp_path):
     assert names_in(tmp_path) == [whole.name]
     merge(whole, tmp_path / "new", compression="GZIP")
     assert (tmp_path / "new").read_bytes()[:2] == b"\x1f\x8b" and verify(tmp_path / "new").ok
+
+
+def test_records_that_the_length_of_a_damaged_one_covers_are_saved(tmp_path):
+    long = [b"a" * 50, b"b" * 1000, *RECORDS]
+    whole = packed(long)
+    gap = (
+        whole[: 66 + 12 + 100] + whole[66 + 1016 :]
+    )  # the second lacks its end, and reaches into those behind it
+    path = damaged(tmp_path, gap)
+    (damage,) = verify(path).damages
+    assert (damage.kind, damage.detail) == ("data CRC", "bytes are missing in it")
+    assert (damage.offset, damage.end) == (66, 66 + 112)
+    salvage(path, tmp_path / "saved")
+    assert list(iterate(tmp_path / "saved")) == [long[0], *RECORDS]

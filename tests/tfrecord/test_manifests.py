@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from shards_on_disk import RECORDS, kinds, names_in, place_of
+from shards_on_disk import RECORDS, kinds, names_in, place_of, write_set
 
 import tfmagic
 from tfmagic.tfrecord import ShardError, ShardWriter, read_manifests, verify
@@ -79,3 +79,15 @@ def test_sets_that_differ_by_their_suffix_have_manifests_of_their_own(tmp_path):
     for suffix, count in ((".tfrecord", 1), (".tfrecord.gz", 2), (".records", 3)):
         (manifest,) = read_manifests(tmp_path / f"a{suffix}")
         assert manifest.records == count and verify(tmp_path / f"a{suffix}").ok
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("{}", "KeyError"), ("[]", "TypeError"), ('{"version": 2}', "this tfmagic knows 1")]
+)
+def test_a_file_that_is_no_manifest_is_named_and_the_records_are_verified(tmp_path, content, said):
+    write_set(tmp_path, 2)
+    (tmp_path / "a-00001-of-00002.manifest.json").write_text(content)
+    with pytest.raises(ShardError, match=f"a-00001-of-00002.manifest.json is no manifest.*{said}"):
+        read_manifests(tmp_path / "a.tfrecord")
+    found = verify(tmp_path / "a.tfrecord")
+    assert found.records == 2 and "is no manifest" in found.damages[0].detail
