@@ -14,7 +14,7 @@ BASE = {"errors", "protocol", "system"}
 ROOMS = {"tfrecord", "hdf5", "logdir"}
 MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "system": set(),
-    "errors": {"system"},
+    "errors": set(),
     "protocol": {"errors", "system"},
     "serialization": BASE,
     "runs": BASE,

@@ -14,7 +14,6 @@ import pytest
 
 from tfmagic.clusters.launch.arguments import shape_of
 from tfmagic.frontends.cli import logs, main, pages, parsers
-from tfmagic.frontends.cli.doctor import in_a_shell
 from tfmagic.frontends.cli.run import find_problem, name_of
 from tfmagic.frontends.cli.summary import RunSummary, StopReason, exit_code, format_summary, place_of
 from tfmagic.protocol.cluster_spec import TaskId
@@ -410,23 +409,6 @@ def test_a_run_is_called_after_its_script(target, is_module, name):
 
 
 # ---- doctor -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("advice", "line"),
-    [
-        ("put it elsewhere:  %env TFMAGIC_STATE_DIR=/x", "put it elsewhere:  export TFMAGIC_STATE_DIR=/x"),
-        ('import os; del os.environ["TF_CONFIG"]', "unset TF_CONFIG"),
-        ('import os; os.environ["KERAS_BACKEND"] = "tensorflow"', "export KERAS_BACKEND=tensorflow"),
-        ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 4096))", "ulimit -n 300"),
-        ("instead:  !mv '/a' '/b'", "instead:  mv '/a' '/b'"),
-        ("ulimit -v unlimited   before Jupyter is started", "ulimit -v unlimited"),
-        ("%config TFCluster.max_log_bytes = 5", "tfmagic.Cluster(max_log_bytes=5)"),
-        ("pip install x, then restart the kernel", "pip install x"),
-    ],
-)
-def test_advice_for_a_notebook_becomes_a_line_for_a_shell(advice, line):
-    assert in_a_shell(advice) == line
 
 
 def test_the_doctor_reports_trouble_in_json_and_in_its_exit_code(capsys, monkeypatch):

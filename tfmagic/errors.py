@@ -23,9 +23,6 @@ from tfmagic.system import advice, own_code
 class TfmagicError(Exception):
     """Base of every error of tfmagic."""
 
-    def __str__(self) -> str:
-        return advice.here(super().__str__())
-
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows: the message alone, since our frames would only hide it."""
         self.__traceback__ = own_code.users_frames(self.__traceback__) or self.__traceback__  # for %debug
@@ -58,7 +55,7 @@ class TaskDied(TfmagicError):
         self.message, self.task, self.exit_code = message, task, exit_code
 
     def __str__(self) -> str:
-        return advice.here(self.message)
+        return self.message
 
 
 class TaskTimeoutError(TfmagicError, TimeoutError):

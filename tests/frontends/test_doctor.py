@@ -13,6 +13,7 @@ from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.doctor import Severity, software
+from tfmagic.system import advice
 
 
 @pytest.fixture
@@ -23,6 +24,14 @@ def only(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "path", [install(tmp_path / "site", requires, **versions)])
 
     return put
+
+
+@pytest.fixture(autouse=True)
+def in_a_notebook():
+    """Let the doctor advise what helps in a notebook."""
+    advice.set_front_end(advice.FrontEnd.NOTEBOOK)
+    yield
+    advice.set_front_end(None)
 
 
 def one(findings):

@@ -19,8 +19,16 @@ from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.frontends.doctor import Severity, folder, machine
 from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder
-from tfmagic.system import memory
+from tfmagic.system import advice, memory
 from tfmagic.system.process_identity import identify
+
+
+@pytest.fixture(autouse=True)
+def in_a_notebook():
+    """Let the doctor advise what helps in a notebook."""
+    advice.set_front_end(advice.FrontEnd.NOTEBOOK)
+    yield
+    advice.set_front_end(None)
 
 
 def one(findings):

@@ -1,4 +1,4 @@
-"""The next step that a message names, in a notebook and in Python."""
+"""The next step that a message names, in a notebook, in Python and in a shell."""
 
 import ast
 import re
@@ -9,37 +9,84 @@ from pathlib import Path
 import pytest
 
 import tfmagic
-from tfmagic.errors import TaskDied, TfmagicError
 from tfmagic.failures import hints
-from tfmagic.frontends.cli.doctor import in_a_shell
+from tfmagic.protocol.payload import PackedError
 from tfmagic.system import advice
+from tfmagic.system.advice import FrontEnd, Step
 
-WORDS = {
-    "%tfcluster revive   (or %tfcluster restart worker-1)": "cluster.revive()   (or cluster.restart('worker-1'))",
-    "%tfcluster resume worker-0 worker-1 lets it": "cluster.faults.resume('worker-0', 'worker-1') lets it",
-    "%tfcluster stop, then start, begins": "cluster.stop(), then cluster.start(), begins",
-    "with %tfcluster start or Cluster.start()": "with cluster.start()",
-    "%tfcluster restart --workers 2 --ps 1": "tfmagic.Cluster(workers=2, ps=1)",
-    "send it with --push a,b, or %config TFCluster.x = 3": "send it with cluster.push(a=a, b=b), or tfmagic.Cluster(x=3)",
-    "more time with --timeout, or": "more time with timeout=, or",
-    "%tfcluster wait , or %tfcluster interrupt": "future.result() , or cluster.interrupt()",
-    "100 % of --nothing": "100 % of --nothing",
-}
+WORDS = (  # a step, in a notebook, in Python, in a shell
+    (Step("revive"), "%tfcluster revive", "cluster.revive()", "another run"),
+    (
+        Step("restart", "worker-1", "ps-0"),
+        "%tfcluster restart worker-1 ps-0",
+        "cluster.restart('worker-1', 'ps-0')",
+        "another run",
+    ),
+    (Step("resume", "worker-0"), "%tfcluster resume worker-0", "cluster.faults.resume('worker-0')", None),
+    (Step("heal"), "%tfcluster heal", "cluster.faults.heal()", None),
+    (
+        Step("stop, then start"),
+        "%tfcluster stop, then start",
+        "cluster.stop(), then cluster.start()",
+        "another run",
+    ),
+    (Step("start it"), "%tfcluster start or Cluster.start()", "cluster.start()", None),
+    (
+        Step("reshape", workers=2, ps=1),
+        "%tfcluster restart --workers 2 --ps 1",
+        "tfmagic.Cluster(workers=2, ps=1)",
+        "python -m tfmagic run --workers 2 --ps 1 SCRIPT",
+    ),
+    (Step("push", a="a", b="b"), "--push a,b", "cluster.push(a=a, b=b)", None),
+    (Step("pull", "NAME"), "%tfcluster pull NAME", "cluster.pull(NAME)", None),
+    (Step("tensorboard", "/a b"), "%tfcluster tensorboard /a b", "cluster.tensorboard('/a b')", None),
+    (Step("configure", x=3), "%config TFCluster.x = 3", "tfmagic.Cluster(x=3)", None),
+    (Step("adjust", "x"), "%config TFCluster.x", "tfmagic.Cluster(x=...)", None),
+    (Step("give time"), "--timeout", "timeout=", "--timeout"),
+    (Step("wait"), "%tfcluster wait", "future.result()", None),
+    (Step("interrupt"), "%tfcluster interrupt", "cluster.interrupt()", None),
+    (
+        Step("attach", "run-1"),
+        "%tfcluster attach run-1",
+        "tfmagic.attach('run-1')",
+        "python -m tfmagic logs run-1",
+    ),
+    (Step("set", A="/x"), "%env A=/x", 'os.environ["A"] = "/x"', "export A=/x"),
+    (
+        Step("assign", A="x"),
+        'import os; os.environ["A"] = "x"',
+        'import os; os.environ["A"] = "x"',
+        "export A=x",
+    ),
+    (Step("unset", "A"), 'import os; del os.environ["A"]', 'import os; del os.environ["A"]', "unset A"),
+    (
+        Step("limit open files", 300, 4096),
+        *["import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 4096))"] * 2,
+        "ulimit -n 300",
+    ),
+    (Step("type", "mv '/a' '/b'"), "!mv '/a' '/b'", "mv '/a' '/b'", None),
+    (Step("install", "x"), "%pip install x", "pip install x", None),
+)
 
 
-@pytest.mark.parametrize("text", WORDS)
-def test_in_python_the_next_step_is_a_call(monkeypatch, text):
-    monkeypatch.setattr(advice, "is_notebook", lambda: False)
+@pytest.fixture
+def speak(monkeypatch):
+    """Let this process speak as one of another front end."""
+    yield advice.set_front_end
+    advice.set_front_end(None)
+
+
+@pytest.mark.parametrize("step, line, call, command", WORDS, ids=lambda given: str(given)[:30])
+def test_a_step_has_the_words_of_its_front_end(monkeypatch, speak, step, line, call, command):
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
-    assert advice.here(text) == WORDS[text]
-    assert str(TfmagicError(text)) == WORDS[text] and str(TaskDied(text)) == WORDS[text]
-    monkeypatch.setattr(advice, "is_notebook", lambda: True)
-    assert advice.here(text) == str(TfmagicError(text)) == text
+    for front_end, words in zip(FrontEnd, (line, call, command or call), strict=True):
+        speak(front_end)
+        assert f"with {step}" == f"with {words}"
 
 
-def test_under_pytest_it_is_a_call_of_the_fixture(monkeypatch):
-    monkeypatch.setattr(advice, "is_notebook", lambda: False)
-    assert advice.here("with %tfcluster revive") == "with tfcluster.revive()"
+def test_under_pytest_it_is_a_call_of_the_fixture(speak):
+    speak(FrontEnd.PYTHON)
+    assert str(Step("revive")) == "tfcluster.revive()"
 
 
 @pytest.mark.soak  # whether there is a notebook: the tests above
@@ -74,28 +121,33 @@ def texts_of(path):
     ]
 
 
-def test_no_hint_names_a_magic_outside_of_a_notebook(monkeypatch):
-    monkeypatch.setattr(advice, "is_notebook", lambda: False)
+def test_no_hint_names_a_magic_outside_of_a_notebook(speak):
+    error = PackedError("TBNotInstalledError", "", "", None, "", chain=(("TBNotInstalledError", ""),))
+    for front_end, words in zip(
+        FrontEnd,
+        (
+            "%pip install tensorboard , then %tfcluster restart.",
+            "pip install tensorboard , then tfcluster.restart().",
+            "pip install tensorboard , then another run.",
+        ),
+        strict=True,
+    ):
+        speak(front_end)
+        assert hints.find_hint(error).endswith(words)
     for _, hint in hints.HINTS:
-        assert not re.search(r"%\w", advice.here(hint)), hint
-        assert not re.search(r"%\w", in_a_shell(hint)), hint
+        assert not re.search(r"%\w", "".join(map(str, hint))), hint
 
 
-def test_no_message_of_what_scripts_use_is_left_untranslated(monkeypatch):
-    """Except those that only notebooks show: of panels, the notebook's doctor, and the magics."""
-    monkeypatch.setattr(advice, "is_notebook", lambda: False)
+def test_only_what_notebooks_alone_show_spells_a_magic():
+    """The rest builds a `Step`, which has other words in scripts, tests and shells."""
     package = Path(tfmagic.__file__).parent
-    in_notebooks = (
-        "views/",
-        "frontends/notebook/",
-        "frontends/course/",
-        "frontends/doctor/",
-        "frontends/cli/",
-        "task/",
-    )
-    name_both = {"advice", "__init__", "task_context", "ipython_tracebacks"}
+    in_notebooks = ("views/", "frontends/notebook/", "frontends/course/", "frontends/cli/")
+    name_both = {"advice", "__init__", "task_context", "ipython_tracebacks", "early_variables"}
     for path in package.rglob("*.py"):
         if path.relative_to(package).as_posix().startswith(in_notebooks) or path.stem in name_both:
             continue
         for text in texts_of(path):
-            assert "%tfcluster" not in advice.here(text) or text.rstrip().endswith("%tfcluster"), (path, text)
+            assert not re.search(r"%(tfcluster \w|config TF|env [A-Z]|pip )|del os\.environ", text), (
+                path,
+                text,
+            )

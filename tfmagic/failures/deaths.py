@@ -14,6 +14,7 @@ from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.supervisor.state import Outcome
 from tfmagic.system import memory
+from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 
 _TAIL_LINES = 20
@@ -108,8 +109,8 @@ def died_error(
 
 def _died(task: TaskId, end: TaskExited | TaskLost, lines: list[str]) -> TaskDied:
     how = (
-        f"Go on with:  %tfcluster revive   (or %tfcluster restart {task}) which brings it back and keeps the "
-        "other tasks' variables; make strategies anew. New processes for all:  %tfcluster restart"
+        f"Go on with:  {Step('revive')}   (or {Step('restart', task)}) which brings it back and keeps the "
+        f"other tasks' variables; make strategies anew. New processes for all:  {Step('restart')}"
     )
     return TaskDied("\n".join([*lines, how]), task.name, getattr(end, "exit_code", None))
 

@@ -8,8 +8,9 @@ in tests/integration/test_hints.py that provokes the trap for real.
 import re
 
 from tfmagic.protocol.payload import PackedError
+from tfmagic.system.advice import Step
 
-HINTS = (  # (pattern, advice)
+HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, advice or its parts)
     (
         r"Attempt to convert a value \(PerReplica:|"
         r"Invalid reduction dimension 0 for input with 0 dimensions\. .*\(div_no_nan",
@@ -50,9 +51,14 @@ HINTS = (  # (pattern, advice)
         r"different incarnation|stopped sending heartbeats|"
         r"at different places: .*(first strategy \d+.* at further|further strategy \d+.* at first) strategy|"
         r"Collective ops is aborted by: .*failed to connect to all addresses",
-        "A task of this strategy died or was restarted alone, and the others still speak to its former "
-        "process. %tfcluster revive gives all of them new addresses and keeps their variables: then make the "
-        "strategy anew. %tfcluster restart gives new processes to all",
+        (
+            "A task of this strategy died or was restarted alone, and the others still speak to its former "
+            "process. ",
+            Step("revive"),
+            " gives all of them new addresses and keeps their variables: then make the strategy anew. ",
+            Step("restart"),
+            " gives new processes to all",
+        ),
     ),
     (
         r"^BrokenBarrierError: (first|further) strategy \d+: .*(has ended the cell|does not run this cell)|"
@@ -75,8 +81,11 @@ HINTS = (  # (pattern, advice)
     (
         r"^(AbortedError|UnavailableError): .*(Unable to find a context_id|failed to connect to all "
         r"addresses).*remote target /job:ps/",
-        "The process of a parameter server is gone, and the variables on it with it. After %tfcluster "
-        "restart create the strategy and its variables again, and restore a checkpoint.",
+        (
+            "The process of a parameter server is gone, and the variables on it with it. After ",
+            Step("restart"),
+            " create the strategy and its variables again, and restore a checkpoint.",
+        ),
     ),
     (
         r"^OutOfRangeError: .*End of sequence.*remote target /job:worker/|"
@@ -137,14 +146,19 @@ HINTS = (  # (pattern, advice)
     ),
     (
         r"^ValueError: There must be at least one ps\.",
-        "ParameterServerStrategy needs parameter servers and a coordinator: %tfcluster restart --workers 2 "
-        "--ps 1",
+        (
+            "ParameterServerStrategy needs parameter servers and a coordinator: ",
+            Step("reshape", workers=2, ps=1),
+        ),
     ),
     (
         r"(Visible|Virtual|Logical|Physical) devices cannot be modified after being initialized|"
         r"(Intra|Inter) op parallelism cannot be modified after initialization",
-        "This setting of tf.config is for a process that has not used TensorFlow yet: after %tfcluster "
-        "restart put it into the first cell, before the strategy.",
+        (
+            "This setting of tf.config is for a process that has not used TensorFlow yet: ",
+            Step("begin with it"),
+            ", before the strategy.",
+        ),
     ),
     (
         r"^ResourceExhaustedError: .*OOM when allocating tensor|^_ArrayMemoryError: Unable to allocate ",
@@ -152,7 +166,13 @@ HINTS = (  # (pattern, advice)
     ),
     (
         r"^TBNotInstalledError: ",
-        "tf.summary needs the package tensorboard:  %pip install tensorboard , then %tfcluster restart.",
+        (
+            "tf.summary needs the package tensorboard:  ",
+            Step("install", "tensorboard"),
+            " , then ",
+            Step("restart"),
+            ".",
+        ),
     ),
 )
 
@@ -165,4 +185,5 @@ def find_hint(error: PackedError) -> str:
     if error.explained:
         return ""
     links = [f"{name}: {message}" for name, message in error.chain]
-    return next((advice for trap, advice in HINTS if any(re.search(trap, x, re.DOTALL) for x in links)), "")
+    found = (advice for trap, advice in HINTS if any(re.search(trap, x, re.DOTALL) for x in links))
+    return "".join(map(str, next(found, "")))

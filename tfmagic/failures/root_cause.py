@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, ipython_tracebacks
 from tfmagic.failures.deaths import describe_end, died_error, place_in_cell
@@ -21,7 +19,7 @@ from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLo
 from tfmagic.runs.folder import RunFolder
 from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.supervisor.state import CellState, Outcome
-from tfmagic.system.advice import here
+from tfmagic.system.advice import Step
 
 _CONSEQUENCE_TYPES = frozenset(
     # TensorFlow and barriers raise these in a task because another task failed
@@ -88,7 +86,7 @@ def build_error(cell: CellState, context: FailureContext, raised_first: bool = F
         for note in also_failed(cell, outcome, others):
             exceptions.add_note(error, note)
         if isinstance(outcome, CellRaised) and (advice := _advice(cell, root, outcome)):
-            exceptions.add_note(error, here(f"hint: {advice}"))
+            exceptions.add_note(error, f"hint: {advice}")
     else:
         return None
     with contextlib.suppress(Exception):  # a class can forbid attributes
@@ -106,7 +104,7 @@ def full_texts(cell: CellState, context: FailureContext) -> dict[str, str]:
             case CellRaised(error=packed) as outcome:
                 advice = _advice(cell, task, outcome)
                 text = ipython_tracebacks.name_cells(packed.text.rstrip())
-                texts[task.name] = text + (here(f"\nhint: {advice}") if advice else "")
+                texts[task.name] = text + (f"\nhint: {advice}" if advice else "")
             case TaskExited() | TaskLost():
                 texts[task.name] = str(_died(task, outcome, context))
     return texts
@@ -118,8 +116,8 @@ def _advice(cell: CellState, task: TaskId, outcome: CellRaised) -> str | None:
         hosts, was = " and ".join(cell.cut_off), "was" if len(cell.cut_off) == 1 else "were"
         return (
             f"{hosts} {was} cut off from the others during this cell. "
-            "%tfcluster heal joins what is still cut off; then make the strategy anew. Should a task keep "
-            "failing, %tfcluster restart gives new processes to all"
+            f"{Step('heal')} joins what is still cut off; then make the strategy anew. Should a task keep "
+            f"failing, {Step('restart')} gives new processes to all"
         )
     return hints.find_hint(outcome.error)
 
@@ -144,8 +142,6 @@ def _error_of(task: TaskId, outcome: Outcome, context: FailureContext) -> BaseEx
             error.add_note(f"raised on {packed.where}")
             return error
         case CellRaised(error=packed):
-            if packed.type_name == "SystemExit":  # its message is ours, with an advice
-                packed = msgspec.structs.replace(packed, message=here(packed.message), text=here(packed.text))
             return tracebacks.unpack_error(packed, context.main, context.rename)
         case TaskExited() | TaskLost():
             return _died(task, outcome, context)
@@ -176,7 +172,8 @@ def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: st
         lines += ["Where they were:", stacks]
     if cell.replaced:
         lines.append(f"{_names(cell.replaced)} had to be killed and lost the variables.")
-    lines.append("Give it more time with --timeout, or look for a task that waits for another.")
+    more = Step("give time")
+    lines.append(f"Give it more time with {more}, or look for a task that waits for another.")
     return TaskTimeoutError("\n".join(lines))
 
 

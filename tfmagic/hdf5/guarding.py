@@ -39,6 +39,7 @@ from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.folder import state_dir
 from tfmagic.system import files
+from tfmagic.system.advice import Step
 from tfmagic.system.open_files import find_openers, may_write
 
 _CLAIMED_BYTE = 1 << 61  # behind any data
@@ -109,7 +110,7 @@ def _enter(gate: int, path: str) -> None:
             return
     raise FileInUseError(
         f"{path}: another process has been opening or closing it for {_GATE_S:.0f} s; it might be stopped. "
-        "Look with  %tfcluster status"
+        f"Look with  {Step('status')}"
     )
 
 

@@ -24,6 +24,7 @@ from typing import Protocol
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.protocol import task_context
 from tfmagic.system import files
+from tfmagic.system.advice import Step
 
 NAME = ".tfmagic-writer"
 MIRROR_NAME = ".tfmagic-logdir-writer"  # for `task_logdir`; the same run can save checkpoints there, too
@@ -93,7 +94,7 @@ def _open_locked(path: str, folder: str) -> tuple[int, bool]:
             os.close(fd)
             raise LogdirError(
                 f"{folder} is being written by {owner}, and two writers spoil each other's "
-                "checkpoints. Give this run a folder of its own, or end the other:  %tfcluster stop"
+                f"checkpoints. Give this run a folder of its own, or end the other:  {Step('stop')}"
             )
         is_there, status = files.is_still_at(fd, path), os.fstat(fd)
         was_left |= status.st_size > 0

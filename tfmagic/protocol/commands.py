@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.payload import Message, Packed, Record
+from tfmagic.system.advice import FrontEnd
 
 
 class Origin(Record, frozen=True):
@@ -50,7 +51,7 @@ class TaskBoot(Message, frozen=True):
         is_plain: Whether nothing is prepared for TensorFlow's strategies.
         authkey: Lets it reach the managers of the user's `multiprocessing`.
         script: Imported before the first call.
-        in_notebook: Whether messages advise magics.
+        front_end: Whose words messages take for a next step.
         is_interactive: Whether TensorFlow logs as in an interactive process.
         is_relayed: Whether an agent passes messages on, and no file descriptor but those of values: the
             kernel can be on another machine.
@@ -74,7 +75,7 @@ class TaskBoot(Message, frozen=True):
     authkey: bytes = b""
     origins: tuple[Origin, ...] = ()
     script: MainScript | None = None
-    in_notebook: bool = True
+    front_end: FrontEnd = FrontEnd.NOTEBOOK
     is_interactive: bool = False
     is_relayed: bool = False
 

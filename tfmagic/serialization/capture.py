@@ -32,6 +32,7 @@ from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import pickling, process_bound, user_modules, versions
 from tfmagic.serialization.free_names import global_names
 from tfmagic.serialization.user_modules import Stamp
+from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 
 _SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
@@ -313,10 +314,10 @@ def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes:
     if broken:
         lines.append("Create them inside the cell, so that each task makes its own.")
     if large:
-        names = ",".join(v.name for v in large[:3])
+        push = Step("push", **{v.name: v.name for v in large[:3]})
         lines.append(
-            f"Load the data inside the cell, or send it on purpose with --push {names}, or raise "
-            "the limit with %config TFCluster.max_capture_bytes."
+            f"Load the data inside the cell, or send it on purpose with {push}, or raise the limit with "
+            f"{Step('adjust', 'max_capture_bytes')}."
         )
     raise CaptureError("\n".join(lines))
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from tfmagic.system import time_limits
+from tfmagic.system.advice import Step
 
 _SCALARS = (int, float, complex, bool, str, bytes, type(None))
 _CONTAINERS = (list, tuple, set, frozenset, dict)
@@ -46,7 +47,7 @@ class RemoteLocal:
             raise AttributeError(name)
         raise AttributeError(
             f"this {self.type_name} stayed on its task, here is only its text; "
-            "%tfcluster debug TASK opens a debugger there"
+            f"{Step('debug', 'TASK')} opens a debugger there"
         )
 
 

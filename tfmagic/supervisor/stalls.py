@@ -39,6 +39,7 @@ from tfmagic.supervisor.state import (
     with_cell,
     with_task,
 )
+from tfmagic.system.advice import Step
 
 # A task that only waits, with TensorFlow's servers and heartbeats in it, was measured at 0.004 to 0.006
 # of a core (2.21, up to 109 threads); a clock tick is 0.01 s.
@@ -228,7 +229,7 @@ def _activity(
     still_s = max((now if state.observed_at is None else state.observed_at) - last.at, 0.0)
     inside, wait = ("", Wait.NONE) if last.place is None else (last.place.inside, last.place.wait)
     if last.stopped:
-        note = f"its process is stopped (SIGSTOP); %tfcluster resume {task} lets it go on"
+        note = f"its process is stopped (SIGSTOP); {Step('resume', task)} lets it go on"
         return TaskActivity(Doing.STALLED, Reason.STOPPED, "", note, still_s)
     if (meeting := meetings.get(task)) is not None:
         barrier, note = meeting
@@ -312,8 +313,8 @@ def explain_interrupt(cell: CellState) -> str:
     whose, them = ("its", "it") if len(left) == 1 else ("their", "them")
     return (
         f"{_names(left)} did not stop yet{where and f' ({where})'}: in native code, or at work on its end. "
-        f"Wait, or interrupt again (Ctrl-C, the stop button or %tfcluster interrupt), which kills {them} and "
-        f"loses {whose} variables"
+        f"Wait, or interrupt again (Ctrl-C, the stop button or {Step('interrupt')}), which kills {them} "
+        f"and loses {whose} variables"
     )
 
 

@@ -1,56 +1,117 @@
-"""Translate the next step that a message names into a call that works where the user is.
+"""The next step that a message proposes, in the words of the front end whose user reads it.
 
-Messages name the step as a magic line, for a notebook. In Python (a script, a test, a plain shell) the same
-step is a method of the cluster: `here` replaces the one by the other. Under pytest the cluster is the fixture
-`tfcluster`. `tfmagic.frontends.cli` translates messages for a command line.
+    f"it is stopped (SIGSTOP); {Step('resume', task)} lets it go on"
 
-Every message that leaves tfmagic passes `here`: the text of errors, notes, and what is printed.
+    in a notebook   %tfcluster resume worker-1
+    in Python       cluster.faults.resume('worker-1')   (under pytest the cluster is the fixture `tfcluster`)
+    in a shell      another run, tfmagic logs RUN, export NAME=VALUE; else as in Python
+
+Code that cannot know its front end builds a `Step`. A task, a host's agent and Ray's driver get the front end
+of the process that has the cluster.
 """
 
+import enum
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-_TASKS = r"((?: +[a-z]+-\d+)*)"
-_METHODS = "revive|restart|stop|start|interrupt|status|stacks|errors|logs|debug"
-_PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"%tfcluster restart --workers (\d+) --ps (\d+)", r"tfmagic.Cluster(workers=\1, ps=\2)"),
-    (r"%tfcluster stop, then start", "{cluster}.stop(), then {cluster}.start()"),
-    (r"%tfcluster start or Cluster\.start\(\)", "{cluster}.start()"),
-    (r"%tfcluster restart --hosts (\d+)", r"tfmagic.Cluster(hosts=\1)"),
-    (r"%tfcluster heal\b", "{cluster}.faults.heal()"),
-    (r"%tfcluster wait\b", "future.result()"),
-    (r"%tfcluster pull NAME\b", "{cluster}.pull(NAME)"),
-    (r"%tfcluster tensorboard LOGDIR", "{cluster}.tensorboard(LOGDIR)"),
-    (rf"%tfcluster resume\b{_TASKS}", lambda found: f"{{cluster}}.faults.resume({_quoted(found[1])})"),
-    (
-        r"%tfcluster reload((?: +[\w.]+)+)",
-        lambda found: f"{{cluster}}.reload({_quoted(found[1])})",
+
+class FrontEnd(enum.Enum):
+    """How the user of a process works with tfmagic; the value is the place in the rows of `_STEPS`."""
+
+    NOTEBOOK = 0  # or IPython in a terminal
+    PYTHON = 1
+    SHELL = 2
+
+
+_METHOD = ("%tfcluster {verb}{words}", "{cluster}.{verb}({arguments})")
+_STEPS = {  # verb: in a notebook, in Python, in a shell (if not as in Python). Other verbs are a `_METHOD`
+    "restart": (*_METHOD, "another run"),
+    "revive": (*_METHOD, "another run"),
+    "stop, then start": ("%tfcluster {verb}", "{cluster}.stop(), then {cluster}.start()", "another run"),
+    "start it": ("%tfcluster start or Cluster.start()", "{cluster}.start()"),
+    "reshape": ("%tfcluster restart{words}", "tfmagic.Cluster({arguments})", "{tool} run{words} SCRIPT"),
+    "clean up": ("%tfcluster start", "{cluster}.start()", "{tool} reap"),
+    "attach": ("%tfcluster attach{words}", "tfmagic.attach({arguments})", "{tool} logs{words}"),
+    "begin with it": (
+        "after %tfcluster restart put it into the first cell",
+        "after {cluster}.restart() put it into the first cell",
+        "put it first in the script",
     ),
-    (r"%tfcluster debug TASK", "{cluster}.debug(TASK)"),
-    (rf"%tfcluster ({_METHODS})\b{_TASKS}", lambda found: f"{{cluster}}.{found[1]}({_quoted(found[2])})"),
-    (
-        r"--push (\w+(?:,\w+)*)",
-        lambda found: f"{{cluster}}.push({', '.join(f'{n}={n}' for n in found[1].split(','))})",
+    "resume": (_METHOD[0], "{cluster}.faults.resume({arguments})"),
+    "heal": (_METHOD[0], "{cluster}.faults.heal()"),
+    "wait": (_METHOD[0], "future.result()"),
+    "give time": ("--timeout", "timeout=", "--timeout"),
+    "push": ("--push {keys}", "{cluster}.push({arguments})"),
+    "configure": ("%config TFCluster.{keys} = {value}", "tfmagic.Cluster({arguments})"),
+    "adjust": ("%config TFCluster.{0}", "tfmagic.Cluster({0}=...)"),
+    "set": ("%env {keys}={value}", 'os.environ["{keys}"] = "{value}"', "export {keys}={value}"),
+    "assign": (*['import os; os.environ["{keys}"] = "{value}"'] * 2, "export {keys}={value}"),
+    "unset": (*['import os; del os.environ["{0}"]'] * 2, "unset {0}"),
+    "limit open files": (
+        *["import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {1}))"] * 2, "ulimit -n {0}",
     ),
-    (r"%config TFCluster\.(\w+) = (\S+)", r"tfmagic.Cluster(\1=\2)"),
-    (r"%config TFCluster\.(\w+)", r"tfmagic.Cluster(\1=...)"),
-    (r"%env (\w+)=(\S+)", r'os.environ["\1"] = "\2"'),
-    (r"with --timeout\b", "with timeout="),
-    (r"%pip install", "pip install"),
-)
+    "type": ("!{0}", "{0}"),
+    "install": ("%pip install {0}", "pip install {0}"),
+}  # fmt: skip
+_CHOSEN = ("LOGDIR", "NAME", "TASK")
 
-_in_notebook: bool | None = None
+_front_end: FrontEnd | None = None
 
 
-def here(text: str) -> str:
-    """Return a message whose next steps work in this process."""
-    if ("%" not in text and " --" not in text) or is_notebook():
-        return text
-    for pattern, words in _PATTERNS:
-        text = re.sub(pattern, words, text)
-    return text.replace("{cluster}", "tfcluster" if "PYTEST_CURRENT_TEST" in os.environ else "cluster")
+class Step:
+    """A step that a message proposes. `str` gives it in the words of this process' front end.
+
+    Args:
+        verb: A method of `Cluster` and command of ``%tfcluster``, or a key of `_STEPS`.
+        names: What it is done to, or one of `_CHOSEN`, for which the user puts a name.
+        options: Options of a new cluster, variables, or a setting.
+    """
+
+    __slots__ = ("names", "options", "verb")
+
+    def __init__(self, verb: str, *names: object, **options: object):
+        self.verb, self.names, self.options = verb, tuple(map(str, names)), options
+
+    def __str__(self) -> str:
+        forms = _STEPS.get(self.verb, _METHOD)
+        given = [name if name in _CHOSEN else repr(name) for name in self.names]
+        return forms[min(front_end().value, len(forms) - 1)].format(
+            *self.names,
+            verb=self.verb,
+            cluster="tfcluster" if "PYTEST_CURRENT_TEST" in os.environ else "cluster",
+            tool=program_name(),
+            words="".join([f" {n}" for n in self.names] + [f" --{k} {v}" for k, v in self.options.items()]),
+            arguments=", ".join(given + [f"{k}={v}" for k, v in self.options.items()]),
+            keys=",".join(self.options),
+            value=next(iter(self.options.values()), ""),
+        )
+
+
+def front_end() -> FrontEnd:
+    """Return the front end of this process. Magic lines work if IPython is imported and has a shell."""
+    if _front_end is not None:
+        return _front_end
+    module = sys.modules.get("IPython.core.getipython")
+    has_shell = module is not None and module.get_ipython() is not None
+    return FrontEnd.NOTEBOOK if has_shell else FrontEnd.PYTHON
+
+
+def set_front_end(chosen: FrontEnd | None) -> None:
+    """Choose the front end of this process; None finds out again."""
+    global _front_end
+    _front_end = chosen
+
+
+def in_notebook(text: str) -> str:
+    """Return words that help only in a notebook, or ""."""
+    return text if front_end() is FrontEnd.NOTEBOOK else ""
+
+
+def program_name() -> str:
+    """Return the command that starts tfmagic's program, as the user has typed it."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return "tfmagic" if name == "tfmagic" else "python -m tfmagic"
 
 
 def not_forked(obstacle: str) -> str:
@@ -68,21 +129,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     closest = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {closest[0]}?" if closest else ""
-
-
-def _quoted(tasks: str) -> str:
-    return ", ".join(repr(name) for name in tasks.split())
-
-
-def translate_for(in_notebook: bool) -> None:
-    """Translate as for another process: a task translates for the process that has the cluster."""
-    global _in_notebook
-    _in_notebook = in_notebook
-
-
-def is_notebook() -> bool:
-    """Check whether magic lines work here: IPython is imported and has a shell."""
-    if _in_notebook is not None:
-        return _in_notebook
-    module = sys.modules.get("IPython.core.getipython")
-    return module is not None and module.get_ipython() is not None

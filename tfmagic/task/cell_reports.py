@@ -123,7 +123,7 @@ class Reports:
         explained = type(error).__name__ == "DataLossError" and _explain_data_loss(error, seconds)
         if reason := collectives.explain(error):
             explained = True
-            exceptions.add_note(error, advice.here(f"hint: {reason}"))
+            exceptions.add_note(error, f"hint: {reason}")
         if issubclass(type(error), SystemExit):  # isinstance() would run code of the user's classes
             packed = exits.exit_error(error, where)
         else:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from tfmagic.protocol.payload import PackedError
 from tfmagic.serialization import frame_variables
+from tfmagic.system.advice import Step
 from tfmagic.task import streams
 
 _FILES = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
@@ -86,7 +87,7 @@ def exit_error(error: BaseException, where: str) -> PackedError:
     given = "" if code is None else repr(frame_variables.copy_value(code))
     message = (
         f"the cell called sys.exit({given}); the task "
-        "and its variables are kept. Use return or raise to leave a cell, and %tfcluster stop to end the "
+        f"and its variables are kept. Use return or raise to leave a cell, and {Step('stop')} to end the "
         "tasks."
     )
     return PackedError("SystemExit", message, message, None, where)

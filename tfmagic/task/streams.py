@@ -19,7 +19,8 @@ import struct
 import sys
 from typing import Any
 
-from tfmagic.system import advice, files, processes
+from tfmagic.system import files, processes
+from tfmagic.system.advice import Step
 
 _PIECE_BYTES = 1 << 20
 
@@ -130,13 +131,13 @@ def close_log(limit_bytes: int) -> None:
     """Drop all output from now on, and note in the log that it has reached its limit."""
     notice = (
         f"\n[tfmagic: this log reached its limit of {limit_bytes} bytes (TFCluster.max_log_bytes); what "
-        "follows is not kept. A new cluster has new logs:  %tfcluster stop, then start]\n"
+        f"follows is not kept. A new cluster has new logs:  {Step('stop, then start')}]\n"
     )
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(nowhere, fd)
     os.close(nowhere)
-    os.write(_log_fd, advice.here(notice).encode())
+    os.write(_log_fd, notice.encode())
 
 
 def move_log(path: str) -> None:

@@ -82,7 +82,7 @@ def find_news(context: ViewContext) -> str:
 def find_left(context: ViewContext) -> str:
     """Return which tasks Ctrl-C has not ended, and what to do; or ""."""
     cell = context.cell
-    return "" if cell is None else advice.here(stalls.explain_interrupt(cell))
+    return "" if cell is None else stalls.explain_interrupt(cell)
 
 
 def cell_news(supervisor: SupervisorFacts, cell: CellState) -> str:
@@ -98,7 +98,7 @@ def cell_news(supervisor: SupervisorFacts, cell: CellState) -> str:
         for task, seen in state.tasks.items()
         if seen.death and task not in cell.request.commands
     ]
-    return advice.here("; ".join(text for text in (waits, *dead, supervisor.warning) if text))
+    return "; ".join(text for text in (waits, *dead, supervisor.warning) if text)
 
 
 def find_ending(context: ViewContext) -> str:

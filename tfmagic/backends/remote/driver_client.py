@@ -30,6 +30,7 @@ from tfmagic.backends.remote.ray_head import token_of
 from tfmagic.errors import LaunchError
 from tfmagic.protocol.channel import channel_pair
 from tfmagic.protocol.module_origins import import_path
+from tfmagic.system import advice
 from tfmagic.system.helper_process import start_in_lasting_thread
 
 CONNECT_S = 15.0
@@ -64,7 +65,7 @@ class DriverProcess:
         self.reports, reports = channel_pair(DriverReport)
         code = (
             "from tfmagic.backends.remote import ray_driver; "
-            f"ray_driver.main({control.fileno()}, {reports.fileno()})"
+            f"ray_driver.main({control.fileno()}, {reports.fileno()}, {advice.front_end().value})"
         )
         self.process = start_in_lasting_thread(
             "tfmagic-ray",

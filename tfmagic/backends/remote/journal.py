@@ -16,6 +16,7 @@ from tfmagic.protocol import commands, events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Event
 from tfmagic.protocol.payload import Packed
+from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 
 _CELLS, _EVENTS = 100, 5000  # of each task
@@ -188,7 +189,7 @@ def _without_values(event: Event) -> Event:
         return event
     reason = (
         f"{format_bytes(size)} were returned while no notebook was attached, more than its host keeps then; "
-        "fetch variables with  %tfcluster pull NAME"
+        f"fetch variables with  {Step('pull', 'NAME')}"
     )
     return msgspec.structs.replace(
         event,

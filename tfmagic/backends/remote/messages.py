@@ -10,6 +10,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Command, RunCell, TaskBoot
 from tfmagic.protocol.events import HostSilent, TaskEvent, TaskExited, TaskLost, TaskStarted
 from tfmagic.protocol.payload import Handle, Message, Record
+from tfmagic.system.advice import FrontEnd
 from tfmagic.system.usage import Usage
 
 EPOCH = 1 << 40  # orders and batches of an epoch: see `tfmagic.backends.remote.agent`
@@ -48,6 +49,7 @@ class AgentSetup(Record, frozen=True):
         task_env: The environment that the user gave its tasks.
         max_log_bytes: Limit of a task's log while no kernel is attached.
         early: Variables that only TensorFlow's import sees; None removes one.
+        front_end: Whose words messages take for a next step.
     """
 
     run: str
@@ -60,6 +62,7 @@ class AgentSetup(Record, frozen=True):
     task_env: Mapping[str, str] = {}
     max_log_bytes: int = 1 << 30
     early: Mapping[str, str | None] = {}
+    front_end: FrontEnd = FrontEnd.NOTEBOOK
 
 
 class OpenHosts(Message, frozen=True):

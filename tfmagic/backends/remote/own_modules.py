@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tfmagic.errors import LaunchError
 from tfmagic.protocol.module_origins import UNPACKED
+from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 from tfmagic.system.own_code import OUR_FOLDER
 
@@ -101,7 +102,7 @@ def _too_large(found: Mapping[str, tuple[str, int, int]], folder: str, max_bytes
     return (
         f"the notebook's own modules, which hosts of Ray get, are larger than {format_bytes(max_bytes)}: "
         f"most of it is {largest}. {_OWN_FOLDER}, or send more:  "
-        f"%config TFCluster.max_module_bytes = {4 * max_bytes}"
+        f"{Step('configure', max_module_bytes=4 * max_bytes)}"
     )
 
 
@@ -121,7 +122,7 @@ def _sources(root: str) -> Iterator[str]:
         if len(seen) > _MAX_FOLDERS:
             raise LaunchError(
                 f"{root} has more than {_MAX_FOLDERS} folders below it, and hosts of Ray get the notebook's "
-                f"own modules. {_OWN_FOLDER}, or send none:  %config TFCluster.max_module_bytes = 0"
+                f"own modules. {_OWN_FOLDER}, or send none:  {Step('configure', max_module_bytes=0)}"
             )
         names = {entry.name for entry in entries}
         if folder != root and names & {"pyvenv.cfg", "conda-meta"}:

@@ -51,11 +51,13 @@ class RayAgent:
         import ray
 
         from tfmagic.backends.remote import agent, memory_files
+        from tfmagic.system import advice
 
         self.close()
         shares = trial is not None and memory_files.can_open(trial)
         address = ray.util.get_node_ip_address()
         read = agent.read_setup(setup)
+        advice.set_front_end(read.front_end)
 
         def give_up() -> None:
             if read.kept_as:

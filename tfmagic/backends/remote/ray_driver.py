@@ -18,10 +18,12 @@ from tfmagic.backends.remote.ray_places import Places
 from tfmagic.backends.remote.relay import HostGone, HostUnreachable
 from tfmagic.errors import BackendError
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.system import advice
 
 
-def main(control: int, reports: int) -> NoReturn:
+def main(control: int, reports: int, front_end: int) -> NoReturn:
     """Serve the kernel as the driver process. Never returns."""
+    advice.set_front_end(advice.FrontEnd(front_end))
     driver.run(RayEngine(), control, reports)
 
 

@@ -21,13 +21,12 @@ from typing import Any
 
 import psutil
 
+from tfmagic.system.advice import FrontEnd, Step, set_front_end
+
 _CHECK = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _LIST = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 _CHECK_CLIENT = "/ray.rpc.RayletDriver/ClusterInfo"
 _CLIENT = "ray://"
-_TOKEN = (
-    "Give this process the token of the head:  %env RAY_AUTH_TOKEN=...   (or write it to ~/.ray/auth_token)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
                 return Head(address, "", True, reason=reason)
             code, words, content = _call(channel, check, token, timeout_s)
         if code == grpc.StatusCode.UNAUTHENTICATED:
-            return Head(address, "", True, reason=f"it refuses the token that is set here. {_TOKEN}")
+            return Head(address, "", True, reason=f"it refuses the token that is set here. {_give_token()}")
         if code != fine:
             return Head(address, reason=_foreign(f"{code.name}: {words}", environ))
         if is_client:
@@ -123,11 +122,17 @@ def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
     return Head(address, version, asks_token, nodes, reason)
 
 
+def _give_token() -> str:
+    step = Step("set", RAY_AUTH_TOKEN="...")
+    return f"Give this process the token of the head:  {step}   (or write it to ~/.ray/auth_token)"
+
+
 def _missing_token(token: str, environ: Mapping[str, str]) -> str:
     if not token:
-        return f"it asks for a token, and there is none here. {_TOKEN}"
+        return f"it asks for a token, and there is none here. {_give_token()}"
     if environ.get("RAY_AUTH_MODE", "token").lower() != "token":
-        return "it asks for a token, and RAY_AUTH_MODE is not token here:  %env RAY_AUTH_MODE=token"
+        step = Step("set", RAY_AUTH_MODE="token")
+        return f"it asks for a token, and RAY_AUTH_MODE is not token here:  {step}"
     return ""
 
 
@@ -176,6 +181,7 @@ def is_here(host: str) -> bool:
     return host in own or host.startswith("127.") or host in ("localhost", "::1")
 
 
-def main() -> None:
+def main(front_end: int = FrontEnd.PYTHON.value) -> None:
     """Print what the head at ``sys.argv[1]`` answers, as JSON."""
+    set_front_end(FrontEnd(front_end))
     print(json.dumps(asdict(look(sys.argv[1]))))

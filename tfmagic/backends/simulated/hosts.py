@@ -28,7 +28,7 @@ from tfmagic.protocol.launcher_messages import HostPlace
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle, OwnedHandle
 from tfmagic.system import files
-from tfmagic.system.advice import did_you_mean
+from tfmagic.system.advice import Step, did_you_mean
 from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
 
@@ -81,9 +81,8 @@ def _check_hosts(count: object, tasks: Sequence[TaskId]) -> None:
 def require_hosts(hosts: "SimulatedHosts | None") -> "SimulatedHosts":
     """Return the hosts. Raise `TfmagicError` if a cluster has none."""
     if hosts is None:
-        raise TfmagicError(
-            "this cluster has no simulated hosts; start it with them, as  %tfcluster restart --hosts 2"
-        )
+        step = Step("reshape", hosts=2)
+        raise TfmagicError(f"this cluster has no simulated hosts; start it with them, as  {step}")
     return hosts
 
 

@@ -23,6 +23,7 @@ from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import TfmagicError
 from tfmagic.failures.ipython_tracebacks import dress
 from tfmagic.protocol.cluster_spec import Selector, TaskId
+from tfmagic.system.advice import Step
 
 T = TypeVar("T")
 _LOOK_S = 0.01

@@ -11,7 +11,7 @@ from tfmagic.clusters.cells.task_variables import TaskVariables
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.serialization import user_modules
-from tfmagic.system import advice
+from tfmagic.system.advice import Step
 
 
 def warn_of_old_modules(variables: TaskVariables, attempts: Mapping[TaskId, int], runs_here: bool) -> None:
@@ -22,9 +22,9 @@ def warn_of_old_modules(variables: TaskVariables, attempts: Mapping[TaskId, int]
     tasks = sorted({task for those in found.values() for task in those})
     names = ", ".join(sorted(found))
     files = ", ".join(sorted({os.path.basename(user_modules.file_of(name)) for name in found}))
-    how = f"reload {' '.join(sorted(found))}" if runs_here else "restart"
+    step = Step("reload", *sorted(found)) if runs_here else Step("restart")
     text = f"tfmagic: {names}: {files} changed after {', '.join(t.name for t in tasks)} imported it"
-    print(advice.here(f"{text}, and the old version runs there:  %tfcluster {how}"), file=sys.stderr)
+    print(f"{text}, and the old version runs there:  {step}", file=sys.stderr)
 
 
 def check_names(modules: Iterable[Any]) -> None:
@@ -51,5 +51,5 @@ def check_reloaded(found: Mapping[str, Mapping[str, str]]) -> None:
         raise TfmagicError(
             f"{', '.join(tasks)} reloaded {', '.join(sorted(old))} from other files than this machine has. "
             "A host of Ray's has a copy of the notebook's modules, which it gets when a task starts:  "
-            "%tfcluster restart"
+            f"{Step('restart')}"
         )

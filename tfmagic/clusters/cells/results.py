@@ -20,7 +20,7 @@ from tfmagic.runs.log_reader import read_output
 from tfmagic.runs.tracked_points import PointsReader
 from tfmagic.serialization import pickling, tensorflow_values
 from tfmagic.supervisor.state import CellState
-from tfmagic.system import advice
+from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import tables
 from tfmagic.views.time_shares import Profile
@@ -173,11 +173,11 @@ def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[T
     """Warn of output that was lost because the disk or a log (one of `closed`) is full."""
     full = sorted(task.name for task in closed if task in outcome.request.commands)
     if full:
-        warning = (
+        print(
             f"tfmagic: the log of {', '.join(full)} has reached TFCluster.max_log_bytes, and what is written "
-            "now is not kept; %tfcluster stop, then start, begins new ones"
+            f"now is not kept; {Step('stop, then start')}, begins new ones",
+            file=sys.stderr,
         )
-        print(advice.here(warning), file=sys.stderr)
     for task, result in outcome.outcomes.items():
         lost = getattr(result, "lost_bytes", 0)
         if lost:
@@ -193,10 +193,8 @@ def report_restored_folder(run: RunFolder) -> None:
     if run.restored:
         run.restored = False
         print(
-            advice.here(
-                f"tfmagic: {run.folder} was deleted meanwhile. It was made anew, with the logs of the tasks "
-                "that run; %tfcluster logs shows what this cell may lack. Earlier cells' panels are lost."
-            ),
+            f"tfmagic: {run.folder} was deleted meanwhile. It was made anew, with the logs of the tasks "
+            f"that run; {Step('logs')} shows what this cell may lack. Earlier cells' panels are lost.",
             file=sys.stderr,
         )
 

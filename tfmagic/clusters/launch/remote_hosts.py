@@ -20,6 +20,7 @@ from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import Shape
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import lifecycle
+from tfmagic.system.advice import front_end
 
 _EXACT = {"tensorflow": 2, "keras": 2, "tfmagic": 3, "ray": 3, "python": 2}
 """How many parts of a version must agree: tasks of other ones could not read what the notebook sends."""
@@ -105,6 +106,7 @@ def open_hosts(
         else "",
         task_env=settings.env,
         max_log_bytes=setting("max_log_bytes"),
+        front_end=front_end(),
     )
     limit = setting("max_module_bytes")
     own_modules.collect(module_origins.import_path(), (), limit)  # raises before anything is started

@@ -151,7 +151,7 @@ class TaskSettings:
             authkey=bytes(processes.current_process().authkey) if processes is not None else b"",
             origins=module_origins.find_origins(),
             script=self.script,
-            in_notebook=advice.is_notebook(),
+            front_end=advice.front_end(),
             is_interactive=self.purpose == "cells" and bool(getattr(sys, "ps1", "") or sys.flags.interactive),
         )
 

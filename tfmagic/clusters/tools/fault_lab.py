@@ -223,7 +223,7 @@ class FaultLab:
         if gone:
             raise TfmagicError(
                 f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} no process that could be hurt; "
-                "%tfcluster revive gives them new ones"
+                f"{Step('revive')} gives them new ones"
             )
         return chosen
 

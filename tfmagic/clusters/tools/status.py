@@ -15,7 +15,8 @@ from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import advice, files
+from tfmagic.system import files
+from tfmagic.system.advice import Step
 from tfmagic.system.usage import Usage, read_memory
 
 _SCHEMA = 1

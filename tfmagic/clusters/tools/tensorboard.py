@@ -21,7 +21,8 @@ from pathlib import Path
 
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.runs.folder import SCRATCH, RunFolder
-from tfmagic.system import advice, files
+from tfmagic.system import files
+from tfmagic.system.advice import Step
 from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
 POINTER = "tensorboard.logdir"  # the file in which `tfmagic.logdir.tensorboard_dir` notes its folder
@@ -155,7 +156,7 @@ def find_logdir(logdir: str | None, run: RunFolder) -> str:
                 return str(run.folder / TRACES)
             raise TfmagicError(
                 "no cell of this cluster has asked for tfmagic.logdir.tensorboard_dir(base) yet; say which "
-                "folder:  %tfcluster tensorboard LOGDIR"
+                f"folder:  {Step('tensorboard', 'LOGDIR')}"
             ) from None
     if "://" in logdir:
         return logdir
@@ -169,10 +170,7 @@ def find_logdir(logdir: str | None, run: RunFolder) -> str:
 def profile_advice(run: RunFolder) -> str:
     """Return how to open the traces of profiled cells (`TRACES`), and what has to be installed for it."""
     lacks = "" if has_profile_plugin() else f"; it needs {_PLUGIN}"
-    folder = str(run.folder / TRACES)
-    line = advice.here("%tfcluster tensorboard LOGDIR")
-    line = line.replace("LOGDIR", folder if advice.is_notebook() else repr(folder))
-    return f"the full traces:  {line}{lacks}"
+    return f"the full traces:  {Step('tensorboard', run.folder / TRACES)}{lacks}"
 
 
 def has_profile_plugin() -> bool:

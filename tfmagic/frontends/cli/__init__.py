@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from tfmagic.frontends.cli import parsers
+from tfmagic.system.advice import FrontEnd, set_front_end
 
 _BROKEN_PIPE = 128 + signal.SIGPIPE  # the code of a program that SIGPIPE ends: its reader has read enough
 _INTERRUPTED = 128 + signal.SIGINT
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line. Return the exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     _prepare_streams()
+    set_front_end(FrontEnd.SHELL)
     try:
         args = parsers.parse(words)
         code = import_module(f"tfmagic.frontends.cli.{args.command}").main(args)
@@ -32,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return _INTERRUPTED
+    finally:
+        set_front_end(None)
 
 
 def _prepare_streams() -> None:

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tfmagic.errors import ClusterSpecError
-from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.frontends.cli.status import state_of
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId, select
 from tfmagic.runs import folder, kernels
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, LogReader, log_lines
 from tfmagic.runs.status_reader import read_snapshot
+from tfmagic.system.advice import program_name
 from tfmagic.system.memory import format_bytes
 
 _POLL_S = 0.1

@@ -4,7 +4,6 @@ Loads only argparse and the texts of `pages`, so that ``tfmagic --help`` takes a
 """
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -13,17 +12,11 @@ from typing import Any, NoReturn
 import tfmagic
 from tfmagic.clusters.launch.arguments import add_shape, parse_count, parse_seconds, refuse_unknown
 from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES
-from tfmagic.system.advice import did_you_mean
+from tfmagic.system.advice import did_you_mean, program_name
 
 BAD_USAGE = 2
 GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: the summary is out by then
 _SHAPE = {"--workers", "--ps", "--chief", "--no-chief", "--evaluator"}
-
-
-def program_name() -> str:
-    """Return the command by which this program was started."""
-    name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return "tfmagic" if name == "tfmagic" else "python -m tfmagic"
 
 
 class Parser(argparse.ArgumentParser):

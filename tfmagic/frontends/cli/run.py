@@ -39,13 +39,14 @@ from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
 from tfmagic.frontends import early_variables
 from tfmagic.frontends.cli.doctor import case_of
-from tfmagic.frontends.cli.parsers import BAD_USAGE, program_name
+from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summary, summarize
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules
 from tfmagic.system import files
+from tfmagic.system.advice import program_name
 from tfmagic.task.script import run_script
 from tfmagic.views.text import TextView
 

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.runs import folder as runs
 from tfmagic.runs.status_reader import (
     TASK_NUMBERS,
@@ -17,6 +16,7 @@ from tfmagic.runs.status_reader import (
     newest_runs,
     read_snapshot,
 )
+from tfmagic.system.advice import program_name
 from tfmagic.views import tables
 
 _MOST_RUNS = 1000

@@ -15,13 +15,12 @@ from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.failures import hints, stacks
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import also_failed, find_failures
-from tfmagic.frontends.cli.doctor import in_a_shell
-from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.supervisor.state import Outcome
+from tfmagic.system.advice import program_name
 
 _SIGNALLED = 128  # a shell adds the number of the signal
 _TAIL_LINES = 20
@@ -75,8 +74,7 @@ def summarize(one_shot: OneShotTasks, reason: StopReason, seconds: float) -> Run
     outcome = failed[root]
     others = [(task, how) for task, how in failed.items() if task != root]
     notes = also_failed(one_shot.failures(), outcome, others)
-    advice = in_a_shell(hints.find_hint(outcome.error)) if isinstance(outcome, CellRaised) else ""
-    if advice and "%" not in advice:  # it can be followed without a notebook
+    if advice := hints.find_hint(outcome.error) if isinstance(outcome, CellRaised) else "":
         notes.append(f"hint: {advice}")
     ended = [t for t, task in one_shot.known.items() if task.terminated and t not in failed]
     why, place, details = _explain(one_shot, root, outcome)

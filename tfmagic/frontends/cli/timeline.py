@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from tfmagic.frontends.cli.logs import NotThere, find_run
-from tfmagic.frontends.cli.parsers import program_name
 from tfmagic.runs import folder
+from tfmagic.system.advice import program_name
 from tfmagic.views.pictures import run_timeline, timeline_text
 from tfmagic.views.pictures.lanes import NoRecords
 

@@ -14,6 +14,7 @@ from tfmagic.runs import kernels, orphans
 from tfmagic.runs.cell_records import LOST, read_records
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kernels import KernelState
+from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 
 _TIGHT_BYTES = 1 << 30
@@ -21,8 +22,6 @@ _FULL_BYTES = 100 << 20
 NETWORK = re.compile(
     r"nfs\d*|cifs|smb\w*|9p|afs|ceph|lustre|beegfs|gpfs|glusterfs|fuse\.(sshfs|\w*gluster\w*)"
 )
-_ANOTHER = "%env TFMAGIC_STATE_DIR=/path/on/another/disk"
-_LOCAL = f"%env TFMAGIC_STATE_DIR=/tmp/tfmagic-{os.getuid()}"
 
 
 def state_folder(case: Case) -> Iterator[Finding]:
@@ -47,14 +46,14 @@ def _problems(case: Case, base: Path) -> Iterator[Finding]:
     free, tasks = _free_bytes(base), len(case.shape.tasks)
     logs = case.setting("max_log_bytes") * tasks
     what = f"state folder {base}: {format_bytes(free)} free"
-    fix = f"make room, or put it elsewhere:  {_ANOTHER}"
+    fix = f"make room, or put it elsewhere:  {_in('/path/on/another/disk')}"
     if free < _FULL_BYTES:
         yield trouble(what, f"the tasks' output will soon be lost: {fix}")
     elif free < max(_TIGHT_BYTES, logs):
         yield note(
             what,
             f"the logs of {tasks} tasks can take {format_bytes(logs)}: {fix}   or keep less:  "
-            f"%config TFCluster.max_log_bytes = {free // 2 // tasks}",
+            f"{Step('configure', max_log_bytes=free // 2 // tasks)}",
         )
     kind = file_system(base)
     if NETWORK.fullmatch(kind):
@@ -62,8 +61,12 @@ def _problems(case: Case, base: Path) -> Iterator[Finding]:
             f"state folder {base} is on a network file system ({kind})",
             "it is slow there, lines that a task and its children append can be torn (open(2), O_APPEND), "
             "and processes that a killed kernel left are found on its own machine only: put it on a local "
-            f"disk:  {_LOCAL}",
+            f"disk:  {_in(f'/tmp/tfmagic-{os.getuid()}')}",
         )
+
+
+def _in(folder: str) -> Step:
+    return Step("set", TFMAGIC_STATE_DIR=folder)
 
 
 def file_system(path: Path) -> str:
@@ -82,7 +85,7 @@ def leftovers(case: Case) -> Iterator[Finding]:
         pids = ", ".join(str(left.process.pid) for left in found[:5])
         yield note(
             f"{len(found)} process{'es' if len(found) > 1 else ''} of kernels that are gone: pid {pids}",
-            "the next start ends them:  %tfcluster start",
+            f"the next start ends them:  {Step('clean up')}",
         )
     states = {run: kernels.kernel_state(run) for run in runs.find_runs(base)}
     if gone := [run for run, state in states.items() if state is KernelState.GONE]:
@@ -110,7 +113,7 @@ def _kept_runs(case: Case, gone: list[RunFolder]) -> Finding:
     names = ", ".join(map(str, cut_short[-3:]))
     return note(
         f"{what}; in {_count(len(cut_short), 'run')} the kernel ended before the cell: {names}",
-        f"%tfcluster attach {cut_short[-1]}   shows what there is; {kept}",
+        f"{Step('attach', cut_short[-1])}   shows what there is; {kept}",
     )
 
 

@@ -18,7 +18,8 @@ from tfmagic.backends.simulated.links import Link
 from tfmagic.clusters.launch import task_settings
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
-from tfmagic.system import advice, memory
+from tfmagic.system import memory
+from tfmagic.system.advice import Step, in_notebook, not_forked
 from tfmagic.system.memory import format_bytes, read_text
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -28,6 +29,7 @@ _SPARE_FILES = 40  # for other files that are opened meanwhile: libraries, the p
 _ADDRESS_BYTES = 3_700_000_000  # of a task that trains (measured: it dies at 3.0 GB and lives at 4.0)
 _ADDRESS = "127.0.0.1"  # where tasks listen
 _CONNECT_S = 1.0
+_BEFORE = "   before Jupyter is started"
 _TRIED_PORTS = 64  # the system's search for a free port takes seconds for thousands of them
 
 
@@ -35,7 +37,7 @@ def forks(case: Case) -> Iterator[Finding]:
     """Check whether tasks are forked from the process that has imported TensorFlow, if one runs here."""
     for obstacle in dict.fromkeys(launcher.obstacle for launcher in launcher_client.running()):
         if obstacle:
-            yield note("each task imports TensorFlow itself", advice.not_forked(obstacle))
+            yield note("each task imports TensorFlow itself", not_forked(obstacle))
 
 
 def memory_room(case: Case) -> Iterator[Finding]:
@@ -113,11 +115,12 @@ def _gpu_problems(case: Case, present: list[str], seen: list[str]) -> Iterator[F
         value = case.environ.get("CUDA_VISIBLE_DEVICES", "")
         yield note(
             f"{what}: CUDA_VISIBLE_DEVICES is {value!r}",
-            'tasks see no others. For all:  import os; del os.environ["CUDA_VISIBLE_DEVICES"]',
+            f"tasks see no others. For all:  {Step('unset', 'CUDA_VISIBLE_DEVICES')}",
         )
     if not seen:
         return
-    fix = "tasks compute on the processor:  pip install 'tensorflow[and-cuda]', then restart the kernel"
+    restart = in_notebook(", then restart the kernel")
+    fix = f"tasks compute on the processor:  pip install 'tensorflow[and-cuda]'{restart}"
     if not built_with_cuda():
         yield note(f"{what}, and this TensorFlow is built without CUDA", fix)
     elif not has_cuda_libraries():
@@ -161,10 +164,11 @@ def open_files(case: Case) -> Iterator[Finding]:
     needed = len(os.listdir("/proc/self/fd")) + _KERNEL_FILES * tasks + _SPARE_FILES
     if needed <= limit:
         return
-    fix = f"ulimit -n {2 * needed}   before Jupyter is started"
+    fix: object = f"ulimit -n {2 * needed}{in_notebook(_BEFORE)}"
     if hard == resource.RLIM_INFINITY or needed <= hard:
-        pair = (2 * needed if hard == resource.RLIM_INFINITY else min(2 * needed, hard), hard)
-        fix = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {pair})"
+        fix = Step(
+            "limit open files", 2 * needed if hard == resource.RLIM_INFINITY else min(2 * needed, hard), hard
+        )
     yield trouble(f"open files: at most {limit}", f"{tasks} tasks need about {needed}:  {fix}")
 
 
@@ -174,7 +178,8 @@ def threads(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:
     needed = _THREADS * tasks
     for left, whose, option in [] if case.running else _thread_limits(needed, cgroups):
         if left < needed:
-            fits = f"Up to {left // _THREADS} tasks fit; or, where Jupyter is started:  {option} {2 * needed}"
+            where = in_notebook(", where Jupyter is started")
+            fits = f"Up to {left // _THREADS} tasks fit; or{where}:  {option} {2 * needed}"
             yield trouble(
                 f"threads: {left} of {whose} are left",
                 f"{tasks} tasks with TensorFlow's servers need about {needed}. {fits}",
@@ -213,7 +218,7 @@ def address_space(case: Case) -> Iterator[Finding]:
         yield trouble(
             f"virtual memory: at most {format_bytes(limit)} a process",
             f"a task takes {format_bytes(_ADDRESS_BYTES)} of addresses, most of it never used, and crashes "
-            "in native code without:  ulimit -v unlimited   before Jupyter is started",
+            f"in native code without:  ulimit -v unlimited{in_notebook(_BEFORE)}",
         )
 
 
@@ -228,7 +233,7 @@ def loopback(case: Case) -> Iterator[Finding]:
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        fix = "end what holds them, or ask for fewer tasks:  !ss -tan | wc -l"
+        fix = f"end what holds them, or ask for fewer tasks:  {Step('type', 'ss -tan | wc -l')}"
         yield refused(f"no port for each of {len(tasks)} tasks ({reason})", fix)
         return
     if case.task_settings.isolate or case.task_settings.network:  # the tasks get a loopback of their own

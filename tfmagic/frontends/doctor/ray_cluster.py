@@ -16,6 +16,7 @@ from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trou
 from tfmagic.frontends.doctor.folder import NETWORK, file_system
 from tfmagic.frontends.doctor.software import find_package, release
 from tfmagic.protocol.module_origins import import_path
+from tfmagic.system.advice import front_end, in_notebook
 from tfmagic.system.helper_process import start_interpreter
 
 _LEAST_RAY = (2, 52)  # the first with token authentication
@@ -42,7 +43,7 @@ def ray(case: Case) -> Iterator[Finding]:
 
 
 def _ask(address: str) -> Head:
-    code = "from tfmagic.backends.remote import ray_head; ray_head.main()"
+    code = f"from tfmagic.backends.remote import ray_head; ray_head.main({front_end().value})"
     with start_interpreter(code, address, path=import_path(), stdout=subprocess.PIPE) as process:
         try:
             answer, _ = process.communicate(timeout=_ASK_S)
@@ -58,7 +59,7 @@ def head_findings(head: Head, version: str) -> Iterator[Finding]:
     if head.reason:
         yield refused(where, head.reason)
     elif head.version and head.version != version:
-        fix = f"pip install ray=={head.version}, then restart the kernel"
+        fix = f"pip install ray=={head.version}{in_notebook(', then restart the kernel')}"
         yield refused(f"{where} is {head.version}, and here is {version}", f"both must be the same:  {fix}")
     elif head.asks_token and head.address.startswith("ray://"):
         yield note(

@@ -21,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.frontends.doctor.findings import Case, Finding, note, trouble
 from tfmagic.frontends.notebook.awaited_cells import can_await
+from tfmagic.system.advice import Step, in_notebook
 
 _LEAST_TENSORFLOW = (2, 16)
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "tensorflow-rocm")
@@ -174,7 +175,7 @@ def _tf_keras(by_environment: bool) -> Finding:
         return note(
             what,
             "TF_USE_LEGACY_KERAS is set: tf.keras is Keras 2 in the tasks, also without --keras 2. For "
-            'Keras 3:  import os; del os.environ["TF_USE_LEGACY_KERAS"]',
+            f"Keras 3:  {Step('unset', 'TF_USE_LEGACY_KERAS')}",
         )
     return Finding(what)
 
@@ -190,7 +191,7 @@ def _keras_backend(case: Case) -> Iterator[Finding]:
     if chosen and chosen != "tensorflow":
         yield trouble(
             f"{what} {chosen}",
-            'TensorFlow cannot load Keras then:  import os; os.environ["KERAS_BACKEND"] = "tensorflow"',
+            f"TensorFlow cannot load Keras then:  {Step('assign', KERAS_BACKEND='tensorflow')}",
         )
 
 
@@ -216,7 +217,8 @@ def hidden_modules(case: Case) -> Iterator[Finding]:
 def _hides(path: Path, what: str) -> Finding:
     free = path.with_stem(f"my_{path.stem}")
     why = "the process that imports TensorFlow gets this file instead"
-    return trouble(f"{path} hides {what}", f"{why}:  !mv '{path}' '{free}'")
+    step = Step("type", f"mv '{path}' '{free}'")
+    return trouble(f"{path} hides {what}", f"{why}:  {step}")
 
 
 def _can_update(shell: object) -> bool:
@@ -262,12 +264,12 @@ def timeouts(case: Case) -> Iterator[Finding]:
 
 def _bad_timeouts(case: Case) -> Iterator[Finding]:
     start_s, heartbeat_s = case.setting("start_timeout_s"), case.setting("heartbeat_timeout_s")
-    what, fix = f"start_timeout_s is {start_s:g}", "%config TFCluster.start_timeout_s = 120"
+    what, fix = f"start_timeout_s is {start_s:g}", Step("configure", start_timeout_s=120)
     if start_s <= 0:
         yield trouble(what, f"no task is ready by then:  {fix}")
     elif start_s < _IMPORT_S:
         yield note(what, f"the import of TensorFlow can take longer:  {fix}")
-    what, fix = f"heartbeat_timeout_s is {heartbeat_s:g}", "%config TFCluster.heartbeat_timeout_s = 3"
+    what, fix = f"heartbeat_timeout_s is {heartbeat_s:g}", Step("configure", heartbeat_timeout_s=3)
     if heartbeat_s <= 0:
         yield note(what, f"no heartbeat can be in time:  {fix}")
     elif heartbeat_s < 1:
@@ -275,22 +277,23 @@ def _bad_timeouts(case: Case) -> Iterator[Finding]:
     graces = {name: case.setting(name) for name in _GRACES}
     for name, seconds in graces.items():
         if seconds < 0:
-            fix = f"%config TFCluster.{name} = {TFCluster.class_traits()[name].default_value}"
+            fix = Step("configure", **{name: TFCluster.class_traits()[name].default_value})
             yield note(f"{name} is {seconds:g}", f"a grace cannot be below 0:  {fix}")
     if sum(max(graces[name], 0) for name in _GRACES[1:]) == 0:
         yield note(
             "interrupt_grace_s, cancel_grace_s and abort_grace_s are 0",
-            "Ctrl-C kills the tasks, and they lose their variables:  %config TFCluster.abort_grace_s = 0.8",
+            f"Ctrl-C kills the tasks, and they lose their variables:  {Step('configure', abort_grace_s=0.8)}",
         )
 
 
 def tf_config(case: Case) -> Iterator[Finding]:
     """Note a TF_CONFIG that tfmagic did not set."""
     if "TF_CONFIG" in case.environ:
+        whose = in_notebook("the notebook's") or "yours"
         yield note(
             "TF_CONFIG is set here",
-            "each task gets its own instead; the notebook's is left as it is. If nothing else needs it:  "
-            'import os; del os.environ["TF_CONFIG"]',
+            f"each task gets its own instead; {whose} is left as it is. If nothing else needs it:  "
+            f"{Step('unset', 'TF_CONFIG')}",
         )
 
 

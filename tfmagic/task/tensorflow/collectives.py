@@ -33,7 +33,7 @@ from typing import Any
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import TaskBoot
 from tfmagic.protocol.events import FIRST_STRATEGY
-from tfmagic.system import advice
+from tfmagic.system.advice import Step
 from tfmagic.task import cell_position
 from tfmagic.task.tensorflow import interrupts, new_context
 
@@ -182,7 +182,7 @@ def explain(error: BaseException) -> str:
     return (
         f"TensorFlow's collectives had been stopped on this task ({_stopped_before}): a strategy made before "
         "that cannot go on. Create it again on every task, or give them new processes with  "
-        "%tfcluster restart"
+        f"{Step('restart')}"
     )
 
 
@@ -212,12 +212,11 @@ def _reset_context(why: str) -> Any:
     try:
         return new_context.replace_context()
     except new_context.NotMovable as error:
-        message = (
+        raise RuntimeError(
             f"{why}this task has already run TensorFlow ops, and its {', '.join(error.kinds)} would be lost "
             "if tfmagic started the context anew. Create the strategy in the first cell, after:  "
-            "%tfcluster restart"
-        )
-        raise RuntimeError(advice.here(message)) from None
+            f"{Step('restart')}"
+        ) from None
 
 
 def _members(boot: TaskBoot, server_def: Any) -> tuple[TaskId, ...]:
