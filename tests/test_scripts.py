@@ -83,7 +83,7 @@ def test_a_module_is_named_as_python_names_it(words, target, argv):
         ("a.py --workers 3 x --ps 2", 3, ["x", "--ps", "2"]),
         ("a.py --workers=3 --chief --lr 0.1", 3, ["--lr", "0.1"]),
         ("a.py --workers 3 -- --ps 2", 3, ["--ps", "2"]),
-        ("a.py -- --workers 3", None, ["--workers", "3"]),
+        ("a.py -- --workers 3", 2, ["--workers", "3"]),
         ("a.py -- x", None, ["--", "x"]),
         ("a.py x --workers 3", None, ["x", "--workers", "3"]),
         ("--workers 3 a.py --workers 4", 3, ["--workers", "4"]),
@@ -91,9 +91,13 @@ def test_a_module_is_named_as_python_names_it(words, target, argv):
         ("--quiet -m a --workers 3 x", 3, ["x"]),
     ],
 )
-def test_the_shape_may_stand_directly_behind_the_script(words, workers, argv):
+def test_the_shape_may_still_stand_directly_behind_the_script(words, workers, argv):
     found = read("run", *words.split())
     assert (found.workers, found.argv) == (workers, argv)
+    if not found.new_form:
+        return
+    again = read(*found.new_form.removeprefix("python -m tfmagic ").split())
+    assert (again.workers, again.chief, again.argv, again.new_form) == (workers, found.chief, argv, "")
 
 
 @pytest.mark.parametrize(
@@ -107,15 +111,10 @@ def test_the_shape_may_stand_directly_behind_the_script(words, workers, argv):
         ),
         ("p.add_argument('--workers', type=int)", "--chief --workers=8", None, ["--workers=8"]),
         ("flags.DEFINE_integer('workers', 2, '')", "--workers 8", None, ["--workers", "8"]),
-        (
-            "import typer\ndef main(workers: int = 2): ...\ntyper.run(main)",
-            "--workers 8",
-            None,
-            ["--workers", "8"],
-        ),
         ("def main(workers=2): ...", "--workers 8 x", 8, ["x"]),
         ("'tfmagic run train.py --workers 8'", "--workers 8 x", 8, ["x"]),
-        ("p.add_argument('--workers', type=int)", "-- --workers 8", None, ["--workers", "8"]),
+        ("p.add_argument('--workers', type=int)", "-- --workers 8", 2, ["--workers", "8"]),
+        ("p.add_argument('--workers-per-host', type=int)", "--workers=8", 8, []),
         ("this is no Python", "--workers 8", 8, []),
     ],
 )
@@ -127,7 +126,7 @@ def test_an_option_of_the_script_itself_stays_its_own(tmp_path, monkeypatch, sou
     for script in (["train.py"], ["-m", "train"], ["-mpackage"], ["-m", "package.part"]):
         found = read("run", *script, *words.split())
         assert (found.workers, found.argv) == (workers, argv), script
-        assert bool(found.left_to_script) == ("--workers" in " ".join(argv) and "-- " not in words)
+        assert bool(found.new_form) == (workers is not None or found.chief is not None)
 
 
 def test_a_script_whose_name_looks_like_an_option_stands_behind_two_dashes():

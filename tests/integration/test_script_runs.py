@@ -187,10 +187,7 @@ def test_a_script_trains_as_python_would_run_it_and_its_logs_can_be_kept(tool, s
     (first,) = [line for line in run.lines("worker-0") if line.startswith("trained")]
     (second,) = [line for line in run.lines("worker-1") if line.startswith("trained")]
     assert first == second and first.startswith("trained on 2")
-    note = (
-        f"--workers is an option of {path} itself; to set the size of the cluster, write it before the script"
-    )
-    assert run.err == f"tfmagic: {note}\n"
+    assert run.err == ""
     assert first in (tmp_path / "kept" / "worker-0.log").read_text()
     logs = tool("logs", "script", "worker-1", "--grep", "^trained")
     assert logs.wait() == 0 and logs.out == f"[worker-1]:    {second}\n"
@@ -517,6 +514,11 @@ def test_nothing_is_started_for_a_cluster_or_a_script_that_cannot_be(serve, scri
         (("run", "--workers", 0, "--no-chief", script("")), 2, "at least one chief or worker"),
         (("run", "--chief", "--no-chief", script("")), 2, "contradict each other"),
         (("run", "--workers", 20_000, script("")), 125, "nothing was started"),
+        (
+            ("run", script(""), "--workers", 20_000, "x"),
+            125,
+            f"; write:  python -m tfmagic run --workers 20000 {script('')} x\n",
+        ),
     ):
         run = serve(*words)
         assert run.wait() == code, run.err

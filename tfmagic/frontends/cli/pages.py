@@ -24,9 +24,6 @@ with its folder first in sys.path. TF_CONFIG is set, so MultiWorkerMirroredStrat
 and the other strategies find their peers. The script needs no line of tfmagic.
 
 Options of `run` stand before the script; everything after it belongs to the script.
-One exception: --workers, --ps, --chief, --no-chief and --evaluator directly after the
-script set the shape, if none of them stands before it and the script has no option of
-that name itself (`--` ends them).
 
 The output of the tasks goes to standard output, one whole line at a time, each after
 the task's name, and is kept in the run's folder. The tasks' standard input is empty.
@@ -51,7 +48,7 @@ scripts for TensorFlow 1 do, needs --no-chief: the ps tasks are ended when all w
 have ended.""",
         (
             ("run train.py", "on two workers"),
-            ("run train.py --workers 4 --epochs 3", "on four; --epochs 3 is the script's"),
+            ("run --workers 4 train.py --epochs 3", "on four; --epochs 3 is the script's"),
             ("run --workers 2 --ps 1 train.py", "chief, two workers and a parameter server"),
             ("run --workers 2 --ps 1 --no-chief tf1.py", "the same without a chief"),
             ("run -m package.train --lr 0.1", "a module, as `python -m` runs it"),

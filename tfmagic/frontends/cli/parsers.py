@@ -4,9 +4,12 @@ Loads only argparse and the texts of `pages`, so that ``tfmagic --help`` takes a
 """
 
 import argparse
+import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import tfmagic
@@ -132,9 +135,8 @@ def _columns(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     """Parse the words of `run`: its options, the script or module, then the script's own arguments.
 
-    Options of the shape may also stand directly after the script, if none stands before it and the script has
-    no option of that name. argparse cannot split the words: it takes options anywhere, and with
-    `argparse.REMAINDER` it rejects ``-mMODULE --option``.
+    argparse cannot split the words: it takes options anywhere, and with `argparse.REMAINDER` it rejects
+    ``-mMODULE --option``.
     """
     valued = {name for name, action in parser._option_string_actions.items() if action.nargs is None}
 
@@ -149,26 +151,24 @@ def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     own, rest = list(words[:place]), list(words[place:])
     if rest[:1] == ["--"]:
         del rest[0]
-    left = ""
-    if not any(map(_is_shape, own)):
+    is_old = False
+    if not any(map(_is_shape, own)):  # until 0.1 the shape could also stand directly after the script
         start = 2 if rest[:1] == ["-m"] else 1
-        options = _script_options(rest[:start]) if _is_shape("".join(rest[start : start + 1])) else ()
-        end = start + count(rest[start:], lambda word: _is_shape(word) and _name_of(word) not in options)
-        left = _name_of(rest[end]) if end < len(rest) and _is_shape(rest[end]) else ""
-        own += rest[start:end]
-        # "--" separates the shape from options of the script that have the same name
-        if rest[end : end + 1] == ["--"] and (end > start or _is_shape("".join(rest[end + 1 : end + 2]))):
-            end += 1
-        del rest[start:end]
+        end = start + count(rest[start:], partial(_is_moved, rest[:start]))
+        # "--" separated it, or the preset, from options of the script that have the same name
+        ended = rest[end : end + 1] == ["--"] and (end > start or _is_shape("".join(rest[end + 1 : end + 2])))
+        is_old = ended or end > start
+        own += rest[start:end] or ["--workers", "2"] * ended
+        del rest[start : end + ended]
     refuse_unknown(own, parser)
     args = parser.parse_args(own)
     if not rest or rest == ["-m"]:
         parser.error("-m needs the name of a module" if rest else "a script is missing")
+    args.new_form = shlex.join([*program_name().split(), "run", *own, *rest]) if is_old else ""
     args.is_module = rest[0].startswith("-m")
     if args.is_module and rest[0] != "-m":
         rest[:1] = ["-m", rest[0][2:]]
     args.target, *args.argv = rest[args.is_module :]
-    args.left_to_script = left
     if args.no_chief and args.chief:
         parser.error("--chief and --no-chief contradict each other")
     if args.is_module and not re.fullmatch(r"\w+(\.\w+)*", args.target):
@@ -178,11 +178,25 @@ def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _script_options(script: Sequence[str]) -> Collection[str]:
-    """Return the options in the source of ``SCRIPT``, ``-mMODULE`` or ``-m MODULE``."""
-    from tfmagic.frontends.cli.script_options import options_of
-
-    return options_of(script[-1].removeprefix("-m"), script[0].startswith("-m"))
+def _is_moved(script: Sequence[str], word: str) -> bool:
+    """Check whether a word after the script is an option of the shape that its source does not name."""
+    if not _is_shape(word):
+        return False
+    name, path = _name_of(word), script[-1]
+    if script[0].startswith("-m"):
+        path = path.removeprefix("-m").replace(".", os.sep)
+        files = [
+            f"{folder or os.curdir}/{path}{end}"
+            for folder in ("", *sys.path)
+            for end in (".py", "/__main__.py")
+        ]
+        path = next(filter(os.path.isfile, files), "")
+    try:
+        with open(path, errors="replace") as file:
+            source = file.read()
+    except OSError:
+        return True
+    return not re.search(rf"""["']{name}(?![\w-])|DEFINE_\w+\(\s*["']{name[2:]}["']""", source)
 
 
 def _name_of(word: str) -> str:

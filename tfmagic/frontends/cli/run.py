@@ -61,11 +61,8 @@ def main(args: argparse.Namespace) -> int:
     if problem is not None:
         say(problem[1])
         return problem[0]
-    if args.left_to_script:
-        say(
-            f"{args.left_to_script} is an option of {args.target} itself; to set the size of the cluster, "
-            "write it before the script"
-        )
+    if args.new_form:
+        say(f"from 0.2 on all words after the script are the script's own; write:  {args.new_form}")
     leave_own_folder()
     with Signals() as signals:
         try:
