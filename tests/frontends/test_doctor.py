@@ -325,7 +325,7 @@ def test_a_check_that_fails_costs_only_itself(monkeypatch):
         yield doctor.Finding("one")
         raise RuntimeError("a strange machine")
 
-    monkeypatch.setattr(doctor, "_CHECKS", (gpus, software.timeouts))
+    monkeypatch.setattr(doctor, "_CHECKS", ((gpus, (False,), True), (software.timeouts, (False,), True)))
     said = [f.what for f in doctor.examine(case())]
     assert said[0] == "one" and "a strange machine" in said[1] and said[2].startswith("time-outs")
     assert doctor.troubles(case()) == []
@@ -394,7 +394,7 @@ def test_a_doctor_that_fails_stops_no_start(notebook, capsys, monkeypatch):
     def broken(case):
         raise RuntimeError("a strange machine")
 
-    monkeypatch.setattr(doctor, "_CHECKS", (broken,))
+    monkeypatch.setattr(doctor, "_CHECKS", ((broken, (False,), True),))
     monkeypatch.setattr(doctor, "case_of", broken)
     notebook.run("%tfcluster start --workers 1")
     assert notebook.cluster().running

@@ -23,81 +23,47 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "Finding", "Severity", "case_of", "examine", "troubles", "warn_before_start"]
 
-Check = Callable[[Case], Iterator[Finding]]
+_ALWAYS, _HERE, _ON_RAY = (False, True), (False,), (True,)  # whether the tasks run on hosts of Ray
 
-_CHECKS: tuple[Check, ...] = (
-    software.python,
-    software.processor,
-    software.tensorflow,
-    software.keras,
-    software.tried_versions,
-    software.hidden_modules,
-    software.front_end,
-    machine.forks,
-    machine.memory_room,
-    machine.cores,
-    machine.gpus,
-    machine.open_files,
-    machine.threads,
-    machine.address_space,
-    machine.loopback,
-    machine.simulated_hosts,
-    machine.proxy,
-    folder.state_folder,
-    folder.leftovers,
-    software.timeouts,
-    software.tf_config,
-    ray_cluster.ray,
-    ray_cluster.tls,
-    ray_cluster.tensorflow_ports,
-    ray_cluster.host_software,
-    ray_cluster.shared_folder,
-)
-_OF_THIS_MACHINE: frozenset[Check] = frozenset(  # which matter where tasks run here
-    (
-        machine.forks,
-        machine.memory_room,
-        machine.cores,
-        machine.gpus,
-        machine.threads,
-        machine.address_space,
-        machine.loopback,
-        machine.proxy,
-    )
-)
-_OF_RAY: frozenset[Check] = frozenset(
-    (
-        ray_cluster.ray,
-        ray_cluster.tls,
-        ray_cluster.tensorflow_ports,
-        ray_cluster.host_software,
-        ray_cluster.shared_folder,
-    )
-)
-_ONLY_WHEN_ASKED: frozenset[Check] = frozenset(  # none of them prevents a start, or the start reports it
-    (
-        machine.forks,
-        machine.memory_room,
-        machine.cores,
-        machine.gpus,
-        machine.simulated_hosts,
-        folder.leftovers,
-        software.tried_versions,
-        software.tf_config,
-        *_OF_RAY,
-    )
+_CHECKS: tuple[tuple[Callable[[Case], Iterator[Finding]], tuple[bool, ...], bool], ...] = (
+    # the check, where the tasks run, and whether it is made before each start, which would not notice it
+    (software.python, _ALWAYS, True),
+    (software.processor, _ALWAYS, True),
+    (software.tensorflow, _ALWAYS, True),
+    (software.keras, _ALWAYS, True),
+    (software.tried_versions, _ALWAYS, False),
+    (software.hidden_modules, _ALWAYS, True),
+    (software.front_end, _ALWAYS, True),
+    (machine.forks, _HERE, False),
+    (machine.memory_room, _HERE, False),
+    (machine.cores, _HERE, False),
+    (machine.gpus, _HERE, False),
+    (machine.open_files, _ALWAYS, True),
+    (machine.threads, _HERE, True),
+    (machine.address_space, _HERE, True),
+    (machine.loopback, _HERE, True),
+    (machine.simulated_hosts, _ALWAYS, False),
+    (machine.proxy, _HERE, True),
+    (folder.state_folder, _ALWAYS, True),
+    (folder.leftovers, _ALWAYS, False),
+    (software.timeouts, _ALWAYS, True),
+    (software.tf_config, _ALWAYS, False),
+    (ray_cluster.ray, _ON_RAY, False),
+    (ray_cluster.tls, _ON_RAY, False),
+    (ray_cluster.tensorflow_ports, _ON_RAY, False),
+    (ray_cluster.host_software, _ON_RAY, False),
+    (ray_cluster.shared_folder, _ON_RAY, False),
 )
 
 
 def examine(case: Case) -> list[Finding]:
     """Return all findings."""
-    return [finding for check in _CHECKS for finding in _run(check, case)]
+    return list(_run(case))
 
 
 def troubles(case: Case) -> list[Finding]:
     """Return what will fail or hang after a start that does not notice it. Takes some milliseconds."""
-    checks = (check for check in _CHECKS if check not in _ONLY_WHEN_ASKED)
-    found = (finding for check in checks for finding in _run(check, case))
+    found = _run(case, only_before_start=True)
     return [f for f in found if f.severity is Severity.TROUBLE and not f.refused_by_start]
 
 
@@ -108,13 +74,13 @@ def warn_before_start(shell: Any, cluster: Cluster) -> None:
             print(f"tfmagic: {finding.what}\n    {finding.advice}", file=sys.stderr)
 
 
-def _run(check: Check, case: Case) -> Iterator[Finding]:
-    """Yield the findings of one check, and a note if it fails: the other checks go on."""
-    on_hosts = case.task_settings.hosts is not None
-    if check in (_OF_THIS_MACHINE if on_hosts else _OF_RAY):
-        return
-    try:
-        yield from check(case)
-    except Exception as error:
-        name = check.__name__.replace("_", " ")
-        yield Finding(f"{name}: the check failed ({error!r})", severity=Severity.NOTE)
+def _run(case: Case, only_before_start: bool = False) -> Iterator[Finding]:
+    """Yield the findings of the checks, and a note for one that fails: the others go on."""
+    for check, places, is_before_start in _CHECKS:
+        if (case.task_settings.hosts is not None) not in places or is_before_start < only_before_start:
+            continue
+        try:
+            yield from check(case)
+        except Exception as error:
+            name = check.__name__.replace("_", " ")
+            yield Finding(f"{name}: the check failed ({error!r})", severity=Severity.NOTE)
