@@ -45,14 +45,14 @@ def test_a_fault_reads_as_a_line():
     ("text", "size"), [("0", 0), ("1000", 1000), ("200MB", 2 * 10**8), ("1.5k", 1500), ("2GiB", 2 << 30)]
 )
 def test_sizes_of_floods(text, size):
-    assert parse_line(f"flood worker-1 {text}").amount == size
+    assert parse_line(f"flood worker-1 {text}")[1]["amount"] == size
 
 
 @pytest.mark.parametrize(
     ("text", "number"), [("", 9), ("--signal TERM", 15), ("--signal SIGSEGV", 11), ("--signal 6", 6)]
 )
 def test_signals_of_kills(text, number):
-    assert parse_line(f"kill worker-1 worker-0 {text}").amount == number
+    assert parse_line(f"kill worker-1 worker-0 {text}")[1]["amount"] == number
 
 
 @pytest.mark.parametrize(

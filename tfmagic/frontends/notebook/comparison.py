@@ -56,7 +56,7 @@ def _parse_links(words: Sequence[str]) -> tuple[Value, ...]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def variants_of(axes: Iterable[tuple[str, tuple[Value, ...]]]) -> list[dict[str, Value]]:
+def variants_of(axes: Iterable[tuple[str, tuple[Value, ...]]]) -> list[dict[str, Any]]:
     """Return every combination, the first axis slowest."""
     named = dict(axes)
     return [dict(zip(named, values, strict=True)) for values in itertools.product(*named.values())]

@@ -1,10 +1,10 @@
 """The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
 
-A command is one function, which gets the magics and the options of its line. To add one, write the function
+A command is one function, which gets the magics, and the options of its line by name. To add one, write it
 with the decorator `line_command`, here (or in `line_faults`, for faults on purpose) and nowhere else:
 
     @line_command("wait", "wait for the cells that were started with --detach", option("--timeout", ...))
-    def _wait(magics: TFClusterMagics, line: Namespace) -> None: ...
+    def _wait(magics: TFClusterMagics, name: str, timeout: float | None) -> None: ...
 
 The decorator adds it to `COMMANDS`, from which dispatch, help and completion are made.
 """
@@ -15,7 +15,6 @@ import json
 import re
 import sys
 import time
-from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,14 +56,14 @@ _VARIABLES = (option("names", "A,B", "variable names", type=parse_variables), _O
 
 
 @line_command("start", "start a cluster and wait until every task is ready", SHAPE)
-def _start(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.clusters.get(line.cluster)
+def _start(magics: TFClusterMagics, name: str, shape: ShapeOptions) -> None:
+    cluster = magics.clusters.get(name)
     if cluster is not None and cluster.running:
-        magics.refuse_other_shape(line.cluster, line.shape)
+        magics.refuse_other_shape(name, shape)
     else:
-        cluster = magics.new_cluster(line.cluster, line.shape)
+        cluster = magics.new_cluster(name, shape)
         magics.start_shown(cluster)
-        magics.add(cluster, line.shape)
+        magics.add(cluster, shape)
     dead = [row["task"] for row in cluster.status() if row["state"] == "dead"]
     alive = [task.name for task in cluster.tasks if task.name not in dead]
     message = f"runs: {', '.join(alive)}" if alive else "has no task that runs"
@@ -74,41 +73,43 @@ def _start(magics: TFClusterMagics, line: Namespace) -> None:
         )
     if (network := cluster.task_settings.network) is not None and alive:
         message += f"; on {network.hosts} simulated hosts, link {network.link}"
-    print(f"tfmagic: cluster {line.cluster} {message}")
+    print(f"tfmagic: cluster {name} {message}")
 
 
-@line_command("stop", "end a cluster (--all: every one)", flag("--all", "every cluster of this notebook"))
-def _stop(magics: TFClusterMagics, line: Namespace) -> None:
-    for name in list(magics.clusters) if line.all else [line.cluster]:
-        cluster = magics.known(name)
+@line_command(
+    "stop", "end a cluster (--all: every one)", flag("--all", "every cluster of this notebook", dest="every")
+)
+def _stop(magics: TFClusterMagics, name: str, every: bool) -> None:
+    for each in list(magics.clusters) if every else [name]:
+        cluster = magics.known(each)
         was_running = cluster.running
         cluster.stop()
-        ended = plain_cells.remove(magics.shell, name)
+        ended = plain_cells.remove(magics.shell, each)
         note = f"; {plain_cells.describe(magics.shell)}" if ended else ""
-        print(f"tfmagic: cluster {name} {'stopped' if was_running else 'was not running'}{note}")
+        print(f"tfmagic: cluster {each} {'stopped' if was_running else 'was not running'}{note}")
 
 
 @line_command("restart", "give all or the named tasks new processes at the same addresses", _TASKS, SHAPE)
-def _restart(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.known(line.cluster)
-    if line.shape.given and line.tasks:
+def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: list[str]) -> None:
+    cluster = magics.known(name)
+    if shape.given and tasks:
         raise UsageError("restart takes a new shape or names of tasks, not both")
-    if line.shape.given:
-        old, cluster = cluster, magics.new_cluster(line.cluster, line.shape)
+    if shape.given:
+        old, cluster = cluster, magics.new_cluster(name, shape)
         old.stop()
         magics.start_shown(cluster)
-        magics.add(cluster, line.shape)
+        magics.add(cluster, shape)
     else:
-        cluster.restart(*line.tasks)
-    tasks = select(",".join(line.tasks or ("all",)), cluster.tasks)
-    print(f"tfmagic: cluster {line.cluster}: new processes for {', '.join(t.name for t in tasks)}")
+        cluster.restart(*tasks)
+    chosen = select(",".join(tasks or ("all",)), cluster.tasks)
+    print(f"tfmagic: cluster {name}: new processes for {reports.names_of(chosen)}")
 
 
-@line_command("status", "show a table of the tasks", flag("--json", "print JSON, for programs"))
-def _status(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.running(line.cluster)
+@line_command("status", "show a table of the tasks", flag("--json", "print JSON, for programs", dest="plain"))
+def _status(magics: TFClusterMagics, name: str, plain: bool) -> None:
+    cluster = magics.running(name)
     rows = cluster.status()
-    if line.json:
+    if plain:
         print(json.dumps(rows))
     else:
         table = tables.status_table(rows, cluster.own_share())
@@ -123,19 +124,25 @@ def _status(magics: TFClusterMagics, line: Namespace) -> None:
     _TASKS,
     option("--tail", "N", "the last N lines of each", type=parse_count),
     option("--grep", "RE", "only lines that match"),
-    flag("--path", "print the paths of the files"),
+    flag("--path", "print the paths of the files", dest="shows_path"),
 )
-def _logs(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster, run = magics.clusters.get(line.cluster), find_run(magics, line.cluster)
-    tasks = run.tasks if cluster is None else cluster.tasks
-    chosen = select(",".join(line.tasks or ("all",)), tasks)
+def _logs(
+    magics: TFClusterMagics,
+    name: str,
+    tasks: list[str],
+    tail: int | None,
+    grep: str | None,
+    shows_path: bool,
+) -> None:
+    cluster, run = magics.clusters.get(name), find_run(magics, name)
+    chosen = select(",".join(tasks or ("all",)), run.tasks if cluster is None else cluster.tasks)
     try:
-        pattern = re.compile(line.grep) if line.grep else None
+        pattern = re.compile(grep) if grep else None
     except re.error as error:
-        raise UsageError(f"--grep {line.grep!r} is not a regular expression: {error}") from None
+        raise UsageError(f"--grep {grep!r} is not a regular expression: {error}") from None
     for task in chosen:
         path = run.log_path(task)
-        sys.stdout.writelines([f"{path}\n"] if line.path else log_lines(path, task, line.tail, pattern))
+        sys.stdout.writelines([f"{path}\n"] if shows_path else log_lines(path, task, tail, pattern))
 
 
 def _state_dir() -> Path:
@@ -162,8 +169,8 @@ def find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = 
 
 
 @line_command("errors", "print every failure of the last cell in full", _TASKS)
-def _errors(magics: TFClusterMagics, line: Namespace) -> None:
-    texts = magics.known(line.cluster).errors(*line.tasks)
+def _errors(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
+    texts = magics.known(name).errors(*tasks)
     if not texts:
         print("tfmagic: no task failed in the last cell")
     for name, text in texts.items():
@@ -176,19 +183,19 @@ def _interrupt(magics: TFClusterMagics, line: Namespace) -> None:
     detached = [job for job in magics.detached.running() if job.run is cluster.run_folder]
     chosen = select(",".join(line.tasks or ("all",)), cluster.tasks)
     text = reports.interruption(cluster, chosen, detached)
-    cluster.interrupt(*line.tasks)
-    reports.report(line, text)
+    cluster.interrupt(*tasks)
+    reports.report(name, text)
 
 
 @line_command("stacks", "print the Python stacks of tasks, also of stuck ones; equal stacks once", _TASKS)
-def _stacks(magics: TFClusterMagics, line: Namespace) -> None:
-    print(magics.running(line.cluster).grouped_stacks(*line.tasks))
+def _stacks(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
+    print(magics.running(name).grouped_stacks(*tasks))
 
 
 @line_command("revive", "restart dead tasks; the others keep their variables", _TASKS)
-def _revive(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.running(line.cluster)
-    revived, late = cluster.revive(*line.tasks), cluster.faults.asked_to_end
+def _revive(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
+    cluster = magics.running(name)
+    revived, late = cluster.revive(*tasks), cluster.faults.asked_to_end
     if revived:
         message = f"{', '.join(revived)} came back, without variables; make strategies anew"
     elif late:
@@ -198,7 +205,7 @@ def _revive(magics: TFClusterMagics, line: Namespace) -> None:
         )
     else:
         message = "no task was dead"
-    print(f"tfmagic: cluster {line.cluster}: {message}")
+    print(f"tfmagic: cluster {name}: {message}")
 
 
 # -- cells, variables and what stands beside them ----------------------------------------------------
@@ -211,11 +218,11 @@ def _revive(magics: TFClusterMagics, line: Namespace) -> None:
     _ON,
     SHAPE,
 )
-def _all(magics: TFClusterMagics, line: Namespace) -> None:
-    if line.state == "on":
-        magics.start_shown(cluster := magics.cluster_for(line))
-        plain_cells.install(magics.shell, cluster.name, line.on)
-    elif line.state == "off":
+def _all(magics: TFClusterMagics, name: str, state: str | None, on: str | None, shape: ShapeOptions) -> None:
+    if state == "on":
+        magics.start_shown(cluster := magics.cluster_for(name, shape, on))
+        plain_cells.install(magics.shell, cluster.name, on)
+    elif state == "off":
         plain_cells.remove(magics.shell)
     print(f"tfmagic: {plain_cells.describe(magics.shell)}")
 
@@ -223,50 +230,52 @@ def _all(magics: TFClusterMagics, line: Namespace) -> None:
 @line_command(
     "debug", "start pdb in a task, on its last failure, with live frames", option("task", "TASK", "the task")
 )
-def _debug(magics: TFClusterMagics, line: Namespace) -> None:
-    magics.running(line.cluster).debug(line.task)
+def _debug(magics: TFClusterMagics, name: str, task: str) -> None:
+    magics.running(name).debug(task)
 
 
 @line_command("push", "send notebook variables:  push A,B [--on SELECTOR]", *_VARIABLES)
-def _push(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster, namespace = magics.running(line.cluster), magics.shell.user_ns
-    missing = [name for name in line.names if name not in namespace]
+def _push(magics: TFClusterMagics, name: str, names: tuple[str, ...], on: str | None) -> None:
+    cluster, namespace = magics.running(name), magics.shell.user_ns
+    missing = [name for name in names if name not in namespace]
     if missing:
         raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
-    job = cluster.begin_push({name: namespace[name] for name in line.names}, line.on or "all")
+    job = cluster.begin_push({name: namespace[name] for name in names}, on or "all")
     waiting.finish(job)
     sizes = [reports.size_of(command.names) for command in job.request.commands.values()]
     reports.report(
-        line, f"pushed {', '.join(line.names)} to {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}"
+        name,
+        f"pushed {', '.join(names)} to {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}",
     )
 
 
 @line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]", *_VARIABLES)
-def _pull(magics: TFClusterMagics, line: Namespace) -> None:
-    job = magics.running(line.cluster).begin_pull(line.names, line.on)
+def _pull(magics: TFClusterMagics, name: str, names: tuple[str, ...], on: str | None) -> None:
+    job = magics.running(name).begin_pull(names, on)
     magics.shell.user_ns.update(waiting.finish(job).pulled)
     outcomes = job.outcome.outcomes.values() if job.outcome else ()
     sizes = [reports.size_of(getattr(outcome, "pulled", {}).values()) for outcome in outcomes]
     reports.report(
-        line,
-        f"pulled {', '.join(line.names)} from {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}",
+        name,
+        f"pulled {', '.join(names)} from {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}",
     )
 
 
 @line_command(
     "diff",
     "compare a variable over tasks: weights, batches, losses, data sets, settings",
-    option("name", "NAME", "a variable of the tasks, or an attribute of one: model.optimizer"),
+    option("variable", "NAME", "a variable of the tasks, or an attribute of one: model.optimizer"),
     _ON,
     flag("--rows", "compare the rows of its arrays, too: which were read by several tasks"),
     option("--of", "NAME", "the notebook's variable with all rows, to find those that nobody has read"),
 )
-def _diff(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster, namespace = magics.running(line.cluster), magics.shell.user_ns
-    if line.of and line.of not in namespace:
-        raise UsageError(f"the notebook has no variable {line.of!r}, which --of names")
-    of = namespace[line.of] if line.of else None
-    display(cluster.diff(line.name, on=line.on or "all", rows=line.rows, of=of))
+def _diff(
+    magics: TFClusterMagics, name: str, variable: str, on: str | None, rows: bool, of: str | None
+) -> None:
+    cluster, namespace = magics.running(name), magics.shell.user_ns
+    if of and of not in namespace:
+        raise UsageError(f"the notebook has no variable {of!r}, which --of names")
+    display(cluster.diff(variable, on=on or "all", rows=rows, of=namespace[of] if of else None))
 
 
 @line_command(
@@ -275,13 +284,13 @@ def _diff(magics: TFClusterMagics, line: Namespace) -> None:
     option("modules", "MODULE", "a module of yours, with its submodules", nargs="+"),
     _ON,
 )
-def _reload(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.running(line.cluster)
+def _reload(magics: TFClusterMagics, name: str, modules: list[str], on: str | None) -> None:
+    cluster = magics.running(name)
     try:
-        found = cluster.reload(*line.modules, on=line.on or "all")
+        found = cluster.reload(*modules, on=on or "all")
     except ValueError as error:
         raise UsageError(str(error)) from None
-    for text in reports.reloaded(line.modules, found):
+    for text in reports.reloaded(modules, found):
         print(f"tfmagic: {text}")
 
 
@@ -290,9 +299,9 @@ def _reload(magics: TFClusterMagics, line: Namespace) -> None:
     "wait for the cells that were started with --detach",
     option("--timeout", "SECONDS", "wait at most this long", type=parse_seconds),
 )
-def _wait(magics: TFClusterMagics, line: Namespace) -> None:
+def _wait(magics: TFClusterMagics, name: str, timeout: float | None) -> None:
     """Replaced by `TFClusterMagics.wait_async` where the notebook's event loop can go on."""
-    print(magics.detached.wait(magics.known(line.cluster), line.timeout))
+    print(magics.detached.wait(magics.known(name), timeout))
 
 
 @line_command(
@@ -301,25 +310,32 @@ def _wait(magics: TFClusterMagics, line: Namespace) -> None:
     option("run_name", "RUN", "name of the run; default: the newest", nargs="?"),
     option("--cell", "N", "number of the cell in the notebook", type=parse_count),
     flag("--full", "without the size limit of a saved cell"),
-    flag("--all", "list the runs and their cells"),
+    flag("--all", "list the runs and their cells", dest="lists"),
 )
-def _attach(magics: TFClusterMagics, line: Namespace) -> None:
+def _attach(
+    magics: TFClusterMagics,
+    name: str,
+    run_name: str | None,
+    cell: int | None,
+    full: bool,
+    lists: bool,
+) -> None:
     """Show the cell live where it still runs here, else from disk."""
-    if line.all:
+    if lists:
         rows = reports.rows_of_runs(folder.find_runs(_state_dir()))
         display(tables.bundle(reports.RUNS_HEADER, rows), raw=True)
         print("%tfcluster attach RUN --cell N  shows a cell again")
         return
-    run = find_run(magics, line.cluster, line.run_name)
-    if line.cell is None and (until := kept_until(run.folder)) is not None and not kernel_lives(run):
+    run = find_run(magics, name, run_name)
+    if cell is None and (until := kept_until(run.folder)) is not None and not kernel_lives(run):
         if time.time() < until:
             print(reports.attachment(magics.attach(run)))
             return
         when = time.strftime("%A %H:%M", time.localtime(until))
         print(f"tfmagic: run {run} was kept until {when}, and has ended; this is its last cell")
-    records = [r for r in read_records(run) if line.cell in (None, r.prompt)]
+    records = [r for r in read_records(run) if cell in (None, r.prompt)]
     if not records:
-        which = f"cell {line.cell}" if line.cell is not None else "a cell"
+        which = f"cell {cell}" if cell is not None else "a cell"
         raise UsageError(f"run {run} has no record of {which}; %tfcluster attach --all lists what there is")
     record = records[-1]
     for job in magics.detached.running():
@@ -331,7 +347,7 @@ def _attach(magics: TFClusterMagics, line: Namespace) -> None:
         print(f"tfmagic: a kernel of another machine ({host}) has this cell; this is what it has written")
     elif not record.verdict:
         print("tfmagic: this cell still runs, in the kernel that started it; run the line again for its end")
-    limit = static_form.FULL_BYTES if line.full else TFCluster.instance().saved_bytes
+    limit = static_form.FULL_BYTES if full else TFCluster.instance().saved_bytes
     form = static_form.render(record, run, limit_bytes=limit)
     display({"text/html": form.html, "text/plain": form.text}, raw=True)
     for item in form.apart:
@@ -341,11 +357,11 @@ def _attach(magics: TFClusterMagics, line: Namespace) -> None:
 @line_command(
     "doctor", "check this environment for a cluster of that shape, and print how to fix problems", SHAPE
 )
-def _doctor(magics: TFClusterMagics, line: Namespace) -> None:
+def _doctor(magics: TFClusterMagics, name: str, shape: ShapeOptions) -> None:
     """Look at this environment, for a cluster of the given shape or for the one that runs."""
-    cluster = magics.clusters.get(line.cluster)
-    if cluster is None or not cluster.running or line.shape.given:
-        cluster = magics.new_cluster(line.cluster, line.shape)
+    cluster = magics.clusters.get(name)
+    if cluster is None or not cluster.running or shape.given:
+        cluster = magics.new_cluster(name, shape)
     for finding in doctor.examine(doctor.case_of(magics.shell, cluster)):
         print(finding)
 
@@ -359,15 +375,23 @@ def _doctor(magics: TFClusterMagics, line: Namespace) -> None:
     option("--height", "PIXELS", "height of the frame", type=parse_count, default=800),
     flag("--stop", "end TensorBoard"),
 )
-def _tensorboard(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.running(line.cluster)
-    if not line.stop:
-        board = cluster.tensorboard(line.logdir or None, port=line.port or None, host=line.host)
-        board.show(line.height)
+def _tensorboard(
+    magics: TFClusterMagics,
+    name: str,
+    logdir: str | None,
+    port: int | None,
+    host: str,
+    height: int,
+    stop: bool,
+) -> None:
+    cluster = magics.running(name)
+    if not stop:
+        board = cluster.tensorboard(logdir or None, port=port or None, host=host)
+        board.show(height)
         if lacks := missing_plugin(board.logdir):
             print(f"tfmagic: {lacks}")
     elif (running := cluster.board) is None:
-        print(f"tfmagic: no TensorBoard runs beside cluster {line.cluster}")
+        print(f"tfmagic: no TensorBoard runs beside cluster {name}")
     else:
         running.close()
         print(f"tfmagic: TensorBoard at {running.url} ended")

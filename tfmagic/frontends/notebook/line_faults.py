@@ -5,8 +5,8 @@ See `tfmagic.clusters.tools.fault_lab` for what they do, and `line_commands` for
 
 from __future__ import annotations
 
+import functools
 import signal
-from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -33,60 +33,55 @@ _AFTER = (
     option("--after", "S", "seconds until the fault; returns at once", type=parse_seconds),
 )
 _HOSTS = "hosts, or tasks for their hosts"
+_CUT = (option("tasks", "HOST|TASK", _HOSTS, nargs="+"), _AFTER[1])
+_JOIN = (option("tasks", "HOST|TASK", _HOSTS, nargs="*"), _AFTER[1])
+_FACTOR = option("amount", "FACTOR", "1 to 100", type=parse_factor)
+_BYTES = option("amount", "BYTES", "such as 1000000, 200MB, 1GB", type=parse_bytes)
 _SIGNAL = option("--signal", "S", "default: KILL", dest="amount", type=parse_signal, default=signal.SIGKILL)
 
 
-@line_command(  # the last decorator adds its command first
-    "flood",
-    "let tasks write to their error stream:  flood TASK BYTES , such as 200MB",
-    *_AFTER,
-    option("amount", "BYTES", "such as 1000000, 200MB, 1GB", type=parse_bytes),
-)
-@line_command(
-    "slow",
-    "make tasks slower:  slow TASK FACTOR ; 1 ends it",
-    *_AFTER,
-    option("amount", "FACTOR", "1 to 100", type=parse_factor),
-)
-@line_command(
-    "heal",
-    "join hosts that were cut off to the others again, all by default",
-    option("tasks", "HOST|TASK", _HOSTS, nargs="*"),
-    _AFTER[1],
-)
-@line_command(
-    "partition",
-    "cut simulated hosts off from the others, as by a pulled cable:  partition HOST|TASK",
-    option("tasks", "HOST|TASK", _HOSTS, nargs="+"),
-    _AFTER[1],
-)
-@line_command("preempt", "ask tasks to end (SIGTERM), as a cloud does", *_AFTER)
-@line_command("resume", "continue paused tasks", *_AFTER)
-@line_command("pause", "let tasks hang: stop them (SIGSTOP) until resume", *_AFTER)
-@line_command("kill", "let tasks crash: kill them, or signal them (--signal TERM)", *_AFTER, _SIGNAL)
-def _injure(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.running(line.cluster)
-    lab, kind, amount = cluster.faults, line.command, getattr(line, "amount", 0)
+def _injure(
+    kind: str, magics: TFClusterMagics, name: str, tasks: list[str], after: float | None, amount: float = 0
+) -> None:
+    cluster = magics.running(name)
+    lab = cluster.faults
     try:
-        if line.after is not None:
-            hit = lab.later(line.after, kind, line.tasks, amount)
-            print(f"tfmagic: in {line.after:g} s: {kind} {', '.join(hit)}")
+        if after is not None:
+            hit = lab.later(after, kind, tasks, amount)
+            print(f"tfmagic: in {after:g} s: {kind} {', '.join(hit)}")
             return
         if kind in ("partition", "heal"):
-            reports.report(line, reports.partition(cluster, kind, getattr(lab, kind)(*line.tasks)))
+            reports.report(name, reports.partition(cluster, kind, getattr(lab, kind)(*tasks)))
             return
         state = cluster.state
-        chosen = select(",".join(line.tasks), cluster.tasks)
+        chosen = select(",".join(tasks), cluster.tasks)
         pids = {task: state.tasks[task].pid if state else 0 for task in chosen}
         if kind == "kill":
-            lab.kill(*line.tasks, signal_number=amount)
+            lab.kill(*tasks, signal_number=int(amount))
         elif kind in ("slow", "flood"):
-            getattr(lab, kind)(",".join(line.tasks), amount)
+            getattr(lab, kind)(",".join(tasks), amount)
         else:
-            getattr(lab, kind)(*line.tasks)
+            getattr(lab, kind)(*tasks)
     except ValueError as error:
         raise UsageError(f"%tfcluster {kind}: {error}") from None
-    reports.report(line, reports.injury(cluster, kind, pids, amount))
+    reports.report(name, reports.injury(cluster, kind, pids, amount))
+
+
+for _kind, _summary, _options in (
+    ("kill", "let tasks crash: kill them, or signal them (--signal TERM)", (*_AFTER, _SIGNAL)),
+    ("pause", "let tasks hang: stop them (SIGSTOP) until resume", _AFTER),
+    ("resume", "continue paused tasks", _AFTER),
+    ("preempt", "ask tasks to end (SIGTERM), as a cloud does", _AFTER),
+    (
+        "partition",
+        "cut simulated hosts off from the others, as by a pulled cable:  partition HOST|TASK",
+        _CUT,
+    ),
+    ("heal", "join hosts that were cut off to the others again, all by default", _JOIN),
+    ("slow", "make tasks slower:  slow TASK FACTOR ; 1 ends it", (*_AFTER, _FACTOR)),
+    ("flood", "let tasks write to their error stream:  flood TASK BYTES , such as 200MB", (*_AFTER, _BYTES)),
+):
+    line_command(_kind, _summary, *_options)(functools.partial(_injure, _kind))
 
 
 @line_command(
@@ -99,17 +94,27 @@ def _injure(magics: TFClusterMagics, line: Namespace) -> None:
     option("--on", "SELECTOR", "tasks that the faults can hit", default="all"),
     flag("--stop", "end the faults"),
 )
-def _chaos(magics: TFClusterMagics, line: Namespace) -> None:
-    lab = magics.running(line.cluster).faults
-    if line.stop:
+def _chaos(
+    magics: TFClusterMagics,
+    name: str,
+    *,
+    seed: int,
+    seconds: float,
+    every: float,
+    faults: tuple[str, ...],
+    on: str | None,
+    stop: bool,
+) -> None:
+    lab = magics.running(name).faults
+    if stop:
         lab.calm()
         print("tfmagic: all plans of faults have ended; what they had paused or slowed goes on")
         return
     try:
-        plan = lab.chaos(line.seed, line.seconds, line.every, line.faults, line.on or "all")
+        plan = lab.chaos(seed, seconds, every, faults, on or "all")
     except ValueError as error:
         raise UsageError(str(error)) from None
-    print(f"tfmagic: chaos with seed {line.seed}, {len(plan)} faults; %tfcluster chaos --stop ends it")
+    print(f"tfmagic: chaos with seed {seed}, {len(plan)} faults; %tfcluster chaos --stop ends it")
     for step in plan:
         print(f"  {step}")
 
@@ -119,9 +124,9 @@ def _chaos(magics: TFClusterMagics, line: Namespace) -> None:
     "show the links of simulated hosts, or change them:  network [HOST] RATE[,LATENCY[,LOSS]] , or off",
     option("words", "[HOST] LINK", "such as 100mbit, host-1 1gbit,0.5ms or off", nargs="*"),
 )
-def _network(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.running(line.cluster)
-    if line.words:
-        *hosts, link = line.words
+def _network(magics: TFClusterMagics, name: str, words: list[str]) -> None:
+    cluster = magics.running(name)
+    if words:
+        *hosts, link = words
         cluster.network(link, *hosts)
-    reports.report(line, reports.links(cluster))
+    reports.report(name, reports.links(cluster))

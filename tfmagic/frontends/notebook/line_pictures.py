@@ -7,7 +7,6 @@ import contextvars
 import threading
 import time
 import uuid
-from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -37,12 +36,12 @@ _LOOK_S = 0.1  # between two looks at whether a cell runs
     option("task", "TASK", "explain the TF_CONFIG of this task, field by field", nargs="?", default=""),
     flag("--live", "also draw it anew while the next cell runs"),
 )
-def _map(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.running(line.cluster)
-    found = cluster.draw_map(line.task)
-    is_live = not line.task and (cluster.busy or line.live)
+def _map(magics: TFClusterMagics, name: str, task: str, live: bool) -> None:
+    cluster = magics.running(name)
+    found = cluster.draw_map(task)
+    is_live = not task and (cluster.busy or live)
     if is_live and can_update(magics.shell):
-        LiveMap(cluster, publisher(magics.shell), found, waits=line.live).start()
+        LiveMap(cluster, publisher(magics.shell), found, waits=live).start()
     else:
         display(found)
 
@@ -51,17 +50,21 @@ def _map(magics: TFClusterMagics, line: Namespace) -> None:
     "timeline",
     "draw what each task did and when, in the last cell:  timeline [--all] [--run RUN]",
     option("--cell", "N", "number of another cell in the notebook", type=parse_count),
-    flag("--all", "the whole run, since the start of the cluster"),
-    option("--run", "RUN", "a past run, also one whose kernel died; attach --all lists them"),
+    flag("--all", "the whole run, since the start of the cluster", dest="whole"),
+    option(
+        "--run", "RUN", "a past run, also one whose kernel died; attach --all lists them", dest="run_name"
+    ),
 )
-def _timeline(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.clusters.get(line.cluster)
-    if cluster is not None and not line.run:
-        display(cluster.timeline(line.cell, whole=line.all))
+def _timeline(
+    magics: TFClusterMagics, name: str, cell: int | None, whole: bool, run_name: str | None
+) -> None:
+    cluster = magics.clusters.get(name)
+    if cluster is not None and not run_name:
+        display(cluster.timeline(cell, whole=whole))
         return
-    run = find_run(magics, line.cluster, line.run)
+    run = find_run(magics, name, run_name)
     try:
-        display(run_timeline.of_run(run, f"run {run}", prompt=line.cell, whole=line.all))
+        display(run_timeline.of_run(run, f"run {run}", prompt=cell, whole=whole))
     except NoRecords as error:
         raise UsageError(str(error)) from None
 

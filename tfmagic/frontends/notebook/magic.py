@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import re
 import sys
-from argparse import Namespace
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -53,6 +52,7 @@ from tfmagic.frontends.notebook.local_cell import LocalCell
 from tfmagic.frontends.notebook.options import (
     COMMANDS,
     DEFAULT_NAME,
+    CellLine,
     HelpShown,
     cell_parser,
     install_completion,
@@ -88,8 +88,8 @@ class TFClusterMagics(Magics):  # IPython is untyped
         """Run a cell on a TensorFlow cluster, or manage clusters; see --help of each."""
         try:
             if cell is None:
-                options = parse_line(line)
-                COMMANDS[options.command].run(self, options)
+                name, options = parse_line(line)
+                COMMANDS[name].run(self, **options)
             else:
                 with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
                     _drive(steps)
@@ -111,15 +111,15 @@ class TFClusterMagics(Magics):  # IPython is untyped
     async def wait_async(self, line: str) -> None:
         """`%tfcluster wait`, awaited."""
         try:
-            wait = parse_line(line)
-            print(await self.detached.wait_async(self.known(wait.cluster), wait.timeout))
+            _, wait = parse_line(line)
+            print(await self.detached.wait_async(self.known(wait["name"]), wait["timeout"]))
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
 
     # -- cells --
 
-    def _cell_steps(self, options: Namespace, body: str) -> Steps:
+    def _cell_steps(self, options: CellLine, body: str) -> Steps:
         """Run the cell; yield each job that must end before the next step."""
         check_view(options.view, self.shell)
         prepared, reads = prepare_cell(body if options.plain else f"\n{body}", self.shell)
@@ -137,34 +137,35 @@ class TFClusterMagics(Magics):  # IPython is untyped
         if options.local:
             yield LocalCell(prepared, self.shell)
 
-    def _run_tasks(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, None]:
+    def _run_tasks(self, options: CellLine, cell: PreparedCell) -> Generator[Job, CellResult, None]:
         """Run the cell on the tasks, and bind what it returns."""
         if options.compare:
             results: Any = yield from self._compare(options, cell)
             display(results)
-            if options.out:
-                self.shell.user_ns[options.out] = results
+            if options.run.out:
+                self.shell.user_ns[options.run.out] = results
         else:
-            cluster = self._fresh_cluster(options) if options.fresh else None
+            name, shape = options.name, options.shape
+            cluster = self._fresh_cluster(name, shape) if options.fresh else None
             try:
-                used = cluster or self.cluster_for(options)
+                used = cluster or self.cluster_for(name, shape, options.run.on)
                 shown = self.start_for(cell[0], used, options.shape)
                 job = used.begin_cell(self._plan(options, cell, shown))
                 try:
                     result = yield job
                 except BaseException:
                     if job.partial is not None:
-                        detached_cells.bind(self.shell.user_ns, job.partial, options.out)
+                        detached_cells.bind(self.shell.user_ns, job.partial, options.run.out)
                     raise
                 finally:  # also of a cell that failed or was interrupted
                     if job.profile is not None and options.view != "quiet":
                         display(job.profile)
-                    if options.watch and job.outcome is not None:
-                        print(f"tfmagic: {reports.parting(options.watch, job.outcome.outcomes)}")
+                    if options.run.watch and job.outcome is not None:
+                        print(f"tfmagic: {reports.parting(options.run.watch, job.outcome.outcomes)}")
             finally:
                 if cluster is not None:
                     cluster.stop()
-            detached_cells.bind(self.shell.user_ns, result, options.out)
+            detached_cells.bind(self.shell.user_ns, result, options.run.out)
 
     def _plan(
         self, options: Namespace, cell: PreparedCell, display_id: str, profile_s: float = 0.0
@@ -189,7 +190,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
             options=how,
         )
 
-    def _compare(self, options: Namespace, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:
+    def _compare(self, options: CellLine, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:
         """Run the cell in a new cluster of each variant."""
         comparison = Comparison()
         for variant in variants_of(options.compare):
@@ -214,9 +215,8 @@ class TFClusterMagics(Magics):  # IPython is untyped
 
     # -- which cluster --
 
-    def cluster_for(self, options: Namespace) -> Cluster:
-        """Return the running cluster that the line means, after a check of its shape; else a new one."""
-        name, asked = options.cluster, options.shape
+    def cluster_for(self, name: str, asked: ShapeOptions, on: Selector) -> Cluster:
+        """Return the running cluster that a line means, after a check of its shape; else a new one."""
         cluster = self.clusters.get(name)
         if cluster is not None and cluster.running:
             self.refuse_other_shape(name, asked)
@@ -227,15 +227,14 @@ class TFClusterMagics(Magics):  # IPython is untyped
             )
         else:
             cluster = self.new_cluster(name, asked)
-        if options.on is not None:
-            select(options.on, cluster.tasks)
+        if on is not None:
+            select(on, cluster.tasks)
         if cluster is not self.clusters.get(name):
             self.add(cluster, asked)
         return cluster
 
-    def _fresh_cluster(self, options: Namespace) -> Cluster:
+    def _fresh_cluster(self, name: str, asked: ShapeOptions) -> Cluster:
         """Return a new cluster for one cell; what the line leaves out is as in the running one."""
-        name, asked = options.cluster, options.shape
         running = self.clusters.get(name)
         if running is not None and running.running:
             asked = asked.completed(self.shapes[name])
@@ -360,17 +359,15 @@ def _naming(cluster: str) -> str:
     return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
 
 
-def parse_line(line: str) -> Namespace:
-    """Return the options of a ``%tfcluster`` line, with its `command`; raises as `Parser.read`."""
+def parse_line(line: str) -> tuple[str, dict[str, Any]]:
+    """Return the command of a ``%tfcluster`` line, and its options; raises as `Parser.read`."""
     name, _, rest = line.strip().partition(" ")
     if name in ("", "--help", "-h"):
         raise HelpShown(_overview())
     if name not in COMMANDS:
         question = did_you_mean(name, COMMANDS)
         raise UsageError(f"%tfcluster has no command {name!r}{question}; it has {', '.join(COMMANDS)}")
-    options = line_parser(name).read(rest)
-    options.command = name
-    return options
+    return name, line_parser(name).read(rest)
 
 
 def _overview() -> str:

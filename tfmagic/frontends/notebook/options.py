@@ -1,4 +1,4 @@
-"""How the lines of ``%%tfcluster`` and ``%tfcluster`` are read: text becomes an `argparse.Namespace`.
+"""How the lines of ``%%tfcluster`` and ``%tfcluster`` are read: text becomes options by name.
 
 This module has the options of a cell and the table of the line commands, whose functions are in
 `line_commands`. `tfmagic.frontends.notebook.magic` reads lines with it. Only syntax is checked here, and each
@@ -13,20 +13,21 @@ import keyword
 import re
 import shlex
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from IPython.core.error import TryNext, UsageError
 
+from tfmagic.clusters.cells.job import Options
 from tfmagic.clusters.cells.traces import PROFILE_S
-from tfmagic.clusters.launch.arguments import add_shape, parse_seconds, refuse_unknown, shape_of
+from tfmagic.clusters.launch.arguments import ShapeOptions, add_shape, parse_seconds, refuse_unknown, shape_of
 from tfmagic.errors import ClusterSpecError
-from tfmagic.frontends.notebook.comparison import parse_axis
+from tfmagic.frontends.notebook.comparison import Value, parse_axis
 from tfmagic.protocol.cluster_spec import TASK_TYPES, check_name
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
-    from tfmagic.frontends.notebook.magic import TFClusterMagics
 
 DEFAULT_NAME = "default"
 VIEWS = ("auto", "widget", "html", "text", "quiet")
@@ -47,9 +48,9 @@ def option(name: str, metavar: str | None, help_text: str, **how: Any) -> Option
     return name, {"metavar": metavar, "help": help_text, **how}
 
 
-def flag(name: str, help_text: str) -> Option:
+def flag(name: str, help_text: str, **how: Any) -> Option:
     """Declare an option without a value, which is True where the line has it."""
-    return name, {"action": "store_true", "help": help_text}
+    return name, {"action": "store_true", "help": help_text, **how}
 
 
 class HelpShown(Exception):
@@ -77,15 +78,15 @@ class Parser(argparse.ArgumentParser):
         if self._has_shape:
             add_shape(self, "shape, when no cluster runs yet (default: two workers)")
         group = self.add_argument_group(title) if title else self
-        added = [group.add_argument(name, **how) for name, how in options if name != SHAPE[0]]
-        self.positionals = [argument for argument in added if not argument.option_strings]
+        self._own = [group.add_argument(name, **how) for name, how in options if name != SHAPE[0]]
+        self.positionals = [argument for argument in self._own if not argument.option_strings]
 
     def error(self, message: str) -> NoReturn:
         help_line = self.prog.replace("%%", "%")  # IPython takes no cell magic with an empty body
         raise UsageError(f"{self.prog}: {message}; see {help_line} --help")
 
-    def read(self, line: str) -> argparse.Namespace:
-        """Return the options of a line, with its `shape`. Raise `UsageError`, or `HelpShown` for --help."""
+    def read(self, line: str) -> dict[str, Any]:
+        """Return the options of a line by name. Raise `UsageError`, or `HelpShown` for --help."""
         if "\0" in line:
             self.error("there is a NUL character on the line")
         try:
@@ -96,9 +97,8 @@ class Parser(argparse.ArgumentParser):
             raise HelpShown(self.format_help())
         refuse_unknown(words, self)
         found = self.parse_args(words)
-        if self._has_shape:
-            found.shape = shape_of(found, self)
-        return found
+        given = {action.dest: getattr(found, action.dest) for action in self._own}
+        return {**given, "shape": shape_of(found, self)} if self._has_shape else given
 
 
 # -- types of arguments ----------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def _parse_watched(text: str) -> str:
     return text
 
 
-def _parse_cluster_name(text: str) -> str:
+def _parse_name(text: str) -> str:
     try:
         check_name(text)
     except ClusterSpecError as error:
@@ -158,9 +158,27 @@ def _parse_cluster_name(text: str) -> str:
     return text
 
 
-_CLUSTER = option("--cluster", "NAME", "name of the cluster", type=_parse_cluster_name, default=DEFAULT_NAME)
+_CLUSTER = option(
+    "--cluster", "NAME", "name of the cluster", dest="name", type=_parse_name, default=DEFAULT_NAME
+)
 
 # -- the cell --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellLine:
+    """The options of a ``%%tfcluster`` line; `cell_parser` explains each."""
+
+    name: str  #: of the cluster
+    shape: ShapeOptions
+    run: Options
+    no_capture: bool
+    fresh: bool
+    detach: bool
+    local: bool
+    plain: bool
+    view: str
+    compare: Sequence[tuple[str, tuple[Value, ...]]]
 
 
 @functools.cache
@@ -180,7 +198,9 @@ def cell_parser() -> Parser:
         flag("--detach", "return at once; the cell runs on"),
         flag("--local", "run the cell in the notebook as well, when the tasks have ended it"),
         flag("--plain", argparse.SUPPRESS),  # has no such line in the notebook: see `plain_cells`
-        option("--timeout", "SECONDS", "stop the cell then, with stacks", type=parse_seconds),
+        option(
+            "--timeout", "SECONDS", "stop the cell then, with stacks", type=parse_seconds, dest="timeout_s"
+        ),
         flag("--keep-going", "let the other tasks run on when one fails"),
         option("--view", None, "how output is shown", choices=VIEWS, default="auto"),
         option(
@@ -196,6 +216,7 @@ def cell_parser() -> Parser:
             "--profile",
             "SECONDS",
             f"show where the time went; trace the first SECONDS ({PROFILE_S:.0f}) of the cell",
+            dest="profile_s",
             type=parse_seconds,
             nargs="?",
             const=PROFILE_S,
@@ -207,15 +228,17 @@ def cell_parser() -> Parser:
 
 
 @functools.lru_cache(maxsize=256)
-def parse_cell_line(line: str) -> argparse.Namespace:
+def parse_cell_line(line: str) -> CellLine:
     """Return the options of a ``%%tfcluster`` line; raises as `Parser.read`."""
-    parser = cell_parser()
-    found = parser.read(line)
+    parser, own = cell_parser(), {field.name for field in fields(CellLine)}
+    given = {name: value for name, value in parser.read(line).items() if value is not None}
+    run = {name: given.pop(name) for name in given.keys() - own}
+    found = CellLine(**given, run=Options(**run, want_value="out" in run))
     if found.detach and (found.fresh or found.compare):
         parser.error("--detach goes on in a cluster that stays: leave --fresh and --compare out")
-    if found.detach and found.profile and not found.out:
+    if found.detach and found.run.profile_s and not found.run.out:
         parser.error("--detach shows no profile at the cell's end: give --out NAME, then NAME.profile has it")
-    if found.on is not None and not found.on.strip(" ,"):
+    if not run.get("on", "all").strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
     axes = [axis for axis, _ in found.compare]
     if found.compare and (found.fresh or any(getattr(found.shape, axis) is not None for axis in axes)):
@@ -231,7 +254,7 @@ def _options_of(axes: Iterable[str]) -> str:
 
 # -- line commands ---------------------------------------------------------------------------------
 
-Run = Callable[["TFClusterMagics", argparse.Namespace], None]
+Run = Callable[..., None]  # gets the `TFClusterMagics`, and each option by its name
 
 
 class LineCommand(NamedTuple):
@@ -303,7 +326,7 @@ def _values(action: argparse.Action, clusters: Mapping[str, Cluster], variables:
         return ["all", *TASK_TYPES, *(task.name for cluster in clusters.values() for task in cluster.tasks)]
     if action.dest in ("names", "push", "pull", "out"):
         return list(variables)
-    return list(clusters if action.dest == "cluster" else action.choices or ())
+    return list(clusters if action.dest == "name" else action.choices or ())
 
 
 def install_completion(shell: Any, clusters: Mapping[str, Cluster]) -> None:

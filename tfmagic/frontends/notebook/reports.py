@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 RUNS_HEADER = ("notebook", "run", "cluster", "shape", "cell", "started", "state", "duration")
 
 
-def report(line: Namespace, text: str) -> None:
-    """Print a sentence about the cluster of a line."""
-    print(f"tfmagic: cluster {line.cluster}: {text}")
+def report(cluster_name: str, text: str) -> None:
+    """Print a sentence about a cluster."""
+    print(f"tfmagic: cluster {cluster_name}: {text}")
 
 
 def names_of(tasks: Iterable[TaskId]) -> str:
