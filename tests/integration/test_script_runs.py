@@ -246,6 +246,22 @@ def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for
     assert "OSError: no such batch" in run.lines("worker-1")
 
 
+def test_a_script_is_advised_what_helps_in_a_shell(serve, script):
+    path = script(
+        """
+        import tensorflow as tf
+        from tfmagic.system.advice import Step
+        print("to go on:", Step("revive"))
+        tf.constant(1)
+        tf.config.set_visible_devices([])
+        """
+    )
+    run = serve("run", "--workers", 1, path)
+    assert run.wait() == 1
+    assert "to go on: another run" in run.lines("worker-0")
+    assert "yet: put it first in the script, before the strategy." in run.err
+
+
 def test_an_exit_code_a_signal_and_an_end_in_good_order(serve, script):
     """Exit functions and non-daemon threads run to their end; a crash shows its line."""
     path = script(
