@@ -57,8 +57,7 @@ _FOLLOW_S = 2.0  # for the other tasks to save and end too, after the leader ask
 
 def main(args: argparse.Namespace) -> int:
     """Run the script. Return the exit code."""
-    problem = find_problem(args.target, args.is_module)
-    if problem is not None:
+    if problem := find_problem(args.target, args.is_module):
         say(problem[1])
         return problem[0]
     if args.new_form:
@@ -69,12 +68,9 @@ def main(args: argparse.Namespace) -> int:
             return ScriptRun(args, signals).run()
         except SignalReceived:
             return signals.reason.value
-        except ClusterSpecError as error:
-            say(str(error))
-            return BAD_USAGE
         except TfmagicError as error:
             say(str(error))
-            return StopReason.NOT_STARTED.value
+            return BAD_USAGE if isinstance(error, ClusterSpecError) else StopReason.NOT_STARTED.value
 
 
 def say(text: str) -> None:

@@ -54,10 +54,10 @@ from tfmagic.frontends.notebook.options import (
     DEFAULT_NAME,
     CellLine,
     HelpShown,
-    cell_parser,
     install_completion,
-    line_parser,
+    overview,
     parse_cell_line,
+    parse_line,
     remove_completion,
 )
 from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, publisher
@@ -92,7 +92,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
                 COMMANDS[name].run(self, **options)
             else:
                 with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
-                    _drive(steps)
+                    awaited_cells.drive(steps)
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
@@ -102,7 +102,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
         """`%%tfcluster`, awaited: the notebook's event loop goes on meanwhile."""
         try:
             with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
-                await _drive_async(steps)
+                await awaited_cells.drive_async(steps)
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
@@ -119,7 +119,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
 
     # -- cells --
 
-    def _cell_steps(self, options: CellLine, body: str) -> Steps:
+    def _cell_steps(self, options: CellLine, body: str) -> awaited_cells.Steps:
         """Run the cell; yield each job that must end before the next step."""
         check_view(options.view, self.shell)
         prepared, reads = prepare_cell(body if options.plain else f"\n{body}", self.shell)
@@ -359,50 +359,7 @@ def _naming(cluster: str) -> str:
     return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
 
 
-def parse_line(line: str) -> tuple[str, dict[str, Any]]:
-    """Return the command of a ``%tfcluster`` line, and its options; raises as `Parser.read`."""
-    name, _, rest = line.strip().partition(" ")
-    if name in ("", "--help", "-h"):
-        raise HelpShown(_overview())
-    if name not in COMMANDS:
-        question = did_you_mean(name, COMMANDS)
-        raise UsageError(f"%tfcluster has no command {name!r}{question}; it has {', '.join(COMMANDS)}")
-    return name, line_parser(name).read(rest)
-
-
-def _overview() -> str:
-    """Return the help of ``%tfcluster`` as a whole: its commands, and the options of a cell."""
-    width = max(map(len, COMMANDS)) + 2
-    commands = [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
-    head, more = "%tfcluster COMMAND [options], with one of", "%tfcluster COMMAND --help says more."
-    return "\n".join([head, *commands, more, "", cell_parser().format_help()])
-
-
-vars(TFClusterMagics)["tfcluster"].getdoc = _overview  # IPython asks for it at  %%tfcluster?
-
-
-def _drive(steps: Steps) -> None:
-    """Block for each job."""
-    job = next(steps, None)
-    while job is not None:
-        result = (
-            waiting.finish(job) if isinstance(job, Job) else job.run()
-        )  # a cell may raise StopIteration: that is not the end of the steps
-        try:
-            job = steps.send(result)
-        except StopIteration:
-            return
-
-
-async def _drive_async(steps: Steps) -> None:
-    """Await each job."""
-    job = next(steps, None)
-    while job is not None:
-        result = await (waiting.finish_async(job) if isinstance(job, Job) else job.run_async())
-        try:
-            job = steps.send(result)
-        except StopIteration:
-            return
+vars(TFClusterMagics)["tfcluster"].getdoc = overview  # IPython asks for it at  %%tfcluster?
 
 
 def _shown_error(error: BaseException) -> BaseException | None:

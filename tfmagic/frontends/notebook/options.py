@@ -25,6 +25,7 @@ from tfmagic.clusters.launch.arguments import ShapeOptions, add_shape, parse_sec
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.notebook.comparison import Value, parse_axis
 from tfmagic.protocol.cluster_spec import TASK_TYPES, check_name
+from tfmagic.system.advice import did_you_mean
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
@@ -282,6 +283,25 @@ def line_command(name: str, summary: str, *options: Option) -> Callable[[Run], R
 def line_parser(name: str) -> Parser:
     """Return the parser of a line command."""
     return Parser(f"%tfcluster {name}", COMMANDS[name].summary, *COMMANDS[name].options)
+
+
+def parse_line(line: str) -> tuple[str, dict[str, Any]]:
+    """Return the command of a ``%tfcluster`` line, and its options; raises as `Parser.read`."""
+    name, _, rest = line.strip().partition(" ")
+    if name in ("", "--help", "-h"):
+        raise HelpShown(overview())
+    if name not in COMMANDS:
+        question = did_you_mean(name, COMMANDS)
+        raise UsageError(f"%tfcluster has no command {name!r}{question}; it has {', '.join(COMMANDS)}")
+    return name, line_parser(name).read(rest)
+
+
+def overview() -> str:
+    """Return the help of ``%tfcluster`` as a whole: its commands, and the options of a cell."""
+    width = max(map(len, COMMANDS)) + 2
+    commands = [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
+    head, more = "%tfcluster COMMAND [options], with one of", "%tfcluster COMMAND --help says more."
+    return "\n".join([head, *commands, more, "", cell_parser().format_help()])
 
 
 # -- completion ------------------------------------------------------------------------------------
