@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tfmagic.system import advice, own_code
+from tfmagic.system import own_code
 
 
 class TfmagicError(Exception):

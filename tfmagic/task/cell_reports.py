@@ -23,7 +23,7 @@ from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
 from tfmagic.protocol.task_profile import TaskProfile
 from tfmagic.serialization import exceptions, pickling, tracebacks
-from tfmagic.system import advice, own_code
+from tfmagic.system import own_code
 from tfmagic.task import exits, streams
 from tfmagic.task.shell import CellRunner
 from tfmagic.task.tensorflow import collectives, function_calls, interrupts

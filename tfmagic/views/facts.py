@@ -14,7 +14,6 @@ from tfmagic.supervisor import stalls
 from tfmagic.supervisor.ladder import name_failure
 from tfmagic.supervisor.stalls import TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Outcome, Phase
-from tfmagic.system import advice
 from tfmagic.views.protocol import SupervisorFacts, ViewContext
 
 _REQUESTS = (Cause.USER, Cause.RESTART, Cause.CHIEF)  # their end is no failure of the task's

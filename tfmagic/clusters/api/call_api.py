@@ -49,9 +49,7 @@ class Calls:
 
     def _running_cluster(self) -> RunningCluster:
         if self._latest is None or not self._latest.processes.running:
-            raise TfmagicError(
-                f"cluster {self.name!r} does not run; start it with %tfcluster start or Cluster.start()"
-            )
+            raise TfmagicError(f"cluster {self.name!r} does not run; start it with {Step('start it')}")
         return self._latest
 
     @property

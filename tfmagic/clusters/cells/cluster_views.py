@@ -13,7 +13,7 @@ from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import advice
+from tfmagic.system.advice import Step
 from tfmagic.views.facts import find_left, find_news
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.task_widgets import TaskWidgets
@@ -92,4 +92,4 @@ class ClusterViews:
                 continue  # a cell reports it
             how = f"{task} {describe_end(seen.end, self.oom_kills)}"
             when = time.strftime("%H:%M:%S")
-            job.add_note(advice.here(f"after this cell, at {when}, {how}; %tfcluster revive brings it back"))
+            job.add_note(f"after this cell, at {when}, {how}; {Step('revive')} brings it back")

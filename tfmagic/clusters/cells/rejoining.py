@@ -9,7 +9,7 @@ from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.launch.cluster_processes import ClusterProcesses
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.system import advice
+from tfmagic.system.advice import Step
 
 _REJOIN_S = 70.0  # mostly milliseconds, but TensorFlow can take up to 60 s to delete an iterator
 _MANY_RESETS = 8  # measured: a process survives about ten, of 97 threads and 41 MiB each
@@ -34,10 +34,11 @@ def rejoin(processes: ClusterProcesses, begin_on: Callable[[CellPlan, Iterable[T
         job.ctrl_c.give_back()
     if not has_ended:
         known = processes.supervisor.state.cells.get(job.number)
-        late = " ".join(task.name for task in tf_configs if known is not None and task in known.waiting_for)
+        late = [task.name for task in tf_configs if known is not None and task in known.waiting_for]
+        where, anew = Step("stacks", *late), Step("restart", *late)
         raise TfmagicError(
-            f"{late} did not take new addresses within {_REJOIN_S:g} s; it goes on, and later cells wait "
-            f"for it. Where it is:  %tfcluster stacks {late} ; a new process:  %tfcluster restart {late}"
+            f"{' '.join(late)} did not take new addresses within {_REJOIN_S:g} s; it goes on, and later "
+            f"cells wait for it. Where it is:  {where} ; a new process:  {anew}"
         )
     resets = job.settle().results
     often = [name for name, count in resets.items() if (count or 0) >= _MANY_RESETS]
@@ -45,6 +46,6 @@ def rejoin(processes: ClusterProcesses, begin_on: Callable[[CellPlan, Iterable[T
         most = max(resets[name] for name in often)
         warning = (
             f"tfmagic: {', '.join(often)} got new peers {most} times in the same process, each of which "
-            "keeps 97 idle threads and 41 MiB; near ten, take new processes:  %tfcluster restart"
+            f"keeps 97 idle threads and 41 MiB; near ten, take new processes:  {Step('restart')}"
         )
-        print(advice.here(warning), file=sys.stderr)
+        print(warning, file=sys.stderr)

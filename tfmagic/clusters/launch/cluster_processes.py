@@ -17,6 +17,7 @@ from tfmagic.protocol.events import LaunchRequested
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ALIVE, Phase
 from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system.advice import Step
 from tfmagic.system.usage import Usage
 
 
@@ -127,13 +128,13 @@ class ClusterProcesses:
         if paused:
             raise TfmagicError(
                 f"the tasks need new addresses, and {', '.join(paused)} is stopped (SIGSTOP):  "
-                f"%tfcluster resume {' '.join(paused)}"
+                f"{Step('resume', *paused)}"
             )
         cells = self.supervisor.state.cells.values()
         if busy := sorted({task.name for cell in cells for task in cell.waiting_for}):
             raise TfmagicError(
                 f"a cell runs on {', '.join(busy)}, whose TensorFlow cannot be reset now. Wait for it with  "
-                "%tfcluster wait , or end it with  %tfcluster interrupt"
+                f"{Step('wait')} , or end it with  {Step('interrupt')}"
             )
         if isinstance(self.shape, GivenSpec):
             raise TfmagicError(

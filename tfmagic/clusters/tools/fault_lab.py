@@ -24,6 +24,7 @@ from tfmagic.protocol.cluster_spec import TaskId, select
 from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked, TasksSlowed
 from tfmagic.supervisor.state import Phase
 from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system.advice import Step
 
 _OF_HOSTS = ("partition", "heal")
 _PERIOD_S = 0.05  # a slowed task runs for a part of each period; TensorFlow's heartbeats are far longer

@@ -94,7 +94,7 @@ def status_rows(
             note = f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
         elif usage.paused and doing != Doing.STALLED:
             doing = Doing.PAUSED.value
-            note = advice.here(f"stopped (SIGSTOP); %tfcluster resume {task} lets it go on")
+            note = f"stopped (SIGSTOP); {Step('resume', task)} lets it go on"
         rows.append(
             {
                 "task": task.name,

@@ -22,7 +22,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
+from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count, parse_seconds
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.tools.tensorboard import missing_plugin
 from tfmagic.frontends import doctor
@@ -178,10 +178,10 @@ def _errors(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
 
 
 @line_command("interrupt", "interrupt the running cell, on all or the named tasks", _TASKS)
-def _interrupt(magics: TFClusterMagics, line: Namespace) -> None:
-    cluster = magics.running(line.cluster)
+def _interrupt(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
+    cluster = magics.running(name)
     detached = [job for job in magics.detached.running() if job.run is cluster.run_folder]
-    chosen = select(",".join(line.tasks or ("all",)), cluster.tasks)
+    chosen = select(",".join(tasks or ("all",)), cluster.tasks)
     text = reports.interruption(cluster, chosen, detached)
     cluster.interrupt(*tasks)
     reports.report(name, text)

@@ -25,8 +25,7 @@ from IPython.display import display
 
 from tfmagic.backends import launcher_client
 from tfmagic.clusters.attaching import attach
-from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.cells.cell_plan import CellPlan, Options
+from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import CellResult
 from tfmagic.clusters.cells.traces import PROFILE_S
@@ -61,7 +60,7 @@ from tfmagic.frontends.notebook.options import (
     remove_completion,
 )
 from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, publisher
-from tfmagic.protocol.cluster_spec import ClusterShape, select
+from tfmagic.protocol.cluster_spec import ClusterShape, Selector, select
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import own_code
 from tfmagic.system.advice import did_you_mean
@@ -126,12 +125,12 @@ class TFClusterMagics(Magics):  # IPython is untyped
         if options.plain:
             plain_cells.keep_as_typed(self.shell, prepared.source)
         if options.plain and not can_update(self.shell) and not hasattr(self.shell, "prompts"):
-            print(f"tfmagic: on cluster {options.cluster}")  # a panel or a prompt has the name
+            print(f"tfmagic: on cluster {options.name}")  # a panel or a prompt has the name
         cell = (prepared, frozenset[str]() if options.no_capture else reads)
         if options.detach:
-            used = self.cluster_for(options)
+            used = self.cluster_for(options.name, options.shape, options.how.on)
             plan = self._plan(options, cell, self.start_for(prepared, used, options.shape))
-            self.detached.add(used, used.begin_cell(plan, detached=True), options.out)
+            self.detached.add(used, used.begin_cell(plan, detached=True), options.how.out or None)
         else:
             yield from self._run_tasks(options, cell)
         if options.local:
@@ -142,51 +141,45 @@ class TFClusterMagics(Magics):  # IPython is untyped
         if options.compare:
             results: Any = yield from self._compare(options, cell)
             display(results)
-            if options.run.out:
-                self.shell.user_ns[options.run.out] = results
+            if options.how.out:
+                self.shell.user_ns[options.how.out] = results
         else:
             name, shape = options.name, options.shape
             cluster = self._fresh_cluster(name, shape) if options.fresh else None
             try:
-                used = cluster or self.cluster_for(name, shape, options.run.on)
+                used = cluster or self.cluster_for(name, shape, options.how.on)
                 shown = self.start_for(cell[0], used, options.shape)
                 job = used.begin_cell(self._plan(options, cell, shown))
                 try:
                     result = yield job
                 except BaseException:
                     if job.partial is not None:
-                        detached_cells.bind(self.shell.user_ns, job.partial, options.run.out)
+                        detached_cells.bind(self.shell.user_ns, job.partial, options.how.out)
                     raise
                 finally:  # also of a cell that failed or was interrupted
                     if job.profile is not None and options.view != "quiet":
                         display(job.profile)
-                    if options.run.watch and job.outcome is not None:
-                        print(f"tfmagic: {reports.parting(options.run.watch, job.outcome.outcomes)}")
+                    if options.plan.watch and job.outcome is not None:
+                        print(f"tfmagic: {reports.parting(options.plan.watch, job.outcome.outcomes)}")
             finally:
                 if cluster is not None:
                     cluster.stop()
-            detached_cells.bind(self.shell.user_ns, result, options.run.out)
+            detached_cells.bind(self.shell.user_ns, result, options.how.out)
 
     def _plan(
-        self, options: Namespace, cell: PreparedCell, display_id: str, profile_s: float = 0.0
+        self, options: CellLine, cell: PreparedCell, display_id: str, profile_s: float = 0.0
     ) -> CellPlan:
         """Return the plan of a cell with the options of its line; `profile_s` is for a line without it."""
         prepared, reads = cell
-        how = Options(
-            on=options.on,
-            timeout_s=options.timeout,
-            keep_going=options.keep_going,
-            out=options.out or "",
-            view=choose_view(options.view, self.shell, display_id),
-            profile_s=options.profile or profile_s,
-        )
+        view = choose_view(options.view, self.shell, display_id)
+        how = dataclasses.replace(options.how, view=view, profile_s=options.how.profile_s or profile_s)
         return dataclasses.replace(
-            prepared,
+            options.plan,
+            source=prepared.source,
+            filename=prepared.filename,
+            prompt=prepared.prompt,
+            show_value=prepared.show_value,
             reads=reads,
-            push=options.push,
-            pull=options.pull,
-            want_value=bool(options.out),
-            watch=options.watch or "",
             options=how,
         )
 

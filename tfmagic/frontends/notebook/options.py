@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from IPython.core.error import TryNext, UsageError
 
-from tfmagic.clusters.cells.job import Options
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.launch.arguments import ShapeOptions, add_shape, parse_seconds, refuse_unknown, shape_of
 from tfmagic.errors import ClusterSpecError
@@ -172,7 +172,7 @@ class CellLine:
 
     name: str  #: of the cluster
     shape: ShapeOptions
-    run: Options
+    plan: CellPlan  #: without what the body says
     no_capture: bool
     fresh: bool
     detach: bool
@@ -180,6 +180,14 @@ class CellLine:
     plain: bool
     view: str
     compare: Sequence[tuple[str, tuple[Value, ...]]]
+
+    @property
+    def how(self) -> Options:
+        """Where and how the cell runs."""
+        return self.plan.options
+
+
+_HOW = {field.name for field in fields(Options)} - {"view"}
 
 
 @functools.cache
@@ -234,12 +242,13 @@ def parse_cell_line(line: str) -> CellLine:
     parser, own = cell_parser(), {field.name for field in fields(CellLine)}
     given = {name: value for name, value in parser.read(line).items() if value is not None}
     run = {name: given.pop(name) for name in given.keys() - own}
-    found = CellLine(**given, run=Options(**run, want_value="out" in run))
+    how = Options(**{name: run.pop(name) for name in _HOW & run.keys()})
+    found = CellLine(**given, plan=CellPlan(**run, want_value=bool(how.out), options=how))
     if found.detach and (found.fresh or found.compare):
         parser.error("--detach goes on in a cluster that stays: leave --fresh and --compare out")
-    if found.detach and found.run.profile_s and not found.run.out:
+    if found.detach and how.profile_s and not how.out:
         parser.error("--detach shows no profile at the cell's end: give --out NAME, then NAME.profile has it")
-    if not run.get("on", "all").strip(" ,"):
+    if how.on is not None and not str(how.on).strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
     axes = [axis for axis, _ in found.compare]
     if found.compare and (found.fresh or any(getattr(found.shape, axis) is not None for axis in axes)):
