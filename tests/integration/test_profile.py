@@ -82,6 +82,26 @@ def sleep_and_multiply(seconds):
     return float(x[0, 0])
 
 
+def all_reduce(steps):
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        weights = [tf.Variable(tf.ones([64, 64])) for _ in range(6)]
+
+    @tf.function
+    def step():
+        def replica():
+            for w in weights:
+                gradient = tf.matmul(w, w) / 4096.0
+                w.assign_sub(1e-6 * tf.distribute.get_replica_context().all_reduce("SUM", gradient))
+
+        strategy.run(replica)
+
+    for _ in range(steps):
+        step()
+
+
 def check_sums(profile):
     for share in profile.tasks.values():
         assert sum(share.shares.values()) == pytest.approx(1, abs=0.01)
@@ -141,6 +161,15 @@ def test_parameter_servers_and_their_workers_are_traced_too(notebook):
         for name, share in profile.tasks.items()
     }
     assert calls["worker-0"] + calls["worker-1"] == 200
+
+
+def test_no_trace_of_collectives_ends_its_task():
+    """TensorFlow by itself ends the process at the end of every second such trace."""
+    with tfmagic.Cluster(workers=2) as cluster:
+        for _ in range(5):
+            profile = cluster.run(all_reduce, 40, profile=True, view="quiet").profile
+            assert len(profile.tasks) == 2 and not profile.problems
+            assert all(share.seconds["transferring"] > 0 for share in profile.tasks.values())
 
 
 @pytest.mark.parametrize("cell", ["x = 1 / 0", "raise KeyboardInterrupt"])

@@ -1,12 +1,15 @@
-"""Replace a C function that loaded libraries import, for these libraries alone.
+"""Replace a C function that loaded libraries call, for these libraries alone, for a while or for good.
 
-A shared library calls a function of another one through a slot of its own (its global offset table),
-which the loader has filled in. Writing another address there redirects the calls of this library only. The
-tables are found through the loader (dl_iterate_phdr(3)) and read as elf(5) describes them; no compiler and
-no privilege is needed. On other machines than 64-bit Linux on x86 and ARM nothing is replaced.
+A shared library calls a function of another one through a slot of its own (its global offset table), which
+the loader has filled in; so it does with most functions of its own that other libraries can see. Writing
+another address there redirects the calls of this library only. Slots are data: a thread calls the old
+function or the new one, and the old address can be put back at any moment. The tables are found through the
+loader (dl_iterate_phdr(3)) and read as elf(5) describes them; no compiler and no privilege is needed. On
+other machines than 64-bit Linux on x86 and ARM nothing is replaced, and no slot that the loader has not
+filled in: Python loads its libraries with RTLD_NOW, which fills in all of them.
 
-The replacement is a ctypes callback, which takes the interpreter's lock. So it suits functions that are
-called on the thread of a Python call, as `listen` is (measured for every server of TensorFlow 2.21).
+A replacement that is a ctypes callback takes the interpreter's lock. So it suits functions that are called on
+the thread of a Python call, as `listen` is (measured for every server of TensorFlow 2.21).
 """
 
 import ctypes
@@ -21,10 +24,8 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 _SLOT_TYPES = {"x86_64": (6, 7), "aarch64": (1025, 1026)}  # R_*_GLOB_DAT and R_*_JUMP_SLOT
 _PT_DYNAMIC = 2
-_STRTAB, _SYMTAB, _RELA, _RELASZ, _PLTRELSZ, _JMPREL = 5, 6, 7, 8, 2, 23
-_RELACOUNT, _GNU_HASH = 0x6FFFFFF9, 0x6FFFFEF5
-_RELOCATION = [("offset", "u8"), ("info", "u8"), ("addend", "i8")]
-_SYMBOL = [("name", "u4"), ("rest", "V20")]
+_RELA, _RELASZ, _PLTRELSZ, _JMPREL, _RELACOUNT = 7, 8, 2, 23, 0x6FFFFFF9
+_RELOCATION = [("offset", "u8"), ("kind", "u4"), ("symbol", "u4"), ("addend", "i8")]
 _HEADER = [("type", "u4"), ("1", "V12"), ("address", "u8"), ("2", "V16"), ("memory_size", "u8"), ("3", "V8")]
 
 
@@ -53,23 +54,27 @@ class _Library:
         return value if value >= self.base else self.base + value
 
 
-def interpose(folders: tuple[str, ...], function: str, replacement: Any) -> int:
-    """Redirect the calls of `function` by libraries below `folders`; return the number of slots written.
+def interpose(folders: tuple[str, ...], function: Any, replacement: Any) -> list[int]:
+    """Redirect the calls of `function` by libraries below `folders`; return the slots that were written.
 
     Args:
         folders: How the libraries' paths begin.
-        function: A C function that they import.
-        replacement: A ctypes function. The caller keeps it for the life of the process.
+        function: A C function that they call, as a ctypes function.
+        replacement: A ctypes function. The caller keeps it as long as it is in the slots.
     """
     kinds = _SLOT_TYPES.get(platform.machine())
     if kinds is None:
-        return 0
-    address = ctypes.cast(replacement, ctypes.c_void_p).value
-    assert address is not None
-    slots = [slot for library in _libraries(folders) for slot in _slots(library, function.encode(), kinds)]
+        return []
+    address = address_of(function)
+    slots = [slot for library in _libraries(folders) for slot in _slots(library, address, kinds)]
     for slot in slots:
-        write_word(slot, address)
-    return len(slots)
+        write_word(slot, address_of(replacement))
+    return slots
+
+
+def address_of(function: Any) -> int:
+    """Return the address of a ctypes function."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _libraries(folders: tuple[str, ...]) -> list[_Library]:
@@ -89,34 +94,26 @@ def _libraries(folders: tuple[str, ...]) -> list[_Library]:
     return found
 
 
-def _slots(library: _Library, function: bytes, kinds: tuple[int, int]) -> list[int]:
-    """Return the addresses of the library's slots for this function."""
-    number = _imported_number(library, function)
-    if number is None:
-        return []
+def _slots(library: _Library, address: int, kinds: tuple[int, int]) -> list[int]:
+    """Return the addresses of the library's slots that hold this address."""
     found = []
     tables = ((_JMPREL, _PLTRELSZ, 0), (_RELA, _RELASZ, library.tables.get(_RELACOUNT, 0)))
     for table, size, skip in tables:
         count = library.tables.get(size, 0) // 24 - skip
         if table in library.tables and count > 0:
             entries = _array(library.address(table) + 24 * skip, count, _RELOCATION)
-            info = entries["info"]
-            wanted = sum((info == number << 32 | kind) for kind in kinds) > 0
-            found += [library.base + offset for offset in entries["offset"][wanted].tolist()]
+            for kind in kinds:
+                found += _holding(entries["offset"][entries["kind"] == kind] + library.base, address)
     return found
 
 
-def _imported_number(library: _Library, function: bytes) -> int | None:
-    """Return the number of an imported symbol, or None. Imported symbols stand before the hashed ones."""
-    if _GNU_HASH not in library.tables:
-        return None
-    count = ctypes.c_uint32.from_address(library.address(_GNU_HASH) + 4).value
-    names = _array(library.address(_SYMTAB), count, _SYMBOL)["name"].tolist()
-    strings = library.address(_STRTAB)
-    for number, name in enumerate(names):
-        if ctypes.string_at(strings + name, len(function) + 1) == function + b"\0":
-            return number
-    return None
+def _holding(slots: Any, address: int) -> list[int]:
+    """Return those of the slots, [count], which lie side by side in memory, that hold this address."""
+    if not len(slots):
+        return []
+    first = int(slots.min())
+    words = _array(first, (int(slots.max()) - first) // 8 + 1, [("word", "u8")])["word"]
+    return [int(slot) for slot in slots[words[(slots - first) // 8] == address]]
 
 
 def _array(address: int, count: int, fields: list[tuple[str, str]]) -> Any:

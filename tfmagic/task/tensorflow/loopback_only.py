@@ -26,7 +26,7 @@ _LOOPBACK = b"lo\0"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_slots = 0  # how many of TensorFlow's libraries call our function
+_slots: list[int] = []  # of TensorFlow's libraries, through which they call our function
 _loopback_only = True
 _was_warned = False
 
@@ -37,12 +37,12 @@ def install() -> None:
     The task that would be exposed reports a failure, not the launcher.
     """
     global _slots
-    if _slots == 0:
+    if not _slots:
         with contextlib.suppress(OSError, KeyError):
-            _slots = symbol_interposing.interpose(_folders(), "listen", _replacement)
+            _slots = symbol_interposing.interpose(tensorflow_folders(), _libc.listen, _replacement)
 
 
-def _folders() -> tuple[str, ...]:
+def tensorflow_folders() -> tuple[str, ...]:
     """Return TensorFlow's folder, by the path of its import and by its real one.
 
     A part of the path would not do: an environment can be called tensorflow, with all of Python in it.
@@ -56,7 +56,7 @@ def begin_task(loopback_only: bool) -> None:
     global _loopback_only
     _loopback_only = loopback_only
     install()
-    if loopback_only and _slots == 0:
+    if loopback_only and not _slots:
         _warn("this TensorFlow build's servers could not be reached from here")
 
 

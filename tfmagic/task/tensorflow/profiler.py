@@ -12,7 +12,6 @@ starts the profiler itself gets it: tfmagic's trace ends without a result, and t
 here raises: the cell's result stands without a profile.
 """
 
-import contextlib
 import ctypes
 import os
 import shutil
@@ -25,9 +24,11 @@ import psutil
 
 from tfmagic.protocol.commands import RunCell, TaskBoot, Trace
 from tfmagic.protocol.task_profile import TaskProfile
-from tfmagic.system import function_patching
+from tfmagic.system import symbol_interposing
+from tfmagic.task.tensorflow import loopback_only
 
 _NEW_ACTIVITY_ID = "_ZN3tsl8profiler15TraceMeRecorder13NewActivityIdEv"
+_LIBRARY = "libtensorflow_framework.so.2"
 _OWN_PROFILER = (
     "the cell uses TensorFlow's profiler itself (tf.profiler, tf.summary.trace_on, or the profile_batch of "
     "Keras' TensorBoard callback), and a process has only one; leave --profile out, or that"
@@ -52,6 +53,7 @@ class _Trace:
         self._is_cut = False
         self._lock = threading.Lock()  # of the session: the thread below can end it
         self._over = threading.Event()
+        self._whole_events = _WholeEvents()
         folder = Path(boot.stacks_path).parent / "profile"
         name = f"cell-{cell.prompt}" if cell.prompt else f"call-{cell.group or cell.cell}"
         self._path = folder / "plugins" / "profile" / name / f"{boot.task.name}.xplane.pb"
@@ -64,11 +66,12 @@ class _Trace:
             self._problem = _RUNS_ALREADY
             return
         try:
-            _leave_out_split_events()
+            self._whole_events.begin()
             self._session = module._pywrap_profiler.ProfilerSession()
-            self._session.start(str(self._scratch), {})  # its defaults; 2.21 does not take others
+            self._session.start(str(self._scratch), {})  # 2.21 ignores all options
         except Exception as error:
             self._session, self._problem = None, f"TensorFlow's profiler did not start: {error}"
+            self._whole_events.end()
             return
         module._pywrap_profiler = _Giving(module._pywrap_profiler, self._give_way)
         threading.Thread(target=self._watch, name="tfmagic-profile", daemon=True).start()
@@ -107,12 +110,15 @@ class _Trace:
                 session.export_to_tb()
             except Exception as error:
                 self._problem = f"its trace could not be written: {error}"
+            del session  # ends it, if it could not be written
+            self._whole_events.end()
 
     def _give_way(self) -> None:
         """Leave the profiler to the user's code."""
         with self._lock:
             if self._session is not None:
                 self._session, self._problem = None, _OWN_PROFILER
+                self._whole_events.end()
 
     def _watch(self) -> None:
         """Cut the trace at its limits."""
@@ -137,19 +143,36 @@ class _Giving:
         return getattr(self.real, name)
 
 
-def _leave_out_split_events() -> None:
-    """Give no numbers to events, so that none can begin in one thread and end in another.
+class _WholeEvents:
+    """Gives no numbers to events, so that none can begin in one thread and end in another.
 
-    TensorFlow 2.21 joins both halves at the end of a trace through pointers into a vector that has moved
-    meanwhile (TraceMeRecorder::Consume). One in six traces of a training with collectives ended the process
-    so, also without tfmagic. Without a number such events are not recorded, also in the user's own traces in
-    this process later; what is lost besides are the arrows between threads in TensorBoard.
+    TensorFlow 2.21 joins both halves at the end of a trace through pointers into a list whose copy it keeps
+    (TraceMeRecorder::Consume). One in six traces of a training with collectives ended the process so, also
+    without tfmagic. Without a number such events are not recorded; what is lost besides are the arrows
+    between threads in TensorBoard. TensorFlow's libraries call the function that numbers events through
+    slots, in which another function of the C library stands meanwhile: a thread that has one or the other
+    goes on.
     """
-    from tensorflow.python.platform import sysconfig
 
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(os.path.join(sysconfig.get_lib(), "libtensorflow_framework.so.2"))
-        function_patching.return_zero(library, _NEW_ACTIVITY_ID)
+    def __init__(self) -> None:
+        self._slots: list[int] = []
+        self._function: Any = None
+
+    def begin(self) -> None:
+        """Give no numbers from now on, if this TensorFlow has such slots."""
+        folders = loopback_only.tensorflow_folders()
+        zero = ctypes.CDLL(None).pthread_getconcurrency  # 0, since nothing sets it
+        zero.restype = ctypes.c_int64
+        library = ctypes.CDLL(os.path.join(folders[0], _LIBRARY))
+        self._function = getattr(library, _NEW_ACTIVITY_ID, None)
+        if self._function is not None and zero() == 0:
+            self._slots = symbol_interposing.interpose(folders, self._function, zero)
+
+    def end(self) -> None:
+        """Give numbers again."""
+        for slot in self._slots:
+            symbol_interposing.write_word(slot, symbol_interposing.address_of(self._function))
+        self._slots = []
 
 
 def _memory_bytes() -> int:
