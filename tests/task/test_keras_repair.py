@@ -12,7 +12,7 @@ import json, os, sys
 import keras
 from keras.src.backend.tensorflow import trainer
 from keras.src.saving import saving_lib
-from tfmagic.task.tensorflow import keras_repair
+from tfmagic.task.tensorflow import keras_repair, patches
 cls = keras_repair.trainer_class(trainer)
 original, save = trainer.reduce_per_replica, saving_lib.save_model
 for name, code in json.loads(sys.argv[1]).items():
@@ -25,7 +25,8 @@ for name, code in json.loads(sys.argv[1]).items():
 """
 WITHOUT = """
 del cls._maybe_symbolic_build
-print(keras_repair.install(), trainer.reduce_per_replica is original, saving_lib.save_model is save)
+print(patches.TABLE.install("fit under multi-worker strategies"), trainer.reduce_per_replica is original)
+print(patches.TABLE.install("whole .keras files"), saving_lib.save_model is save)
 """
 RIGHT = """
 def build(self, iterator=None, data_batch=None):  # each value of the batch is reduced by itself
@@ -50,7 +51,7 @@ class Batches(list):
 model = SimpleNamespace(
     _distribute_strategy=strategy, distribute_strategy=strategy, _symbolic_build=lambda data_batch: print(data_batch)
 )
-assert keras_repair.install()
+assert patches.TABLE.install("fit under multi-worker strategies")
 cls._maybe_symbolic_build(model, iterator=Batches([(0, 0, iter([(value,)]))]))
 print(trainer.reduce_per_replica(value, strategy, "mean") is value)
 """
@@ -68,7 +69,7 @@ def shown():
 
 def test_a_keras_without_the_place_to_repair_is_left_alone_and_saves_whole_files(shown):
     """Keras 3.0 to 3.4: with them no task could start."""
-    assert shown["without"] == "False True False\n"
+    assert shown["without"] == "False True\nTrue False\n"
 
 
 def test_a_keras_that_does_the_wrong_thing_is_repaired_whatever_its_version(shown):

@@ -149,6 +149,12 @@ class LauncherProcess:
         report = self._read_report()
         return report.obstacle if isinstance(report, LauncherReady) else ""
 
+    @property
+    def left_out(self) -> tuple[str, ...] | None:
+        """A line for each private part of TensorFlow that does not fit; None as long as it imports."""
+        report = self._read_report()
+        return report.left_out if isinstance(report, LauncherReady) else None
+
     def _read_report(self) -> LauncherReport | None:
         """Return the launcher's report of its import; None while it imports."""
         with self._lock, contextlib.suppress(EOFError, OSError):

@@ -40,11 +40,16 @@ class ForkTask(Message, frozen=True):
 
 
 class LauncherReady(Message, frozen=True):
-    """TensorFlow is imported; tasks start in milliseconds from now on, if nothing is an obstacle to forks."""
+    """TensorFlow is imported; tasks start in milliseconds from now on, if nothing is an obstacle to forks.
+
+    Attributes:
+        left_out: A line for each private part of TensorFlow and Keras that is not as tfmagic expects it.
+    """
 
     tensorflow: str
     seconds: float
     obstacle: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 class LauncherFailed(Message, frozen=True):

@@ -62,14 +62,16 @@ def interpose(folders: tuple[str, ...], function: Any, replacement: Any) -> list
         function: A C function that they call, as a ctypes function.
         replacement: A ctypes function. The caller keeps it as long as it is in the slots.
     """
-    kinds = _SLOT_TYPES.get(platform.machine())
-    if kinds is None:
-        return []
-    address = address_of(function)
-    slots = [slot for library in _libraries(folders) for slot in _slots(library, address, kinds)]
+    slots = find_slots(folders, function)
     for slot in slots:
         write_word(slot, address_of(replacement))
     return slots
+
+
+def find_slots(folders: tuple[str, ...], function: Any) -> list[int]:
+    """Return the addresses of the slots through which libraries below `folders` call the function."""
+    kinds, address = _SLOT_TYPES.get(platform.machine(), ()), address_of(function)
+    return [slot for library in _libraries(folders) for slot in _slots(library, address, kinds)]
 
 
 def address_of(function: Any) -> int:
@@ -94,7 +96,7 @@ def _libraries(folders: tuple[str, ...]) -> list[_Library]:
     return found
 
 
-def _slots(library: _Library, address: int, kinds: tuple[int, int]) -> list[int]:
+def _slots(library: _Library, address: int, kinds: tuple[int, ...]) -> list[int]:
     """Return the addresses of the library's slots that hold this address."""
     found = []
     tables = ((_JMPREL, _PLTRELSZ, 0), (_RELA, _RELASZ, library.tables.get(_RELACOUNT, 0)))

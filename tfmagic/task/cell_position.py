@@ -22,6 +22,7 @@ from typing import Any
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import LineReached, Wait
 from tfmagic.system import own_code
+from tfmagic.task.tensorflow import patches
 
 _NAME_CHARACTERS = 60
 _BUSY_S, _BUSY_SHARE = 0.002, 0.005  # of the main thread's CPU time; a thread that waits needs none
@@ -235,8 +236,8 @@ def _collective_name(op: str) -> str:
 def _ops_of_function(name: str) -> tuple[str, ...]:
     """Return the kinds of ops in a tf.function and in those that it calls; none if it is no function."""
     module = sys.modules.get("tensorflow.python.eager.context")
-    current: Any = module and module._context
-    if current is None or not current._initialized:
+    current: Any = module and patches.TABLE.fits(patches.OPS) and module._context
+    if not current or not current._initialized:
         return ()
     ops: set[str] = set()
     names: list[str] = [name]

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfmagic.system import thread_origins
+from tfmagic.task.tensorflow import patches
 
 _ENDING_S = 0.1  # for a thread that Python has joined already
 _stopped_threads = 0  # of numexpr
@@ -73,6 +74,8 @@ def load_triton() -> None:
 
 def obstacle_to_fork() -> str:
     """Return what makes a fork of this process unsafe, or "": a child's first tf.function would hang."""
+    if missing := patches.TABLE.missing(patches.FORKS):
+        return f"TensorFlow, whose state is unknown here ({missing})"
     context = sys.modules["tensorflow.python.eager.context"]
     if context._context is not None and context._context._context_handle is not None:
         return "TensorFlow was initialized by a package that its import imports"

@@ -51,6 +51,7 @@ from tfmagic.system import namespaces, processes
 from tfmagic.system.process_identity import is_resource_tracker
 from tfmagic.task import import_conditions
 from tfmagic.task.keeper import end_descendants
+from tfmagic.task.tensorflow import patches
 
 
 def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> NoReturn:
@@ -80,7 +81,7 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
             root.send(LauncherFailed(text))
         os._exit(1)
     obstacle = import_conditions.obstacle_to_fork()
-    root.send(LauncherReady(version, time.perf_counter() - started, obstacle))
+    root.send(LauncherReady(version, time.perf_counter() - started, obstacle, patches.probe_all()))
     Launcher(root, keeper).serve()
     os._exit(0)
 
@@ -104,14 +105,11 @@ def _import_all(modules: tuple[str, ...]) -> str:
         import tf_keras  # noqa: F401 - tf.keras is then this one
     _touch_lazy_modules(tf)
     from tfmagic.task import program, shell  # noqa: F401
-    from tfmagic.task.tensorflow import (
-        loopback_only,
-    )
 
     shell.make_shell()
-    loopback_only.install()
     for name in modules:
         importlib.import_module(name)
+    patches.probe_all()
     return str(tf.__version__)
 
 
@@ -127,11 +125,10 @@ def _annotations_compiled_once() -> Iterator[None]:
 
 def _touch_lazy_modules(tf: Any) -> None:
     """Load parts of TensorFlow that it loads on first use, so that no task has to."""
-    from tensorflow.python.distribute.coordinator import cluster_coordinator  # noqa: F401
-
     if os.environ.get("KERAS_BACKEND", "") in ("", "tensorflow"):  # others start threads, or are missing
         _ = (tf.keras.Sequential, tf.keras.layers.Dense, tf.keras.optimizers.SGD)
     _ = (tf.data.Dataset, tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.ParameterServerStrategy)
+    _ = tf.distribute.coordinator.ClusterCoordinator
     _ = (tf.distribute.cluster_resolver.TFConfigClusterResolver, tf.train.Checkpoint, tf.nn.relu)
 
 

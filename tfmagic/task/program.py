@@ -48,6 +48,7 @@ from tfmagic.task.tensorflow import (
     interrupts,
     keras_scopes,
     keras_tracking,
+    patches,
     profiler,
 )
 from tfmagic.task.tensorflow.interrupts import StuckWatch
@@ -300,22 +301,13 @@ class TaskProgram:
         return tuple(task for task in self.cell.tasks if task.type in ("chief", "worker"))
 
     def _prepare_tensorflow(self) -> None:
-        from tfmagic.task.tensorflow import graph_settings, keras_repair, loopback_only, scope_hint
+        from tfmagic.task.tensorflow import graph_settings, loopback_only
 
         loopback_only.begin_task(self.boot.loopback_only)
-        interrupts.install()
-        graph_settings.hide_our_frames()
         if self.boot.is_interactive:
             graph_settings.log_as_interactive()
-        if not self.boot.is_plain:
-            collectives.install(self.boot, self._meet)
-            scope_hint.install()
-        graph_settings.know_print()
-        graph_settings.keep_files_in(self.scratch)
-        if self.boot.keras_fix:
-            keras_repair.install()
-        if not self.boot.is_plain:
-            keras_tracking.install()
+        for line in patches.install_all(self.boot, meet=self._meet, folder=self.scratch):
+            streams.write_line(f"tfmagic: {line}")
         guarding.begin_task()
         has_ps = any(t.type == "ps" for t in self.boot.shape_tasks)
         if self.boot.starts_servers and has_ps and self.boot.task.type in ("ps", "worker"):

@@ -35,6 +35,7 @@ _CHECKS: tuple[tuple[Callable[[Case], Iterator[Finding]], tuple[bool, ...], bool
     (software.hidden_modules, _ALWAYS, True),
     (software.front_end, _ALWAYS, True),
     (machine.forks, _HERE, False),
+    (machine.private_parts, _HERE, False),
     (machine.memory_room, _HERE, False),
     (machine.cores, _HERE, False),
     (machine.gpus, _HERE, False),

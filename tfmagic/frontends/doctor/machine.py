@@ -21,6 +21,7 @@ from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trou
 from tfmagic.system import memory
 from tfmagic.system.advice import Step, in_notebook, not_forked
 from tfmagic.system.memory import format_bytes, read_text
+from tfmagic.task.tensorflow import patches
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _THREADS = 110  # of a task with a TensorFlow server, of which 97 are gRPC's (measured, 2.21 on 2 cores)
@@ -38,6 +39,19 @@ def forks(case: Case) -> Iterator[Finding]:
     for obstacle in dict.fromkeys(launcher.obstacle for launcher in launcher_client.running()):
         if obstacle:
             yield note("each task imports TensorFlow itself", not_forked(obstacle))
+
+
+def private_parts(case: Case) -> Iterator[Finding]:
+    """Report what the launchers found of the private parts of TensorFlow and Keras on which tasks rely."""
+    count, what = len(patches.TABLE.rows), "private parts of TensorFlow and Keras"
+    found = [launcher.left_out for launcher in launcher_client.running() if launcher.left_out is not None]
+    lines = list(dict.fromkeys(line for left_out in found for line in left_out))
+    if lines:
+        yield note(f"{what}: {len(lines)} of {count} are not as expected", "\n    ".join(lines))
+    elif found:
+        yield Finding(f"{what}: all {count} are as expected")
+    else:
+        yield Finding(f"{what}: {count}; the first start checks them, and leaves out what does not fit")
 
 
 def memory_room(case: Case) -> Iterator[Finding]:

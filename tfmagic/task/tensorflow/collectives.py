@@ -35,7 +35,7 @@ from tfmagic.protocol.commands import TaskBoot
 from tfmagic.protocol.events import FIRST_STRATEGY
 from tfmagic.system.advice import Step
 from tfmagic.task import cell_position
-from tfmagic.task.tensorflow import interrupts, new_context
+from tfmagic.task.tensorflow import interrupts, new_context, patches
 
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
 _BACKGROUND_S = 0.2  # for a collective whose partners are on their way
@@ -52,13 +52,11 @@ _has_peers = False  # whether the last strategy was made with other tasks
 _resets = 0  # how often this process has left a cluster
 
 
-def install(boot: TaskBoot, meet: Meet) -> None:
-    """Wrap the Context's methods. `meet` waits at a named barrier; it raises when a task cannot come."""
+def install_new_context() -> None:
+    """Replace a context that has run ops, or whose start failed half-way, before a strategy is made."""
     from tensorflow.python.eager import context
 
     configure_collectives = context.Context.configure_collective_ops
-    configure_service = context.Context.configure_coordination_service
-    enable_collectives = context.Context.enable_collective_ops
 
     def configure_collective_ops(self: Any, *args: Any, **kwargs: Any) -> None:
         is_torn = not self._initialized  # its start failed half-way
@@ -66,10 +64,33 @@ def install(boot: TaskBoot, meet: Meet) -> None:
             self = _reset_context("Collective ops must be configured at program startup: ")
         configure_collectives(self, *args, **kwargs)
 
+    context.Context.configure_collective_ops = configure_collective_ops
+
+
+def install_heartbeat(boot: TaskBoot) -> None:
+    """Let strategies have the heartbeat of the boot message, unless the user sets it."""
+    from tensorflow.python.eager import context
+
+    configure_service = context.Context.configure_coordination_service
+
     def configure_coordination_service(self: Any, *args: Any, **kwargs: Any) -> None:
         if len(args) < 5:
             kwargs.setdefault("heartbeat_timeout_in_ms", boot.heartbeat_ms)
         configure_service(self, *args, **kwargs)
+
+    context.Context.configure_coordination_service = configure_coordination_service
+
+
+def install_meeting(boot: TaskBoot, meet: Meet) -> None:
+    """Let all tasks meet before they make a strategy.
+
+    Args:
+        boot: The boot message of this task.
+        meet: Waits at a named barrier; it raises when a task cannot come.
+    """
+    from tensorflow.python.eager import context
+
+    enable_collectives = context.Context.enable_collective_ops
 
     def enable_collective_ops(self: Any, server_def: Any) -> None:
         global _stopped, _stopped_before, _has_peers
@@ -92,8 +113,6 @@ def install(boot: TaskBoot, meet: Meet) -> None:
             meet("further strategy", members)
         _stopped = _stopped_before = ""
 
-    context.Context.configure_collective_ops = configure_collective_ops
-    context.Context.configure_coordination_service = configure_coordination_service
     context.Context.enable_collective_ops = enable_collective_ops
 
 
@@ -189,8 +208,8 @@ def explain(error: BaseException) -> str:
 def _context_with_collectives() -> Any:
     """Return TensorFlow's context if a multi-worker strategy has set up its collectives, else None."""
     module = sys.modules.get("tensorflow.python.eager.context")
-    current = module and module._context
-    return current if current is not None and current._initialized and current._collective_leader else None
+    current = module and patches.TABLE.fits(patches.COLLECTIVES) and module._context
+    return current if current and current._initialized and current._collective_leader else None
 
 
 def start_server(boot: TaskBoot) -> Any:
@@ -209,6 +228,10 @@ def _reset_context(why: str) -> Any:
     Raises:
         RuntimeError: An object lives that the new context cannot take over.
     """
+    if missing := patches.TABLE.missing(patches.NEW_CONTEXT):
+        raise RuntimeError(
+            advice.here(f"{why}its context cannot be replaced ({missing}):  %tfcluster restart")
+        )
     try:
         return new_context.replace_context()
     except new_context.NotMovable as error:

@@ -22,7 +22,7 @@ from typing import Any
 
 from tfmagic.protocol import channel
 from tfmagic.task import cell_position, comm_sender, tracker
-from tfmagic.task.tensorflow import function_calls, loopback_only
+from tfmagic.task.tensorflow import function_calls, loopback_only, patches
 
 _TENSORFLOW = "/tensorflow/python/"
 _WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
@@ -59,13 +59,15 @@ def install() -> None:
     from tensorflow.python.eager import cancellation
 
     own_context = cancellation.context
+    counts = patches.TABLE.fits(patches.CALLS)
 
     class CallManager(cancellation.CancellationManager):  # TensorFlow is untyped
         __slots__ = ("__weakref__",)
 
     def context() -> Any:
-        with _lock:
-            function_calls.note(sys._getframe(1))
+        if counts:
+            with _lock:
+                function_calls.note(sys._getframe(1))
         given = own_context()
         if given is not None:
             return given
@@ -78,10 +80,9 @@ def install() -> None:
         return manager
 
     cancellation.context = context
-    _join_promptly()
 
 
-def _join_promptly() -> None:
+def join_promptly() -> None:
     """Let a strategy whose `run` was interrupted wait no longer than needed for its threads.
 
     `Coordinator.join` sleeps twice as long each time. And a thread waited for ever that cleared its event
@@ -240,8 +241,10 @@ class Scopes:
     settings: tuple[Any, ...]
 
 
-def take_scopes() -> Scopes:
+def take_scopes() -> Scopes | None:
     """Return the scopes that are entered now. Takes microseconds."""
+    if not patches.TABLE.fits(patches.SCOPES):
+        return None
     ops, context = _ops(), _context()
     graphs, strategies = ops._default_graph_stack.stack, ops.get_default_graph()._distribution_strategy_stack
     if context is None:  # TensorFlow has not been used: its first values
@@ -250,13 +253,15 @@ def take_scopes() -> Scopes:
     return Scopes(list(graphs), list(strategies), list(context.context_switches.stack), settings)
 
 
-def put_back(scopes: Scopes) -> None:
+def put_back(scopes: Scopes | None) -> None:
     """Enter exactly these scopes, after an interrupt.
 
     A KeyboardInterrupt inside an ``__enter__`` or ``__exit__`` leaves a device, a graph or a strategy entered
     for good: later cells then ran on an "unknown device" (once in twenty interrupts of code that makes
     tensors).
     """
+    if scopes is None:
+        return
     ops, context = _ops(), _context()
     ops._default_graph_stack.stack[:] = scopes.graphs
     ops.get_default_graph()._distribution_strategy_stack[:] = scopes.strategies

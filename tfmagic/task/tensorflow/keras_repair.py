@@ -13,7 +13,7 @@ keras-team/keras#20585, open; read and measured on Keras 3.10 to 3.16.0.dev. Two
 
 Both repairs act only under a multi-worker collective strategy, and only where a probe has seen that this
 Keras does the wrong thing: its function runs once with a strategy that records what it is given. The first
-use of a repair prints one line. ``--no-keras-fix`` leaves Keras alone. `keras_saving` repairs saves.
+use of a repair prints one line. ``--no-keras-fix`` leaves Keras alone.
 """
 
 import contextlib
@@ -29,25 +29,12 @@ NOTICE = (
 )
 
 
-def install() -> bool:
-    """Repair Keras in this process.
-
-    Return False if it has another backend, or lacks one of the places (Keras before 3.5 has no
-    `_maybe_symbolic_build`).
-    """
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        return False
-    keras_saving.install()
+def install() -> None:
+    """Repair `fit` of Keras in this process."""
     from keras.src.backend.tensorflow import trainer
 
-    places = [(trainer, "reduce_per_replica"), (trainer, "_collective_all_reduce_multi_worker")]
-    if not all(hasattr(*at) for at in [*places, (trainer_class(trainer), "_maybe_symbolic_build")]):
-        return False
     _repair_build(trainer)
     _repair_reduction(trainer)
-    return True
 
 
 def trainer_class(trainer: Any) -> Any:

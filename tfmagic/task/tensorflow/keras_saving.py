@@ -14,7 +14,6 @@ Read and measured on Keras 3.15.1. Only tasks are repaired, and ``--no-keras-fix
 
 import contextlib
 import functools
-import importlib
 import os
 import re
 import socket
@@ -33,25 +32,11 @@ _BACKUP_NOTICE = (
     "\x1b[2mtfmagic: BackupAndRestore under a multi-worker strategy: the chief writes {folder}, all restore "
     "from it; --no-keras-fix switches it off\x1b[0m"
 )
-_MISSING = (
-    "tfmagic: files that several tasks save at the same moment are not protected in {place} of this Keras: "
-    "{error}. Let the tasks save to different paths."
-)
 _SHARED_NOTICE = (
     "\x1b[2mtfmagic: several tasks save {name} at the same moment: the last one stays, whole. For a file of "
     "each task put tfmagic.current_task().name into its name; for that of the chief alone save to "
     "tfmagic.logdir.task_logdir(folder)\x1b[0m"
 )
-
-
-def install() -> None:
-    """Repair the saves of Keras 3 in this process. A place that this Keras lacks is left out, with a line."""
-    for module, name, repair in _REPAIRS:
-        try:
-            place = importlib.import_module(f"keras.src.{module}")
-            setattr(place, name, repair(getattr(place, name)))
-        except (ImportError, AttributeError) as error:
-            print_once(_MISSING, place=f"{module}.{name}", error=str(error))
 
 
 def _is_multi_worker(model: Any) -> bool:
@@ -63,6 +48,34 @@ def _is_multi_worker(model: Any) -> bool:
 
 
 # -- files --
+
+
+def save_models_whole() -> None:
+    """Replace ``.keras`` files only when they are complete."""
+    from keras.src.saving import saving_lib
+
+    saving_lib.save_model = _saving_whole(saving_lib.save_model)
+
+
+def save_weights_whole() -> None:
+    """Replace files of weights only when they are complete."""
+    from keras.src.saving import saving_lib
+
+    saving_lib.save_weights_only = _saving_whole(saving_lib.save_weights_only)
+
+
+def save_hdf5_whole() -> None:
+    """Replace ``.h5`` files only when they are complete."""
+    from keras.src.legacy.saving import legacy_h5_format
+
+    legacy_h5_format.save_model_to_hdf5 = _saving_whole(legacy_h5_format.save_model_to_hdf5)
+
+
+def make_folders_together() -> None:
+    """Let several tasks make one folder at the same moment."""
+    from keras.src.utils import file_utils
+
+    file_utils.makedirs = _making_folders(file_utils.makedirs)
 
 
 def _saving_whole(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,7 +162,10 @@ def _making_folders(original: Any) -> Callable[[Any], Any]:
 # -- BackupAndRestore --
 
 
-def _repair_backup(callback: Any) -> Any:
+def repair_backups() -> None:
+    """Let the chief write the backup of a multi-worker strategy, and one task that of a model of its own."""
+    from keras.src.callbacks.backup_and_restore import BackupAndRestore as callback  # noqa: N813
+
     begin, save, end = callback.on_train_begin, callback._save_model, callback.on_train_end
 
     def follows(self: Any) -> bool:
@@ -180,7 +196,6 @@ def _repair_backup(callback: Any) -> Any:
 
     callback.on_train_begin, callback._save_model = on_train_begin, _save_model
     callback.on_train_end = on_train_end
-    return callback
 
 
 def _hold(callback: Any) -> None:
@@ -200,13 +215,6 @@ def _hold(callback: Any) -> None:
         raise
 
 
-_REPAIRS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (  # modules below keras.src
-    ("saving.saving_lib", "save_model", _saving_whole),
-    ("saving.saving_lib", "save_weights_only", _saving_whole),
-    ("legacy.saving.legacy_h5_format", "save_model_to_hdf5", _saving_whole),
-    ("utils.file_utils", "makedirs", _making_folders),
-    ("callbacks.backup_and_restore", "BackupAndRestore", _repair_backup),
-)
 _printed: set[str] = set()
 
 

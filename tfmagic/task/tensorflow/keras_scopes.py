@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tfmagic.task.tensorflow import patches
+
 _SCOPES = (
     "autocast_scope",
     "current_call_ctx",
@@ -40,6 +42,5 @@ def put_back(scopes: Mapping[str, Any]) -> None:
 
 
 def _state() -> dict[str, Any]:
-    module = sys.modules.get("keras.src.backend.common.global_state")
-    tracker = getattr(module, "GLOBAL_STATE_TRACKER", None)
-    return {} if tracker is None else vars(tracker)
+    module: Any = sys.modules.get("keras.src.backend.common.global_state")
+    return vars(module.GLOBAL_STATE_TRACKER) if module and patches.TABLE.fits(patches.KERAS_SCOPES) else {}

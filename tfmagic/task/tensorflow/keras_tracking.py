@@ -5,33 +5,33 @@ values at most ten times a second, since they can be on a device, and at the end
 """
 
 import contextlib
-import sys
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from tfmagic.protocol import task_context
 
-_LISTS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 _EVERY_S = 0.1
 
 is_on = True  # whether the user wants it; set at the beginning of each cell
 
 
-def install() -> None:
-    """Add the callback to the lists of the Keras that is loaded. A second call does nothing."""
-    for name in _LISTS:
-        if name.partition(".")[0] in sys.modules:
-            with contextlib.suppress(ImportError, AttributeError):
-                package = import_module(f"{name.partition('.')[0]}.callbacks")
-                _extend(import_module(name).CallbackList, package.Callback)
+def install_in_keras() -> None:
+    """Add the callback to the lists of Keras 3."""
+    from keras.src.callbacks import callback, callback_list
+
+    _extend(callback_list.CallbackList, callback.Callback)
+
+
+def install_in_tf_keras() -> None:
+    """Add the callback to the lists of tf_keras."""
+    from tf_keras.src import callbacks
+
+    _extend(callbacks.CallbackList, callbacks.Callback)
 
 
 def _extend(callback_list: Any, base: Any) -> None:
     original = callback_list.__init__
-    if getattr(original, "tracks", False):
-        return
 
     def __init__(  # noqa: N807
         self: Any, callbacks: Any = None, add_history: bool = False, *rest: Any, **more: Any
@@ -41,7 +41,6 @@ def _extend(callback_list: Any, base: Any) -> None:
             callbacks = [*given, _make_callback(base)]
         original(self, callbacks, add_history, *rest, **more)
 
-    __init__.tracks = True  # type: ignore[attr-defined]
     callback_list.__init__ = __init__
 
 

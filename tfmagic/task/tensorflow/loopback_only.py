@@ -32,10 +32,7 @@ _was_warned = False
 
 
 def install() -> None:
-    """Let TensorFlow's libraries listen through us. Needs TensorFlow imported; a second call does nothing.
-
-    The task that would be exposed reports a failure, not the launcher.
-    """
+    """Let TensorFlow's libraries listen through us. Needs TensorFlow imported; a second call does nothing."""
     global _slots
     if not _slots:
         with contextlib.suppress(OSError, KeyError):
@@ -51,13 +48,17 @@ def tensorflow_folders() -> tuple[str, ...]:
     return tuple({os.path.join(folder, ""), os.path.join(os.path.realpath(folder), "")})
 
 
+def missing() -> str:
+    """Return why TensorFlow's servers cannot be kept to loopback here, or ""."""
+    install()
+    return "" if _slots else "no library of this TensorFlow can be told where to listen"
+
+
 def begin_task(loopback_only: bool) -> None:
-    """Set it for this task process, and print to its log if that is not possible."""
+    """Set it for this task process."""
     global _loopback_only
     _loopback_only = loopback_only
     install()
-    if loopback_only and not _slots:
-        _warn("this TensorFlow build's servers could not be reached from here")
 
 
 def allow_other_machines() -> None:

@@ -25,7 +25,7 @@ import psutil
 from tfmagic.protocol.commands import RunCell, TaskBoot, Trace
 from tfmagic.protocol.task_profile import TaskProfile
 from tfmagic.system import symbol_interposing
-from tfmagic.task.tensorflow import loopback_only
+from tfmagic.task.tensorflow import loopback_only, patches
 
 _NEW_ACTIVITY_ID = "_ZN3tsl8profiler15TraceMeRecorder13NewActivityIdEv"
 _LIBRARY = "libtensorflow_framework.so.2"
@@ -61,6 +61,9 @@ class _Trace:
 
     def begin(self) -> None:
         """Begin to trace. Must be followed by `end`."""
+        if missing := patches.TABLE.missing(patches.PROFILES):
+            self._problem = f"this TensorFlow's profiler is not as tfmagic knows it ({missing})"
+            return
         module = self._module
         if module._profiler is not None:
             self._problem = _RUNS_ALREADY
@@ -160,19 +163,37 @@ class _WholeEvents:
 
     def begin(self) -> None:
         """Give no numbers from now on, if this TensorFlow has such slots."""
-        folders = loopback_only.tensorflow_folders()
-        zero = ctypes.CDLL(None).pthread_getconcurrency  # 0, since nothing sets it
-        zero.restype = ctypes.c_int64
-        library = ctypes.CDLL(os.path.join(folders[0], _LIBRARY))
-        self._function = getattr(library, _NEW_ACTIVITY_ID, None)
-        if self._function is not None and zero() == 0:
-            self._slots = symbol_interposing.interpose(folders, self._function, zero)
+        if patches.TABLE.fits(patches.WHOLE_TRACES):
+            self._function = _numbering()
+            self._slots = symbol_interposing.interpose(
+                loopback_only.tensorflow_folders(), self._function, _zero()
+            )
 
     def end(self) -> None:
         """Give numbers again."""
         for slot in self._slots:
             symbol_interposing.write_word(slot, symbol_interposing.address_of(self._function))
         self._slots = []
+
+
+def _numbering() -> Any:
+    """Return the function of TensorFlow that numbers events."""
+    folder = loopback_only.tensorflow_folders()[0]
+    return getattr(ctypes.CDLL(os.path.join(folder, _LIBRARY)), _NEW_ACTIVITY_ID)
+
+
+def _zero() -> Any:
+    """Return a function of the C library that returns 0, since nothing sets what it reads."""
+    zero = ctypes.CDLL(None).pthread_getconcurrency
+    zero.restype = ctypes.c_int64
+    return zero
+
+
+def missing_for_whole_traces() -> str:
+    """Return why events cannot go without numbers here, or ""."""
+    if not symbol_interposing.find_slots(loopback_only.tensorflow_folders(), _numbering()):
+        return f"no library calls {_NEW_ACTIVITY_ID} through a slot"
+    return "" if _zero()() == 0 else "pthread_getconcurrency is set"
 
 
 def _memory_bytes() -> int:

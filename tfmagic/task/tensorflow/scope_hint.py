@@ -5,7 +5,6 @@ and neither TensorFlow nor Keras reports it: a model has the strategy of its cre
 """
 
 import functools
-import sys
 from typing import Any
 
 from tfmagic.task.tensorflow import collectives, keras_repair
@@ -16,24 +15,30 @@ HINT = (
 )
 
 
-def install() -> None:
-    """Look at each model that `fit` begins to train, in the versions of Keras that are imported."""
-    of_keras_3 = sys.modules.get("keras.src.backend.tensorflow.trainer")
-    of_keras_2 = sys.modules.get("tf_keras.src.engine.training")
-    trainers: list[Any] = [keras_repair.trainer_class(of_keras_3), getattr(of_keras_2, "Model", None)]
-    for trainer in trainers:
-        if hasattr(trainer, "make_train_function"):
-            trainer.make_train_function = _looking(trainer.make_train_function)
+def install_in_keras() -> None:
+    """Look at each model that `fit` of Keras 3 begins to train."""
+    from keras.src.backend.tensorflow import trainer
+
+    _look_in(keras_repair.trainer_class(trainer))
 
 
-def _looking(original: Any) -> Any:
+def install_in_tf_keras() -> None:
+    """Look at each model that `fit` of tf_keras begins to train."""
+    from tf_keras.src.engine import training
+
+    _look_in(training.Model)
+
+
+def _look_in(trainer: Any) -> None:
+    original = trainer.make_train_function
+
     @functools.wraps(original)
     def make_train_function(self: Any, force: bool = False) -> Any:
         if (force or self.train_function is None) and _trains_alone(self):
             print(HINT, flush=True)
         return original(self, force)
 
-    return make_train_function
+    trainer.make_train_function = make_train_function
 
 
 def _trains_alone(model: Any) -> bool:
