@@ -14,10 +14,8 @@ def places(row):
 
 def break_target(target):
     """Delete what a target names, or put something of another shape there."""
-    module, path, parameters, names = tables._parse(target)
-    owner_path, _, attribute = path.removesuffix(".__dict__").rpartition(".")
-    owner = tables.find(f"{module}:{owner_path}") if owner_path else importlib.import_module(module)
-    (attribute,) = (name for name in attribute.split("|") if hasattr(owner, name))
+    _, _, parameters, names = tables._parse(target)
+    owner, attribute = tables.place(target.removesuffix(".__dict__"))
     if parameters or names:
         setattr(owner, attribute, lambda: None)
     else:
@@ -30,7 +28,10 @@ def break_row(row):
         break_target(target)
     if row.probe:
         module = importlib.import_module(row.probe.partition(":")[0])
-        module.symbol_interposing.find_slots = lambda folders, function: []
+        if hasattr(module, "symbol_interposing"):
+            module.symbol_interposing.find_slots = lambda folders, function: []
+        else:
+            module._CALL = "what IPython wrote before"
 
 
 class _BeforeTheProbe:

@@ -25,10 +25,12 @@ class Patch:
         name: What tfmagic does with it.
         targets: Its places: ``module:Class.method(parameter) uses name``. A function has at least these
             parameters, and its code these names; ``A|B`` are names in different versions.
-        versions_tried: A requirement, as in pyproject.toml.
         why: What it is for.
         without_it: What is different where it does not fit.
-        install: The function that replaces it, as ``module:function(argument)``; "" if we only rely on it.
+        wrap: A function ``module:function(argument)`` that returns what takes the place of the first target,
+            which it is given before that argument.
+        install: A function that replaces the targets itself. Without both we only rely on them.
+        versions_tried: A requirement, as in pyproject.toml.
         only: When it is wanted; "" always. The code that installs the table knows these words.
         needs: Names of rows that must fit, too.
         probe: A further probe, ``module:function``, which returns what is missing, or "".
@@ -36,10 +38,11 @@ class Patch:
 
     name: str
     targets: tuple[str, ...]
-    versions_tried: str
     why: str
     without_it: str
+    wrap: str = ""
     install: str = ""
+    versions_tried: str = ""
     only: str = ""
     needs: tuple[str, ...] = ()
     probe: str = ""
@@ -71,21 +74,24 @@ class PatchTable:
             given: The arguments that installs can ask for, by name.
         """
         row = self.rows[name]
-        if self.fits(name) and row.install:
+        if self.fits(name) and (function := row.install or row.wrap):
+            arguments = {argument: given[argument] for argument in _parse(function)[2]}
             try:
-                _, _, arguments, _ = _parse(row.install)
-                find(row.install)(**{argument: given[argument] for argument in arguments})
+                if row.install:
+                    find(row.install)(**arguments)
+                else:
+                    owner, last = place(row.targets[0])
+                    setattr(owner, last, find(row.wrap)(getattr(owner, last), **arguments))
             except Exception as error:  # private parts can fail in any way
                 self._missing[name] = f"{type(error).__name__}: {error}"
         return self.fits(name)
 
     def left_out(self, names: Iterable[str] | None = None) -> list[str]:
-        """Return a line for each row that was probed and does not fit, of all or of these."""
-        probed = self._missing if names is None else [name for name in names if name in self._missing]
+        """Return a line for each row, of all or of these, that does not fit."""
         return [
-            f"{name} is left out ({self._missing[name]}): {self.rows[name].without_it}"
-            for name in probed
-            if self._missing[name]
+            f"{name} is left out ({missing}): {self.rows[name].without_it}"
+            for name in (self.rows if names is None else names)
+            if (missing := self.missing(name))
         ]
 
 
@@ -99,6 +105,13 @@ def find(target: str) -> Any:
             raise AttributeError(f"no {module}:{path}")
         found = getattr(found, known[0])
     return found
+
+
+def place(target: str) -> tuple[Any, str]:
+    """Return the object that holds a target, and the target's name there."""
+    module, path, _, _ = _parse(target)
+    above, _, last = path.rpartition(".")
+    return find(f"{module}:{above}") if above else importlib.import_module(module), last
 
 
 def _parse(target: str) -> tuple[str, str, list[str], list[str]]:

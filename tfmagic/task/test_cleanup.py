@@ -51,11 +51,9 @@ def tidy() -> str:
 def _forget_in_tensorflow() -> None:
     """Reset what a test sets in TensorFlow and breaks the next one: seeds, Keras' names, eager functions."""
     import tensorflow as tf
-    from tensorflow.python.eager import context
 
     random.seed()
     sys.modules["numpy"].random.seed()
-    if context._context is not None and context._context._initialized:
-        context._context._set_global_seed(None)
+    tf.random.set_seed(None)
     tf.config.run_functions_eagerly(False)
     tf.keras.backend.clear_session()

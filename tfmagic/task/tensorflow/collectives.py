@@ -52,11 +52,8 @@ _has_peers = False  # whether the last strategy was made with other tasks
 _resets = 0  # how often this process has left a cluster
 
 
-def install_new_context() -> None:
+def replacing_context(configure_collectives: Callable[..., None]) -> Callable[..., None]:
     """Replace a context that has run ops, or whose start failed half-way, before a strategy is made."""
-    from tensorflow.python.eager import context
-
-    configure_collectives = context.Context.configure_collective_ops
 
     def configure_collective_ops(self: Any, *args: Any, **kwargs: Any) -> None:
         is_torn = not self._initialized  # its start failed half-way
@@ -64,33 +61,24 @@ def install_new_context() -> None:
             self = _reset_context("Collective ops must be configured at program startup: ")
         configure_collectives(self, *args, **kwargs)
 
-    context.Context.configure_collective_ops = configure_collective_ops
+    return configure_collective_ops
 
 
-def install_heartbeat(boot: TaskBoot) -> None:
+def with_heartbeat(configure_service: Callable[..., None], boot: TaskBoot) -> Callable[..., None]:
     """Let strategies have the heartbeat of the boot message, unless the user sets it."""
-    from tensorflow.python.eager import context
-
-    configure_service = context.Context.configure_coordination_service
 
     def configure_coordination_service(self: Any, *args: Any, **kwargs: Any) -> None:
         if len(args) < 5:
             kwargs.setdefault("heartbeat_timeout_in_ms", boot.heartbeat_ms)
         configure_service(self, *args, **kwargs)
 
-    context.Context.configure_coordination_service = configure_coordination_service
+    return configure_coordination_service
 
 
-def install_meeting(boot: TaskBoot, meet: Meet) -> None:
-    """Let all tasks meet before they make a strategy.
-
-    Args:
-        boot: The boot message of this task.
-        meet: Waits at a named barrier; it raises when a task cannot come.
-    """
-    from tensorflow.python.eager import context
-
-    enable_collectives = context.Context.enable_collective_ops
+def meeting_before(
+    enable_collectives: Callable[..., None], boot: TaskBoot, meet: Meet
+) -> Callable[..., None]:
+    """Let all tasks meet before they make a strategy. `meet` raises when a task cannot come."""
 
     def enable_collective_ops(self: Any, server_def: Any) -> None:
         global _stopped, _stopped_before, _has_peers
@@ -113,7 +101,7 @@ def install_meeting(boot: TaskBoot, meet: Meet) -> None:
             meet("further strategy", members)
         _stopped = _stopped_before = ""
 
-    context.Context.enable_collective_ops = enable_collective_ops
+    return enable_collective_ops
 
 
 def abort_collectives(message: str) -> None:

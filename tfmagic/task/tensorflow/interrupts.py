@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -46,10 +47,10 @@ _is_raised = False
 _is_held = False  # whether all tasks start their first strategy: each waits in C++ for all others
 
 
-def install() -> None:
+def with_manager(own_context: Callable[[], Any]) -> Callable[[], Any]:
     """Run each call of a tf.function in this process under a cancellation manager of its own, and count it.
 
-    Patches ``cancellation.context``, which only `Context.call_function` calls, once a call. TensorFlow's own
+    Replaces ``cancellation.context``, which only `Context.call_function` calls, once a call. TensorFlow's own
     context manager is no solution: it sets a process-wide variable, which `ClusterCoordinator` replaces. One
     manager for several calls is none either: a function that fails cancels its manager, and every later
     function under it raises CancelledError before it starts.
@@ -58,7 +59,6 @@ def install() -> None:
     """
     from tensorflow.python.eager import cancellation
 
-    own_context = cancellation.context
     counts = patches.TABLE.fits(patches.CALLS)
 
     class CallManager(cancellation.CancellationManager):  # TensorFlow is untyped
@@ -79,19 +79,16 @@ def install() -> None:
             manager.start_cancel()
         return manager
 
-    cancellation.context = context
+    return context
 
 
-def join_promptly() -> None:
+def joining_promptly(original: Callable[..., None]) -> Callable[..., None]:
     """Let a strategy whose `run` was interrupted wait no longer than needed for its threads.
 
     `Coordinator.join` sleeps twice as long each time. And a thread waited for ever that cleared its event
     just after the strategy had set it, to let the thread see the stop: `join` gave up after 120 s (once in a
     hundred interrupts on a busy machine).
     """
-    from tensorflow.python.training import coordinator
-
-    original = coordinator.Coordinator.join
 
     def join(
         self: Any, threads: Any = None, stop_grace_period_secs: float = 120, *rest: Any, **options: Any
@@ -109,7 +106,7 @@ def join_promptly() -> None:
         left = None if threads is None else given  # an iterator is used up
         original(self, left, max(min(until - time.monotonic(), stop_grace_period_secs), 0), *rest, **options)
 
-    coordinator.Coordinator.join = join
+    return join
 
 
 def begin_cell() -> None:

@@ -50,35 +50,9 @@ def _is_multi_worker(model: Any) -> bool:
 # -- files --
 
 
-def save_models_whole() -> None:
-    """Replace ``.keras`` files only when they are complete."""
-    from keras.src.saving import saving_lib
+def saving_whole(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace a file only when it is complete."""
 
-    saving_lib.save_model = _saving_whole(saving_lib.save_model)
-
-
-def save_weights_whole() -> None:
-    """Replace files of weights only when they are complete."""
-    from keras.src.saving import saving_lib
-
-    saving_lib.save_weights_only = _saving_whole(saving_lib.save_weights_only)
-
-
-def save_hdf5_whole() -> None:
-    """Replace ``.h5`` files only when they are complete."""
-    from keras.src.legacy.saving import legacy_h5_format
-
-    legacy_h5_format.save_model_to_hdf5 = _saving_whole(legacy_h5_format.save_model_to_hdf5)
-
-
-def make_folders_together() -> None:
-    """Let several tasks make one folder at the same moment."""
-    from keras.src.utils import file_utils
-
-    file_utils.makedirs = _making_folders(file_utils.makedirs)
-
-
-def _saving_whole(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         target = _plain_file(filepath)
@@ -146,7 +120,9 @@ def _clear_leftovers(target: str) -> None:
                 os.unlink(os.path.join(folder, entry))
 
 
-def _making_folders(original: Any) -> Callable[[Any], Any]:
+def making_folders(original: Any) -> Callable[[Any], Any]:
+    """Let several tasks make one folder at the same moment."""
+
     @functools.wraps(original)
     def makedirs(path: Any) -> Any:
         try:

@@ -5,8 +5,9 @@ values at most ten times a second, since they can be on a device, and at the end
 """
 
 import contextlib
+import importlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfmagic.protocol import task_context
@@ -16,32 +17,19 @@ _EVERY_S = 0.1
 is_on = True  # whether the user wants it; set at the beginning of each cell
 
 
-def install_in_keras() -> None:
-    """Add the callback to the lists of Keras 3."""
-    from keras.src.callbacks import callback, callback_list
-
-    _extend(callback_list.CallbackList, callback.Callback)
-
-
-def install_in_tf_keras() -> None:
-    """Add the callback to the lists of tf_keras."""
-    from tf_keras.src import callbacks
-
-    _extend(callbacks.CallbackList, callbacks.Callback)
-
-
-def _extend(callback_list: Any, base: Any) -> None:
-    original = callback_list.__init__
+def tracking(original: Callable[..., None]) -> Callable[..., None]:
+    """Add the callback to each list of callbacks that `fit` makes."""
 
     def __init__(  # noqa: N807
         self: Any, callbacks: Any = None, add_history: bool = False, *rest: Any, **more: Any
     ) -> None:
         if add_history and is_on:  # of `fit`, not of evaluate or predict
             given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
-            callbacks = [*given, _make_callback(base)]
+            package = importlib.import_module(f"{original.__module__.partition('.')[0]}.callbacks")
+            callbacks = [*given, _make_callback(package.Callback)]
         original(self, callbacks, add_history, *rest, **more)
 
-    callback_list.__init__ = __init__
+    return __init__
 
 
 def _make_callback(base: Any) -> Any:

@@ -10,6 +10,7 @@ back. What a private part of `tfmagic.serialization` lacks is an error that name
 import contextlib
 import importlib
 import sys
+from functools import partial
 from typing import Any
 
 from tfmagic.protocol.commands import TaskBoot
@@ -25,65 +26,60 @@ KERAS_SCOPES = "Keras' scopes after an interrupt"
 PROFILES = "profiles"
 WHOLE_TRACES = "whole traces"
 
-_TENSORFLOW = "tensorflow>=2.16,<2.23"
-_KERAS = "keras>=3.10,<3.17"
-_TF_KERAS = "tf_keras>=2.16"
 _HERE = "tfmagic.task.tensorflow"
 _CONTEXT = "tensorflow.python.eager.context"
 _FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
 _TRAINER = "keras.src.backend.tensorflow.trainer"
+_tensorflow = partial(Patch, versions_tried="tensorflow>=2.16,<2.23")
+_keras = partial(Patch, versions_tried="keras>=3.10,<3.17")
+_tf_keras = partial(Patch, versions_tried="tf_keras>=2.16")
 _ONE_FILE = "tasks that save to one {} at the same moment can damage it: let them save to different paths"
 
 TABLE = PatchTable(
-    Patch(
+    _tensorflow(
         FORKS,
         (f"{_CONTEXT}:_context", f"{_CONTEXT}:Context.__init__ uses _context_handle"),
-        _TENSORFLOW,
         "a process in which TensorFlow's context exists cannot be forked",
         "each task imports TensorFlow by itself, which takes some seconds",
     ),
-    Patch(
+    _tensorflow(
         "servers on loopback",
         (),
-        _TENSORFLOW,
         "TensorFlow's servers listen on every interface, and have no password",
         "a program that reaches this machine's ports can read and write your files through the servers of "
         "TensorFlow on this task. Use --isolate, or a firewall",
         only="loopback",
         probe=f"{_HERE}.loopback_only:missing",
     ),
-    Patch(
+    _tensorflow(
         "cancellation of tf.functions",
         (
             "tensorflow.python.eager.cancellation:context()",
             "tensorflow.python.eager.cancellation:CancellationManager.start_cancel()",
             f"{_CONTEXT}:Context.call_function uses cancellation",
         ),
-        _TENSORFLOW,
         "Ctrl-C ends a tf.function that waits for a queue, an iterator or a peer",
         "Ctrl-C in a tf.function that waits ends the task's process, with its variables",
-        f"{_HERE}.interrupts:install",
+        f"{_HERE}.interrupts:with_manager",
     ),
-    Patch(
+    _tensorflow(
         CALLS,
         (f"{_CONTEXT}:Context.call_function(name)",),
-        _TENSORFLOW,
         "the tf.function that is called most often makes the steps of a cell",
         "no steps are counted, and --watch sees none",
         needs=("cancellation of tf.functions",),
     ),
-    Patch(
+    _tensorflow(
         "prompt joins of replicas",
         (
             "tensorflow.python.training.coordinator:Coordinator.join(threads, stop_grace_period_secs)",
             "tensorflow.python.training.coordinator:Coordinator.should_stop()",
         ),
-        _TENSORFLOW,
         "a strategy whose `run` was interrupted waits for its threads",
         "after Ctrl-C in a strategy's run a cell can take up to 120 s to end",
-        f"{_HERE}.interrupts:join_promptly",
+        f"{_HERE}.interrupts:joining_promptly",
     ),
-    Patch(
+    _tensorflow(
         SCOPES,
         (
             f"{_CONTEXT}:_context",
@@ -96,50 +92,45 @@ TABLE = PatchTable(
                 for name in ("is_eager", "scope_name", "device_name", "device_spec")
             ),
         ),
-        _TENSORFLOW,
         "an interrupt can leave a device, a graph or a strategy entered",
         "after Ctrl-C a later cell can run on a wrong device: restart the task then",
     ),
-    Patch(
+    _tensorflow(
         "errors without tfmagic's lines",
         ("tensorflow.python.util.tf_stack:StackTraceFilter.get_filtered_filenames()",),
-        _TENSORFLOW,
         "TensorFlow's errors show the stack in which an op was made",
         "these stacks show lines of tfmagic among yours",
-        f"{_HERE}.graph_settings:hide_our_frames",
+        install=f"{_HERE}.graph_settings:hide_our_frames",
     ),
-    Patch(
+    _tensorflow(
         "print in a tf.function",
         (
             "tensorflow.python.autograph.operators.py_builtins:SUPPORTED_BUILTINS",
             "tensorflow.python.autograph.pyct.inspect_utils:_BUILTIN_FUNCTION_IDS",
         ),
-        _TENSORFLOW,
         "AutoGraph recognizes Python's own `print` only, and a task has another one",
         "print in a tf.function shows tensors without values, once: use tf.print",
-        f"{_HERE}.graph_settings:know_print",
+        install=f"{_HERE}.graph_settings:know_print",
     ),
-    Patch(
+    _tensorflow(
         "files of AutoGraph",
         ("tensorflow.python.autograph.pyct.loader:load_source uses tempfile, NamedTemporaryFile",),
-        _TENSORFLOW,
         "AutoGraph deletes its files when Python ends, which never happens in a task",
         "AutoGraph's files stay in the folder for temporary files",
-        f"{_HERE}.graph_settings:keep_files_in(folder)",
+        install=f"{_HERE}.graph_settings:keep_files_in(folder)",
     ),
-    Patch(
+    _tensorflow(
         COLLECTIVES,
         (
             f"{_CONTEXT}:_context",
             f"{_CONTEXT}:Context.__init__ uses _initialized, _collective_leader",
             f"{_CONTEXT}:Context.abort_collective_ops(code, message)",
         ),
-        _TENSORFLOW,
         "a task that waits in a collective for a failed one is freed, and keeps its variables",
         "a task that waits in a collective for a failed one is ended instead, and loses its variables",
         only="strategies",
     ),
-    Patch(
+    _tensorflow(
         NEW_CONTEXT,
         (
             f"{_CONTEXT}:Context.configure_collective_ops()",
@@ -159,48 +150,44 @@ TABLE = PatchTable(
             f"{_FUNCTIONS}.polymorphic_function:Function._initialize uses _created_variables, "
             "_variable_creation_config, _no_variable_creation_config",
         ),
-        _TENSORFLOW,
         "TensorFlow refuses a multi-worker strategy in a process that has run an op",
         "make the strategy in the first cell after a restart: TensorFlow refuses it later",
-        f"{_HERE}.collectives:install_new_context",
-        "strategies",
-        (COLLECTIVES,),
+        f"{_HERE}.collectives:replacing_context",
+        only="strategies",
+        needs=(COLLECTIVES,),
     ),
-    Patch(
+    _tensorflow(
         "the heartbeat of strategies",
         (f"{_CONTEXT}:Context.configure_coordination_service(heartbeat_timeout_in_ms)",),
-        _TENSORFLOW,
         "TensorFlow notices a dead peer after 10 s",
         "TensorFlow notices a dead peer after 10 s instead of heartbeat_timeout_s",
-        f"{_HERE}.collectives:install_heartbeat(boot)",
-        "strategies",
+        f"{_HERE}.collectives:with_heartbeat(boot)",
+        only="strategies",
     ),
-    Patch(
+    _tensorflow(
         "the meeting before a strategy",
         (
             f"{_CONTEXT}:Context.enable_collective_ops(server_def)",
             f"{_CONTEXT}:Context.__init__ uses _context_handle",
             f"{_CONTEXT}:Context.ensure_initialized()",
         ),
-        _TENSORFLOW,
         "tasks that make a strategy wait for each other where Ctrl-C reaches them",
         "Ctrl-C does not reach a task that waits for its peers' strategy, and a second strategy can hang",
-        f"{_HERE}.collectives:install_meeting(boot, meet)",
-        "strategies",
-        (COLLECTIVES,),
+        f"{_HERE}.collectives:meeting_before(boot, meet)",
+        only="strategies",
+        needs=(COLLECTIVES,),
     ),
-    Patch(
+    _tensorflow(
         OPS,
         (
             f"{_CONTEXT}:Context.has_function(name)",
             f"{_CONTEXT}:Context.get_function_def(name)",
             "tensorflow.python.eager.execute:quick_execute(op_name)",
         ),
-        _TENSORFLOW,
         "a task that waits names the collective or the tf.function for which it does",
         "a task that waits is not known to be in a collective",
     ),
-    Patch(
+    _tensorflow(
         PROFILES,
         (
             "tensorflow.python.profiler.profiler_v2:_profiler",
@@ -208,21 +195,19 @@ TABLE = PatchTable(
             "tensorflow.python.profiler.profiler_v2:_pywrap_profiler.ProfilerSession.export_to_tb()",
             "tensorflow.tsl.profiler.protobuf.xplane_pb2:XSpace",
         ),
-        _TENSORFLOW,
         "--profile traces a cell, and gives way to a profiler of the cell's own",
         "--profile shows no profile",
     ),
-    Patch(
+    _tensorflow(
         WHOLE_TRACES,
         (),
-        _TENSORFLOW,
         "TensorFlow's fault at the end of a trace with collectives ends the process",
         "a task that is traced with --profile can end by SIGSEGV or SIGABRT at the end of a cell with "
         "collectives, by a fault of TensorFlow",
         needs=(PROFILES,),
         probe=f"{_HERE}.profiler:missing_for_whole_traces",
     ),
-    Patch(
+    _keras(
         "fit under multi-worker strategies",
         (
             f"{_TRAINER}:reduce_per_replica(values, strategy, reduction)",
@@ -230,49 +215,44 @@ TABLE = PatchTable(
             f"{_TRAINER}:TensorFlowTrainer|Trainer._maybe_symbolic_build(iterator, data_batch)",
             f"{_TRAINER}:TensorFlowTrainer|Trainer._symbolic_build(data_batch)",
         ),
-        _KERAS,
         "model.fit of Keras 3 is broken under MultiWorkerMirroredStrategy (keras#20585)",
         "model.fit can fail under MultiWorkerMirroredStrategy: use --keras 2",
-        f"{_HERE}.keras_repair:install",
-        "keras",
+        install=f"{_HERE}.keras_repair:install",
+        only="keras",
     ),
-    Patch(
+    _keras(
         "whole .keras files",
         ("keras.src.saving.saving_lib:save_model(model, filepath)",),
-        _KERAS,
         "two tasks that save to one path damage the file",
         _ONE_FILE.format(".keras file"),
-        f"{_HERE}.keras_saving:save_models_whole",
-        "keras",
+        f"{_HERE}.keras_saving:saving_whole",
+        only="keras",
     ),
-    Patch(
+    _keras(
         "whole files of weights",
         ("keras.src.saving.saving_lib:save_weights_only(model, filepath)",),
-        _KERAS,
         "two tasks that save to one path damage the file",
         _ONE_FILE.format("file of weights"),
-        f"{_HERE}.keras_saving:save_weights_whole",
-        "keras",
+        f"{_HERE}.keras_saving:saving_whole",
+        only="keras",
     ),
-    Patch(
+    _keras(
         "whole .h5 files",
         ("keras.src.legacy.saving.legacy_h5_format:save_model_to_hdf5(model, filepath)",),
-        _KERAS,
         "two tasks that save to one path damage the file",
         _ONE_FILE.format(".h5 file"),
-        f"{_HERE}.keras_saving:save_hdf5_whole",
-        "keras",
+        f"{_HERE}.keras_saving:saving_whole",
+        only="keras",
     ),
-    Patch(
+    _keras(
         "folders of saves",
         ("keras.src.utils.file_utils:makedirs(path)",),
-        _KERAS,
         "two tasks that make one folder at the same moment fail",
         "tasks that save to one new folder at the same moment can fail: make it before",
-        f"{_HERE}.keras_saving:make_folders_together",
-        "keras",
+        f"{_HERE}.keras_saving:making_folders",
+        only="keras",
     ),
-    Patch(
+    _keras(
         "BackupAndRestore",
         (
             "keras.src.callbacks.backup_and_restore:BackupAndRestore.on_train_begin(logs)",
@@ -280,47 +260,44 @@ TABLE = PatchTable(
             "keras.src.callbacks.backup_and_restore:BackupAndRestore.on_train_end(logs)",
             "keras.src.callbacks.backup_and_restore:BackupAndRestore.__init__(backup_dir)",
         ),
-        _KERAS,
         "every worker writes and deletes the same backup",
         "give each task a folder of its own for BackupAndRestore",
-        f"{_HERE}.keras_saving:repair_backups",
-        "keras",
+        install=f"{_HERE}.keras_saving:repair_backups",
+        only="keras",
     ),
     *(
-        Patch(
+        row(
             f"{what} of {package}",
             (target,),
-            versions,
             why,
             without_it,
-            f"{_HERE}.{install}",
-            f"strategies in {package}",
+            f"{_HERE}.{wrap}",
+            only=f"strategies in {package}",
         )
-        for package, versions, trainer, callbacks in (
-            ("keras", _KERAS, f"{_TRAINER}:TensorFlowTrainer|Trainer", "keras.src.callbacks.callback_list"),
-            ("tf_keras", _TF_KERAS, "tf_keras.src.engine.training:Model", "tf_keras.src.callbacks"),
+        for package, row, trainer, callbacks in (
+            ("keras", _keras, f"{_TRAINER}:TensorFlowTrainer|Trainer", "keras.src.callbacks.callback_list"),
+            ("tf_keras", _tf_keras, "tf_keras.src.engine.training:Model", "tf_keras.src.callbacks"),
         )
-        for what, target, why, without_it, install in (
+        for what, target, why, without_it, wrap in (
             (
                 "a hint on models",
                 f"{trainer}.make_train_function(force)",
                 "a model made outside of strategy.scope() is trained by each task alone, without a word",
                 "such a model gets no hint",
-                f"scope_hint:install_in_{package}",
+                "scope_hint:looking",
             ),
             (
                 "charts of fit",
                 f"{callbacks}:CallbackList.__init__(callbacks, add_history)",
                 "the panel draws loss and metrics",
                 "no charts of fit: use tfmagic.track in a callback of your own",
-                f"keras_tracking:install_in_{package}",
+                "keras_tracking:tracking",
             ),
         )
     ),
-    Patch(
+    _keras(
         KERAS_SCOPES,
         ("keras.src.backend.common.global_state:GLOBAL_STATE_TRACKER.__dict__",),
-        _KERAS,
         "an interrupt can leave Keras' scopes entered",
         "after Ctrl-C a later fit can fail: restart the task then",
         only="in keras",
@@ -330,9 +307,7 @@ TABLE = PatchTable(
 
 def probe_all() -> tuple[str, ...]:
     """Probe what a task of this process can use; return a line for each row that does not fit."""
-    wanted = {"", "loopback", "strategies", *_words_of_keras()}
-    names = [row.name for row in TABLE.rows.values() if row.only in wanted]
-    return tuple(TABLE.left_out(name for name in names if not TABLE.fits(name)))
+    return tuple(TABLE.left_out(_rows_of(_words())))
 
 
 def install_all(boot: TaskBoot, **given: Any) -> list[str]:
@@ -344,22 +319,27 @@ def install_all(boot: TaskBoot, **given: Any) -> list[str]:
     if boot.keras_fix:
         with contextlib.suppress(Exception):  # the user's own import of it raises the same
             importlib.import_module("keras")
-    wanted = {""} | _words_of_keras() - ({"keras"} if not boot.keras_fix else set())
-    wanted |= {"loopback"} if boot.loopback_only else set()
-    wanted = (
-        wanted | {"strategies"} if not boot.is_plain else {word for word in wanted if "strateg" not in word}
-    )
-    names = [row.name for row in TABLE.rows.values() if row.only in wanted]
-    for name in names:
+    wanted = _words()
+    if not boot.keras_fix:
+        wanted.discard("keras")
+    if not boot.loopback_only:
+        wanted.discard("loopback")
+    if boot.is_plain:
+        wanted = {word for word in wanted if not word.startswith("strategies")}
+    for name in _rows_of(wanted):
         TABLE.install(name, boot=boot, **given)
-    return TABLE.left_out(names)
+    return TABLE.left_out(_rows_of(wanted))
 
 
-def _words_of_keras() -> set[str]:
-    """Return the words for the versions of Keras that are imported; only with TensorFlow it is repaired."""
+def _rows_of(words: set[str]) -> list[str]:
+    return [row.name for row in TABLE.rows.values() if row.only in words]
+
+
+def _words() -> set[str]:
+    """Return all words of `only` that can hold here: those of Keras where it is imported."""
     found = {package for package in ("keras", "tf_keras") if package in sys.modules}
     words = {f"{start}in {package}" for package in found for start in ("", "strategies ")}
-    with contextlib.suppress(AttributeError):  # a module of the user's with that name
+    with contextlib.suppress(Exception):  # a module of the user's with that name
         if "keras" in found and sys.modules["keras"].backend.backend() == "tensorflow":
             words.add("keras")
-    return words
+    return {"", "loopback", "strategies", *words}

@@ -12,6 +12,7 @@ starts the profiler itself gets it: tfmagic's trace ends without a result, and t
 here raises: the cell's result stands without a profile.
 """
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -163,11 +164,11 @@ class _WholeEvents:
 
     def begin(self) -> None:
         """Give no numbers from now on, if this TensorFlow has such slots."""
-        if patches.TABLE.fits(patches.WHOLE_TRACES):
-            self._function = _numbering()
-            self._slots = symbol_interposing.interpose(
-                loopback_only.tensorflow_folders(), self._function, _zero()
-            )
+        if not patches.TABLE.fits(patches.WHOLE_TRACES):
+            return
+        self._function, folders = _numbering(), loopback_only.tensorflow_folders()
+        with contextlib.suppress(OSError):  # the system does not allow it
+            self._slots = symbol_interposing.interpose(folders, self._function, _zero())
 
     def end(self) -> None:
         """Give numbers again."""

@@ -5,9 +5,10 @@ and neither TensorFlow nor Keras reports it: a model has the strategy of its cre
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
-from tfmagic.task.tensorflow import collectives, keras_repair
+from tfmagic.task.tensorflow import collectives
 
 HINT = (
     "tfmagic: hint: fit trains this model on each task by itself, and the copies drift apart: its variables "
@@ -15,22 +16,8 @@ HINT = (
 )
 
 
-def install_in_keras() -> None:
-    """Look at each model that `fit` of Keras 3 begins to train."""
-    from keras.src.backend.tensorflow import trainer
-
-    _look_in(keras_repair.trainer_class(trainer))
-
-
-def install_in_tf_keras() -> None:
-    """Look at each model that `fit` of tf_keras begins to train."""
-    from tf_keras.src.engine import training
-
-    _look_in(training.Model)
-
-
-def _look_in(trainer: Any) -> None:
-    original = trainer.make_train_function
+def looking(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Look at each model that `fit` begins to train."""
 
     @functools.wraps(original)
     def make_train_function(self: Any, force: bool = False) -> Any:
@@ -38,7 +25,7 @@ def _look_in(trainer: Any) -> None:
             print(HINT, flush=True)
         return original(self, force)
 
-    trainer.make_train_function = make_train_function
+    return make_train_function
 
 
 def _trains_alone(model: Any) -> bool:
