@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, cast
 
-from tfmagic.hdf5 import guarding
+from tfmagic.hdf5 import guarding, patches
 from tfmagic.hdf5.errors import FULL, PartError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED
 
@@ -121,7 +121,8 @@ def give_up(file: Any) -> None:
         # half closed: HDF5 cannot cut /dev/null to its length. Even the identifier's repr, in a debugger that
         # shows the frames of the error, would be a segmentation fault
         _lost.append(file.id)
-        file._id = h5py.h5f.FileID(0)
+        if patches.TABLE.fits(patches.IDENTIFIER):
+            file._id = h5py.h5f.FileID(0)
 
 
 def is_full(error: BaseException) -> bool:

@@ -35,6 +35,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from tfmagic.errors import ClusterSpecError
+from tfmagic.hdf5 import patches
 from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.folder import state_dir
@@ -303,7 +304,11 @@ class _Finder:
 
 def _wrap(h5py: Any) -> None:
     file: Any = getattr(h5py, "File", None)  # a foreign module of this name has none
-    if isinstance(file, type) and not hasattr(vars(file)["__init__"], "tfmagic_guard"):
+    if not isinstance(file, type) or hasattr(vars(file)["__init__"], "tfmagic_guard"):
+        return
+    if lines := patches.TABLE.left_out([patches.GUARD]):
+        print(f"tfmagic: {lines[0]}", file=sys.stderr)
+    else:
         type.__setattr__(file, "__init__", _guarded(vars(file)["__init__"]))
 
 

@@ -19,6 +19,7 @@ import contextlib
 import copyreg
 import functools
 import importlib
+import inspect
 import io
 import logging
 import mmap
@@ -440,7 +441,7 @@ def _parts(packed: Packed) -> tuple[Any, list[memoryview]]:
 
 def frames_below(frames: types.TracebackType | None) -> types.TracebackType | None:
     """Return the frames of the user's classes that pickling has called, without the hundreds of its own."""
-    return own_code.below(frames, (os.path.dirname(__file__), pickle.__file__, dill._dill.__file__))
+    return own_code.below(frames, (os.path.dirname(__file__), pickle.__file__, inspect.getfile(dill.Pickler)))
 
 
 def _takes_frames_along(cls: type) -> bool:

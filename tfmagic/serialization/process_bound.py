@@ -92,7 +92,7 @@ def is_test_case(value: object) -> bool:
         return False
     own = ("__reduce__", "__reduce_ex__", "__getstate__")
     dill = sys.modules.get("dill")
-    if dill is not None and type(value) in dill.Pickler.dispatch:  # by `dill.register`
+    if dill is not None and type(value) in getattr(dill.Pickler, "dispatch", ()):  # by `dill.register`
         return False
     return all(getattr(type(value), name) is getattr(object, name) for name in own)
 

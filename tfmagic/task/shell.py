@@ -195,8 +195,7 @@ class CellRunner:
         self._last_inputs = (text, *before[:2])
         self.namespace.update({"_i": before[0], "_ii": before[1], "_iii": before[2], f"_i{prompt}": text})
         shell.execution_count = prompt + 1
-        if (names := getattr(shell.compile, "_filename_map", None)) is not None:  # since IPython 8
-            names[filename] = prompt
+        getattr(shell.compile, "_filename_map", {})[filename] = prompt  # private: "Cell In[3]" in tracebacks
 
     def _run_statements(self, body: list[ast.stmt], filename: str, show: bool) -> Any:
         """Run one statement after the other; return the value of the last one, if it is an expression.

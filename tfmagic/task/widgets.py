@@ -67,7 +67,7 @@ class TaskComm(BaseComm):  # untyped
     @property
     def owner(self) -> Any:
         """The widget, as far as it is known."""
-        return getattr(self._msg_callback, "__self__", None)
+        return getattr(getattr(self, "_msg_callback", None), "__self__", None)
 
     def publish_msg(
         self, msg_type: Any, data: Any = None, metadata: Any = None, buffers: Any = None, **keys: Any

@@ -8,7 +8,7 @@ from ray import exceptions
 from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tfmagic.backends.remote import driver, memory_files, ray_head
+from tfmagic.backends.remote import driver, memory_files, patches, ray_head
 from tfmagic.backends.remote.driver import Opened, words_of
 from tfmagic.backends.remote.messages import OpenHosts
 from tfmagic.backends.remote.own_source import source_of_tfmagic
@@ -43,13 +43,14 @@ class RayEngine:
                 raise BackendError(self.head.reason)
             step()
             here = [node for node in self.head.nodes if ray_head.is_here(node)]
+            knows_own_node = len(here) == 1 and patches.TABLE.fits(patches.OWN_NODE)
             ray.init(
                 address=address,
                 log_to_driver=False,
                 configure_logging=False,
                 namespace="tfmagic",
                 # else Ray takes the first node whose process it sees: of another network namespace, too
-                _node_ip_address=here[0] if len(here) == 1 else None,
+                **({"_node_ip_address": here[0]} if knows_own_node else {}),
             )
             step()
         _refuse_open_clusters(self.head)

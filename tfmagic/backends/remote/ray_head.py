@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from tfmagic.system.advice import FrontEnd, Step, set_front_end
+from tfmagic.backends.remote import patches
 
 _CHECK = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _LIST = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
@@ -95,7 +96,6 @@ def token_of(environ: Mapping[str, str]) -> str:
 
 def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
     import grpc
-    from ray.core.generated import gcs_pb2, gcs_service_pb2  # Ray's own descriptions of its messages
 
     is_client = address.startswith(_CLIENT)
     check, fine = (_CHECK_CLIENT, grpc.StatusCode.NOT_FOUND) if is_client else (_CHECK, grpc.StatusCode.OK)
@@ -114,10 +114,7 @@ def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
         if is_client:
             return Head(address, "", asks_token)
         _, _, listed = _call(channel, _LIST, token, timeout_s)
-    version = gcs_service_pb2.CheckAliveReply.FromString(content).ray_version
-    known = gcs_service_pb2.GetAllNodeInfoReply.FromString(listed).node_info_list
-    alive = gcs_pb2.GcsNodeInfo.ALIVE
-    nodes = tuple(sorted(node.node_manager_address for node in known if node.state == alive))
+    version, nodes = _decode(content, listed)
     reason = "" if not nodes or any(map(is_here, nodes)) else _no_node_here(address, nodes)
     return Head(address, version, asks_token, nodes, reason)
 
@@ -125,6 +122,15 @@ def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
 def _give_token() -> str:
     step = Step("set", RAY_AUTH_TOKEN="...")
     return f"Give this process the token of the head:  {step}   (or write it to ~/.ray/auth_token)"
+def _decode(content: bytes, listed: bytes) -> tuple[str, tuple[str, ...]]:
+    """Return the head's version and the addresses of its living nodes; none where Ray's messages differ."""
+    if not patches.TABLE.fits(patches.MESSAGES):
+        return "", ()
+    from ray.core.generated import gcs_pb2, gcs_service_pb2  # Ray's own descriptions of its messages
+
+    known = gcs_service_pb2.GetAllNodeInfoReply.FromString(listed).node_info_list
+    nodes = sorted(node.node_manager_address for node in known if node.state == gcs_pb2.GcsNodeInfo.ALIVE)
+    return gcs_service_pb2.CheckAliveReply.FromString(content).ray_version, tuple(nodes)
 
 
 def _missing_token(token: str, environ: Mapping[str, str]) -> str:

@@ -34,6 +34,7 @@ _CHECKS: tuple[tuple[Callable[[Case], Iterator[Finding]], tuple[bool, ...], bool
     (software.tried_versions, _ALWAYS, False),
     (software.hidden_modules, _ALWAYS, True),
     (software.front_end, _ALWAYS, True),
+    (software.ipython_parts, _ALWAYS, False),
     (machine.forks, _HERE, False),
     (machine.private_parts, _HERE, False),
     (machine.memory_room, _HERE, False),

@@ -50,6 +50,13 @@ def refused(what: str, advice: str) -> Finding:
     return Finding(what, advice, Severity.TROUBLE, refused_by_start=True)
 
 
+def parts_finding(what: str, count: int, left_out: list[str]) -> Finding:
+    """Return how many private parts there are, and what is left out."""
+    if left_out:
+        return note(f"{what}: {len(left_out)} of {count} are not as expected", "\n    ".join(left_out))
+    return Finding(f"{what}: all {count} are as expected")
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """The cluster that the checks are about: one to be started here, or one that runs."""

@@ -17,7 +17,7 @@ from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.backends.simulated.links import Link
 from tfmagic.clusters.launch import task_settings
 from tfmagic.errors import ClusterSpecError, LaunchError
-from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
+from tfmagic.frontends.doctor.findings import Case, Finding, note, parts_finding, refused, trouble
 from tfmagic.system import memory
 from tfmagic.system.advice import Step, in_notebook, not_forked
 from tfmagic.system.memory import format_bytes, read_text
@@ -45,11 +45,8 @@ def private_parts(case: Case) -> Iterator[Finding]:
     """Report what the launchers found of the private parts of TensorFlow and Keras on which tasks rely."""
     count, what = len(patches.TABLE.rows), "private parts of TensorFlow and Keras"
     found = [launcher.left_out for launcher in launcher_client.running() if launcher.left_out is not None]
-    lines = list(dict.fromkeys(line for left_out in found for line in left_out))
-    if lines:
-        yield note(f"{what}: {len(lines)} of {count} are not as expected", "\n    ".join(lines))
-    elif found:
-        yield Finding(f"{what}: all {count} are as expected")
+    if found:
+        yield parts_finding(what, count, list(dict.fromkeys(line for left_out in found for line in left_out)))
     else:
         yield Finding(f"{what}: {count}; the first start checks them, and leaves out what does not fit")
 

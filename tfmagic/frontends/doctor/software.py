@@ -19,7 +19,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from tfmagic.clusters.launch.settings import TFCluster
-from tfmagic.frontends.doctor.findings import Case, Finding, note, trouble
+from tfmagic.frontends.doctor.findings import Case, Finding, note, parts_finding, trouble
+from tfmagic.frontends.notebook import patches
 from tfmagic.frontends.notebook.awaited_cells import can_await
 from tfmagic.system.advice import Step, in_notebook
 
@@ -254,6 +255,12 @@ def _buttons(case: Case) -> Finding:
     if not can_await(case.shell):
         return note(what, "cells are not awaited, so that buttons wait for their end:  %autoawait asyncio")
     return Finding(f"{what}: buttons work while a cell runs")
+
+
+def ipython_parts(case: Case) -> Iterator[Finding]:
+    """Check the private parts of IPython on which the notebook relies."""
+    if case.shell is not None:
+        yield parts_finding("private parts of IPython", len(patches.TABLE.rows), patches.TABLE.left_out())
 
 
 def timeouts(case: Case) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from tfmagic.clusters.cells.job import Job
 from tfmagic.frontends.notebook.local_cell import LocalCell
 
 Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
+from tfmagic.frontends.notebook import patches
 
 ASYNC_MAGIC, ASYNC_WAIT = "_tfcluster_async", "_tfcluster_wait_async"
 _CALL = "get_ipython().run_cell_magic('tfcluster',"
@@ -57,7 +58,17 @@ def can_await(shell: Any) -> bool:
         hasattr(shell, "kernel")
         and bool(getattr(shell, "autoawait", False))
         and str(getattr(shell, "loop_runner", None)) == "asyncio"
+        and patches.TABLE.fits(patches.AWAITED)
     )
+
+
+def missing() -> str:
+    """Return why the calls that IPython makes of magics cannot be found, or ""."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    transform = TransformerManager().transform_cell
+    is_known = transform("%%tfcluster\nx").startswith(_CALL) and _WAIT.match(transform("%tfcluster wait"))
+    return "" if is_known else f"IPython turns a magic into {transform('%tfcluster wait').strip()!r}"
 
 
 def install(shell: Any) -> None:

@@ -155,7 +155,5 @@ def _ends_in_semicolon(text: str) -> bool:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):  # the text has magics
         return text.rstrip().endswith(";")
-    return (
-        next((t.string for t in reversed(tokens) if t.string.strip() and t.type != tokenize.COMMENT), "")
-        == ";"
-    )
+    code = [token.string for token in tokens if token.string.strip() and token.type != tokenize.COMMENT]
+    return code[-1:] == [";"]

@@ -42,6 +42,7 @@ from tfmagic.frontends.notebook import (
     line_commands,
     line_faults,
     line_pictures,
+    patches,
     plain_cells,
     reports,
 )
@@ -376,7 +377,8 @@ def load(shell: Any) -> None:
         shell.configurables.append(config)
     install_completion(shell, magics.clusters)
     awaited_cells.install(shell)
-    ipython_tracebacks.install(shell)
+    if patches.TABLE.fits(patches.ERRORS):
+        ipython_tracebacks.install(shell)
     if config.warm:
         launcher_client.warm(launcher_client.Flavour())
 

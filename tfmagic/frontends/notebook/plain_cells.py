@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any
 
-from tfmagic.frontends.notebook import awaited_cells
+from tfmagic.frontends.notebook import awaited_cells, patches
 from tfmagic.frontends.notebook.view_choice import request_of
 
 _OURS = re.compile(r"^\s*(%%?tfcluster\b|%(re|un)?load_ext\s+tfmagic\b|%config\s+TFCluster\b)", re.M)
@@ -98,7 +98,7 @@ def install(shell: Any, cluster: str, on: str | None) -> None:
     remove(shell)
     shell.input_transformers_cleanup.insert(0, PlainCells(shell, cluster, on))
     prompts = getattr(shell, "prompts", None)
-    if prompts is not None:
+    if prompts is not None and patches.TABLE.fits(patches.PROMPT):
         former = prompts.in_prompt_tokens
         prompts.in_prompt_tokens = lambda: [(former()[0][0], f"{cluster} "), *former()]
 
