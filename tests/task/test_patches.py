@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -69,6 +70,8 @@ def test_all_rows_fit_the_versions_that_were_tried(started):
     assert value == 2
     tried = [row.name for row in ROWS if is_tried(row)]
     assert not [line for line in lines if line.startswith(tuple(tried))]
+    project = tomllib.loads((SUPPORT.parents[1] / "pyproject.toml").read_text())["project"]
+    assert {row.versions_tried for row in ROWS} <= set(project["dependencies"])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -98,6 +101,11 @@ def test_a_cluster_starts_without_any_row_and_the_doctor_knows(notebook, tmp_pat
     for row in ROWS:
         is_named = f"tfmagic: {row.name} is left out (" in log
         assert is_named == (row.name != patches.FORKS), row.name
+    with pytest.raises(KeyboardInterrupt):
+        notebook.shell.run_cell_magic("tfcluster", "", "raise KeyboardInterrupt")
+    notebook.run("%%tfcluster --profile --out r\nimport tensorflow as tf\n6 * 7")
+    assert notebook.ns["r"]["worker-0"] == 42
+    assert "is not as tfmagic knows it" in notebook.ns["r"].profile.problems["worker-0"]
     found = notebook.run("%tfcluster doctor")
     assert f"Keras: {len(ROWS) - 1} of {len(patches.TABLE.rows)} are not as expected" in found
     assert all(row.without_it in found for row in ROWS if row.name != patches.FORKS)
