@@ -85,13 +85,13 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics and start the launcher in the background, for ``%load_ext tfmagic``."""
-    from tfmagic.frontends.notebook.magic import load
+    from tfmagic.frontends.notebook.extension import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """End the clusters and the launcher, for ``%unload_ext tfmagic``."""
-    from tfmagic.frontends.notebook.magic import unload
+    from tfmagic.frontends.notebook.extension import unload
 
     unload(shell)

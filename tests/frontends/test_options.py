@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.error import UsageError
 
-from tfmagic.frontends.notebook.magic import parse_line
-from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, complete, parse_cell_line
+from tfmagic.frontends.notebook.extension import COMMAND_MODULES  # noqa: F401
+from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, complete, parse_cell_line, parse_line
 from tfmagic.protocol.cluster_spec import TaskId
 
 
 def test_an_empty_line_gives_the_defaults():
     options = parse_cell_line("")
     assert not options.shape.given
-    assert not options.no_capture and options.view == "auto" and options.run.on is None
+    assert not options.no_capture and options.view == "auto" and options.how.on is None
 
 
 def test_every_option_of_a_cell():
@@ -26,9 +26,9 @@ def test_every_option_of_a_cell():
     assert options.shape.workers == 3 and options.shape.ps == 1
     assert options.shape.chief and options.shape.evaluator and options.shape.isolate
     assert options.shape.env == (("A", "1"), ("B", "x=y"))
-    assert options.run.pull == ("a", "b") and options.run.push == ("c", "d")
-    assert (options.run.timeout_s, options.run.out, options.run.on) == (2.5, "r", "worker-0:2")
-    assert options.no_capture and options.fresh and options.run.keep_going
+    assert options.plan.pull == ("a", "b") and options.plan.push == ("c", "d")
+    assert (options.how.timeout_s, options.how.out, options.how.on) == (2.5, "r", "worker-0:2")
+    assert options.no_capture and options.fresh and options.how.keep_going
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@
     describe_tasks: what each task wrote during the test, and how it died
 
 All of it runs on pytest's thread. A shared cluster is kept only if the test has passed
-and left nothing running, and the tasks could be cleaned up (`tfmagic.task.test_cleanup`). Otherwise it is
-stopped, and the next test starts it again in a tenth of a second.
+and left nothing running, and the tasks could be cleaned up (`tfmagic.task.cleanup_after_tests`).
+Otherwise it is stopped, and the next test starts it again in a tenth of a second.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tfmagic.runs.log_reader import prefix, tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.supervisor.state import Phase
 from tfmagic.system.memory import format_bytes
-from tfmagic.task import test_cleanup
+from tfmagic.task import cleanup_after_tests
 
 _POSITIONAL = ("workers", "ps", "chief", "evaluator")  # parameters of Cluster
 SCOPES = ("function", "class", "module", "session")
@@ -107,7 +107,7 @@ class ClusterLease:
             return cluster
         cluster.start()
         if self.shared:
-            cluster.run(test_cleanup.remember, on="all", view="quiet")
+            cluster.run(cleanup_after_tests.remember, on="all", view="quiet")
         return cluster
 
     def end(self) -> None:
@@ -143,7 +143,7 @@ class ClusterLease:
         if not cluster.running or cluster.faults.at_work:
             return False
         try:
-            reasons = cluster.run(test_cleanup.tidy, on="all", view="quiet", timeout=_CLEANUP_S)
+            reasons = cluster.run(cleanup_after_tests.tidy, on="all", view="quiet", timeout=_CLEANUP_S)
         except Exception:  # whatever the test has done to a task: its process is not used again
             return False
         cluster.forget_variables()

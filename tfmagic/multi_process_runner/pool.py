@@ -18,7 +18,7 @@ from tfmagic.multi_process_runner.setup import (
     present_setup,
 )
 from tfmagic.serialization.main_script import find_script, refuse_while_loading
-from tfmagic.task.tensorflow.test_setup import prepare_plain
+from tfmagic.task.tensorflow.testing_setup import prepare_plain
 
 
 class MultiProcessPoolRunner:

@@ -41,7 +41,7 @@ from tfmagic.runs.log_reader import tail_lines
 from tfmagic.serialization.main_script import find_script, refuse_while_loading
 from tfmagic.supervisor.one_shot_rules import Rules
 from tfmagic.system.shared_manager import end_shared_manager
-from tfmagic.task.tensorflow.test_setup import call_plain
+from tfmagic.task.tensorflow.testing_setup import call_plain
 
 _DEFAULT_TIMEOUT_SEC = 200
 _STACKS_S = 2.0  # between SIGTERM, which writes the stacks, and SIGKILL

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from tfmagic.clusters.launch.task_settings import visible_gpus
 from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
-from tfmagic.task.tensorflow.test_setup import Setup, call_plain, prepare_plain
+from tfmagic.task.tensorflow.testing_setup import Setup, call_plain, prepare_plain
 
 T = TypeVar("T")
 _PACKAGE = "tensorflow.python.distribute"

@@ -21,8 +21,8 @@ from typing import Any
 
 import psutil
 
-from tfmagic.system.advice import FrontEnd, Step, set_front_end
 from tfmagic.backends.remote import patches
+from tfmagic.system.advice import FrontEnd, Step, set_front_end
 
 _CHECK = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _LIST = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
@@ -122,6 +122,8 @@ def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
 def _give_token() -> str:
     step = Step("set", RAY_AUTH_TOKEN="...")
     return f"Give this process the token of the head:  {step}   (or write it to ~/.ray/auth_token)"
+
+
 def _decode(content: bytes, listed: bytes) -> tuple[str, tuple[str, ...]]:
     """Return the head's version and the addresses of its living nodes; none where Ray's messages differ."""
     if not patches.TABLE.fits(patches.MESSAGES):

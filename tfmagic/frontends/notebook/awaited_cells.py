@@ -21,10 +21,10 @@ from typing import Any
 
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.job import Job
+from tfmagic.frontends.notebook import patches
 from tfmagic.frontends.notebook.local_cell import LocalCell
 
 Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
-from tfmagic.frontends.notebook import patches
 
 ASYNC_MAGIC, ASYNC_WAIT = "_tfcluster_async", "_tfcluster_wait_async"
 _CALL = "get_ipython().run_cell_magic('tfcluster',"

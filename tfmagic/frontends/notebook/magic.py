@@ -23,7 +23,6 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
-from tfmagic.backends import launcher_client
 from tfmagic.clusters.attaching import attach
 from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.clusters.cells.job import Job
@@ -32,17 +31,11 @@ from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch import kept_clusters
 from tfmagic.clusters.launch.arguments import ShapeOptions
-from tfmagic.clusters.launch.settings import TFCluster
-from tfmagic.errors import BackendError, ClusterSpecError, TfmagicError
-from tfmagic.failures import ipython_tracebacks
+from tfmagic.errors import BackendError, ClusterSpecError
 from tfmagic.frontends import doctor, early_variables
 from tfmagic.frontends.notebook import (
     awaited_cells,
     detached_cells,
-    line_commands,
-    line_faults,
-    line_pictures,
-    patches,
     plain_cells,
     reports,
 )
@@ -54,11 +47,9 @@ from tfmagic.frontends.notebook.options import (
     DEFAULT_NAME,
     CellLine,
     HelpShown,
-    install_completion,
     overview,
     parse_cell_line,
     parse_line,
-    remove_completion,
 )
 from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, publisher
 from tfmagic.protocol.cluster_spec import ClusterShape, Selector, select
@@ -70,7 +61,6 @@ from tfmagic.views.task_widgets import WidgetPage
 
 Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
 PreparedCell = tuple[CellPlan, frozenset[str]]  # with the names that it can need from the notebook
-_COMMAND_MODULES = (line_commands, line_faults, line_pictures)  # they fill COMMANDS
 
 
 @magics_class
@@ -366,34 +356,3 @@ def _shown_error(error: BaseException) -> BaseException | None:
         shown.__suppress_context__ = True
         return shown
     return error.with_traceback(own_code.users_frames(error.__traceback__))
-
-
-def load(shell: Any) -> None:
-    """Register the magics, the settings and the completions; warm the launcher."""
-    magics = TFClusterMagics(shell)
-    shell.register_magics(magics)
-    config = TFCluster.instance(parent=shell)
-    if config not in shell.configurables:
-        shell.configurables.append(config)
-    install_completion(shell, magics.clusters)
-    awaited_cells.install(shell)
-    if patches.TABLE.fits(patches.ERRORS):
-        ipython_tracebacks.install(shell)
-    if config.warm:
-        launcher_client.warm(launcher_client.Flavour())
-
-
-def unload(shell: Any) -> None:
-    """End what `load` and the user's cells have started."""
-    magics = shell.magics_manager.registry.get("TFClusterMagics")
-    if magics is None:
-        raise TfmagicError("tfmagic is not loaded; load it with %load_ext tfmagic")
-    magics.stop_all()
-    widgets = sys.modules.get("tfmagic.views.widget")
-    if widgets is not None:
-        widgets.close_all()
-    remove_completion(shell)
-    plain_cells.remove(shell)
-    awaited_cells.remove(shell)
-    ipython_tracebacks.remove(shell)
-    launcher_client.close_all()

@@ -4,10 +4,9 @@ from tfmagic.system.patches import Patch, PatchTable
 
 ERRORS = "errors shown whole"
 AWAITED = "awaited cells"
-SEMICOLON = "a semicolon at the end"
 PROMPT = "the prompt of plain cells"
 
-_IPYTHON = "ipython>=8.18"
+_IPYTHON = "ipython>=7.34"
 _SHELL = "IPython.core.interactiveshell:InteractiveShell"
 
 TABLE = PatchTable(
@@ -29,13 +28,6 @@ TABLE = PatchTable(
         "the buttons of a panel work only after the cell",
         versions_tried=_IPYTHON,
         probe="tfmagic.frontends.notebook.awaited_cells:missing",
-    ),
-    Patch(
-        SEMICOLON,
-        ("IPython.core.displayhook:DisplayHook.semicolon_at_end_of_expression(expression)",),
-        "a semicolon at the end of a cell hides its value",
-        "a comment that ends in a semicolon hides the value of its cell, too",
-        versions_tried=_IPYTHON,
     ),
     Patch(
         PROMPT,

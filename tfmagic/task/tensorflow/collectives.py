@@ -217,9 +217,7 @@ def _reset_context(why: str) -> Any:
         RuntimeError: An object lives that the new context cannot take over.
     """
     if missing := patches.TABLE.missing(patches.NEW_CONTEXT):
-        raise RuntimeError(
-            advice.here(f"{why}its context cannot be replaced ({missing}):  %tfcluster restart")
-        )
+        raise RuntimeError(f"{why}its context cannot be replaced ({missing}):  {Step('restart')}")
     try:
         return new_context.replace_context()
     except new_context.NotMovable as error:

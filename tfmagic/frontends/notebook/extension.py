@@ -1,0 +1,52 @@
+"""The extension of IPython: ``%load_ext tfmagic`` and ``%unload_ext tfmagic``."""
+
+import sys
+from typing import Any
+
+from tfmagic.backends import launcher_client
+from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.errors import TfmagicError
+from tfmagic.failures import ipython_tracebacks
+from tfmagic.frontends.notebook import (
+    awaited_cells,
+    line_commands,
+    line_faults,
+    line_pictures,
+    patches,
+    plain_cells,
+)
+from tfmagic.frontends.notebook.magic import TFClusterMagics
+from tfmagic.frontends.notebook.options import install_completion, remove_completion
+
+COMMAND_MODULES = (line_commands, line_faults, line_pictures)  # they fill `options.COMMANDS`
+
+
+def load(shell: Any) -> None:
+    """Register the magics, the settings and the completions; warm the launcher."""
+    magics = TFClusterMagics(shell)
+    shell.register_magics(magics)
+    config = TFCluster.instance(parent=shell)
+    if config not in shell.configurables:
+        shell.configurables.append(config)
+    install_completion(shell, magics.clusters)
+    awaited_cells.install(shell)
+    if patches.TABLE.fits(patches.ERRORS):
+        ipython_tracebacks.install(shell)
+    if config.warm:
+        launcher_client.warm(launcher_client.Flavour())
+
+
+def unload(shell: Any) -> None:
+    """End what `load` and the user's cells have started."""
+    magics = shell.magics_manager.registry.get("TFClusterMagics")
+    if magics is None:
+        raise TfmagicError("tfmagic is not loaded; load it with %load_ext tfmagic")
+    magics.stop_all()
+    widgets = sys.modules.get("tfmagic.views.widget")
+    if widgets is not None:
+        widgets.close_all()
+    remove_completion(shell)
+    plain_cells.remove(shell)
+    awaited_cells.remove(shell)
+    ipython_tracebacks.remove(shell)
+    launcher_client.close_all()
