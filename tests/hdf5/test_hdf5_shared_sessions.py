@@ -205,8 +205,9 @@ def test_an_interrupt_while_it_waits_for_the_file_of_others_leaves_the_path_free
     ours, theirs = socket.socketpair()
     for mode in "aw":
         fd = os.dup(theirs.fileno())
-        request = sessions.OpenRequest(path, (mode, "", 0), 0, owner, "worker-0", ("worker-0",), fd)
-        assert bool(sessions.request_open(request)) == (mode == "a")
+        how = (mode, "", 0)
+        sessions.request_open(sessions.OpenRequest(path, how, 0, owner, "worker-0", ("worker-0",), fd))
+    assert sessions._sessions[path].waiting
     ours.close()
     theirs.close()
     wait_until(lambda: not sessions._running)

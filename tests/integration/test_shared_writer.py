@@ -331,7 +331,7 @@ def test_tasks_that_end_at_the_moment_of_their_cell_lose_nothing(path):
         writer.append("x", tfmagic.current_task().index)
         tfmagic.barrier()
         if tfmagic.current_task().is_chief:
-            os.kill(writer._connection._writer_pid, signal.SIGSTOP)
+            os.kill(writer._connection.writer_pid, signal.SIGSTOP)
 
     with tfmagic.Cluster(workers=2, name="moment") as cluster:
         future = cluster.submit(work, path)

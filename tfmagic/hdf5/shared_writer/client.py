@@ -86,7 +86,7 @@ class SharedWriter:
     def _set_up(self, path: str, how: tuple[Mode, str, int], copy_of: int = 0) -> None:
         self._connection, self._lock = None, threading.RLock()
         self.path, self.mode, self._how = path, how[0], how
-        self._copy_of = self._session = copy_of  # the notebook's session
+        self._copy_of = copy_of  # the process that writes for the notebook's `SharedWriter`, or 0
         self._owner = sessions.Owner()  # used outside of cells
         self.closed = False  # takes no more rows
         self._thread = threading.current_thread()  # the thread that opened it
@@ -152,7 +152,7 @@ class SharedWriter:
 
     def __del__(self) -> None:
         if self._connection is not None and not sys.is_finalizing():
-            self._connection.abandon()
+            self._connection.close()  # without waiting
 
     def __repr__(self) -> str:
         how = "closed" if self.closed else f"mode {self.mode!r}"
@@ -164,7 +164,8 @@ class SharedWriter:
                 "a SharedWriter travels from the notebook to the tasks, while it is open; elsewhere open the "
                 f"file anew: SharedWriter({self.path!r}, 'a')"
             )
-        return _copy, (self.path, self._how, self._session)
+        assert self._connection is not None
+        return _copy, (self.path, self._how, self._connection.writer_pid)
 
     # -- inside --
 
@@ -187,7 +188,7 @@ class SharedWriter:
             former._give_way()
         ours, theirs = channel_pair(ToTask)
         try:
-            session = self._request_open(theirs.fileno())
+            self._request_open(theirs.fileno())
             connection = Connection(self.path, ours)
             connection.open()
         except BaseException:  # Ctrl-C, or a refusal: free the path for an opening in another mode
@@ -198,7 +199,6 @@ class SharedWriter:
             theirs.close()
         self._connection, self._thread = connection, threading.current_thread()
         if not self._copy_of:
-            self._session = session
             _open_here[self.path] = self
 
     def _give_way(self) -> None:
@@ -210,26 +210,26 @@ class SharedWriter:
             )
         self.close()
 
-    def _request_open(self, fd: int) -> int:
-        """Send the other end of the socket to the writer. Return the notebook's session, or 0."""
+    def _request_open(self, fd: int) -> None:
+        """Send the other end of the socket to the writer."""
         wanted = self.path, self._how, self._copy_of
-        if (send_socket := task_context.services().send_socket) is None:
-            return sessions.request_open(sessions.OpenRequest(*wanted, self._owner, "", ("",), os.dup(fd)))
         try:
-            send_socket(json.dumps(wanted), fd)
+            if (send_socket := task_context.services().send_socket) is not None:
+                send_socket(json.dumps(wanted), fd)
+            else:
+                sessions.request_open(sessions.OpenRequest(*wanted, self._owner, "", ("",), os.dup(fd)))
         except ProtocolError:
             raise SharedWriterError(
                 f"{self.path} cannot be opened by a SharedWriter here: it writes in a process beside the "
                 "notebook, which tasks on hosts of Ray do not reach. Let each task write its own file, in a "
                 "folder that the hosts share, with tfmagic.hdf5.TaskFile; consolidate() joins them"
             ) from None
-        return 0
 
 
-def _copy(path: str, how: tuple[Mode, str, int], session: int) -> SharedWriter:
+def _copy(path: str, how: tuple[Mode, str, int], copy_of: int) -> SharedWriter:
     """Return a task's copy of the notebook's writer; it connects at its first use."""
     copy = SharedWriter.__new__(SharedWriter)
-    copy._set_up(path, how, session)
+    copy._set_up(path, how, copy_of)
     return copy
 
 

@@ -5,7 +5,6 @@ their own, which takes twice the time. When the buffer is full, the task waits u
 all of it. `SharedWriter` uses a connection under its lock.
 """
 
-import contextlib
 import mmap
 import os
 import select
@@ -33,7 +32,7 @@ class Connection:
     def __init__(self, path: str, channel: Channel):
         self.pid = os.getpid()  # a fork must not use the connection
         self._path, self._channel = path, channel
-        self._writer_pid = 0  # until the file is open
+        self.writer_pid = 0  # until the file is open
         self._waits_for: tuple[str, ...] = ()  # tasks that have the file open
         self._failure, self._is_complete = "", False  # the file is closed; with all rows of this process
         self._serial = self._done = 0  # numbers of the last request, and of the last receipt
@@ -46,7 +45,7 @@ class Connection:
 
     def open(self) -> None:
         """Wait until the writer has opened the file."""
-        while not self._writer_pid:
+        while not self.writer_pid:
             self._await()
 
     def append(self, dataset: str, dtype: str, rows: Any, is_known: bool) -> None:
@@ -89,13 +88,6 @@ class Connection:
 
     def close(self) -> None:
         self._channel.close()
-
-    def abandon(self) -> None:
-        """Close without waiting: nothing refers to the `SharedWriter` any more."""
-        if self.pid == os.getpid():
-            with contextlib.suppress(OSError):
-                self._channel.post(messages.Detach(0))
-        self.close()
 
     # -- inside --
 
@@ -140,11 +132,11 @@ class Connection:
             raise SharedWriterError(self._failure)
         poll = select.poll()
         poll.register(self._channel, events)
-        patience_s = _SILENCE_S if self._writer_pid else _PATIENCE_S
+        patience_s = _SILENCE_S if self.writer_pid else _PATIENCE_S
         if not poll.poll(patience_s * 1000):
-            if self._writer_pid:
+            if self.writer_pid:
                 print(
-                    f"tfmagic: waiting for the process that writes {self._path} (pid {self._writer_pid}): "
+                    f"tfmagic: waiting for the process that writes {self._path} (pid {self.writer_pid}): "
                     f"nothing from it for {_SILENCE_S:.0f} s; the disk is slow, or it is stopped",
                     file=sys.stderr,
                 )
@@ -164,7 +156,7 @@ class Connection:
         for message in received:
             match message:
                 case messages.Opened(pid, note):
-                    self._writer_pid = pid
+                    self.writer_pid = pid
                     if note:
                         print(f"tfmagic: {self._path}: {note}", file=sys.stderr, flush=True)
                 case messages.Waits(tasks):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
-import itertools
 import json
 import os
 import socket
@@ -41,7 +40,6 @@ _END_S = 10.0  # for all writers, when the interpreter ends
 _lock = threading.RLock()
 _sessions: dict[str, Session] = {}  # the open ones, by path
 _running: set[Session] = set()  # those whose process has not ended
-_numbers = itertools.count(1)
 
 
 @dataclass(eq=False, slots=True)
@@ -70,7 +68,7 @@ class OpenRequest:
 
     path: str
     how: Sequence[str | int]  # mode, compression and chunk_rows; "" and 0 for the default
-    copy_of: int  # the session of the notebook's `SharedWriter` that was sent to the task, or 0
+    copy_of: int  # the writer process of the notebook's `SharedWriter` that was sent to the task, or 0
     owner: Owner
     task: str  # "" for the notebook
     members: tuple[str, ...]  # the tasks of the owner
@@ -83,7 +81,6 @@ class Session:
     def __init__(self, request: OpenRequest):
         self.path, self.how = request.path, tuple(request.how)
         self.owner, self.members = request.owner, request.members
-        self.number = next(_numbers)
         self.attached: set[str] = set()  # tasks that have opened the file, and not ended their part since
         self.open_on: tuple[str, ...] = ()  # tasks that have ended their part and not closed the file
         self.settled = threading.Event()  # all tasks have ended; the file has its name, or is open or lost
@@ -282,21 +279,18 @@ def _sessions_of(owner: Owner) -> list[Session]:
     return [session for session in _sessions.values() if session.owner is owner]
 
 
-def request_open(request: OpenRequest) -> int:
+def request_open(request: OpenRequest) -> None:
     """Connect a socket with the writer of a file, or send the reason why not. Does not wait.
 
     The request joins its session, begins one, or waits for the end of another's. Takes over the descriptor.
-
-    Returns:
-        The number of the session; 0 where the request waits or is refused.
     """
     with _lock:
         session = _sessions.get(request.path)
         # this task has closed the file and wants a new one, while other tasks have it open
         opens_anew = session is not None and request.how[0] != "a" and request.task in session.attached
         if reason := _refusal(session, request, opens_anew):
-            return _refuse(request, reason)
-        if session is None:
+            _refuse(request, reason)
+        elif session is None:
             session = _sessions[request.path] = Session(request)
             _running.add(session)
             atexit.unregister(end_all)
@@ -304,22 +298,20 @@ def request_open(request: OpenRequest) -> int:
             session.attach(request)
             session.note_ended(request.owner.ended)
             session.thread.start()
-            return session.number
-        if request.copy_of or (session.owner is request.owner and not opens_anew):
+        elif request.copy_of or (session.owner is request.owner and not opens_anew):
             session.attach(request)
-            return session.number
-        if session.owner is not request.owner:  # the cell was run again
-            session.finish()
-        session.waiting.append(request)
-        _answer(request, messages.Waits(tuple(sorted(set(session.members) - {request.task}))))
-        return 0
+        else:
+            if session.owner is not request.owner:  # the cell was run again
+                session.finish()
+            session.waiting.append(request)
+            _answer(request, messages.Waits(tuple(sorted(set(session.members) - {request.task}))))
 
 
 def _refusal(session: Session | None, request: OpenRequest, opens_anew: bool) -> str:
     """Return why this file cannot be opened now, or ""."""
     path, how = request.path, tuple(request.how)
     if request.copy_of:
-        is_open = session is not None and session.number == request.copy_of
+        is_open = session is not None and session.pid == request.copy_of
         return "" if is_open else f"{path} has been closed in the notebook"
     if session is None:
         return ""
@@ -340,10 +332,9 @@ def _refusal(session: Session | None, request: OpenRequest, opens_anew: bool) ->
     return ""
 
 
-def _refuse(request: OpenRequest, reason: str) -> int:
+def _refuse(request: OpenRequest, reason: str) -> None:
     _answer(request, messages.Failed(reason))
     os.close(request.fd)
-    return 0
 
 
 def _answer(request: OpenRequest, message: object) -> None:

@@ -130,7 +130,7 @@ class Writer:
         try:
             received = client.channel.receive_ready()
         except (EOFError, OSError, ProtocolError):
-            self.ended.add(client.task)  # it has died, or was interrupted when it opened the file
+            self.ended.add(client.task)  # it has died, was interrupted at the opening, or has forgotten it
             self._remove(client)
             return
         for message in received:
@@ -149,8 +149,6 @@ class Writer:
                 case messages.Detach(serial):
                     self.closed.add(client.task)
                     client.detaching = serial
-                    if not serial:
-                        self._remove(client)
 
     def _greet(self, client: _Client) -> None:
         note = ""
