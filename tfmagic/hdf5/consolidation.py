@@ -232,9 +232,9 @@ def _finished_parts(path: str) -> list[Part]:
 
 def open_part(part: Part) -> Any:
     """Open a part for reading. Raise FileInUseError if a process writes it, PartError if it is damaged."""
-    is_empty = os.path.exists(part.path) and not os.path.getsize(part.path)
-    what = "is empty" if is_empty else "cannot be read as HDF5"
-    with guarding.naming_errors(f"{part}, {what}", part.path, "r"):
+    with guarding.naming_errors(f"{part}, cannot be read as HDF5", part.path, "r"):
+        if not os.path.getsize(part.path):
+            raise PartError(f"{part}, is empty")
         return h5py.File(part.path, "r")
 
 

@@ -223,7 +223,7 @@ def describe_use(path: str, mode: str, holders: Sequence[Holder] | None = None) 
 
 
 @contextlib.contextmanager
-def naming_errors(what: str, path: str, mode: str) -> Iterator[None]:
+def naming_errors(what: str, path: str, mode: str, where: str = "") -> Iterator[None]:
     """Raise FileInUseError or PartError instead of an error of h5py, which does not name the file."""
     try:
         yield
@@ -232,7 +232,7 @@ def naming_errors(what: str, path: str, mode: str) -> Iterator[None]:
     except BlockingIOError:
         raise FileInUseError(describe_use(path, mode)) from None
     except OSError as error:
-        raise PartError(f"{what}: {reason_of(error)}") from error
+        raise PartError(f"{what}: {reason_of(error)}{where}") from error
 
 
 # ---- the guard -----------------------------------------------------------------------------------

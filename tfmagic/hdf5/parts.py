@@ -80,8 +80,8 @@ class TaskFile(h5py.File):
         self._appended: dict[str, Any] = {}
         if not os.path.isdir(folder := os.path.dirname(self.path)):
             raise PartError(f"{self._title} cannot be opened: there is no folder {folder}: make it first")
-        what = f"{self._title} cannot be opened ({self._beside or self.path})"
-        with guarding.naming_errors(what, self.path, mode):
+        what, where = f"{self._title} cannot be opened", f" ({self._beside or self.path})"
+        with guarding.naming_errors(what, self.path, mode, where):
             if mode == "r":
                 super().__init__(self.path, "r", **options)
                 return
