@@ -31,10 +31,9 @@ def test_a_wait_ends_well_also_where_the_follower_is_notified_first(monkeypatch,
                 settle=lambda result=result: result,
                 show_now=lambda: None,
                 outcome=None,
-                options=SimpleNamespace(pull=()),
-                command=SimpleNamespace(prompt=number),
+                command=SimpleNamespace(prompt=number, pull=()),
                 tasks=(),
-                cluster=SimpleNamespace(run="a run"),
+                run="a run",
             )
             jobs.add(cluster, job, f"out{number}")
         waiting = asyncio.create_task(jobs.wait_async(cluster, None))

@@ -200,7 +200,7 @@ def test_a_stopped_driver_process_goes_on_and_a_frame_of_it_that_is_damaged_cost
     driver.suspend()
     assert workers.run(lambda: 1, view="quiet") == {"worker-0": 1, "worker-1": 1}
 
-    reports = int(re.search(r"ray_driver\.main\(\d+, (\d+)\)", " ".join(driver.cmdline()))[1])
+    reports = int(re.search(r"ray_driver\.main\(\d+, (\d+)", " ".join(driver.cmdline()))[1])
     theirs = take_file(driver.pid, reports)
     os.write(theirs, b"\xc1" * 64)
     os.close(theirs)
