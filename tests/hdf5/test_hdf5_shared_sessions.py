@@ -206,7 +206,7 @@ def test_an_interrupt_while_it_waits_for_the_file_of_others_leaves_the_path_free
     for mode in "aw":
         fd = os.dup(theirs.fileno())
         how = (mode, "", 0)
-        sessions.request_open(sessions.OpenRequest(path, how, 0, owner, "worker-0", ("worker-0",), fd))
+        sessions.request_open(sessions.OpenRequest(path, how, 0, owner, "", ("",), fd))
     assert sessions._sessions[path].waiting
     ours.close()
     theirs.close()

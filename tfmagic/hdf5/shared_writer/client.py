@@ -152,7 +152,7 @@ class SharedWriter:
 
     def __del__(self) -> None:
         if self._connection is not None and not sys.is_finalizing():
-            self._connection.close()  # without waiting
+            self._connection.abandon()
 
     def __repr__(self) -> str:
         how = "closed" if self.closed else f"mode {self.mode!r}"

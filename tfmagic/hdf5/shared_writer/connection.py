@@ -5,6 +5,7 @@ their own, which takes twice the time. When the buffer is full, the task waits u
 all of it. `SharedWriter` uses a connection under its lock.
 """
 
+import contextlib
 import mmap
 import os
 import select
@@ -88,6 +89,13 @@ class Connection:
 
     def close(self) -> None:
         self._channel.close()
+
+    def abandon(self) -> None:
+        """Close without waiting: nothing refers to the `SharedWriter` any more."""
+        if self.pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self._channel.post(messages.Detach(0))
+        self.close()
 
     # -- inside --
 

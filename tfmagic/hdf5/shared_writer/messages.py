@@ -61,7 +61,7 @@ class Flush(Message, frozen=True):
 class Detach(Message, frozen=True):
     """This task appends no more."""
 
-    serial: int
+    serial: int  # 0 where the task does not wait for the receipt
 
 
 ToWriter = Buffer | Rows | Flush | Detach

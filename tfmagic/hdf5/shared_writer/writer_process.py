@@ -130,7 +130,8 @@ class Writer:
         try:
             received = client.channel.receive_ready()
         except (EOFError, OSError, ProtocolError):
-            self.ended.add(client.task)  # it has died, was interrupted at the opening, or has forgotten it
+            if not client.task:  # the notebook was interrupted at the opening; a task can get a new process
+                self.ended.add(client.task)
             self._remove(client)
             return
         for message in received:
@@ -149,6 +150,8 @@ class Writer:
                 case messages.Detach(serial):
                     self.closed.add(client.task)
                     client.detaching = serial
+                    if not serial:
+                        self._remove(client)
 
     def _greet(self, client: _Client) -> None:
         note = ""
