@@ -379,6 +379,26 @@ def test_when_the_kernel_is_killed_the_file_is_closed_and_the_writer_ends(path, 
     wait_until(lambda: not alive(below))
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_restarted_task_of_a_script_goes_on_with_the_file(path, tmp_path, commands, mode):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, signal, sys, tfmagic\n"
+        "from tfmagic.hdf5 import SharedWriter\n"
+        "me, is_first = tfmagic.current_task().index, not os.path.exists(sys.argv[1] + '.again')\n"
+        "with SharedWriter(sys.argv[1], sys.argv[2]) as writer:\n"
+        "    writer.append('x', me + 10 * (not is_first))\n"
+        "    tfmagic.barrier()\n"
+        "    if me and is_first:\n"
+        "        open(sys.argv[1] + '.again', 'w').close()\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    tfmagic.barrier()\n"
+    )
+    commands.start(tmp_path, ["run", "--workers", "2", "--auto-restart", "1", script, path, mode])
+    assert commands.wait() == 0
+    assert sorted(rows_of(path)) == [0, 1, 10, 11]
+
+
 def test_tasks_of_a_script_write_one_file(path, tmp_path, commands):
     script = tmp_path / "script.py"
     script.write_text(

@@ -206,6 +206,10 @@ class TaskFiles:
                 for number, owner in self._owners.items():
                     if number not in state.groups:
                         _note_ended(owner, [task], are_dead=True)
+                    else:  # its next process goes on with the file
+                        with _lock:
+                            for session in _sessions_of(owner):
+                                session.attached.discard(task.name)
 
     def settle(self, cell: int) -> list[str]:
         """Wait until the files of an ended cell have their names. Return why files could not be written.
