@@ -51,7 +51,7 @@ from tfmagic.frontends.notebook.options import (
     parse_cell_line,
     parse_line,
 )
-from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, publisher
+from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, is_watched, publisher
 from tfmagic.protocol.cluster_spec import ClusterShape, Selector, select
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import own_code
@@ -272,11 +272,15 @@ class TFClusterMagics(Magics):  # IPython is untyped
         return display_id
 
     def start_shown(self, cluster: Cluster) -> str:
-        """Start a cluster with a progress bar; return the bar's display id, "" where there is none."""
+        """Start a cluster with a progress bar; return the bar's display id, "" where there is none.
+
+        Programs that run notebooks get one line: some keep every update, others show none.
+        """
         if cluster.running:
             return ""
         doctor.warn_before_start(self.shell, cluster)
-        publish = publisher(self.shell) if can_update(self.shell) else None
+        is_page = can_update(self.shell) and is_watched(self.shell)
+        publish = publisher(self.shell) if is_page else None
         progress = StartProgress(cluster.name, str(cluster.shape), publish=publish)
         try:
             cluster.start(progress)
