@@ -361,6 +361,7 @@ def test_the_panel_of_a_kernel_that_has_gone_says_so_and_the_saved_notebook_has_
     book.open_in_page("")
     expect(book.shown.get_by_text("begun on worker-1")).to_be_visible()
     expect(book.output(1).get_by_text(re.compile("model not found|Loading widget"))).to_be_hidden()
+    book.wait_until_open("idle")  # a cell that is run before the new kernel is there is lost
     book.run(2)
     expect(book.output(2)).to_contain_text(re.compile(r"2 workers · [\d.]+ s · 0 of 2 done 2 stopped"))
     expect(book.output(2)).to_contain_text(noted)

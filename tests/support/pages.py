@@ -214,7 +214,7 @@ class NotebookPage:
     def open_in_page(self, kernel: str) -> None:
         """Open the notebook in a page that shows JupyterLab without a notebook; see `open`."""
         self.command("docmanager:open", path=self.path)
-        self._wait_until_open(kernel)
+        self.wait_until_open(kernel)
 
     def _note(self, message: Any) -> None:
         self.console.append(f"{message.type}: {message.text}")
@@ -236,9 +236,9 @@ class NotebookPage:
         """
         where = f"lab/tree/{self.path}?reset" if self.app == "lab" else f"notebooks/{self.path}"
         self.page.goto(f"{self.server.url}/{where}", wait_until="domcontentloaded")
-        self._wait_until_open(kernel)
+        self.wait_until_open(kernel)
 
-    def _wait_until_open(self, kernel: str) -> None:
+    def wait_until_open(self, kernel: str) -> None:
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
         self.page.wait_for_function(
             "() => { const book = window.jupyterapp?.shell?.currentWidget;"  # which has no cells at first
