@@ -1,8 +1,8 @@
 """`make bench-compare BASE=<commit>`: this checkout against another commit of it, in alternate rounds.
 
 Each round is a process of its own (`compare_script`), whose PYTHONPATH begins with one of the two trees; both
-use the packages of this environment. A ratio is the median of the new times divided by that of the old ones;
-the spread is that of the ratios of single rounds. Ends with 1 if a ratio is above LIMIT.
+use the packages of this environment. A ratio is the median of the ratios of single rounds, whose spread is
+shown beside it. Ends with 1 if a ratio is above LIMIT.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> int:
     """Compare, print a table, and return 1 if something has become slower."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description="old against new")
     parser.add_argument("base", help="the commit to compare with")
-    parser.add_argument("--rounds", type=int, default=5, help="of each version; 5 by default")
+    parser.add_argument("--rounds", type=int, default=7, help="of each version; 7 by default")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tfmagic-bench-") as folder:
         base = Path(folder, "base")
@@ -38,8 +38,8 @@ def main() -> int:
     print(f"{'':12} {'new':>9} {'old':>9}  ratio  spread of the rounds")
     for name in rounds[0][0]:
         new, old = zip(*((new[name], old[name]) for new, old in rounds), strict=True)
-        ratio = statistics.median(new) / statistics.median(old)
         each = [one / other for one, other in zip(new, old, strict=True)]
+        ratio = statistics.median(each)
         ours, theirs = (f"{1000 * statistics.median(times):.1f} ms" for times in (new, old))
         print(f"{name:12} {ours:>9} {theirs:>9}  {ratio:.2f}   {min(each):.2f} to {max(each):.2f}")
         slower += [name] if ratio > LIMIT else []

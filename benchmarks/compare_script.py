@@ -43,12 +43,12 @@ def measure() -> dict[str, float]:
         timed("start", start_again, 3)
         timed("restart", lambda: (book.line("restart"), book.cell(FIRST_OP)), 3)
         timed("warm", lambda: book.cell("pass\n"), 30)
-        timed("empty cell", lambda: book.cell("pass\n"), 300)
+        timed("empty cell", lambda: book.cell("pass\n"), 1000)
         timed("pool", lambda: list(book.cluster.map(abs, range(200), view="quiet")), 3)
         timed("output", lambda: book.cell(f"for _ in range({LINES}): print('x' * 69)\n"), 2)
         cluster = book.cluster
         cluster.push({"array": ARRAY})
-        timed("pull", lambda: cluster.pull("array"), 5)
+        timed("pull", lambda: cluster.pull("array"), 15)
     del found["warm"]
     return found
 
