@@ -8,6 +8,8 @@ import time
 import pytest
 from kernels import Kernel, text_of
 
+from tfmagic.runs.cell_records import read_records
+
 
 def html_of(outputs):
     return next(c["data"]["text/html"] for kind, c in outputs if "text/html" in c.get("data", {}))
@@ -82,3 +84,10 @@ def test_a_cell_of_a_terminal_is_shown_again(notebook):
         notebook.run("%%tfcluster\nprint('second')\n1 / 0")
     shown = notebook.run("%tfcluster attach")
     assert "second" in shown and "first" not in shown
+
+
+def test_a_quick_cell_that_left_nothing_has_no_record(notebook):
+    notebook.run("%%tfcluster --workers 1\nprint('seen')")
+    notebook.run("%%tfcluster\npass")
+    run = notebook.shell.magics_manager.registry["TFClusterMagics"].clusters["default"].run_folder
+    assert [record.source.strip() for record in read_records(run)] == ["print('seen')"]

@@ -355,7 +355,9 @@ def test_the_kernel_that_jupyter_picks_up_has_the_extension_loaded():
 def test_a_program_that_runs_notebooks_gets_one_line_of_the_start_and_each_output_once(kernel):
     """Nothing is updated: some of these programs keep every update as an output, others show none."""
     kernel.run("%load_ext tfmagic")
-    line = "%%tfcluster --cluster slow --workers 1 --env OMP_NUM_THREADS=3"  # an import of TensorFlow for itself
+    line = (
+        "%%tfcluster --cluster slow --workers 1 --env OMP_NUM_THREADS=3"  # an import of TensorFlow for itself
+    )
     shown = [(kind, c) for kind, c in kernel.run(f"{line}\nprint('here')") if kind != "execute_input"]
     assert {kind for kind, _ in shown} <= {"stream", "display_data", "status"}, shown
     printed = "".join(c["text"] for kind, c in shown if kind == "stream" and c["name"] == "stdout")

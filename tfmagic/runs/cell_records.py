@@ -10,7 +10,7 @@ extension read them.
 import contextlib
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -69,7 +69,7 @@ class CellRecord:
 
     def encode(self) -> str:
         """Return the record as a line of JSON."""
-        content = asdict(self)
+        content = msgspec.to_builtins(self)  # asdict() takes a tenth of an empty cell
         content["source"] = self.source[:_SOURCE_CHARACTERS]
         return json.dumps(content) + "\n"
 

@@ -151,7 +151,7 @@ class TextView:
 
     def finish(self, cell: CellState | None) -> None:
         """Show everything that is left of the cell."""
-        if cell is not None and not self._readers and not self._incoming and self._is_silent(cell):
+        if cell is not None and self.has_nothing(cell):
             return
         self._begin()
         for task, reader in self._readers.items():
@@ -165,8 +165,10 @@ class TextView:
         self._draw([])
         self._flush()
 
-    def _is_silent(self, cell: CellState) -> bool:
-        """Check whether no task has written anything: then no log needs to be opened."""
+    def has_nothing(self, cell: CellState) -> bool:
+        """Check whether nothing was shown of a cell that has ended, and nothing is left to show."""
+        if self._readers or self._incoming:
+            return False
         ends = {task: getattr(outcome, "log_end", -1) for task, outcome in cell.outcomes.items()}
         return all(ends.get(task) == start for task, start in self._tasks)
 

@@ -265,10 +265,11 @@ class TFClusterMagics(Magics):  # IPython is untyped
             cluster.task_settings = early_variables.obey(cluster.task_settings, found, asked.keras)
             found = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
         display_id = self.start_shown(cluster)
-        restart = ["%tfcluster restart", *self.shapes.get(cluster.name, asked).words, "{}"]
-        line = " ".join(restart) + _naming(cluster.name)
-        for text in early_variables.tell(found, line, cluster.told_late):
-            print(f"tfmagic: {text}", file=sys.stderr)
+        if found:
+            restart = ["%tfcluster restart", *self.shapes.get(cluster.name, asked).words, "{}"]
+            line = " ".join(restart) + _naming(cluster.name)
+            for text in early_variables.tell(found, line, cluster.told_late):
+                print(f"tfmagic: {text}", file=sys.stderr)
         return display_id
 
     def start_shown(self, cluster: Cluster) -> str:
