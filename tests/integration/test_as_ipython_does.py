@@ -224,3 +224,10 @@ def test_a_cell_without_a_body_is_told_by_the_name_of_its_magic(kernels):
     assert "%%tfcluster is a cell magic, but the cell body is empty" in text
     assert "line magic %tfcluster" in text
     kernels[0].run("1")
+
+
+def test_each_cell_shows_its_warnings_also_equal_ones(notebook):
+    notebook.run("%tfcluster start --workers 1")
+    for _ in range(2):
+        shown = notebook.run("%%tfcluster\nimport warnings\nwarnings.warn('the same')")
+        assert "UserWarning: the same" in shown

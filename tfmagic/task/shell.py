@@ -155,6 +155,7 @@ class CellRunner:
         shell, source = self.shell, self._with_automagic(source)
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         self._record(source, filename, prompt)
+        shell.events.trigger("pre_execute")  # each cell shows its warnings again, also equal ones
         if shell.events.callbacks["pre_run_cell"]:
             info = ExecutionInfo(source, True, False, True, None)
             shell.events.trigger("pre_run_cell", info)

@@ -390,6 +390,13 @@ def noisy():
 for _ in range(3):
     noisy()
 
+# %% warnings: an equal one in the next cell
+import warnings
+warnings.warn("the same")
+# %%
+import warnings
+warnings.warn("the same")
+
 # %% warnings: caught, and made errors
 import warnings
 with warnings.catch_warnings(record=True) as caught:
