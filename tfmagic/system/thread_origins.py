@@ -12,9 +12,11 @@ import re
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
+_LOOK_S, _LOOKS_S = 0.01, 0.2  # between two looks; for all threads together
 _STACK_BYTES = 1 << 16  # more than a thread that waits has (measured: 5 KiB)
 _RUNTIME = re.compile(r"/(ld-|libc[.-]|libpthread|libstdc\+\+|libgcc_s|libpython)|/python[\d.]*$")
 _STARTS = (
@@ -49,7 +51,7 @@ def noting_starters() -> Iterator[None]:
 def describe_others() -> list[str]:
     """Return each thread but the main one: its name, and the library or the module whose code it runs."""
     pythons = {thread.native_id: thread for thread in threading.enumerate()}
-    found = []
+    found, until = [], time.monotonic() + _LOOKS_S
     for tid in map(int, os.listdir("/proc/self/task")):
         with contextlib.suppress(OSError):  # it has just ended
             if tid == os.getpid():
@@ -59,7 +61,7 @@ def describe_others() -> list[str]:
                 continue
             with open(f"/proc/self/task/{tid}/comm") as file:
                 name = file.read().strip()
-            found.append(f"the thread {name!r}{_of(_library_of(tid))}")
+            found.append(f"the thread {name!r}{_of(_library_of(tid, until))}")
     return found
 
 
@@ -70,8 +72,17 @@ def _of(origin: str) -> str:
     return f" of {origin}" if origin else ""
 
 
-def _library_of(tid: int) -> str:
-    """Return the path of the library whose code a thread runs; "" if it is unknown."""
+def _library_of(tid: int, until: float) -> str:
+    """Return the path of the library whose code a thread runs; "" if it is unknown.
+
+    A thread that runs is looked at again: one that has just been started has not reached its library.
+    """
+    while not (library := _look_at(tid)) and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+    return library
+
+
+def _look_at(tid: int) -> str:
     with open(f"/proc/self/task/{tid}/syscall") as file:
         call = file.read().split()
     if len(call) < 3:  # it runs just now
