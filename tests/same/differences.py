@@ -35,7 +35,11 @@ _LAST_VALUE = _because(
 )
 _NEVER_SENT = "an object of one process is refused by name before anything runs"
 _REFUSED = _because(_NEVER_SENT, "printed", "value", "error")
+_CANCELLATION = _because(
+    "TensorFlow runs the function with a cancellation manager, so that an interrupt reaches it", "calls"
+)
 MEANT: dict[str, Difference] = {
+    "tensorflow_basics: tf.function: an error while it runs": _CANCELLATION,
     "language_expressions: a semicolon hides the value": _SEMICOLON,
     "language_expressions: a value whose repr raises": _LAST_VALUE,
     "language_expressions: a value whose repr is no string": _LAST_VALUE,
