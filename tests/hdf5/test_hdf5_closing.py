@@ -1,13 +1,12 @@
 """What a full disk and a kill leave of a part, in plain h5py and with tfmagic."""
 
-import concurrent.futures
 import os
-import sys
 import threading
 
 import h5py
 import numpy as np
 import pytest
+from hdf5_files import in_threads
 from hdf5_processes import other
 
 from tfmagic.hdf5 import (
@@ -105,18 +104,6 @@ except Exception: pass
     with other(program, tmp_path / "x.h5") as writer:
         assert writer.hear() == "no error"
         assert writer.end() == -11  # SIGSEGV
-
-
-def in_threads(*calls):
-    """Run these at once, with switches between threads as often as can be; raise what one raises."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
-            for done in [threads.submit(call) for call in calls]:
-                done.result()
-    finally:
-        sys.setswitchinterval(interval)
 
 
 def test_what_a_thread_writes_while_another_one_flushes_is_in_the_file(base):

@@ -8,6 +8,7 @@ import time
 import h5py
 import numpy as np
 import pytest
+from hdf5_files import part, write
 from hdf5_processes import other
 
 from tfmagic.hdf5 import TaskFile, consolidate, missing_parts
@@ -16,16 +17,6 @@ from tfmagic.hdf5 import TaskFile, consolidate, missing_parts
 @pytest.fixture
 def base(tmp_path):
     return str(tmp_path / "results.h5")
-
-
-def write(base, task, **datasets):
-    with TaskFile(base, task=task) as file:
-        for name, value in datasets.items():
-            file[name] = value
-
-
-def part(base, task):
-    return base.replace(".h5", f".{task}.h5")
 
 
 def test_complex_numbers_are_mapped_and_what_is_gone_is_no_number(base):

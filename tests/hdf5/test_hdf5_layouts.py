@@ -5,6 +5,7 @@ import os
 import h5py
 import numpy as np
 import pytest
+from hdf5_files import part, write
 
 from tfmagic.hdf5 import MismatchError, PartError, TaskFile, consolidate
 
@@ -12,16 +13,6 @@ from tfmagic.hdf5 import MismatchError, PartError, TaskFile, consolidate
 @pytest.fixture
 def base(tmp_path):
     return str(tmp_path / "results.h5")
-
-
-def write(base, task, **datasets):
-    with TaskFile(base, task=task) as file:
-        for name, value in datasets.items():
-            file[name] = value
-
-
-def part(base, task):
-    return base.replace(".h5", f".{task}.h5")
 
 
 @pytest.fixture(params=["virtual", "copy"])

@@ -1,6 +1,5 @@
 """TaskFile: names, modes, threads, and what it refuses."""
 
-import concurrent.futures
 import os
 import pickle
 import subprocess
@@ -9,6 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from hdf5_files import in_threads
 from hdf5_processes import other
 
 from tfmagic.errors import ClusterSpecError, TfmagicError
@@ -173,18 +173,6 @@ def test_a_base_that_is_a_folder_is_refused_before_anything_is_written(tmp_path,
     with pytest.raises(PartError, match="is a folder: name a file in it"):
         TaskFile(name)
     assert os.listdir(tmp_path) == ["folder"] and not os.listdir(tmp_path / "folder")
-
-
-def in_threads(*calls):
-    """Run these at once, with switches between threads as often as can be; raise what one raises."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
-            for done in [threads.submit(call) for call in calls]:
-                done.result()
-    finally:
-        sys.setswitchinterval(interval)
 
 
 def test_threads_that_append_to_one_part_lose_no_row(base):

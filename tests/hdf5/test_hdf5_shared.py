@@ -4,9 +4,9 @@ import os
 import pickle
 import threading
 
-import h5py
 import pytest
 from conftest import wait_until
+from hdf5_files import contents
 
 from tfmagic.hdf5 import MismatchError, SharedWriter, SharedWriterError
 
@@ -14,11 +14,6 @@ from tfmagic.hdf5 import MismatchError, SharedWriter, SharedWriterError
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "out.h5")
-
-
-def contents(path):
-    with h5py.File(path) as file:
-        return {name: file[name][...] for name in file}
 
 
 def test_after_a_refusal_the_path_is_free_at_once(path):

@@ -6,31 +6,19 @@ import subprocess
 import sys
 import threading
 
-import h5py
 import numpy as np
 import pytest
 from conftest import wait_until
+from hdf5_files import contents, writer_pid
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfmagic.hdf5 import SharedWriter
-from tfmagic.hdf5.shared_writer import sessions
 
 
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "out.h5")
-
-
-def writer_pid():
-    """The one writer process that this process has started."""
-    (session,) = sessions._sessions.values()
-    return wait_until(lambda: session.pid)
-
-
-def contents(path):
-    with h5py.File(path) as file:
-        return {name: file[name][...] for name in file}
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))

@@ -4,26 +4,14 @@ import h5py
 import numpy as np
 import psutil
 import pytest
-from conftest import wait_until
+from hdf5_files import contents, writer_pid
 
 from tfmagic.hdf5 import MismatchError, SharedWriter
-from tfmagic.hdf5.shared_writer import sessions
 
 
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "out.h5")
-
-
-def writer_pid():
-    """The one writer process that this process has started."""
-    (session,) = sessions._sessions.values()
-    return wait_until(lambda: session.pid)
-
-
-def contents(path):
-    with h5py.File(path) as file:
-        return {name: file[name][...] for name in file}
 
 
 def test_rows_of_every_kind_arrive_as_they_were(path):

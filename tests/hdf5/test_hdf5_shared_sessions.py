@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 
-import h5py
 import numpy as np
 import psutil
 import pytest
 from conftest import alive, program, wait_until
+from hdf5_files import contents, writer_pid
 
 from tfmagic.hdf5 import SharedWriter, SharedWriterError
 from tfmagic.hdf5.shared_writer import sessions
@@ -21,17 +21,6 @@ from tfmagic.hdf5.shared_writer import sessions
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "out.h5")
-
-
-def writer_pid():
-    """The one writer process that this process has started."""
-    (session,) = sessions._sessions.values()
-    return wait_until(lambda: session.pid)
-
-
-def contents(path):
-    with h5py.File(path) as file:
-        return {name: file[name][...] for name in file}
 
 
 def test_a_killed_writer_is_named_and_what_it_had_flushed_can_be_read(path):
