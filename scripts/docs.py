@@ -1,7 +1,7 @@
-"""Build the documentation site into build/site: the pages of docs/, the notebooks with their outputs, the reference.
+"""Build the documentation site into build/site: the pages of docs/, the notebooks, and the reference.
 
-The reference is generated from the real parsers, settings, metrics and docstrings. Warnings are errors; each page has
-its Markdown beside it, and llms.txt lists the pages.
+The notebooks have their outputs. The reference is generated from the real parsers, settings and docstrings.
+Warnings are errors; each page has its Markdown beside it, and llms.txt lists the pages.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def lay_out() -> None:
-    """Write the sources of the site: pages with links among themselves, notebooks, and the generated reference."""
+    """Write the sources of the site: pages with links to each other, notebooks, the generated reference."""
     SOURCE.mkdir(parents=True)
     shutil.copy(ROOT / "docs" / "site" / "conf.py", SOURCE)
     shutil.copytree(ROOT / "docs" / "pictures", SOURCE / "docs" / "pictures")
@@ -153,11 +153,18 @@ def _section(title: str, text: str) -> str:
 def _settings() -> Iterator[str]:
     from tfmagic import TFCluster
 
-    yield "# Settings\n\nAs `c.TFCluster.NAME` in an IPython configuration, `%config TFCluster.NAME = ...` in a notebook,"
-    yield "or an argument of `tfmagic.Cluster`.\n\n| name | type | default | what it is |\n| --- | --- | --- | --- |"
+    yield "# Settings\n\nAs `c.TFCluster.NAME` in an IPython configuration, `%config TFCluster.NAME = ...`"
+    yield "in a notebook, or an argument of `tfmagic.Cluster`.\n"
+    yield "| name | type | default | what it is |\n| --- | --- | --- | --- |"
     for name, trait in sorted(TFCluster.class_own_traits().items()):
-        if trait.metadata.get("help") or trait.help:
-            yield f"| `{name}` | {type(trait).__name__.lower()} | `{trait.default_value!r}` | {_cell(trait.help)} |"
+        if trait.help:
+            cells = (
+                f"`{name}`",
+                type(trait).__name__.lower(),
+                f"`{trait.default_value!r}`",
+                _cell(trait.help),
+            )
+            yield f"| {' | '.join(cells)} |"
 
 
 def _cell(text: str) -> str:
