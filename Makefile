@@ -13,7 +13,7 @@ LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next test-colab check docs bench bench-ray bench-compare shots lock clean
+.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next test-colab check docs dist bench bench-ray bench-compare shots lock clean
 
 help:
 	@echo "make demo   run notebooks/how-to/quickstart.ipynb on a real cluster and print the output of its tasks"
@@ -26,6 +26,7 @@ help:
 	@echo "make test-colab PYTHON=python3.13  run it with the packages of Google's Colab"
 	@echo "make check  check lint, format and types"
 	@echo "make docs   build the documentation site: build/site/index.html"
+	@echo "make dist   build wheel and sdist, the same bytes for the same commit: dist/"
 	@echo "make chaos  run hundreds of random faults, from a seed; thousands of programs with and without tfmagic; soak tests"
 	@echo "make bench  measure speed and memory, compared with ipyparallel"
 	@echo "make bench-ray  measure tasks on the nodes of a Ray cluster, compared with plain Ray actors"
@@ -146,6 +147,10 @@ check: $(DEV)
 
 docs: $(DEV)
 	$(BIN)/python scripts/docs.py
+
+dist: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+dist: $(DEV)
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 bench: $(DEV) $(BESIDE) chromium
 	$(BIN)/python -m benchmarks

@@ -32,7 +32,7 @@ PARTS = {
         "reference/settings",
         "reference/api",
     ],
-    "Explanation": ["promises", "security", "scale", "CONTRIBUTING", "CHANGELOG"],
+    "Explanation": ["promises", "security", "scale", "releasing", "CONTRIBUTING", "CHANGELOG"],
 }
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 _MODULES = ("hdf5", "tfrecord", "logdir", "multi_process_runner")

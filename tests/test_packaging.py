@@ -1,24 +1,68 @@
 """The contents of a wheel: the package, `py.typed`, and the kernel that Jupyter finds."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import nbformat
 import pytest
+import yaml
+from nbclient import NotebookClient
+
+import tfmagic
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT]
-    subprocess.run(command, check=True, capture_output=True)
-    (made,) = folder.glob("tfmagic-*.whl")
+def dist(tmp_path_factory):
+    """Return the folder with an sdist, and the wheel that was built from this sdist."""
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(dist):
+    (made,) = dist.glob("tfmagic-*.whl")
     return made
+
+
+def build(folder):
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
+    environ = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_two_builds_are_equal(dist, tmp_path):
+    again = build(tmp_path)
+    names = sorted(path.name for path in dist.iterdir())
+    assert len(names) == 2 and names == sorted(path.name for path in again.iterdir())
+    assert [name for name in names if (dist / name).read_bytes() != (again / name).read_bytes()] == []
+
+
+def test_a_notebook_runs_with_the_wheel_alone(wheel, tmp_path):
+    """The libraries are those of this environment; tfmagic itself is the installed wheel."""
+    place = tmp_path / "installed"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", place, wheel]
+    subprocess.run(command, check=True, capture_output=True)
+    notebook = nbformat.v4.new_notebook()
+    cells = (
+        "import tfmagic\n%load_ext tfmagic",
+        "%%tfcluster --workers 2 --out found --view text\nimport tensorflow as tf, tfmagic\n"
+        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+        "(strategy.num_replicas_in_sync, tfmagic.__file__)",
+        "print(sorted({*found.values(), (2, tfmagic.__file__)}))",
+    )
+    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    environ = {**os.environ, "PYTHONPATH": str(place)}
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(env=environ, cwd=str(tmp_path))
+    shown = notebook.cells[-1].outputs[0].text
+    assert shown.strip() == repr([(2, str(place / "tfmagic" / "__init__.py"))])
 
 
 def test_a_wheel_from_the_checkout_is_complete(wheel):
@@ -65,3 +109,24 @@ def test_an_installation_shows_what_it_does_and_its_log_only_if_it_fails(wheel, 
     code, shown = install("tfmagic-nowhere")
     assert code == 1 and "No matching distribution found for tfmagic-nowhere" in shown
     assert f"pip failed with exit code 1; all of its output is in {tmp_path / 'install.log'}" in shown
+
+
+def test_the_workflow_that_releases_is_sound():
+    """zizmor audits it offline; each action is pinned by its commit, and only the last job can get a token."""
+    workflow = ROOT / ".github" / "workflows" / "release.yml"
+    schema = ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", workflow]
+    for command in (["zizmor", "--offline", "--persona", "pedantic", workflow], schema):
+        program = Path(sys.executable).with_name(command[0])
+        done = subprocess.run([program, *command[1:]], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    jobs = yaml.safe_load(workflow.read_text("utf-8"))["jobs"]
+    assert [name for name, job in jobs.items() if "id-token" in job["permissions"]] == ["publish"]
+    uses = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in uses)
+
+
+def test_the_forms_and_the_citation_name_what_there_is():
+    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text("utf-8"))
+    assert "tfmagic doctor --json" in [part["attributes"]["label"] for part in form["body"]]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["version"] == tfmagic.__version__ and citation["license"] == "Apache-2.0"
