@@ -88,3 +88,16 @@ def test_a_difference_is_shown_as_text_and_html():
     assert "a/&lt;b&gt;" in bundle["text/html"] and "rows: ..." in bundle["text/html"]
     equal = Difference("x", ("worker-0", "worker-1", "worker-2"), 1, ())
     assert equal.equal and repr(equal) == "x is the same on 3 tasks"
+
+
+def test_statistics_that_differ_by_design_are_told_apart():
+    sides = (("a-0",), ("a-1",))
+    own, weight = PartDifference("bn/mean", sides, "1 | 2", True), PartDifference("kernel", sides, "3 | 4")
+    only_own, both = (
+        Difference("model", ("a-0", "a-1"), 3, (own,)),
+        Difference("model", ("a-0", "a-1"), 3, (own, weight)),
+    )
+    assert str(only_own) == "model is the same on a-0 and a-1 but for 1 statistics that differ by design"
+    assert str(both).endswith("a-0 and a-1: 1 of 3 parts, and 1 statistics that differ by design")
+    text = repr(both)
+    assert text.index("3 | 4") < text.index("by design: 1 | 2") < text.index("synchronized=True")

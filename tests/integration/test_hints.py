@@ -91,6 +91,67 @@ def test_fit_of_keras_2_outside_of_the_scope(capsys):
         check_the_hint_of_the_scope(cluster, capsys)
 
 
+def fit_with_batch_normalization(is_synchronized):
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import __main__
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        layers = [keras.layers.BatchNormalization(synchronized=is_synchronized), keras.layers.Dense(1)]
+        __main__.model = model = keras.Sequential([keras.Input([2]), *layers])
+        model.compile("sgd", "mse")
+    rows = np.random.default_rng(0).normal(size=[16, 2])
+    for _ in range(2):
+        model.fit(rows, np.ones([16, 1]), batch_size=8, verbose=0, shuffle=False)
+    return model.layers[0].moving_mean.numpy().tolist()
+
+
+def test_statistics_of_batch_normalization_are_those_of_each_tasks_rows(cluster_of_module, capsys):
+    means = cluster_of_module.run(fit_with_batch_normalization, False, timeout=100)
+    assert means["worker-0"] != means["worker-1"]
+    said = capsys.readouterr().out
+    assert said.count(scope_hint.STATISTICS_HINT.partition("{layers} ")[2]) == 2, said
+    found = cluster_of_module.diff("model")
+    assert not found.equal and str(found).endswith("but for 2 statistics that differ by design")
+    assert "synchronized=True" in repr(found) and "kernel" not in repr(found)
+    means = cluster_of_module.run(fit_with_batch_normalization, True, timeout=100)
+    assert means["worker-0"] == means["worker-1"] and "hint" not in capsys.readouterr().out
+    assert cluster_of_module.diff("model").equal
+
+
+@pytest.mark.parametrize("cure", [False, True])
+def test_rows_that_fit_never_reads_are_counted(cluster_of_module, capsys, cure):
+    def train(cure):
+        import keras
+        import tensorflow as tf
+
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        with strategy.scope():
+            model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        data = tf.data.Dataset.from_tensor_slices((tf.ones([16, 1]), tf.ones([16, 1]))).batch(4)
+        steps = []
+        count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda number, logs: steps.append(number))
+        more = {"steps_per_epoch": 8} if cure else {}
+        data = data.repeat() if cure else data
+        model.fit(data.with_options(options), callbacks=[count], verbose=0, shuffle=False, **more)
+        return len(steps)
+
+    steps = cluster_of_module.run(train, cure, timeout=100)
+    said = capsys.readouterr().out
+    if cure:
+        assert set(steps.values()) == {8}, "8 steps of 2 rows: all 16"
+        assert "hint" not in said
+    else:
+        assert set(steps.values()) == {4}, "4 steps of 2 rows: 8 of 16"
+        assert said.count("1/2 of the rows") == 2 and "steps_per_epoch=8" in said, said
+
+
 def test_keras_3_fits_under_parameter_servers():
     def train():
         import keras

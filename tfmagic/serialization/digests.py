@@ -55,6 +55,19 @@ def arrays_of(name: str, paths: tuple[str, ...]) -> dict[str, Any]:
     return {path: _array(value) for path, value in _walk(lookup(name)) if path in wanted}
 
 
+def own_statistics(name: str) -> list[str]:
+    """Return the paths of the statistics of a model that each task keeps of its own rows, by design."""
+    value = lookup(name)
+    layers: Any = getattr(value, "_flatten_layers", tuple)()
+    own = {
+        id(weight)
+        for layer in layers
+        if not getattr(layer, "synchronized", True)  # of BatchNormalization
+        for weight in layer.non_trainable_weights
+    }
+    return [path for path, weight in _walk(value) if id(weight) in own] if own else []
+
+
 def row_digests(name: str) -> list[bytes]:
     """Return a digest of each row of all arrays of a variable: of a batch, or of a list of batches."""
     return rows_of_value(lookup(name))

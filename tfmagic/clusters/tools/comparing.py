@@ -30,8 +30,10 @@ def diff(run: Run, name: str, rows: bool, of: Any) -> Difference:
         ):
             fetched.append(path)
     arrays = run(digests.arrays_of, name, tuple(fetched)) if fetched else {}
+    statistics = run(digests.own_statistics, name) if groups else {}
+    own = {path for paths in statistics.values() for path in paths}
     differing = tuple(
-        PartDifference(path, group, differences.describe_parts(path, group, found, arrays))
+        PartDifference(path, group, differences.describe_parts(path, group, found, arrays), path in own)
         for path, group in groups.items()
     )
     sentences: tuple[str, ...] = ()

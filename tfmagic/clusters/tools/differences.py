@@ -16,6 +16,10 @@ from tfmagic.views import tables
 
 _MOST_SHOWN = 40
 _PLACES = 4
+_BY_DESIGN = (
+    "by design: BatchNormalization keeps moving statistics of each task's own rows; with synchronized=True "
+    "they are of all rows, and equal"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +30,13 @@ class PartDifference:
         path: Of the part within the variable; "" for the whole.
         groups: The tasks with the same value; those of the first task come first.
         what: How the groups differ.
+        by_design: Whether each task keeps this part of its own rows: moving statistics.
     """
 
     path: str
     groups: tuple[tuple[str, ...], ...]
     what: str
+    by_design: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +67,29 @@ class Difference:
         parts = "" if self.parts == 1 else f", in all {self.parts} parts"
         if self.equal:
             return f"{self.name} is the same on {tasks}{parts}"
-        count = f": {len(self.differing)} of {self.parts} parts" if self.parts > 1 else ""
+        own = sum(part.by_design for part in self.differing)
+        if own == len(self.differing):
+            return f"{self.name} is the same on {tasks} but for {own} statistics that differ by design"
+        by_design = f", and {own} statistics that differ by design" if own else ""
+        count = f": {len(self.differing) - own} of {self.parts} parts{by_design}" if self.parts > 1 else ""
         return f"{self.name} differs between {tasks}{count}"
 
     def __repr__(self) -> str:
         return self._repr_mimebundle_()["text/plain"]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        shown = self.differing[:_MOST_SHOWN]
+        shown = sorted(self.differing, key=lambda part: part.by_design)[:_MOST_SHOWN]
         rows = [
-            (part.path or self.name, "  |  ".join(", ".join(group) for group in part.groups), part.what)
+            (
+                part.path or self.name,
+                "  |  ".join(", ".join(group) for group in part.groups),
+                f"{'by design: ' * part.by_design}{part.what}",
+            )
             for part in shown
         ]
         more = len(self.differing) - len(shown)
-        notes = [*([f"and {more} more parts"] if more else []), *self.rows]
+        by_design = [_BY_DESIGN] if any(part.by_design for part in self.differing) else []
+        notes = [*([f"and {more} more parts"] if more else []), *by_design, *self.rows]
         return tables.bundle(("part", "equal on", "difference"), rows, notes, title=str(self))
 
 

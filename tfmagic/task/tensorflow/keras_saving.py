@@ -194,7 +194,7 @@ def _hold(callback: Any) -> None:
 _printed: set[str] = set()
 
 
-def print_once(notice: str, **names: str) -> None:
+def print_once(notice: str, **names: object) -> None:
     """Print a notice of a repair with these names, once in this process."""
     if notice not in _printed:
         _printed.add(notice)

@@ -296,6 +296,25 @@ TABLE = PatchTable(
         )
     ),
     _keras(
+        "a hint on statistics",
+        (
+            f"{_TRAINER}:TensorFlowTrainer|Trainer.make_train_function(force)",
+            "keras.src.layers.layer:Layer._flatten_layers()",
+        ),
+        "BatchNormalization keeps statistics of each task's own rows, without a word",
+        "a model with such layers gets no hint",
+        f"{_HERE}.scope_hint:looking_at_statistics",
+        only="strategies in keras",
+    ),
+    _keras(
+        "a hint on rows",
+        (f"{_TRAINER}:TFEpochIterator.__init__(distribute_strategy) uses _distributed_dataset",),
+        "with the policy OFF a part of the rows is never read, without a word",
+        "such data get no hint",
+        f"{_HERE}.scope_hint:counting_rows",
+        only="strategies in keras",
+    ),
+    _keras(
         KERAS_SCOPES,
         ("keras.src.backend.common.global_state:GLOBAL_STATE_TRACKER.__dict__",),
         "an interrupt can leave Keras' scopes entered",
