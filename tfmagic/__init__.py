@@ -69,7 +69,7 @@ _LAZY = {
     "allow_other_machines": "tfmagic.task.tensorflow.loopback_only",
 }
 
-_SUBPACKAGES = ("hdf5", "logdir", "multi_process_runner", "tfrecord")
+_SUBPACKAGES = ("course", "hdf5", "logdir", "multi_process_runner", "tfrecord")
 
 
 def __getattr__(name: str) -> Any:
@@ -78,8 +78,6 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LAZY[name]), name)
     if name in _SUBPACKAGES:
         return import_module(f"tfmagic.{name}")
-    if name == "course":
-        return import_module("tfmagic.frontends.course")
     raise AttributeError(f"module 'tfmagic' has no attribute {name!r}")
 
 

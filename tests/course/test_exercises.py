@@ -1,5 +1,6 @@
 """How checks and hints speak, and how the lessons are copied."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,9 @@ import pytest
 from tfmagic import course
 from tfmagic.errors import TfmagicError
 from tfmagic.frontends.cli import main
+from tfmagic.frontends.course import classroom
 from tfmagic.frontends.course.exercises import EXERCISES, Answers, NotYet, find, result_of
+from tfmagic.frontends.course.lessons import read as read_lesson
 
 
 @pytest.mark.parametrize("number", ["9", "1.99", "99.1", "a.b", ""])
@@ -69,6 +72,49 @@ def test_without_a_notebook_a_check_says_where_it_works():
     assert "TfmagicError: the exercises are checked in a notebook" in done.stderr
 
 
+PLAIN = [
+    (number, answers)
+    for path in course.lesson_files()
+    for number, answers in classroom.wrong_answers(read_lesson(path)).items()
+    if answers
+]
+
+
+@pytest.mark.parametrize(("number", "answers"), PLAIN, ids=[number for number, _ in PLAIN])
+def test_wrong_answers_in_plain_python_are_found(number, answers):
+    faults = set()
+    for answer in answers:
+        found = {}
+        exec(answer, found)
+        faults.add(course.find_fault(number, found))
+    assert "" not in faults and len(faults) > 1, faults
+    assert not [fault for fault in faults if fault.startswith("there is no variable")], faults
+    if number == "2.3":  # each mistake in a sentence of its own
+        assert {"one worker runs on alpha and one on beta.", "the first of the two is for worker-0."} < faults
+
+
+def test_verdicts_are_raised_on_request_and_exported(tmp_path):
+    code = f"""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+    import tfmagic.course
+    shell = InteractiveShell.instance(config=Config({{"HistoryManager": {{"enabled": False}}}}))
+    for answer in ("...", "lambda rows, batch: 0", "lambda rows, batch: min(rows) // batch"):
+        shell.run_cell("steps = " + answer)
+        try:
+            tfmagic.course.check("4.2", raises=True)
+        except AssertionError as error:
+            print(type(error).__name__, error)
+    tfmagic.course.export({str(tmp_path / "results.json")!r})
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    open_, wrong, right = done.stdout.splitlines()
+    assert open_.startswith("NotYet 4.2: not yet: `steps` is still") and "returns 0" in wrong, done.stderr
+    assert right == "✔ 4.2: right."
+    exported = json.loads((tmp_path / "results.json").read_text())
+    assert exported == {"4.2": {"right": True, "fault": "", "checks": 3}}
+
+
 def test_what_an_earlier_try_has_left_is_not_the_answer(capsys):
     """In a real shell, whose variables the check reads."""
     code = """
@@ -107,6 +153,27 @@ def test_the_lessons_are_copied_and_replace_nothing(tmp_path, capsys):
     assert "jupyter lab" in capsys.readouterr().out
     assert main(["course", str(tmp_path / "new")]) == 1
     assert "already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["nbgrader", "otter"])
+def test_a_class_is_made_once_and_has_no_solutions(tmp_path, capsys, kind):
+    folder = tmp_path / "class"
+    assert main(["course", "--format", kind, str(folder)]) == 0
+    made = sorted(folder.rglob("*.ipynb"))
+    handed_out = [path for path in made if path.parent.name != "solved"]
+    assert {path.name for path in handed_out} == {path.name for path in course.lesson_files()}
+    for path in made:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        is_open = path in handed_out
+        assert bool(classroom.solutions(notebook)) != is_open
+        numbers = [cell.metadata[kind] for cell in notebook.cells if kind in cell.metadata]
+        assert (2 <= len(numbers) <= 3) == is_open
+        assert ("timeout_s = " in str(notebook)) == is_open
+    assert main(["course", "--format", kind, str(folder)]) == 1
+    assert "exists" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["course", "--with-outputs", "--format", kind, str(tmp_path / "other")])
 
 
 def test_every_exercise_has_hints_that_end_as_sentences():

@@ -6,9 +6,11 @@ import re
 import nbformat
 import pytest
 import wrong_answers
-from course_run import solutions, take
+from course_run import take
 
 from tfmagic import course
+from tfmagic.frontends.course.classroom import solutions
+from tfmagic.frontends.course.classroom import wrong_answers as plain_wrong_answers
 from tfmagic.frontends.course.exercises import find
 
 NAMES = [path.name for path in course.lesson_files()]
@@ -23,11 +25,11 @@ def assert_checks(run, wrong):
     for number, said in run.said.items():
         *faults, last = said
         assert last == f"✔ {number}: right.", last
-        assert len(faults) == 1 + len(wrong[number]) >= 4
+        assert len(faults) == (1 + len(wrong[number]) if number in wrong else 2)
         for fault in faults:
             assert fault.startswith(f"✘ {number}: not yet: "), fault
         assert len(set(faults[1:])) > 1 or len(faults) < 3, f"{number}: one sentence for all wrong answers"
-    assert set(run.said) == set(wrong)
+    assert set(wrong) <= set(run.said)
 
 
 def values(shown):
@@ -57,6 +59,7 @@ def test_a_lesson_has_all_its_parts(name):
     for number in numbers:
         assert f'tfmagic.course.check("{number}")' in sources
         assert find(number).hints, "a hint on request"
+        assert len(plain_wrong_answers(notebook)[number] or wrong_of(name)[number]) >= 3
     for cell in notebook.cells:
         if cell.cell_type == "code" and not cell.source.lstrip().startswith(("%", "!", "#")):
             ast.parse(cell.source)
@@ -87,8 +90,6 @@ def test_what_a_task_is(lessons):
     assert broken.count("of 3 workers") == 2 and "[worker-2]:    I am worker 2 of 2 workers" in broken
     late = run.shown('%%tfcluster\nprint("my address is"')
     assert late.count("my address is 127") == 2 and "No task with index 2" in late and "on worker-2" in late
-    said = run.said["2.3"]
-    assert "alpha" in said[-4] and "for worker-0" in said[-3]
 
 
 def test_collectives(lessons):

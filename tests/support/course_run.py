@@ -14,8 +14,9 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
+from tfmagic.frontends.course.classroom import solutions, wrong_answers
+
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_CODE = re.compile(r"```python\n(.*)\n```", re.S)
 
 
 @dataclass
@@ -49,23 +50,15 @@ def _text(cell: NotebookNode) -> str:
     return _COLOUR.sub("", "\n".join(parts))
 
 
-def solutions(notebook: NotebookNode) -> dict[str, str]:
-    """Return the solution of each exercise."""
-    found = {}
-    for cell in notebook.cells:
-        if number := cell.metadata.get("tfmagic", {}).get("solution"):
-            found[number] = _CODE.search(cell.source)[1]
-    return found
-
-
 def take(lessons: Lessons, name: str, wrong: Mapping[str, Sequence[str]]) -> CourseRun:
     """Run a lesson in the kernel that the lessons share.
 
     Args:
-        wrong: Wrong answers of each exercise.
+        wrong: Wrong answers of the exercises; of the others the notebook has some, and the first is tried.
     """
     notebook = nbformat.read(lessons.folder / "course" / name, as_version=4)
     right, run = solutions(notebook), CourseRun(notebook)
+    wrong = {**{number: known[:1] for number, known in wrong_answers(notebook).items()}, **wrong}
     lessons.kernel = lessons.kernel or Kernel(cwd=str(lessons.folder))
     lessons.kernel.client.stop_channels()
     client = NotebookClient(notebook, km=lessons.kernel.manager, timeout=240)

@@ -4,14 +4,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from tfmagic import course
 from tfmagic.errors import TfmagicError
+from tfmagic.frontends import course
+from tfmagic.frontends.course import classroom
 
 
 def main(args: argparse.Namespace) -> int:
     """Copy the lessons. Return the exit code."""
     folder = Path(args.folder)
     try:
+        if args.format:
+            print(classroom.MAKERS[args.format](folder))
+            return 0
         copies = course.copy(folder, with_outputs=args.with_outputs)
     except (OSError, TfmagicError) as error:
         sys.stderr.write(f"tfmagic course: {error}\n")

@@ -98,7 +98,13 @@ def make_parser(command: str) -> Parser:
             add("--runs", action="store_true", help="also delete old run folders")
         case "course":
             add("folder", metavar="DIR", help="the folder, which is made")
-            add("--with-outputs", action="store_true", help="for reading: cells show the output of a run")
+            kinds = parser.add_mutually_exclusive_group()
+            kinds.add_argument(
+                "--with-outputs", action="store_true", help="for reading: cells show the output of a run"
+            )
+            kinds.add_argument(
+                "--format", choices=("nbgrader", "otter"), help="for a class: assignments that are graded"
+            )
         case "tfrecord":
             _add_tfrecord(parser)
     return parser

@@ -1,15 +1,16 @@
-"""The course: twelve lessons on clusters as notebooks, and the checks of their exercises.
+"""The course: lessons on clusters as notebooks, and the checks of their exercises.
 
-    tfmagic course DIR            copies the notebooks into a folder
-    tfmagic.course.check("3.2")   says what an answer lacks, without giving it away
+    tfmagic course DIR            copies the notebooks into a folder, or makes assignments of them for a class
+    tfmagic.course.check("3.2")   says what an answer lacks, without giving it away; raises=True raises it
     tfmagic.course.hint("3.2")    gives the next hint
+    tfmagic.course.results()      says which exercises are right; export(path) writes it as JSON
 
 An exercise leaves its answer in variables of the notebook; a check reads nothing else. The notebooks are in
 `notebooks/course` of a checkout, and beside this module in an installation. A user reaches this package as
 `tfmagic.course`. It may import `tfmagic.errors`, and nothing else.
 """
 
-from tfmagic.frontends.course.exercises import check, find_fault, hint
+from tfmagic.frontends.course.exercises import check, export, find_fault, hint, results
 from tfmagic.frontends.course.lessons import copy, lesson_files
 
-__all__ = ["check", "copy", "find_fault", "hint", "lesson_files"]
+__all__ = ["check", "copy", "export", "find_fault", "hint", "lesson_files", "results"]

@@ -10,11 +10,14 @@ answer lacks. The functions stand in a module for each lesson, `lesson_01` and s
 one of its exercises is checked.
 """
 
+import json
 import numbers
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from tfmagic.errors import TfmagicError
@@ -22,7 +25,7 @@ from tfmagic.errors import TfmagicError
 _NUMBER = re.compile(r"(\d{1,2})\.(\d)")
 
 
-class NotYet(Exception):
+class NotYet(AssertionError):
     """The answer lacks something, which the message names."""
 
 
@@ -37,6 +40,7 @@ class Exercise:
 
 EXERCISES: dict[str, Exercise] = {}  # filled by the modules of the lessons
 _hints_given: dict[str, int] = {}
+_faults: dict[str, list[str]] = {}  # what each check of an exercise has said; "" where it was right
 
 
 def exercise(
@@ -153,18 +157,41 @@ def find_fault(number: str, namespace: Mapping[str, Any]) -> str:
     return ""
 
 
-def check(number: str) -> None:
-    """Print whether the notebook's answer to an exercise is right, or what it lacks."""
+def check(number: str, *, raises: bool = False) -> None:
+    """Print whether the notebook's answer to an exercise is right, or what it lacks.
+
+    Args:
+        raises: Whether to raise what it lacks instead, for graders.
+
+    Raises:
+        NotYet: The answer is not right; an AssertionError.
+    """
     fault, raised = find_fault(number, _notebook()), _raised_before()
-    if not fault and not raised:
-        print(f"✔ {number}: right.")
-        return
-    if not fault:
+    if not fault and raised:
         fault = f"the cell before this check raised {raised}; what it checks is left from an earlier try."
     elif raised:
         fault += f" Note that the cell before this check raised {raised}: such a cell binds no results."
+    _faults.setdefault(number, []).append(fault)
+    if not fault:
+        print(f"✔ {number}: right.")
+        return
+    if raises:
+        raise NotYet(f"{number}: not yet: {fault}")
     more = f'  (a hint: tfmagic.course.hint("{number}"))' if find(number).hints else ""
     print(f"✘ {number}: not yet: {fault}{more}")
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """Return what the last check of each exercise has said in this notebook, and how many there were."""
+    return {
+        number: {"right": not faults[-1], "fault": faults[-1], "checks": len(faults)}
+        for number, faults in sorted(_faults.items())
+    }
+
+
+def export(path: str | os.PathLike[str]) -> None:
+    """Write `results` into a file in JSON."""
+    Path(path).write_text(json.dumps(results(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def hint(number: str) -> None:

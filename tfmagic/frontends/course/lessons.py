@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tfmagic.errors import TfmagicError
 
@@ -39,13 +40,24 @@ def copy(folder: Path, *, with_outputs: bool = False) -> list[Path]:
         if with_outputs:
             shutil.copyfile(lesson, path)
         else:
-            path.write_text(_without_outputs(lesson), "utf-8")
+            write(path, without_outputs(read(lesson)))
     return copies
 
 
-def _without_outputs(lesson: Path) -> str:
-    notebook = json.loads(lesson.read_text("utf-8"))
+def without_outputs(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Return a notebook, in place, as if it had not run yet."""
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell |= {"outputs": [], "execution_count": None}
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    return notebook
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a notebook."""
+    notebook: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return notebook
+
+
+def write(path: Path, notebook: dict[str, Any]) -> None:
+    """Write a notebook."""
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
