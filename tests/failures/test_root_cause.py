@@ -139,9 +139,23 @@ def test_a_time_limit_names_the_late_tasks_and_their_places(build):
 
 def test_every_failure_can_be_read_in_full(tmp_path):
     cell = finished(raised(A, at=2.0), TaskExited(B, 1, 3), ended_at={B: 1.0})
-    texts = root_cause.full_texts(cell, FailureContext({}, RunFolder(tmp_path)))
-    assert list(texts) == ["worker-1", "worker-0"]
-    assert texts["worker-0"] == "text of ValueError" and "exited with code 3" in texts["worker-1"]
+    found = root_cause.describe_failures(cell, FailureContext({}, RunFolder(tmp_path)))
+    assert list(found) == ["worker-1", "worker-0"]
+    assert found["worker-0"].text == "text of ValueError" and "exited with code 3" in found["worker-1"].text
+
+
+def test_a_failure_says_whether_it_follows_from_another_one_and_how_the_process_ended(tmp_path):
+    lost = raised(A, "UnavailableError", ABORTED, at=1.0)
+    cell = finished(lost, TaskExited(B, 1, -11), TaskExited(C, 1, 3), ended_at={B: 2.0, C: 3.0})
+    found = root_cause.describe_failures(cell, FailureContext({}, RunFolder(tmp_path)))
+    assert {name: error.root for name, error in found.items()} == {
+        "worker-1": True,
+        "worker-2": True,
+        "worker-0": False,
+    }
+    assert (found["worker-1"].signal, found["worker-1"].exit_code) == ("SIGSEGV", None)
+    assert (found["worker-2"].signal, found["worker-2"].exit_code) == ("", 3)
+    assert found["worker-0"].type == "UnavailableError" and found["worker-0"].exit_code is None
 
 
 def test_the_raised_error_can_be_pickled_with_its_failures(build):
@@ -156,7 +170,7 @@ def test_an_ordinary_error_gets_no_hint():
         ("KeyError", "'ps'"),
         ("TypeError", "f() takes 1 argument"),
     ]:
-        assert not hints.find_hint(raised(A, kind, message).error)
+        assert not hints.find_hint(raised(A, kind, message).error).advice
 
 
 def test_an_interrupt_has_notes_on_what_failed_before(build):

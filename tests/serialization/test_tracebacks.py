@@ -549,7 +549,7 @@ def test_a_message_of_any_length_is_reported_at_once():
         return "a file"
 
     packed = tracebacks.pack_error(error, {}, lambda name: False, "worker-1", keep=keep)
-    assert not hints.find_hint(packed)
+    assert not hints.find_hint(packed).advice
     assert len(packed.message) < 30_000 and "characters left out" in packed.message
     arrived = tracebacks.unpack_error(packed, HERE)
     assert type(arrived) is ValueError and arrived.args[1] == 3

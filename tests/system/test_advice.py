@@ -133,8 +133,8 @@ def test_no_hint_names_a_magic_outside_of_a_notebook(speak):
         strict=True,
     ):
         speak(front_end)
-        assert hints.find_hint(error).endswith(words)
-    for _, hint in hints.HINTS:
+        assert hints.find_hint(error).advice.endswith(words)
+    for _, _, hint in hints.HINTS:
         assert not re.search(r"%\w", "".join(map(str, hint))), hint
 
 

@@ -29,6 +29,7 @@ from tfmagic.protocol.events import (
     TaskStarted,
 )
 from tfmagic.protocol.payload import PackedError
+from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.tracked_points import append_points
 from tfmagic.supervisor.cell_controls import CellControls
@@ -83,7 +84,7 @@ class ShownCell:
         request = CellRequested(1, {task: RunCell(cell=1, tasks=tasks) for task in tasks})
         self.cell = RunningCell(request, dict.fromkeys(tasks, 0))
         self.supervisor.happen(request)
-        texts = lambda cell: {"worker-0": "Traceback of it"}  # noqa: E731
+        error = ErrorRecord("ValueError", "bad", 3, "Traceback of it")
         self.context = ViewContext(
             "default",
             "2 workers",
@@ -91,7 +92,7 @@ class ShownCell:
             self.cell,
             self.supervisor,
             CellControls(self.supervisor, 1),
-            texts,
+            lambda cell: {"worker-0": error},
             prompt=7,
         )
         self.model = PanelModel(self.context, **how)

@@ -109,6 +109,17 @@ def test_what_was_tracked_is_a_chart_and_its_last_values_are_text(tmp_path):
     assert "data:image" not in small.html and small.text.endswith("(step 1)"), "the text has it in any case"
 
 
+def test_a_root_cause_stands_above_what_follows_from_it(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"a\n", worker_1=b"b\n", worker_2=b"c\n")
+    kept.change(0, state="failed", error=ErrorRecord("UnavailableError", "a peer is gone", root=False))
+    kept.change(2, state="failed", error=ErrorRecord("ValueError", "bad batch 3"))
+    form = kept.render("failed")
+    assert form.text.splitlines() == ["[worker-2]:    c", "[worker-0]:    a", "[worker-1]:    b"]
+    assert form.html.index("bad batch 3") < form.html.index("a peer is gone")
+    kept.change(0, state="done", error=None)
+    assert kept.render("failed").text.startswith("[worker-0]:    a"), "nothing follows from it: in order"
+
+
 def test_a_silent_cell_is_one_line(tmp_path):
     form = Kept(tmp_path, worker_0=b"", worker_1=b"").render()
     assert form.text == "" and "<details" not in form.html

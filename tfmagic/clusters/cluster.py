@@ -297,8 +297,8 @@ class Cluster(Variables, Pictures):
         """Return every failure of the last cell in full, as text by task name; the root cause first."""
         chosen = {t.name for t in self._select(tasks or ("all",))}
         last = None if self._latest is None else self._latest.last
-        texts = root_cause.full_texts(*last) if last else {}
-        return {name: text for name, text in texts.items() if name in chosen}
+        found = root_cause.describe_failures(*last) if last else {}
+        return {name: error.text for name, error in found.items() if name in chosen}
 
     def debug(self, task: str) -> None:
         """Open pdb on the last failure of a task, in the task, with its live frames.

@@ -58,16 +58,16 @@ def describe_end(end: TaskExited | TaskLost, oom_kills: int | None = None) -> st
     if end.reason:
         return f"was ended by tfmagic: {end.reason}"
     if end.cause is not Cause.NONE:
-        return _ENDS[end.cause].format(_name_signal(-end.exit_code)[0])
+        return _ENDS[end.cause].format(name_signal(-end.exit_code)[0])
     if end.exit_code < 0:
-        name, cause = _name_signal(-end.exit_code)
+        name, cause = name_signal(-end.exit_code)
         if end.exit_code == -signal.SIGKILL and oom_kills is not None:
             cause = _explain_kill(end, oom_kills)
         return f"was ended by {name}" + (f" ({cause})" if cause else "")
     if end.exit_code == 0:
         return "exited with code 0: something in the cell ended the process, such as os._exit(0)"
     if end.exit_code > _SHELL_SIGNAL:
-        name, _ = _name_signal(end.exit_code - _SHELL_SIGNAL)
+        name, _ = name_signal(end.exit_code - _SHELL_SIGNAL)
         return f"exited with code {end.exit_code}, which often stands for {name} of a program that it ran"
     return f"exited with code {end.exit_code}"
 
@@ -146,7 +146,14 @@ def place_in_cell(file: str, line: int) -> str:
     return f"at line {line} of the cell" + (f":  {source}" if source else "")
 
 
-def _name_signal(number: int) -> tuple[str, str]:
+def line_of_death(run: RunFolder, task: TaskId, end: TaskExited | TaskLost) -> int:
+    """Return the line of the cell in which the process crashed, or 0."""
+    found = _CELL_FRAME.search(stacks.fatal_stack(run, task, end.attempt))
+    return int(found[2]) if found else 0
+
+
+def name_signal(number: int) -> tuple[str, str]:
+    """Return the name of a signal, and what it means where it ended a task."""
     try:
         name = signal.Signals(number).name
     except ValueError:

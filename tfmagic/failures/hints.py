@@ -1,4 +1,4 @@
-"""Known traps of multi-worker TensorFlow: a pattern that recognises each, and an advice of one line.
+"""Known traps of multi-worker TensorFlow: a name, a pattern that recognises each, and an advice of one line.
 
 `find_hint` searches the patterns in ``Type: message`` of a failure and of each exception that led to it. The
 first match wins, so specific patterns stand before general ones. To add a hint, add a line here and a test
@@ -6,12 +6,14 @@ in tests/integration/test_hints.py that provokes the trap for real.
 """
 
 import re
+from dataclasses import dataclass
 
 from tfmagic.protocol.payload import PackedError
 from tfmagic.system.advice import Step
 
-HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, advice or its parts)
+HINTS: tuple[tuple[str, str, str | tuple[str | Step, ...]], ...] = (  # (name, pattern, advice or its parts)
     (
+        "keras3-strategy",
         r"Attempt to convert a value \(PerReplica:|"
         r"Invalid reduction dimension 0 for input with 0 dimensions\. .*\(div_no_nan",
         "Keras 3 by itself cannot train under a multi-worker strategy (keras#20585): leave --no-keras-fix "
@@ -19,6 +21,7 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         "strategy.run.",
     ),
     (
+        "per-replica-value",
         r"using a PerReplica object while not inside a replica context|'PerReplica' object has no attribute|"
         r"unsupported operand type\(s\) for .*'PerReplica'|not 'PerReplica'|"
         r"passed as a keyword argument: PerReplica:",
@@ -26,16 +29,19 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         "the parts with strategy.experimental_local_results(value).",
     ),
     (
+        "keras3-parameter-server",
         r"pass this dataset to ClusterCoordinator\.create_per_worker_dataset",
         "Keras 3 cannot fit under ParameterServerStrategy: use --keras 2 with steps_per_epoch, or write the "
         "loop with ClusterCoordinator.schedule and take the data from its create_per_worker_dataset.",
     ),
     (
+        "late-strategy",
         r"Collective ops must be configured at program startup",
         "Make look-up tables and queues after the strategy, or delete them before it: they belong to a "
         "TensorFlow context that a first strategy replaces.",
     ),
     (
+        "server-twice",
         r"^(UnknownError|RuntimeError): Could not start gRPC server",
         "Another server has this port. A task has one tf.distribute.Server at most: its strategy or, in cells"
         " with --ps, tfmagic has started it already, and ParameterServerStrategy is made on the chief alone. "
@@ -43,11 +49,13 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         "takes worker-0 for the chief needs --no-chief. Servers of tf.data take port=0.",
     ),
     (
+        "port-in-use",
         r"^OSError: \[Errno \d+\] Address already in use",
         "The tasks share one machine and its ports: let the system choose with port 0, or add "
         "tfmagic.current_task().index to the number.",
     ),
     (
+        "peer-restarted",
         r"different incarnation|stopped sending heartbeats|"
         r"at different places: .*(first strategy \d+.* at further|further strategy \d+.* at first) strategy|"
         r"Collective ops is aborted by: .*failed to connect to all addresses",
@@ -61,6 +69,7 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         ),
     ),
     (
+        "strategy-alone",
         r"^BrokenBarrierError: (first|further) strategy \d+: .*(has ended the cell|does not run this cell)|"
         r"^BrokenBarrierError: .*wait for each other at different places: .* at (first|further) strategy \d+",
         "A multi-worker strategy starts when every worker creates it: run the cell on all of them, without "
@@ -68,17 +77,20 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         "ParameterServerStrategy instead.",
     ),
     (
+        "no-parameter-server-role",
         r"^ValueError: There is no id for task_type 'ps'",
         "MultiWorkerMirroredStrategy has no parameter servers: start a cluster without --ps, or create "
         "ParameterServerStrategy on the chief.",
     ),
     (
+        "unequal-collective",
         r"Shape mismatch in the collective instance|Collective instance \d+ expected type \d+ and data_type",
         "The tasks brought tensors of unlike shape or dtype to one collective. Let every task run the same "
         "steps on batches of one size, as with batch(n, drop_remainder=True), or reduce them to one shape "
         "first; then create the strategy again.",
     ),
     (
+        "parameter-server-gone",
         r"^(AbortedError|UnavailableError): .*(Unable to find a context_id|failed to connect to all "
         r"addresses).*remote target /job:ps/",
         (
@@ -88,6 +100,7 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         ),
     ),
     (
+        "steps-unknown",
         r"^OutOfRangeError: .*End of sequence.*remote target /job:worker/|"
         r"^CancelledError: .*RemoteExecuteNode::RunAsync \[Op:__inference_train_function|"
         r"DatasetCreator`, `steps_per_epoch`, .* must be provided",
@@ -95,16 +108,19 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         "the dataset repeat(), and give the number of steps (steps_per_epoch in fit).",
     ),
     (
+        "cannot-shard",
         r"Found an unshardable source dataset|Could not apply FILE based sharding",
         "The dataset cannot be divided by files. Set options.experimental_distribute.auto_shard_policy = "
         "tf.data.experimental.AutoShardPolicy.DATA, or write at least one file for each worker.",
     ),
     (
+        "loss-reduction",
         r"Please use `tf\.keras\.losses\.Reduction\.SUM` or `tf\.keras\.losses\.Reduction\.NONE`",
         "Under a strategy a loss is not averaged by itself. Give it reduction=SUM or NONE and divide by the "
         "global batch size: tf.nn.compute_average_loss(losses, global_batch_size=...).",
     ),
     (
+        "mixed-strategies",
         r"(Mixing different|Mismatching) tf\.distribute\.Strategy objects|"
         r"was not created in the distribution strategy scope of|"
         r"was created inside a different distribution strategy scope than",
@@ -112,39 +128,46 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         "after a new strategy.",
     ),
     (
+        "replica-context",
         r"Method requires being in cross-replica context|"
         r"method requires cross-replica context, use get_replica_context",
         "strategy.run, reduce, gather and scope belong outside the function that strategy.run calls; inside "
         "it use tf.distribute.get_replica_context().all_reduce.",
     ),
     (
+        "no-replica",
         r"'NoneType' object has no attribute '(merge_call|all_reduce|all_gather)'|"
         r"cannot be called in cross-replica context\. Use `tf\.distribute\.Strategy\.run`",
         "There is no replica here: steps of an optimizer, all_reduce and all_gather belong inside the "
         "function that strategy.run calls.",
     ),
     (
+        "merge-call",
         r"`merge_call` called while defining a new graph or a tf\.function",
         "Replicas cannot meet inside an `if`, a loop or a tf.function of their own. Make the tf.function "
         "that calls strategy.run the only one, and decide outside strategy.run whether the optimizer steps.",
     ),
     (
+        "hdf5-locked",
         r"Unable to (synchronously )?(open|create) file \(unable to lock file",
         "HDF5 lets one process write a file, and no other one open it meanwhile. Write one file for each "
         "task (tfmagic.hdf5.TaskFile), one for all (tfmagic.hdf5.SharedWriter), or let only the chief write.",
     ),
     (
+        "tfrecord-truncated",
         r"^DataLossError: .*(truncated|corrupted) record at \d+",
         "This TFRecord file was read before its writer closed it, or two tasks wrote it. Give each task a "
         "file of its own, close the writer, and meet at tfmagic.barrier() before reading.",
     ),
     (
+        "tfrecord-compressed",
         r"^DataLossError: .*inflate\(\) failed",
         "A compressed TFRecord file was cut short, changed, or read before its writer closed it; or it is "
         "not compressed as compression_type says. python -m tfmagic tfrecord verify FOLDER finds it, and "
         "tfmagic.tfrecord.read_shards sees by itself how a file is compressed.",
     ),
     (
+        "no-parameter-servers",
         r"^ValueError: There must be at least one ps\.",
         (
             "ParameterServerStrategy needs parameter servers and a coordinator: ",
@@ -152,6 +175,7 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         ),
     ),
     (
+        "late-setting",
         r"(Visible|Virtual|Logical|Physical) devices cannot be modified after being initialized|"
         r"(Intra|Inter) op parallelism cannot be modified after initialization",
         (
@@ -161,10 +185,12 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
         ),
     ),
     (
+        "out-of-memory",
         r"^ResourceExhaustedError: .*OOM when allocating tensor|^_ArrayMemoryError: Unable to allocate ",
         "All tasks of this machine share its memory. Take a smaller batch for each task, or fewer tasks.",
     ),
     (
+        "no-tensorboard",
         r"^TBNotInstalledError: ",
         (
             "tf.summary needs the package tensorboard:  ",
@@ -177,13 +203,22 @@ HINTS: tuple[tuple[str, str | tuple[str | Step, ...]], ...] = (  # (pattern, adv
 )
 
 
-def find_hint(error: PackedError) -> str:
-    """Return the advice for the first known trap in the error's chain, or "".
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A known trap."""
+
+    name: str = ""  #: Short, for programs; "" where no trap is known.
+    advice: str = ""
+
+
+def find_hint(error: PackedError) -> Hint:
+    """Return the first known trap in the error's chain.
 
     An error whose notes hold a hint already gets no other one.
     """
     if error.explained:
-        return ""
+        return Hint()
     links = [f"{name}: {message}" for name, message in error.chain]
-    found = (advice for trap, advice in HINTS if any(re.search(trap, x, re.DOTALL) for x in links))
-    return "".join(map(str, next(found, "")))
+    found = (hint for hint in HINTS if any(re.search(hint[1], x, re.DOTALL) for x in links))
+    name, _, advice = next(found, ("", "", ""))
+    return Hint(name, "".join(map(str, advice)))

@@ -13,9 +13,10 @@ from typing import Any
 
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, ipython_tracebacks
-from tfmagic.failures.deaths import describe_end, died_error, place_in_cell
+from tfmagic.failures.deaths import describe_end, died_error, line_of_death, name_signal, place_in_cell
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
+from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
 from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.supervisor.state import CellState, Outcome
@@ -85,7 +86,7 @@ def build_error(cell: CellState, context: FailureContext, raised_first: bool = F
         error = errors[root]
         for note in also_failed(cell, outcome, others):
             exceptions.add_note(error, note)
-        if isinstance(outcome, CellRaised) and (advice := _advice(cell, root, outcome)):
+        if isinstance(outcome, CellRaised) and (advice := _hint_of(cell, root, outcome).advice):
             exceptions.add_note(error, f"hint: {advice}")
     else:
         return None
@@ -96,28 +97,43 @@ def build_error(cell: CellState, context: FailureContext, raised_first: bool = F
     return error
 
 
-def full_texts(cell: CellState, context: FailureContext) -> dict[str, str]:
+def describe_failures(cell: CellState, context: FailureContext) -> dict[str, ErrorRecord]:
     """Return every failure in full by task name, the root cause first."""
-    texts = {}
+    found: dict[str, ErrorRecord] = {}
     for task, outcome in find_failures(cell).items():
+        is_root = not found or not _is_consequence(cell, task, outcome)
         match outcome:
             case CellRaised(error=packed) as outcome:
-                advice = _advice(cell, task, outcome)
+                hint = _hint_of(cell, task, outcome)
                 text = ipython_tracebacks.name_cells(packed.text.rstrip())
-                texts[task.name] = text + (f"\nhint: {advice}" if advice else "")
+                text += f"\nhint: {hint.advice}" if hint.advice else ""
+                found[task.name] = ErrorRecord(
+                    packed.type_name, packed.message, packed.line, text, is_root, hint.advice, hint.name
+                )
             case TaskExited() | TaskLost():
-                texts[task.name] = str(_died(task, outcome, context))
-    return texts
+                error = _died(task, outcome, context)
+                line, code = line_of_death(context.run, task, outcome), error.exit_code
+                found[task.name] = ErrorRecord(
+                    "TaskDied",
+                    f"{task} {describe_end(outcome, context.oom_kills)}",
+                    line,
+                    str(error),
+                    is_root,
+                    exit_code=code if code is not None and code >= 0 else None,
+                    signal="" if code is None or code >= 0 else name_signal(-code)[0],
+                )
+    return found
 
 
-def _advice(cell: CellState, task: TaskId, outcome: CellRaised) -> str | None:
+def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> hints.Hint:
     """Return the hint for a failure; a host that was cut off explains what its peers raise."""
     if cell.cut_off and _is_consequence(cell, task, outcome):
         hosts, was = " and ".join(cell.cut_off), "was" if len(cell.cut_off) == 1 else "were"
-        return (
+        return hints.Hint(
+            "host-cut-off",
             f"{hosts} {was} cut off from the others during this cell. "
             f"{Step('heal')} joins what is still cut off; then make the strategy anew. Should a task keep "
-            f"failing, {Step('restart')} gives new processes to all"
+            f"failing, {Step('restart')} gives new processes to all",
         )
     return hints.find_hint(outcome.error)
 

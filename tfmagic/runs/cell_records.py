@@ -34,7 +34,12 @@ class ErrorRecord:
     type: str
     message: str
     line: int = 0  #: The line of the cell, or 0.
-    text: str = ""  #: The traceback.
+    text: str = ""  #: The traceback, or how the process ended and its last lines.
+    root: bool = True  #: False for a consequence of another task's failure.
+    hint: str = ""  #: What to do about a known trap.
+    hint_name: str = ""  #: The trap's short name.
+    exit_code: int | None = None  #: Of a process that ended by itself.
+    signal: str = ""  #: The name of the signal that ended the process.
 
 
 @dataclass(frozen=True, slots=True)

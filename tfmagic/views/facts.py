@@ -55,14 +55,14 @@ def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> C
 
 
 def describe_in_full(context: ViewContext, cell: CellState | None) -> CellRecord:
-    """Return the present record of the cell, with the full text of each failure."""
+    """Return the present record of the cell, with each failure in full."""
     record, known = (
         describe_cell(context, cell, time.monotonic()),
         cell or context.run.outcome or context.cell,
     )
     if known is None or not any(task.error for task in record.tasks):
         return record
-    return with_texts(record, context.texts(known))
+    return with_failures(record, context.failures(known))
 
 
 def find_place(context: ViewContext, task: TaskId) -> tuple[str, int]:
@@ -178,15 +178,22 @@ def _verdict(cell: CellState | None) -> str:
     return "failed" if states & set(FAILURES) else "stopped" if Doing.STOPPED in states else "done"
 
 
-def with_texts(record: CellRecord, texts: Mapping[str, str]) -> CellRecord:
-    """Return the record with the full text of each failure."""
+def with_failures(record: CellRecord, found: Mapping[str, ErrorRecord]) -> CellRecord:
+    """Return the record with each failure in full.
+
+    Args:
+        found: The failures by task name.
+    """
     tasks = tuple(
-        replace(task, error=replace(task.error, text=_encodable(texts.get(task.task, ""))))
-        if task.error
-        else task
+        replace(task, error=_encodable_error(found.get(task.task, task.error))) if task.error else task
         for task in record.tasks
     )
     return replace(record, tasks=tasks)
+
+
+def _encodable_error(error: ErrorRecord) -> ErrorRecord:
+    kind, message, text = map(_encodable, (error.type, error.message, error.text))
+    return replace(error, type=kind, message=message, text=text)
 
 
 def attach_line(run: RunFolder, prompt: int) -> str:

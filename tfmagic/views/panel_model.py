@@ -18,7 +18,7 @@ from typing import Any
 from tfmagic.failures import stacks
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Displayed
-from tfmagic.runs.cell_records import CellRecord, TaskRecord
+from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.doing import ENDS, FAILURES, Doing
 from tfmagic.runs.folder import file_size
 from tfmagic.runs.kept import is_kept
@@ -31,7 +31,7 @@ from tfmagic.views.facts import (
     find_ending,
     find_news,
     find_place,
-    with_texts,
+    with_failures,
 )
 from tfmagic.views.figures import Figures
 from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed
@@ -72,7 +72,7 @@ class PanelModel:
         self._values = 0
         self.greeted = False  # whether a page has asked: then it gets all rows that are kept
         self._dumps: dict[TaskId, tuple[int, float, int]] = {}
-        self._texts: Mapping[str, str] = {}
+        self._failures: Mapping[str, ErrorRecord] = {}
         self._figures = Figures(context.folder, context.run.request.cell, self.tasks)
         self._drawn_at = 0.0
         self.is_flooded = False  # whether a task wrote more than was shown at the last look
@@ -246,9 +246,9 @@ class PanelModel:
         record = describe_cell(self._context, None, time.monotonic())
         if any(task.error for task in record.tasks):
             cell = self._context.cell
-            if cell is not None and not self._texts:
-                self._texts = self._context.texts(cell)
-            record = with_texts(record, self._texts)
+            if cell is not None and not self._failures:
+                self._failures = self._context.failures(cell)
+            record = with_failures(record, self._failures)
         return record
 
     def _changed_tasks(self, record: CellRecord) -> dict[str, dict[str, Any]]:

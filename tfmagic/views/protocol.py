@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.running_cell import RunningCell
@@ -71,7 +72,7 @@ class ViewContext:
     run: RunningCell
     supervisor: SupervisorFacts
     controls: CellControls
-    texts: Callable[[CellState], Mapping[str, str]]  #: Returns the failures of a cell in full, by task name.
+    failures: Callable[[CellState], Mapping[str, ErrorRecord]]  #: Returns those of a cell, by task name.
     source: str = ""  #: The cell's text, with the notebook's line numbers; "" for a call.
     filename: str = ""  #: The file name in the cell's tracebacks.
     prompt: int = 0  #: The number that the notebook shows for the cell, or 0.

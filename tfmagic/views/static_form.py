@@ -88,6 +88,8 @@ def render(
     values = fold_values({part.record.task: part.values for part in parts})
     if len(parts) > _IN_ORDER:
         parts.sort(key=lambda part: part.record.error is None)
+    if any(_is_consequence(part.record) for part in parts):
+        parts.sort(key=lambda part: part.record.error is None or _is_consequence(part.record))
     whole = f"the whole: {run.folder}"
     if limit_bytes < FULL_BYTES:
         whole = f"{line} --full"
@@ -352,3 +354,7 @@ def _with_gap_text(item: Item, task: str, run: RunFolder) -> Item:
 
 def _is_plain(task: TaskRecord) -> bool:
     return task.state in (Doing.DONE, Doing.READY) and not task.note
+
+
+def _is_consequence(task: TaskRecord) -> bool:
+    return task.error is not None and not task.error.root

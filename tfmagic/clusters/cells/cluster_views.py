@@ -54,7 +54,7 @@ class ClusterViews:
             run=job,
             supervisor=self._supervisor,
             controls=CellControls(self._supervisor, job.number),
-            texts=functools.partial(root_cause.full_texts, context=self.failure_context(job)),
+            failures=functools.partial(root_cause.describe_failures, context=self.failure_context(job)),
             source=command.source,
             filename=command.filename,
             prompt=ipython_tracebacks.prompt_of(command.filename),
