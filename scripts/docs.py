@@ -26,6 +26,7 @@ PARTS = {
         *("ray", "ray-ssh", "ray-slurm", "ray-kuberay", "ray-cloud", "doctor", "setup", "monitoring"),
     ],
     "Reference": [
+        "reference/symptoms",
         "reference/cell",
         "reference/lines",
         "reference/shell",
@@ -130,6 +131,7 @@ def reference() -> Iterator[tuple[str, str]]:
     from tfmagic.frontends.cli import pages, parsers
     from tfmagic.frontends.notebook import extension, options
 
+    yield "symptoms", _relink((ROOT / "tfmagic/frontends/symptoms.md").read_text("utf-8"), ROOT / "docs")
     assert extension.COMMAND_MODULES
     yield "cell", _help("%%tfcluster, the cell magic", options.cell_parser().format_help())
     lines = [

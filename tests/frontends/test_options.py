@@ -88,7 +88,7 @@ def test_help_is_text():
 def test_the_commands_are_those_of_the_documentation():
     assert " ".join(COMMANDS) == (
         "start stop restart status logs errors interrupt stacks revive all debug push pull diff reload wait "
-        "attach doctor tensorboard kill pause resume preempt partition heal slow flood chaos network map timeline"
+        "attach doctor tensorboard explain kill pause resume preempt partition heal slow flood chaos network map timeline"
     )
 
 

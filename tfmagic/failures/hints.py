@@ -210,6 +210,11 @@ class Hint:
     name: str = ""  #: Short, for programs; "" where no trap is known.
     advice: str = ""
 
+    @property
+    def note(self) -> str:
+        """The hint as a note of an exception, with the step that explains more; "" where no trap is known."""
+        return f"hint: {self.advice} ({Step('explain', self.name)})" if self.advice else ""
+
 
 def find_hint(error: PackedError) -> Hint:
     """Return the first known trap in the error's chain.

@@ -86,8 +86,8 @@ def build_error(cell: CellState, context: FailureContext, raised_first: bool = F
         error = errors[root]
         for note in also_failed(cell, outcome, others):
             exceptions.add_note(error, note)
-        if isinstance(outcome, CellRaised) and (advice := _hint_of(cell, root, outcome).advice):
-            exceptions.add_note(error, f"hint: {advice}")
+        if isinstance(outcome, CellRaised) and (note := _hint_of(cell, root, outcome).note):
+            exceptions.add_note(error, note)
     else:
         return None
     with contextlib.suppress(Exception):  # a class can forbid attributes
@@ -106,7 +106,7 @@ def describe_failures(cell: CellState, context: FailureContext) -> dict[str, Err
             case CellRaised(error=packed) as outcome:
                 hint = _hint_of(cell, task, outcome)
                 text = ipython_tracebacks.name_cells(packed.text.rstrip())
-                text += f"\nhint: {hint.advice}" if hint.advice else ""
+                text += f"\n{hint.note}" if hint.note else ""
                 found[task.name] = ErrorRecord(
                     packed.type_name, packed.message, packed.line, text, is_root, hint.advice, hint.name
                 )

@@ -41,6 +41,7 @@ _STEPS = {  # verb: in a notebook, in Python, in a shell (if not as in Python). 
     "resume": (_METHOD[0], "{cluster}.faults.resume({arguments})"),
     "heal": (_METHOD[0], "{cluster}.faults.heal()"),
     "wait": (_METHOD[0], "future.result()"),
+    "explain": (_METHOD[0], "{tool} explain{words}"),
     "give time": ("--timeout", "timeout=", "--timeout"),
     "push": ("--push {keys}", "{cluster}.push({arguments})"),
     "configure": ("%config TFCluster.{keys} = {value}", "tfmagic.Cluster({arguments})"),

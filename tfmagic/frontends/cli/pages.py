@@ -176,6 +176,15 @@ living kernel. The next start of a cluster does the same.""",
         ),
         (("0", "no process is left"), ("1", "a process is left"), ("2", "bad usage")),
     ),
+    "explain": Page(
+        "print what a short name in a message means",
+        "[NAME]",
+        """\
+Hints and errors have short names, such as unequal-collective or TaskDied. This prints
+what one means and what to do, without a network. Without a name it lists them.""",
+        (("explain unequal-collective", "print one entry"), ("explain", "list the names")),
+        (("0", "printed"), ("1", "there is no such entry"), ("2", "bad usage")),
+    ),
     "course": Page(
         "copy the course into a folder",
         "[--with-outputs | --format nbgrader|otter] DIR",

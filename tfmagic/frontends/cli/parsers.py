@@ -96,6 +96,8 @@ def make_parser(command: str) -> Parser:
         case "reap":
             add("--dry-run", action="store_true", help="end nothing, only list the processes")
             add("--runs", action="store_true", help="also delete old run folders")
+        case "explain":
+            add("name", nargs="?", default="", metavar="NAME", help="a short name (default: list them)")
         case "course":
             add("folder", metavar="DIR", help="the folder, which is made")
             kinds = parser.add_mutually_exclusive_group()

@@ -74,8 +74,8 @@ def summarize(one_shot: OneShotTasks, reason: StopReason, seconds: float) -> Run
     outcome = failed[root]
     others = [(task, how) for task, how in failed.items() if task != root]
     notes = also_failed(one_shot.failures(), outcome, others)
-    if advice := hints.find_hint(outcome.error).advice if isinstance(outcome, CellRaised) else "":
-        notes.append(f"hint: {advice}")
+    if note := hints.find_hint(outcome.error).note if isinstance(outcome, CellRaised) else "":
+        notes.append(note)
     ended = [t for t, task in one_shot.known.items() if task.terminated and t not in failed]
     why, place, details = _explain(one_shot, root, outcome)
     return RunSummary(reason, code, root, why, place, details, notes, ended, seconds, command)

@@ -25,7 +25,7 @@ from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count, parse_seconds
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.tools.tensorboard import missing_plugin
-from tfmagic.frontends import doctor
+from tfmagic.frontends import doctor, symptoms
 from tfmagic.frontends.notebook import plain_cells, reports
 from tfmagic.frontends.notebook.options import (
     SHAPE,
@@ -395,3 +395,13 @@ def _tensorboard(
     else:
         running.close()
         print(f"tfmagic: TensorBoard at {running.url} ended")
+
+
+@line_command(
+    "explain", "print what a short name in a message means", option("word", "NAME", "a short name", nargs="?")
+)
+def _explain(magics: TFClusterMagics, name: str, word: str | None) -> None:
+    try:
+        print(symptoms.explain(word or ""))
+    except LookupError as error:
+        raise UsageError(error.args[0]) from None

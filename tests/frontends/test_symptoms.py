@@ -1,0 +1,42 @@
+"""Each hint and each error class has an entry, and both front ends print it."""
+
+import pytest
+
+import tfmagic
+from tfmagic.failures import hints
+from tfmagic.frontends import cli, symptoms
+from tfmagic.system.advice import FrontEnd, set_front_end
+
+OTHERS = {"host-cut-off", "model-outside-scope", "own-statistics", "unused-rows", "stalled"}
+ERRORS = {
+    name for name in tfmagic.__all__ if str(getattr(tfmagic, name)).startswith("<class 'tfmagic.errors.")
+}
+
+
+def test_each_short_name_has_an_entry_and_no_entry_is_left_over():
+    assert set(symptoms.entries()) == {hint[0] for hint in hints.HINTS} | ERRORS | OTHERS
+
+
+@pytest.mark.parametrize("name", symptoms.entries())
+def test_an_entry_says_what_it_means_and_what_to_do(name):
+    meaning, *what_to_do = symptoms.entries()[name].split("\n\n")
+    assert len(meaning) > 40 and what_to_do
+
+
+def test_the_shell_prints_an_entry_or_the_names_or_the_closest_one(capsys):
+    assert cli.main(["explain", "taskdied"]) == 0
+    assert capsys.readouterr().out.startswith("TaskDied\n\nThe process of a task")
+    assert cli.main(["explain"]) == 0
+    assert capsys.readouterr().out.split() == list(symptoms.entries())
+    assert cli.main(["explain", "unequal-colective"]) == 1
+    assert "did you mean unequal-collective?" in capsys.readouterr().err
+
+
+def test_a_hint_ends_with_the_line_that_explains_more():
+    hint = hints.Hint("late-setting", "Begin with it.")
+    set_front_end(FrontEnd.NOTEBOOK)
+    try:
+        assert hint.note == "hint: Begin with it. (%tfcluster explain late-setting)"
+    finally:
+        set_front_end(None)
+    assert hints.Hint().note == ""
