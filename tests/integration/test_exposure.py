@@ -177,7 +177,11 @@ def test_libraries_below_another_folder_called_tensorflow_are_not_touched(cluste
         importlib.util.module_from_spec(importlib.util.spec_from_loader("_socket", loader))
         ours = loopback_only._replacement
         again = symbol_interposing.interpose(loopback_only.tensorflow_folders(), ours, ours)
-        return again == loopback_only._slots, bool(again), copy.name in Path("/proc/self/maps").read_text()
+        return (
+            again == loopback_only._State.slots,
+            bool(again),
+            copy.name in Path("/proc/self/maps").read_text(),
+        )
 
     assert set(cluster.run(count, view="quiet").values()) == {(True, True, True)}
 

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+from tfmagic.protocol.commands import RunCell
 from tfmagic.task import tracker
 from tfmagic.task.tracker import Tracker
 
@@ -20,7 +21,7 @@ def tracked(sent, monkeypatch):
     monkeypatch.setattr(tracker, "SEND_S", 1e9)
     made = Tracker(lambda points, cell: sent.append((cell, json.loads(points))))
     made._sent_at = 1e18
-    made.begin_cell(3)
+    made.begin(RunCell(3))
     return made
 
 
@@ -31,7 +32,7 @@ def test_steps_count_by_name_and_can_be_given(tracked, sent):
     tracked.track(None, {"loss": True})
     tracked.flush()
     assert sent == [(3, {"loss": [[0, 1], [1, 0.5], [10, 0.1], [11, 1]], "accuracy": [[0, 0.25]]})]
-    tracked.begin_cell(4)
+    tracked.begin(RunCell(4))
     tracked.track(None, {"loss": 2})
     tracked.flush()
     assert sent[1] == (4, {"loss": [[0, 2]]})
@@ -49,7 +50,7 @@ def test_what_is_no_number_is_refused_by_name(tracked, sent, value):
 
 def test_many_points_are_few_messages_and_none_is_lost(sent):
     made = Tracker(lambda points, cell: sent.append(json.loads(points)))
-    made.begin_cell(1)
+    made.begin(RunCell(1))
     threads = [
         threading.Thread(target=lambda: [made.track(None, {"x": n}) for n in range(20_000)]) for _ in range(2)
     ]

@@ -16,9 +16,10 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, RunCell, TaskBoot
 from tfmagic.protocol.events import BarrierReached, InputWanted
 from tfmagic.task import streams
+from tfmagic.task.cell_parts import CellPart
 
 
-class Barriers:
+class Barriers(CellPart):
     """The barriers of this task. `wait` is called by the main thread, `open` by the side thread."""
 
     def __init__(self, boot: TaskBoot, channel: Channel):
@@ -30,7 +31,7 @@ class Barriers:
         """Let the waiting thread continue as number `place` that came; with a reason, break the barrier."""
         self._answers.put((name, reason, place))
 
-    def begin_cell(self) -> None:
+    def begin(self, cell: RunCell) -> None:
         """Count the barriers from one again, and drop answers to those of an earlier cell."""
         self._counts.clear()
         self._answers = queue.SimpleQueue()

@@ -11,7 +11,6 @@ import re
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,25 +20,14 @@ from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
-from tfmagic.protocol.task_profile import TaskProfile
 from tfmagic.serialization import exceptions, pickling, tracebacks
 from tfmagic.system import own_code
 from tfmagic.task import exits, streams
+from tfmagic.task.cell_parts import Attempt
 from tfmagic.task.shell import CellRunner
 from tfmagic.task.tensorflow import collectives, function_calls, interrupts
 
 _OF_HISTORY = re.compile(r"_i?\d+|_i{1,3}|_{1,3}")  # inputs and values of earlier cells
-
-
-@dataclass(slots=True)
-class Attempt:
-    """How the user's code of a cell ended."""
-
-    value: Any = None
-    error: BaseException | None = None
-    raised_at: float = 0.0  # in seconds of the monotonic clock
-    bound: bool = False  # whether all names that travel with the cell have arrived
-    profile: TaskProfile | None = None
 
 
 class Reports:
@@ -84,7 +72,7 @@ class Reports:
             value_error=problem,
             pulled=pulled,
             failed_pulls=failed,
-            steps=function_calls.most(),
+            steps=function_calls.CALLS.most(),
         )
         self._channel.send(event)
 
@@ -98,7 +86,7 @@ class Reports:
             "log_end": streams.log_offset(),
             "owned": self._owned_names(),
             "lost_bytes": streams.take_lost_bytes(),
-            "watched": function_calls.watched(),
+            "watched": function_calls.CALLS.watched(),
             "profile": attempt.profile,
         }
 

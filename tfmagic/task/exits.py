@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -11,13 +12,32 @@ import threading
 import traceback
 from typing import Any, NoReturn
 
+from tfmagic.protocol.commands import TaskBoot
 from tfmagic.protocol.payload import PackedError
+from tfmagic.runs.folder import GAVE_UP, write_end_reason
 from tfmagic.serialization import frame_variables
+from tfmagic.system import files
 from tfmagic.system.advice import Step
 from tfmagic.task import streams
 
 _FILES = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 _INTERRUPTED = 130  # 128 + SIGINT, as in a shell
+_BROKEN_FROM_INSIDE = "most likely the cell has closed or replaced something that is not its own"
+_SHORTAGES = files.SHORTAGES | {errno.ENOSPC, errno.EAGAIN}
+
+
+def give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
+    """End this process after an error of tfmagic's own code, and note the error."""
+    if boot is not None:
+        what = f"its own part in the task failed with {type(error).__qualname__}: {error}"
+        short = (isinstance(error, OSError) and error.errno in _SHORTAGES) or isinstance(error, MemoryError)
+        short = short or (isinstance(error, RuntimeError) and "start new thread" in str(error))
+        write_end_reason(boot.stacks_path, what if short else f"{what}; {_BROKEN_FROM_INSIDE}")
+    try:
+        traceback.print_exc()
+        streams.flush_all()
+    finally:
+        os._exit(GAVE_UP)
 
 
 def exit_code(error: BaseException | None) -> int:

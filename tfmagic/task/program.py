@@ -10,7 +10,6 @@ or in a fresh interpreter.
 """
 
 import contextlib
-import errno
 import functools
 import json
 import linecache
@@ -22,7 +21,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tfmagic.errors import ProtocolError, TfmagicError
@@ -33,14 +31,15 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, PointsTracked, SocketSent, TaskReady
 from tfmagic.protocol.payload import Handle, Packed
-from tfmagic.runs.folder import GAVE_UP, SCRATCH, write_end_reason
+from tfmagic.runs.folder import SCRATCH
 from tfmagic.serialization import main_script, pickling, tracebacks
-from tfmagic.system import files
-from tfmagic.task import debugger, exits, process_setup, streams
+from tfmagic.task import cell_parts, debugger, exits, process_setup, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
+from tfmagic.task.cell_parts import Attempt, CellPart
 from tfmagic.task.cell_position import PlaceWatch
-from tfmagic.task.cell_reports import Attempt, Reports
+from tfmagic.task.cell_reports import Reports
 from tfmagic.task.channel_reader import Turns, Work
+from tfmagic.task.interrupt_delivery import InterruptDelivery
 from tfmagic.task.shell import CellRunner, encode_bundle
 from tfmagic.task.tensorflow import (
     collectives,
@@ -56,8 +55,6 @@ from tfmagic.task.tracker import Tracker
 from tfmagic.task.widgets import Widgets
 
 _LINE_MS = 150  # between two looks at the line that runs
-_BROKEN_FROM_INSIDE = "most likely the cell has closed or replaced something that is not its own"
-_SHORTAGES = files.SHORTAGES | {errno.ENOSPC, errno.EAGAIN}
 _WATCH_MS = 20  # between two looks at a main thread whose peer has failed
 
 
@@ -74,24 +71,10 @@ def run_task(fd: int) -> NoReturn:
     except (EOFError, ConnectionError):
         pass  # the kernel is gone
     except BaseException as error:  # the log has the reason, and an error of the start quotes it
-        _give_up(boot, error)
+        exits.give_up(boot, error)
     finally:
         streams.flush_all()
         os._exit(0)  # TensorFlow's static destructors and its shutdown barrier can hang
-
-
-def _give_up(boot: commands.TaskBoot | None, error: BaseException) -> NoReturn:
-    """End this process after an error of tfmagic's own code, and note the error."""
-    if boot is not None:
-        what = f"its own part in the task failed with {type(error).__qualname__}: {error}"
-        short = (isinstance(error, OSError) and error.errno in _SHORTAGES) or isinstance(error, MemoryError)
-        short = short or (isinstance(error, RuntimeError) and "start new thread" in str(error))
-        write_end_reason(boot.stacks_path, what if short else f"{what}; {_BROKEN_FROM_INSIDE}")
-    try:
-        traceback.print_exc()
-        streams.flush_all()
-    finally:
-        os._exit(GAVE_UP)
 
 
 class TaskProgram:
@@ -107,25 +90,33 @@ class TaskProgram:
         self.widgets = Widgets(boot, channel, self._send_bundle)
         self.tracing = profiler.Tracing(boot)
         self.tracker = Tracker(self._send_points)
+        self.parts: tuple[CellPart, ...] = (
+            self.tracker,
+            self.widgets,
+            self.barriers,
+            function_calls.CALLS,
+            collectives.STATE,
+            keras_tracking.FIT_TRACKING,
+            self.tracing,
+            interrupts.STATE,
+            keras_scopes.KerasScopes(),
+        )
         self.cell = commands.RunCell(0)
-        self.running = self.in_callback = False
         self.pid = os.getpid()
         run = os.path.dirname(boot.stacks_path)
         self.scratch = os.path.join(run, f"{boot.task.name}-{boot.attempt}{SCRATCH}")
-        # numbers of cells, from 1 on; 0 for none
-        self.interrupted_cell = self.interrupting = self.sending = 0
+        self.interrupt = InterruptDelivery(functools.partial(exits.give_up, boot))
         self.last_error: BaseException | None = None
         self.ended_cell = 0
         self.place_watch = PlaceWatch(boot)
         self.side_thread = threading.Thread(target=self._listen, name="tfmagic-control", daemon=True)
-        # to obey when this task is stuck
-        self.release: tuple[commands.AbortCollectives, StuckWatch] | None = None
+        self.interrupt.side_thread = self.side_thread
         self.servers: list[Any] = []
 
     def serve(self) -> NoReturn:
         """Set up, report ready, and run the cells that come."""
-        signal.signal(signal.SIGINT, self._on_interrupt)
-        sys.unraisablehook = functools.partial(self._note_unraisable, sys.unraisablehook)
+        signal.signal(signal.SIGINT, self.interrupt.on_signal)
+        sys.unraisablehook = functools.partial(self.interrupt.note_unraisable, sys.unraisablehook)
         sys.breakpointhook = debugger.break_here
         self._install_context()
         self._prepare_tensorflow()
@@ -144,7 +135,7 @@ class TaskProgram:
     def _next_command(self) -> Work:
         while True:
             try:
-                signal.signal(signal.SIGINT, self._on_interrupt)  # the last cell can have set its own
+                signal.signal(signal.SIGINT, self.interrupt.on_signal)  # the last cell can have set its own
                 if (work := self.turns.next_work()) is not None:
                     return work
                 for command in self.channel.receive_some():
@@ -157,30 +148,6 @@ class TaskProgram:
                         os._exit(0)  # the kernel is gone
                     raise
                 traceback.print_exc()  # of a signal handler that a cell has installed, as for an alarm
-
-    def _on_interrupt(self, number: int, frame: Any) -> None:
-        """Raise KeyboardInterrupt in the cell, if it can be raised here; else the side thread tries again."""
-        meant = self.sending or self.cell.cell  # 0: the signal is not from the side thread
-        if not self.running or (meant != self.cell.cell and not self.in_callback):
-            return
-        if interrupts.can_interrupt(frame):
-            self.interrupting = 0
-            interrupts.note_raised()
-            raise KeyboardInterrupt
-        self.interrupting = meant
-
-    def _note_unraisable(self, report: Callable[[Any], object], lost: Any) -> None:
-        """Interrupt again if a finalizer got the KeyboardInterrupt, which no exception leaves.
-
-        End this process if the side thread had no memory for its first frame: Python would wait for its start
-        for ever.
-        """
-        if getattr(lost.object, "__self__", None) is self.side_thread:
-            _give_up(self.boot, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
-        if self.running and lost.exc_type is KeyboardInterrupt and self.interrupted_cell == self.cell.cell:
-            self.interrupting = self.cell.cell
-        else:
-            report(lost)
 
     # -- side thread --
 
@@ -196,22 +163,22 @@ class TaskProgram:
         except (EOFError, ConnectionError):
             os._exit(0)  # the kernel is gone
         except BaseException as error:  # without this thread the task would hang
-            _give_up(self.boot, error)
+            exits.give_up(self.boot, error)
 
     def _serve_channel(self, ready: select.poll) -> None:
         """Obey the next commands, or look at the main thread while none comes."""
-        urgent = self.release is not None or self.interrupting > 0
+        urgent = self.interrupt.is_urgent
         if not urgent and not self.turns.is_busy(self.ended_cell):
             came = self.channel.receive_some()
         elif ready.poll(_WATCH_MS if urgent else _LINE_MS):
             came = self.channel.receive_ready()
         else:
             came = []
-            if self.running and (place := self.place_watch.look(self.cell)) is not None:
+            if self.interrupt.running and (place := self.place_watch.look(self.cell)) is not None:
                 self.channel.send(place)
             self.tracker.flush_if_due()
             if urgent:
-                self._free_main_thread()
+                self.interrupt.free_main_thread(self.ended_cell)
         for command in came:
             self._obey(command)
 
@@ -223,19 +190,19 @@ class TaskProgram:
                 self.turns.pass_on(command)
             case commands.ReleaseBarrier(name, place):
                 if name.startswith(FIRST_STRATEGY):
-                    interrupts.hold()
+                    interrupts.STATE.is_held = True
                 self.barriers.open(name, "", place)
             case commands.BreakBarrier(name, reason):
                 self.barriers.open(name, reason)
             case commands.InterruptCell(number):
-                self._interrupt(number)
+                self.interrupt.interrupt(number)
             case commands.CancelOps():
                 collectives.note_cancel()
-                interrupts.cancel_ops()
+                interrupts.STATE.cancel_ops()
             case commands.AbortCollectives(message, when_stuck_in=0):
                 collectives.abort_collectives(message)
             case commands.AbortCollectives():
-                self.release = (command, StuckWatch())
+                self.interrupt.release = (command, StuckWatch())
             case commands.AnswerInput():
                 self.keyboard.type(command)
             case commands.CloseLog(limit_bytes):
@@ -246,33 +213,6 @@ class TaskProgram:
                     process_setup.open_stacks(self.boot)
             case commands.WriteFlood(size):
                 threading.Thread(None, streams.flood, "tfmagic-flood", (size,), daemon=True).start()
-
-    def _interrupt(self, cell: int) -> None:
-        """Interrupt this cell and its child processes; a cell that has not begun does not begin."""
-        self.interrupted_cell = self.interrupting = cell
-        self._signal(cell, lambda: os.killpg(0, signal.SIGINT))
-
-    def _signal(self, cell: int, send: Callable[[], None]) -> None:
-        """Signal the main thread for this cell, which can end at any moment."""
-        self.sending = cell
-        if self.running and (self.cell.cell == cell or self.in_callback):
-            send()
-        self.sending = 0
-
-    def _free_main_thread(self) -> None:
-        """Repeat an interrupt that has not arrived, and free a main thread that waits for a failed peer."""
-        if self.interrupting <= self.ended_cell:
-            self.interrupting = 0
-        if self.interrupting:  # os.system() ignores it; see also _on_interrupt
-            main = threading.main_thread().ident or 0
-            self._signal(self.interrupting, lambda: signal.pthread_kill(main, signal.SIGINT))
-        if self.release is not None:
-            command, watch = self.release
-            if command.when_stuck_in <= self.ended_cell:
-                self.release = None
-            elif watch.is_stuck():
-                collectives.abort_collectives(command.message)
-                self.release = None
 
     # -- set-up --
 
@@ -350,38 +290,27 @@ class TaskProgram:
         except ConnectionError:
             raise  # the kernel is gone
         except BaseException as failure:  # code of the user's classes, a value that is too long, a full disk
-            self.running = False
+            self.interrupt.running = False
             self.reports.report_failure(cell, failure, time.perf_counter() - started)
 
     def _run_and_report(self, cell: commands.RunCell) -> None:
-        self.cell = cell
-        interrupts.begin_cell()
-        function_calls.begin_cell(cell.watch)
-        self.barriers.begin_cell()
-        self.widgets.begin_cell(cell.cell)
-        collectives.begin_cell()
-        self.tracker.begin_cell(cell.cell)
-        keras_tracking.is_on = cell.track_fit
+        self.cell, self.interrupt.cell = cell, cell.cell
         if cell.source or cell.call:
             self.last_error = None  # its frames hold memory that this cell can need
-        self.tracing.begin(cell)
-        started = time.perf_counter()
-        entered, of_keras = interrupts.take_scopes(), keras_scopes.take_scopes()
-        attempt = self._attempt(cell)
-        error = attempt.error
-        if os.getpid() != self.pid:
-            exits.end_child(error)
-        seconds = time.perf_counter() - started
-        streams.flush_all()
-        if error is not None:
-            keras_scopes.put_back(of_keras)
-            if interrupts.is_interrupt(error):
-                interrupts.put_back(entered)
-            if not cell.debug:
-                self.last_error = error
-        attempt.profile = self.tracing.end(cell)
-        self.widgets.end_cell()
-        self.tracker.flush()
+        attempt = Attempt()
+        try:
+            for part in self.parts:
+                part.begin(cell)
+            started = time.perf_counter()
+            self._attempt(cell, attempt)
+            error, seconds = attempt.error, time.perf_counter() - started
+            if os.getpid() != self.pid:
+                exits.end_child(error)
+            streams.flush_all()
+        finally:
+            cell_parts.end_all(self.parts, cell, attempt)
+        if error is not None and not cell.debug:
+            self.last_error = error
         if cell.exits and issubclass(type(error), SystemExit):
             pass  # the exit code is the report
         elif error is None:
@@ -394,13 +323,13 @@ class TaskProgram:
     def _handle_comm(self, message: CommMessage) -> None:
         """Let a widget handle a message of the page; an interrupt of a later cell ends that."""
         self.turns.begin_callback()
-        self.running = self.in_callback = True
+        self.interrupt.running = self.interrupt.in_callback = True
         try:
             self.widgets.handle(message)
         except BaseException:  # of a callback: also SystemExit, and the interrupt
             traceback.print_exc()
         finally:
-            self.running = self.in_callback = False
+            self.interrupt.running = self.interrupt.in_callback = False
         self.turns.end_callback()
         streams.flush_all()
 
@@ -408,13 +337,12 @@ class TaskProgram:
         self.turns.leave()
         exits.end_program(error)
 
-    def _attempt(self, cell: commands.RunCell) -> Attempt:
+    def _attempt(self, cell: commands.RunCell, attempt: Attempt) -> None:
         """Run the user's code. Interrupts arrive only here."""
-        attempt = Attempt()
         try:
-            self.running = True
-            if self.interrupted_cell == cell.cell:
-                self.interrupting = 0
+            self.interrupt.running = True
+            if self.interrupt.interrupted == cell.cell:
+                self.interrupt.pending = 0
                 raise KeyboardInterrupt
             for file, text in cell.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
@@ -432,12 +360,11 @@ class TaskProgram:
                     cell.source, cell.filename, cell.show_value, cell.prompt
                 )
         except BaseException as raised:  # user code can raise anything, and that is the result
-            self.running = False  # before any call, in which an interrupt would be raised out of here
+            self.interrupt.running = False  # before any call, out of which an interrupt would be raised
             attempt.error, attempt.raised_at = raised, time.monotonic()
         finally:
-            self.running = False
+            self.interrupt.running = False
             self.ended_cell = cell.cell
-        return attempt
 
     def _debug(self) -> None:
         if self.last_error is None:
@@ -449,11 +376,11 @@ class TaskProgram:
 
     def _rejoin(self, tf_config: str) -> int:
         """Enter another cluster; return how often this process has done so."""
-        interrupts.hold()  # TensorFlow's context would be half replaced
+        interrupts.STATE.is_held = True  # TensorFlow's context would be half replaced
         try:
             resets = collectives.leave_cluster()
         finally:
-            interrupts.let_pass()
+            interrupts.STATE.is_held = False
         os.environ["TF_CONFIG"] = tf_config
         self._install_context()
         return resets

@@ -13,10 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tfmagic.protocol.commands import RunCell
+from tfmagic.task.cell_parts import Attempt, CellPart
+
 SEND_S = 0.2
 
 
-class Tracker:
+class Tracker(CellPart):
     """The points of the cell that runs. Any thread can call `track`.
 
     Args:
@@ -31,10 +34,14 @@ class Tracker:
         self._steps: dict[str, float] = {}  # the last one of each name
         self._sent_at = 0.0
 
-    def begin_cell(self, cell: int) -> None:
+    def begin(self, cell: RunCell) -> None:
         """Count steps from 0 again."""
         with self._lock:
-            self._cell, self._points, self._steps = cell, {}, {}
+            self._cell, self._points, self._steps = cell.cell, {}, {}
+
+    def end(self, cell: RunCell, attempt: Attempt) -> None:
+        """Send all points."""
+        self.flush()
 
     def track(self, step: float | None, values: Mapping[str, Any]) -> None:
         """Add a point to each name. Without a step, it is the one after the last of that name.

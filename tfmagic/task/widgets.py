@@ -27,9 +27,10 @@ import comm
 from comm.base_comm import BaseComm, CommManager
 
 from tfmagic.protocol.channel import Channel
-from tfmagic.protocol.commands import TaskBoot
+from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.comms import WIDGET_VIEW, CommMessage, Kind, updated_names
 from tfmagic.task import streams
+from tfmagic.task.cell_parts import Attempt, CellPart
 from tfmagic.task.comm_sender import CommSender
 from tfmagic.task.output_widget import OutputCapture
 
@@ -87,7 +88,7 @@ class _Shown:
     text: str
 
 
-class Widgets:
+class Widgets(CellPart):
     """The comms of a task. `send` is called by any thread; `handle` and what concerns cells by the main one.
 
     Args:
@@ -109,13 +110,17 @@ class Widgets:
         manager = CommManager()
         self._manager: Callable[[], CommManager] = lambda: manager
 
-    def begin_cell(self, number: int) -> None:
+    def begin(self, cell: RunCell) -> None:
         """Set the hooks of `comm`, which an import of `ipykernel` replaces."""
         comm.create_comm, comm.get_comm_manager = TaskComm, self._manager
-        self._cell = number
+        self._cell = cell.cell
         self._text_at, self._text_s = 0.0, _TEXT_S
 
-    def end_cell(self) -> None:
+    def end(self, cell: RunCell, attempt: Attempt) -> None:
+        """End the cell as `flush` does."""
+        self.flush()
+
+    def flush(self) -> None:
         """Send what waits, and the text of each widget that has changed."""
         if self._sender.is_used:
             self.capture.end()
@@ -173,7 +178,7 @@ class Widgets:
             "buffers": [memoryview(buffer) for buffer in message.buffers],
         }
         getattr(self._manager(), message.kind)(None, None, request)  # logs what a callback raises
-        self.end_cell()
+        self.flush()
 
     # -- as text --
 

@@ -31,10 +31,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import TaskBoot
+from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import FIRST_STRATEGY
 from tfmagic.system.advice import Step
 from tfmagic.task import cell_position
+from tfmagic.task.cell_parts import CellPart
 from tfmagic.task.tensorflow import interrupts, new_context, patches
 
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
@@ -46,10 +47,22 @@ Meet = Callable[[str, tuple[TaskId, ...]], object]
 
 _NO_HEARTBEAT = re.compile(r"stopped sending heartbeats|CoordinationService/Heartbeat")
 
-_stopped = ""  # why the collectives of this process cannot go on
-_stopped_before = ""  # the same when the cell began
-_has_peers = False  # whether the last strategy was made with other tasks
-_resets = 0  # how often this process has left a cluster
+
+class Collectives(CellPart):
+    """What has become of this process' collectives: a process has one set of them."""
+
+    def __init__(self) -> None:
+        self.stopped = ""  # why they cannot go on
+        self.stopped_before = ""  # the same when the cell began
+        self.has_peers = False  # whether the last strategy was made with other tasks
+        self.resets = 0  # how often this process has left a cluster
+
+    def begin(self, cell: RunCell) -> None:
+        """Note whether the strategies that were made before can go on."""
+        self.stopped_before = self.stopped
+
+
+STATE = Collectives()
 
 
 def replacing_context(configure_collectives: Callable[..., None]) -> Callable[..., None]:
@@ -81,9 +94,8 @@ def meeting_before(
     """Let all tasks meet before they make a strategy. `meet` raises when a task cannot come."""
 
     def enable_collective_ops(self: Any, server_def: Any) -> None:
-        global _stopped, _stopped_before, _has_peers
         members = _members(boot, server_def)
-        _has_peers = len(members) > 1
+        STATE.has_peers = len(members) > 1
         if len(members) < 2 or boot.task not in members:
             enable_collectives(self, server_def)
         elif self._context_handle is None:
@@ -94,12 +106,12 @@ def meeting_before(
                 enable_collectives(self, server_def)
                 self.ensure_initialized()  # TensorFlow's next call
             finally:
-                interrupts.let_pass()
+                interrupts.STATE.is_held = False
         else:
             meet("further strategy", members)
             enable_collectives(self, server_def)
             meet("further strategy", members)
-        _stopped = _stopped_before = ""
+        STATE.stopped = STATE.stopped_before = ""
 
     return enable_collective_ops
 
@@ -109,11 +121,10 @@ def abort_collectives(message: str) -> None:
 
     Does nothing to a context that is still starting: it holds its lock.
     """
-    global _stopped
     current = _context_with_collectives()
     if current is not None:
         current.abort_collective_ops(_UNAVAILABLE, message)
-        _stopped = message
+        STATE.stopped = message
 
 
 def leave_cluster() -> int:
@@ -121,19 +132,17 @@ def leave_cluster() -> int:
 
     Python's objects stay. Raises RuntimeError if one lives that the new context cannot take over.
     """
-    global _stopped, _resets
     if _context_with_collectives() is not None:
         _reset_context("it cannot meet new processes of its peers: ")
-        _resets += 1
-        _stopped = "the tasks have new addresses"
-    return _resets
+        STATE.resets += 1
+        STATE.stopped = "the tasks have new addresses"
+    return STATE.resets
 
 
 def note_cancel() -> None:
     """Note that the ops of this process are cancelled now, perhaps a collective."""
-    global _stopped
     if _context_with_collectives() is not None and cell_position.is_in_collective():
-        _stopped = "the cell was interrupted"
+        STATE.stopped = "the cell was interrupted"
 
 
 def end_background() -> None:
@@ -153,25 +162,19 @@ def end_background() -> None:
         time.sleep(0.01)
 
 
-def begin_cell() -> None:
-    """Note whether the strategies that were made before can go on."""
-    global _stopped_before
-    _stopped_before = _stopped
-
-
 def have_peers() -> bool:
     """Check whether this process has a strategy with other tasks."""
-    return _has_peers and _context_with_collectives() is not None
+    return STATE.has_peers and _context_with_collectives() is not None
 
 
 def are_stopped() -> bool:
     """Check whether the strategies of this process are unusable."""
-    return bool(_stopped)
+    return bool(STATE.stopped)
 
 
 def were_stopped_in_cell() -> bool:
     """Check whether the strategies of this process became unusable in this cell."""
-    return bool(_stopped) and not _stopped_before
+    return bool(STATE.stopped) and not STATE.stopped_before
 
 
 def has_lost_peers(error: BaseException) -> bool:
@@ -184,11 +187,11 @@ def has_lost_peers(error: BaseException) -> bool:
 
 def explain(error: BaseException) -> str:
     """Return why a strategy made before the cell failed in it; "" if this is no such failure."""
-    if not _stopped_before or _stopped != _stopped_before or _UNTIL_RESET not in str(error):
+    if not STATE.stopped_before or STATE.stopped != STATE.stopped_before or _UNTIL_RESET not in str(error):
         return ""
     return (
-        f"TensorFlow's collectives had been stopped on this task ({_stopped_before}): a strategy made before "
-        "that cannot go on. Create it again on every task, or give them new processes with  "
+        f"TensorFlow's collectives had been stopped on this task ({STATE.stopped_before}): a strategy made "
+        "before that cannot go on. Create it again on every task, or give them new processes with  "
         f"{Step('restart')}"
     )
 

@@ -7,54 +7,55 @@ import re
 from collections import Counter
 from types import FrameType
 
+from tfmagic.protocol.commands import RunCell
 from tfmagic.serialization import digests
+from tfmagic.task.cell_parts import CellPart
 
-_calls: Counter[str] = Counter()
-_watch: str = ""
-_seen: dict[str, list[bytes]] = {}  # digests by function
 _MOST_STEPS = 100_000
 _TRACE = re.compile(r"_\d+$")  # each trace of a function has a number
 
 
-def begin_cell(watch: str = "") -> None:
-    """Forget the calls of the last cell.
+class FunctionCalls(CellPart):
+    """The calls of the cell that runs, by the name of the function."""
 
-    Args:
-        watch: The variable to watch.
-    """
-    global _watch
-    _calls.clear()
-    _seen.clear()
-    _watch = watch
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+        self._watch = ""  # the variable that is watched
+        self._seen: dict[str, list[bytes]] = {}  # digests by function
+
+    def begin(self, cell: RunCell) -> None:
+        """Forget the calls of the last cell."""
+        self._calls.clear()
+        self._seen.clear()
+        self._watch = cell.watch
+
+    def note(self, frame: FrameType) -> None:
+        """Count a call. Its frame is that of `Context.call_function`, which is given the function's name."""
+        name = frame.f_locals.get("name", "")
+        self._calls[name] += 1
+        if self._watch and self._calls[name] <= _MOST_STEPS:
+            self._seen.setdefault(_function_of(name), []).append(digests.digest_of(self._watch))
+
+    def most(self) -> int:
+        """Return how often the function was called that was called most often."""
+        return max(self._by_function().values(), default=0)
+
+    def watched(self) -> bytes:
+        """Return the digests of the variable at the beginning of each step, and now."""
+        found = self._by_function()
+        if not self._watch or not found:
+            return b""
+        steps = self._seen.get(max(found, key=lambda name: found[name]), [])
+        return b"".join([*steps, digests.digest_of(self._watch)])
+
+    def _by_function(self) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for name, count in tuple(self._calls.items()):
+            counts[_function_of(name)] += count
+        return counts
 
 
-def note(frame: FrameType) -> None:
-    """Count a call. Its frame is that of `Context.call_function`, which is given the function's name."""
-    name = frame.f_locals.get("name", "")
-    _calls[name] += 1
-    if _watch and _calls[name] <= _MOST_STEPS:
-        _seen.setdefault(_function_of(name), []).append(digests.digest_of(_watch))
-
-
-def most() -> int:
-    """Return how often the function was called that was called most often."""
-    return max(_by_function().values(), default=0)
-
-
-def watched() -> bytes:
-    """Return the digests of the variable at the beginning of each step, and now."""
-    found = _by_function()
-    if not _watch or not found:
-        return b""
-    steps = _seen.get(max(found, key=lambda name: found[name]), [])
-    return b"".join([*steps, digests.digest_of(_watch)])
-
-
-def _by_function() -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for name, count in tuple(_calls.items()):
-        counts[_function_of(name)] += count
-    return counts
+CALLS = FunctionCalls()
 
 
 def _function_of(name: str | bytes) -> str:

@@ -22,7 +22,9 @@ from types import FrameType
 from typing import Any
 
 from tfmagic.protocol import channel
+from tfmagic.protocol.commands import RunCell
 from tfmagic.task import cell_position, comm_sender, tracker
+from tfmagic.task.cell_parts import Attempt, CellPart
 from tfmagic.task.tensorflow import function_calls, loopback_only, patches
 
 _TENSORFLOW = "/tensorflow/python/"
@@ -40,11 +42,39 @@ _STILL_S = 0.04  # in one call, without computing, after a peer has failed: then
 _JOIN_S = 0.02
 _BUSY = 0.5  # share of one core above which a process computes
 
-_lock = threading.RLock()  # of the two below; reentrant, since a finalizer can run a function meanwhile
-_calls_under_way: weakref.WeakSet[Any] = weakref.WeakSet()
-_is_cancelled = False
-_is_raised = False
-_is_held = False  # whether all tasks start their first strategy: each waits in C++ for all others
+
+class Interrupts(CellPart):
+    """The interrupts of the cell that runs, and the tf.functions that it calls."""
+
+    def __init__(self) -> None:
+        # of the two below; reentrant, since a finalizer can run a function meanwhile
+        self.lock = threading.RLock()
+        self.calls_under_way: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.is_cancelled = False
+        self.is_raised = False  # whether KeyboardInterrupt was raised in the cell
+        self.is_held = False  # whether all tasks start their first strategy: each waits in C++ for all others
+        self._entered: Scopes | None = None
+
+    def begin(self, cell: RunCell) -> None:
+        """Forget that the last cell was cancelled, and note the scopes that are entered."""
+        self.is_cancelled = self.is_raised = self.is_held = False
+        self._entered = take_scopes()
+
+    def end(self, cell: RunCell, attempt: Attempt) -> None:
+        """Leave the scopes that an interrupt has left entered."""
+        if attempt.error is not None and is_interrupt(attempt.error):
+            put_back(self._entered)
+
+    def cancel_ops(self) -> None:
+        """Cancel the tf.functions that the cell runs now and later. For the side thread."""
+        with self.lock:
+            self.is_cancelled = True
+            managers = list(self.calls_under_way)
+        for manager in managers:
+            manager.start_cancel()
+
+
+STATE = Interrupts()
 
 
 def with_manager(own_context: Callable[[], Any]) -> Callable[[], Any]:
@@ -66,15 +96,15 @@ def with_manager(own_context: Callable[[], Any]) -> Callable[[], Any]:
 
     def context() -> Any:
         if counts:
-            with _lock:
-                function_calls.note(sys._getframe(1))
+            with STATE.lock:
+                function_calls.CALLS.note(sys._getframe(1))
         given = own_context()
         if given is not None:
             return given
         manager = CallManager()
-        with _lock:
-            _calls_under_way.add(manager)
-            is_cancelled = _is_cancelled
+        with STATE.lock:
+            STATE.calls_under_way.add(manager)
+            is_cancelled = STATE.is_cancelled
         if is_cancelled:
             manager.start_cancel()
         return manager
@@ -109,41 +139,6 @@ def joining_promptly(original: Callable[..., None]) -> Callable[..., None]:
     return join
 
 
-def begin_cell() -> None:
-    """Forget that the last cell was cancelled."""
-    global _is_cancelled, _is_raised
-    _is_cancelled = _is_raised = False
-    let_pass()
-
-
-def note_raised() -> None:
-    """Note that KeyboardInterrupt is raised in the cell."""
-    global _is_raised
-    _is_raised = True
-
-
-def hold() -> None:
-    """Hold interrupts back until `let_pass`. For the side thread."""
-    global _is_held
-    _is_held = True
-
-
-def let_pass() -> None:
-    """End what `hold` began."""
-    global _is_held
-    _is_held = False
-
-
-def cancel_ops() -> None:
-    """Cancel the tf.functions that the cell runs now and later. For the side thread."""
-    global _is_cancelled
-    with _lock:
-        _is_cancelled = True
-        managers = list(_calls_under_way)
-    for manager in managers:
-        manager.start_cancel()
-
-
 def can_interrupt(frame: FrameType | None) -> bool:
     """Check whether KeyboardInterrupt can be raised in this frame without damage. It cannot:
 
@@ -155,7 +150,7 @@ def can_interrupt(frame: FrameType | None) -> bool:
     - while TensorFlow's context starts: half started, with its port taken, it can serve no strategy,
     - from the moment in which all tasks have met to start their first strategy.
     """
-    if _is_held:
+    if STATE.is_held:
         return False
     if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return False
@@ -173,7 +168,9 @@ def is_interrupt(error: BaseException) -> bool:
     """Check whether this is a KeyboardInterrupt, also in the forms that TensorFlow's bindings make of it."""
     if issubclass(type(error), KeyboardInterrupt):
         return True
-    if _is_raised and type(error) is SystemError:  # of C code that went on with the result of a failed call
+    if (
+        STATE.is_raised and type(error) is SystemError
+    ):  # of C code that went on with the result of a failed call
         return True
     if type(error) not in (RuntimeError, SystemError) or not error.args or not isinstance(error.args[0], str):
         return False

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tfmagic.protocol.commands import RunCell
+from tfmagic.task.cell_parts import Attempt, CellPart
 from tfmagic.task.tensorflow import patches
 
 _SCOPES = (
@@ -24,6 +26,21 @@ _SCOPES = (
     "tracking_on",
     "uninitialized_variables",
 )
+
+
+class KerasScopes(CellPart):
+    """Brings the scopes back that were entered before a cell that failed."""
+
+    _entered: Mapping[str, Any] = {}
+
+    def begin(self, cell: RunCell) -> None:
+        """Note the scopes."""
+        self._entered = take_scopes()
+
+    def end(self, cell: RunCell, attempt: Attempt) -> None:
+        """Enter exactly these again, after a failure."""
+        if attempt.error is not None:
+            put_back(self._entered)
 
 
 def take_scopes() -> Mapping[str, Any]:

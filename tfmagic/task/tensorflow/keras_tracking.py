@@ -11,10 +11,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfmagic.protocol import task_context
+from tfmagic.protocol.commands import RunCell
+from tfmagic.task.cell_parts import CellPart
 
 _EVERY_S = 0.1
 
-is_on = True  # whether the user wants it; set at the beginning of each cell
+
+class FitTracking(CellPart):
+    """Whether the user wants it in this cell."""
+
+    is_on = True
+
+    def begin(self, cell: RunCell) -> None:
+        """Take the setting that the cell was sent with."""
+        self.is_on = cell.track_fit
+
+
+FIT_TRACKING = FitTracking()
 
 
 def tracking(original: Callable[..., None]) -> Callable[..., None]:
@@ -23,7 +36,7 @@ def tracking(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(  # noqa: N807
         self: Any, callbacks: Any = None, add_history: bool = False, *rest: Any, **more: Any
     ) -> None:
-        if add_history and is_on:  # of `fit`, not of evaluate or predict
+        if add_history and FIT_TRACKING.is_on:  # of `fit`, not of evaluate or predict
             given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
             package = importlib.import_module(f"{original.__module__.partition('.')[0]}.callbacks")
             callbacks = [*given, _make_callback(package.Callback)]

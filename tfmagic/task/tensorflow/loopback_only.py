@@ -26,17 +26,20 @@ _LOOPBACK = b"lo\0"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_slots: list[int] = []  # of TensorFlow's libraries, through which they call our function
-_loopback_only = True
-_was_warned = False
+
+class _State:
+    """What holds for the TensorFlow of this process."""
+
+    slots: list[int] = []  # noqa: RUF012  of TensorFlow's libraries, through which they call our function
+    loopback_only = True
+    was_warned = False
 
 
 def install() -> None:
     """Let TensorFlow's libraries listen through us. Needs TensorFlow imported; a second call does nothing."""
-    global _slots
-    if not _slots:
+    if not _State.slots:
         with contextlib.suppress(OSError, KeyError):
-            _slots = symbol_interposing.interpose(tensorflow_folders(), _libc.listen, _replacement)
+            _State.slots = symbol_interposing.interpose(tensorflow_folders(), _libc.listen, _replacement)
 
 
 def tensorflow_folders() -> tuple[str, ...]:
@@ -51,25 +54,23 @@ def tensorflow_folders() -> tuple[str, ...]:
 def missing() -> str:
     """Return why TensorFlow's servers cannot be kept to loopback here, or ""."""
     install()
-    return "" if _slots else "no library of this TensorFlow can be told where to listen"
+    return "" if _State.slots else "no library of this TensorFlow can be told where to listen"
 
 
 def begin_task(loopback_only: bool) -> None:
     """Set it for this task process."""
-    global _loopback_only
-    _loopback_only = loopback_only
+    _State.loopback_only = loopback_only
     install()
 
 
 def allow_other_machines() -> None:
     """Let servers that TensorFlow starts from now on in this process listen on every interface."""
-    global _loopback_only
-    _loopback_only = False
+    _State.loopback_only = False
 
 
 def _listen(fd: int, backlog: int) -> int:
     """listen(2), on loopback. Called by TensorFlow's C++ on the thread of the Python call."""
-    if _loopback_only:
+    if _State.loopback_only:
         try:
             _pin(fd)
         except BaseException:  # of a signal handler of the user's; our caller is C++, which cannot take it
@@ -91,9 +92,8 @@ def _pin(fd: int) -> None:
 
 def _warn(why: str) -> None:
     """Print a warning, once: other machines might reach this one."""
-    global _was_warned
-    if not _was_warned:
-        _was_warned = True
+    if not _State.was_warned:
+        _State.was_warned = True
         streams.write_line(
             f"tfmagic: TensorFlow's server on this task could not be kept to loopback ({why}): a program "
             "that reaches this machine's ports can read and write your files through it. Use --isolate, or a "

@@ -26,6 +26,7 @@ import psutil
 from tfmagic.protocol.commands import RunCell, TaskBoot, Trace
 from tfmagic.protocol.task_profile import TaskProfile
 from tfmagic.system import symbol_interposing
+from tfmagic.task.cell_parts import Attempt, CellPart
 from tfmagic.task.tensorflow import loopback_only, patches
 
 _NEW_ACTIVITY_ID = "_ZN3tsl8profiler15TraceMeRecorder13NewActivityIdEv"
@@ -201,7 +202,7 @@ def _memory_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-class Tracing:
+class Tracing(CellPart):
     """The traces of a task, one at a time."""
 
     def __init__(self, boot: TaskBoot):
@@ -216,10 +217,8 @@ class Tracing:
             self._trace = _Trace(cell, self._boot)
             self._trace.begin()
 
-    def end(self, cell: RunCell) -> TaskProfile | None:
-        """Return what the trace shows, if the cell is the end of one."""
-        trace = self._trace
-        if trace is None or cell.trace not in (Trace.WHOLE, Trace.END):
-            return None
-        self._trace = None
-        return trace.end()
+    def end(self, cell: RunCell, attempt: Attempt) -> None:
+        """Give the attempt what the trace shows, if the cell is the end of one."""
+        if self._trace is not None and cell.trace in (Trace.WHOLE, Trace.END):
+            trace, self._trace = self._trace, None
+            attempt.profile = trace.end()

@@ -1,0 +1,49 @@
+"""What the features of a task do before and after the user's code of each cell.
+
+    begin: in the order of the tuple ──→ the user's code ──→ end: in reverse ──→ the report
+
+A feature that has to know of each cell is one object in `TaskProgram.parts`. Some of them stand in their
+modules, since code that TensorFlow calls needs them: there is one TensorFlow in a process.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.task_profile import TaskProfile
+
+
+@dataclass(slots=True)
+class Attempt:
+    """How the user's code of a cell ended."""
+
+    value: Any = None
+    error: BaseException | None = None
+    raised_at: float = 0.0  # in seconds of the monotonic clock
+    bound: bool = False  # whether all names that travel with the cell have arrived
+    profile: TaskProfile | None = None
+
+
+class CellPart(Protocol):
+    """One feature. A part that does not override a method has nothing to do then."""
+
+    def begin(self, cell: RunCell) -> None:
+        """Prepare for this cell. On the main thread, where no interrupt arrives."""
+        return None
+
+    def end(self, cell: RunCell, attempt: Attempt) -> None:
+        """End what `begin` began, or would have begun. The attempt can be changed."""
+        return None
+
+
+def end_all(parts: Sequence[CellPart], cell: RunCell, attempt: Attempt) -> None:
+    """End all parts, the last one first; then raise what the first of them that failed has raised."""
+    failure: BaseException | None = None
+    for part in reversed(parts):
+        try:
+            part.end(cell, attempt)
+        except BaseException as error:  # code of the user's classes, a full disk
+            failure = failure or error
+    if failure is not None:
+        raise failure
