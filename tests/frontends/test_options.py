@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.error import UsageError
 
+from tfmagic.frontends.notebook.completion import complete
 from tfmagic.frontends.notebook.extension import COMMAND_MODULES  # noqa: F401
-from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, complete, parse_cell_line, parse_line
+from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, parse_cell_line, parse_line
 from tfmagic.protocol.cluster_spec import TaskId
 
 

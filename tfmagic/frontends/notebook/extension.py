@@ -15,8 +15,8 @@ from tfmagic.frontends.notebook import (
     patches,
     plain_cells,
 )
+from tfmagic.frontends.notebook.completion import install_completion, remove_completion
 from tfmagic.frontends.notebook.magic import TFClusterMagics
-from tfmagic.frontends.notebook.options import install_completion, remove_completion
 
 COMMAND_MODULES = (line_commands, line_faults, line_pictures)  # they fill `options.COMMANDS`
 
