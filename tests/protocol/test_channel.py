@@ -24,7 +24,8 @@ from tfmagic.protocol.commands import AnswerInput, Command, MainScript, Origin, 
 from tfmagic.protocol.events import CellReturned, TaskEvent
 from tfmagic.protocol.launcher_messages import ForkTask
 from tfmagic.protocol.payload import Handle, HandleLost, Packed, PackedError
-from tfmagic.serialization.pickling import dumps, loads, pack
+from tfmagic.serialization.packing import pack
+from tfmagic.serialization.pickling import dumps, loads
 from tfmagic.system import shared_memory
 
 UNIONS = (

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tfmagic.errors import CaptureError
-from tfmagic.serialization import classes, pickling
-from tfmagic.serialization.capture import TaskNames, capture, pack_call
+from tfmagic.serialization import classes, packing, pickling
+from tfmagic.serialization.capture import capture, pack_call
+from tfmagic.serialization.task_names import TaskNames
 
 LIMIT = 1 << 20
 
@@ -104,7 +105,7 @@ parts = outer(5)
     s = side(source)
     pickled = pickling.dumps(s.main["parts"], s.main)
     assert b"dill" not in pickled.stream
-    step, look, fact, never = pickling.loads(pickling.pack(pickled), {"shift": 100})
+    step, look, fact, never = pickling.loads(packing.pack(pickled), {"shift": 100})
     assert step(times=2) == 405 and look() == 405 and fact(5) == 120
     assert step.__doc__ == "Doc." and step.note == [1] and step.__annotations__["by"] is int
     assert step.__qualname__ == "outer.<locals>.step" and step.__globals__ == {"shift": 100}
@@ -116,7 +117,7 @@ def test_a_function_of_a_module_finds_its_module(side):
     def nested():
         return pytest
 
-    back = pickling.loads(pickling.pack(pickling.dumps(nested, {})), {})
+    back = pickling.loads(packing.pack(pickling.dumps(nested, {})), {})
     assert back is not nested and back.__globals__ is globals() and back() is pytest
 
 

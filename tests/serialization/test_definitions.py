@@ -104,10 +104,10 @@ def test_what_comes_back_is_the_class_that_is_here(namespace):
     cls.__module__ = "__main__"
     pickled = pickling.dumps([cls, cls()], {})
     again, instance = pickling.loads(pickling.Packed(data=pickled.stream), {})
-    assert again is cls and type(instance) is cls and pickled.functions == []
+    assert again is cls and type(instance) is cls and pickled.by_value.functions == []
 
 
 def test_functions_of_the_notebook_are_found_wherever_they_are(namespace):
     for name in ("table", "fib", "Stack", "wrapped"):
-        found = pickling.dumps(namespace[name], namespace).functions
+        found = pickling.dumps(namespace[name], namespace).by_value.functions
         assert found and all(f.__globals__ is namespace for f in found), name

@@ -12,7 +12,6 @@ import errno
 import os
 import selectors
 import signal
-import socket
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tfmagic.backends import launcher_client
+from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.import_variables import import_time_variables, with_changes
 from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.errors import LaunchError, ProtocolError
@@ -382,23 +382,3 @@ def _has_sent_all(channel: Channel) -> bool:
         return channel.flush()
     except ConnectionError:
         return True
-
-
-class HeldPorts:
-    """One address of this machine for each task, which no other process gets until `close`.
-
-    A socket that is bound and does not listen keeps its port: the system gives it to no other bind(0) and no
-    outgoing connection. TensorFlow's server, which sets SO_REUSEADDR too, can listen on it, also after a
-    restart (measured on Linux 6).
-    """
-
-    def __init__(self, tasks: Iterable[TaskId], host: str = "127.0.0.1"):
-        self.addresses: dict[TaskId, str] = {}
-        with contextlib.ExitStack() as sockets:
-            for task in tasks:
-                held = sockets.enter_context(socket.socket())
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                # elsewhere TensorFlow listens on every network device, so the port must be free on each
-                held.bind((host if host == "127.0.0.1" else "", 0))
-                self.addresses[task] = f"{host}:{held.getsockname()[1]}"
-            self.close = sockets.pop_all().close  # releases the ports

@@ -24,14 +24,14 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import Packed
-from tfmagic.serialization import pickling, process_bound, user_modules, versions
+from tfmagic.serialization import packing, pickling, process_bound, user_modules, versions
 from tfmagic.serialization.free_names import global_names
-from tfmagic.serialization.user_modules import Stamp
+from tfmagic.serialization.task_names import Captured, TaskNames, Variable
 from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 
@@ -41,50 +41,7 @@ _SHELL_PATTERN = re.compile(
     r"|__(annotations|builtins?|cached|doc|file|IPYTHON|loader|name|package|session|spec)__"  # of any module
 )
 _SMALL_BYTES = 1 << 16
-_UNKNOWN = object()  # the version of what a task might have
 _KEPT_BYTES = 1 << 20  # a version can keep alive an old list of this size
-
-
-@dataclass(slots=True)
-class TaskNames:
-    """The names and sources that one task process has."""
-
-    owned: frozenset[str] = frozenset()  # assigned by its cells
-    coming: dict[int, frozenset[str]] = field(default_factory=dict)  # by cells that still run, by number
-    pushed: set[str] = field(default_factory=set)  # the task's own: only another push replaces them
-    sent: dict[str, object] = field(default_factory=dict)  # the version of each name that we sent
-    links: dict[str, frozenset[str]] = field(default_factory=dict)  # the names whose objects these hold
-    sources: set[str] = field(default_factory=set)
-    modules: dict[str, Stamp] = field(default_factory=dict)  # of the user's own, when it imported them
-    told: dict[str, Stamp] = field(default_factory=dict)  # changes of these that the user knows
-
-    def lacks(self, variable: Variable) -> bool:
-        """Check whether a captured variable must be sent to the task."""
-        return not self.has_own(variable.name) and (
-            variable.version is None or self.sent.get(variable.name) != variable.version
-        )
-
-    def forget(self, names: Iterable[str], replaced: frozenset[str]) -> None:
-        """Count nothing as sent of what is under way, nor what holds an object that is replaced."""
-        holders = [name for name, links in self.links.items() if links & replaced]
-        self.sent.update(dict.fromkeys((*names, *holders), _UNKNOWN))
-
-    def forget_all(self) -> None:
-        """Count nothing as sent: a cell has not arrived, and with it what it carried."""
-        self.forget(self.sent, frozenset())
-        self.pushed.clear()
-        self.sources.clear()
-
-    def note(self, captured: Captured) -> None:
-        """Record what has been handed over for the task."""
-        self.sent.update(captured.versions)
-        self.links.update(captured.links)
-        self.pushed.update(captured.pushed)
-        self.sources.update(file for file, _ in captured.sources)
-
-    def has_own(self, name: str) -> bool:
-        """Check whether the name is the task's own, so that the notebook's is not sent."""
-        return name in self.owned or name in self.pushed or any(name in c for c in self.coming.values())
 
 
 class _Identity:
@@ -103,33 +60,6 @@ class _Identity:
         return isinstance(other, _Identity) and found is not None and other._get() is found
 
     __hash__ = None  # type: ignore[assignment]  # it is only compared
-
-
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """What travels to a task with a cell."""
-
-    names: tuple[Packed, ...] = ()  # variables
-    sources: tuple[tuple[str, str], ...] = ()  # (file name, text), for AutoGraph and tracebacks in the task
-    versions: Mapping[str, object] = field(default_factory=dict)  # of these variables
-    links: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    pushed: tuple[str, ...] = ()
-    modules: frozenset[str] = frozenset()  # that are these variables, or define them
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A notebook variable, examined before it is sent."""
-
-    name: str
-    value: Any
-    version: object  # equal for equal content; None if it is sent in any case
-    size_bytes: int
-    needs: frozenset[str] = frozenset()  # other names that its functions read, `links` and `held`
-    links: frozenset[str] = frozenset()  # other functions and classes that it refers to by name
-    held: frozenset[str] = frozenset()  # other names whose objects this function or class holds
-    problem: str = ""  # why it cannot travel
-    files: frozenset[str] = frozenset()  # of its functions
 
 
 def capture(
@@ -271,7 +201,7 @@ def _examine_one(
         # a cell that binds an equal object anew wants it as it is here, also if a task has changed its own
         is_kept = type(value) not in pickling.IMMUTABLES and pickled.size_bytes <= _KEPT_BYTES
         version = (_Identity(type(value)), digest.digest(), _Identity(value) if is_kept else None)
-    names, files = _used_by(pickled.functions)
+    names, files = _used_by(pickled.by_value.functions)
     needs = names | links | pickled.held
     return Variable(
         name, value, version, pickled.size_bytes, needs, frozenset(links), pickled.held, files=files
@@ -362,7 +292,7 @@ def _pack(
     values = {name: variables[name].value for name in sorted(names)}
     # the task has the others by then
     pickled = pickling.dump_names(values, main, lambda name: name in variables and name not in names)
-    return (pickling.pack(pickled),)
+    return (packing.pack(pickled),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +318,7 @@ def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
 
     try:
         pickled = pickling.dumps(call, main, link)
-        packed = pickling.pack(pickled)
+        packed = packing.pack(pickled)
     except Exception as error:  # the user's own __reduce__ can raise anything
         error.__traceback__ = pickling.frames_below(error.__traceback__)
         function, args, kwargs = call
@@ -402,7 +332,7 @@ def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
                     "nothing was run. Create it inside the function, so that each task makes its own."
                 ) from error
         raise CaptureError(f"the call cannot travel to the tasks: {error}; nothing was run") from error
-    names, files = _used_by(pickled.functions)
+    names, files = _used_by(pickled.by_value.functions)
     return PackedCall(packed, names.union(needs), files)
 
 

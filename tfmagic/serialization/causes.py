@@ -71,3 +71,9 @@ def _fill(error: BaseException, state: tuple[Any, list[Any]]) -> None:
         BaseException.__setattr__(item, "__cause__", cause)
         BaseException.__setattr__(item, "__context__", context)
         BaseException.__setattr__(item, "__suppress_context__", is_suppressed)
+
+
+def takes_frames_along(cls: type) -> bool:
+    """Check whether tblib is registered for the class: it would pickle frames and causes too."""
+    reducer = copyreg.dispatch_table.get(cls)
+    return getattr(reducer, "__module__", "") == "tblib.pickling_support"

@@ -1,6 +1,6 @@
 """Turn the user's values into bytes and back, in the notebook and in the tasks.
 
-    value ── dill ──→ pickle stream + raw buffers (protocol 5) ──→ Packed
+    value ── dill ──→ pickle stream + raw buffers (protocol 5) ── packing ──→ Packed
              │ names that the other side has are linked, not copied
              │ TensorFlow tensors become numpy arrays on their way to the notebook
 
@@ -8,21 +8,16 @@ Plain data, arrays and functions go through Python's own pickler. dill's, writte
 a value holds anything else. Measured: 1.3 ms instead of 400 ms for a list of 100,000 numbers, 0.3 ms instead
 of 130 ms for 1,000 records.
 
-Small values travel in the message. From 64 KiB on, stream and buffers lie in a memory file, whose descriptor
-travels instead: the sender copies them once, the reader not at all, and the file vanishes if either ends.
-
 A notebook's functions find their globals by name in the ``__main__`` of the process that unpickles them. A
 class that both sides have is linked by its name, so that ``isinstance`` and ``except`` know it.
 """
 
 import contextlib
-import copyreg
 import functools
 import importlib
 import inspect
 import io
 import logging
-import mmap
 import os
 import pickle
 import sys
@@ -34,23 +29,20 @@ from typing import Any
 import dill
 
 from tfmagic.errors import CaptureError
-from tfmagic.protocol.payload import OwnedHandle, Packed
+from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import (
     causes,
     classes,
     definitions,
     loggers,
     main_script,
+    packing,
     process_bound,
     tensorflow_values,
 )
 from tfmagic.serialization.definitions import ByValue
-from tfmagic.system import own_code, shared_memory
+from tfmagic.system import own_code
 
-_IN_BAND_BYTES = 1 << 16  # below, copying beats a descriptor and a mapping
-_MAPPED_BYTES = 1 << 20  # from here on a mapping beats a copy by more than a descriptor is worth
-_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-_ALIGN = 64  # a cache line: numpy arrays over the mapping stay aligned
 IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
 CONSTANTS = (types.ModuleType, *IMMUTABLES)
 Linkable = Callable[[str], bool]
@@ -88,11 +80,6 @@ class Pickled:
     def stream(self) -> bytes:
         return b"".join(self._chunks)
 
-    @property
-    def functions(self) -> list[types.FunctionType]:
-        """The functions of `main` that are in it."""
-        return self.by_value.functions
-
     def check(self, size_bytes: int) -> None:
         """Raise `TooLarge` if this many bytes more are over the limit."""
         if self.limit_bytes is not None and self.size_bytes + size_bytes > self.limit_bytes:
@@ -109,7 +96,7 @@ class Pickled:
     def keep(self, buffer: pickle.PickleBuffer) -> bool:
         """Return whether this array's bytes go into the stream; keep large ones beside it."""
         raw = buffer.raw()
-        if raw.nbytes < _IN_BAND_BYTES:
+        if raw.nbytes < packing.IN_BAND_BYTES:
             return True
         self.check(raw.nbytes)
         self.size_bytes += raw.nbytes
@@ -188,7 +175,7 @@ class Pickler(dill.Pickler):  # dill is untyped
         if has_chain and causes.is_chained(error):
             alone, problem_of = self._pickled.reduce(error), functools.partial(self._problem_of_part, error)
             return causes.reduce(error, alone, self._chained, problem_of)
-        return error.__reduce_ex__(5) if _takes_frames_along(type(error)) else None
+        return error.__reduce_ex__(5) if causes.takes_frames_along(type(error)) else None
 
     def _problem_of_part(self, whole: object, part: object) -> str:
         """Return why an attribute of `whole` cannot be pickled; "" if it can."""
@@ -358,22 +345,13 @@ def _dump_names(pickler: Any, pickled: Pickled, values: Mapping[str, Any]) -> No
     pickler.dump([(mark(name, value), name, value) for name, value in rest.items() if name not in first])
 
 
-def pack(pickled: Pickled) -> Packed:
-    """Put a pickle into a message or a memory file. Raises OSError when there is no memory for it."""
-    stream, buffers = pickled.stream, pickled.buffers
-    if pickled.size_bytes < _IN_BAND_BYTES:
-        return Packed(data=stream)
-    fd = shared_memory.share((memoryview(stream), *buffers), _ALIGN)
-    return Packed(handle=OwnedHandle(fd), sizes=(len(stream), *(b.nbytes for b in buffers)))
-
-
 def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = True) -> Any:
     """Return the value of `packed`. Big arrays are private, writable views of the memory file.
 
     A second call is not possible, since the first takes over the file descriptor.
 
     Args:
-        packed: The return value of `pack`.
+        packed: The return value of `packing.pack`.
         main: The ``__main__`` namespace of this process.
         import_tensorflow: Whether unpickling may import TensorFlow, if this process has not.
 
@@ -382,7 +360,7 @@ def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = Tru
         HandleLost: The value did not arrive.
         Exception: What unpickling the value raises.
     """
-    stream, buffers = _parts(packed)
+    stream, buffers = packing.parts(packed)
     unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main)
     if import_tensorflow:
         return unpickler.load()
@@ -398,7 +376,7 @@ def load_names(packed: Packed, main: Mapping[str, Any]) -> Iterator[dict[str, An
     Raises:
         CaptureError: Names a variable that cannot be read.
     """
-    stream, buffers = _parts(packed)
+    stream, buffers = packing.parts(packed)
     unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main, updates_classes=True)
     try:
         yield {name: value for _, name, value in unpickler.load()}
@@ -414,37 +392,6 @@ def load_names(packed: Packed, main: Mapping[str, Any]) -> Iterator[dict[str, An
         ) from error
 
 
-def _parts(packed: Packed) -> tuple[Any, list[memoryview]]:
-    """Return the stream and the buffers of a pickle, and close its memory file.
-
-    Before Python 3.13 a mapping keeps a descriptor of its own. So values of less than a MiB, of which a
-    notebook can hold many, are copied.
-    """
-    if packed.handle is None:
-        return packed.data, []
-    fd, sizes = packed.handle.take(), packed.sizes
-    length = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
-    try:
-        if length < _MAPPED_BYTES:
-            whole = memoryview(bytearray(length))
-            os.preadv(fd, [whole], 0)
-        else:
-            whole = memoryview(mmap.mmap(fd, length, mmap.MAP_PRIVATE, **_UNTRACKED))
-    finally:
-        os.close(fd)
-    parts, offset = [], 0
-    for size in sizes:
-        parts.append(whole[offset : offset + size])
-        offset += -(-size // _ALIGN) * _ALIGN
-    return parts[0], parts[1:]
-
-
 def frames_below(frames: types.TracebackType | None) -> types.TracebackType | None:
     """Return the frames of the user's classes that pickling has called, without the hundreds of its own."""
     return own_code.below(frames, (os.path.dirname(__file__), pickle.__file__, inspect.getfile(dill.Pickler)))
-
-
-def _takes_frames_along(cls: type) -> bool:
-    """Check whether tblib is registered for the class: it would pickle frames and causes too."""
-    reducer = copyreg.dispatch_table.get(cls)
-    return getattr(reducer, "__module__", "") == "tblib.pickling_support"

@@ -22,7 +22,14 @@ from typing import Any
 
 from tfmagic.errors import remote_error
 from tfmagic.protocol.payload import PackedError
-from tfmagic.serialization import exceptions, frame_variables, pickling, rebuilt_frames, tensorflow_values
+from tfmagic.serialization import (
+    exceptions,
+    frame_variables,
+    packing,
+    pickling,
+    rebuilt_frames,
+    tensorflow_values,
+)
 from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, of_python, put
 from tfmagic.system import own_code, time_limits
 
@@ -94,7 +101,7 @@ def _pack(
     if longest > MAX_SHOWN:
         parts[id(error)]["notes"].append(_note_of_length(error, longest, keep))
     try:
-        packed = pickling.pack(pickling.dumps(parts[id(error)], main, linkable, for_notebook=True))
+        packed = packing.pack(pickling.dumps(parts[id(error)], main, linkable, for_notebook=True))
     except Exception:  # an object in it cannot be pickled: the text is there
         packed = None
     names = [(type(e).__qualname__, clip(m, _MAX_MESSAGE)) for e, m in zip(chain, messages, strict=True)]

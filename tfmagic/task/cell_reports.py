@@ -20,7 +20,7 @@ from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
-from tfmagic.serialization import exceptions, pickling, tracebacks
+from tfmagic.serialization import exceptions, packing, pickling, tracebacks
 from tfmagic.system import own_code
 from tfmagic.task import exits, streams
 from tfmagic.task.cell_parts import Attempt
@@ -94,7 +94,7 @@ class Reports:
         """Pack a value for the notebook; or return why it cannot travel."""
         try:
             pickled = pickling.dumps(value, self._runner.namespace, self._notebook_has, for_notebook=True)
-            return pickling.pack(pickled), ""
+            return packing.pack(pickled), ""
         except BaseException as error:  # the user's own __reduce__ can raise anything, SystemExit too
             return None, f"{type(value).__qualname__} cannot be pickled: {exceptions.describe(error)}"
 

@@ -33,8 +33,9 @@ from typing import Any
 import msgspec
 import psutil
 
+from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.launcher_client import Flavour
-from tfmagic.backends.local import HeldPorts, LocalBackend
+from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.remote import journal, memory_files
 from tfmagic.backends.remote.journal import Journal
 from tfmagic.backends.remote.messages import (

@@ -11,8 +11,8 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import MainScript, RunCell, Trace
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import capture, main_script, user_modules
-from tfmagic.serialization.capture import Captured, TaskNames, Variable
 from tfmagic.serialization.free_names import names_assigned
+from tfmagic.serialization.task_names import Captured, TaskNames, Variable
 from tfmagic.supervisor.state import CellState
 
 cell_numbers = itertools.count(1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from tfmagic.backends import launcher_client
-from tfmagic.backends.local import HeldPorts
+from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.backends.simulated.links import Link
 from tfmagic.clusters.launch import task_settings
