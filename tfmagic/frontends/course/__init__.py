@@ -4,13 +4,25 @@
     tfmagic.course.check("3.2")   says what an answer lacks, without giving it away; raises=True raises it
     tfmagic.course.hint("3.2")    gives the next hint
     tfmagic.course.results()      says which exercises are right; export(path) writes it as JSON
+    tfmagic.course.reset()        stops the clusters and deletes the variables, to begin a lesson again
 
 An exercise leaves its answer in variables of the notebook; a check reads nothing else. The notebooks are in
 `notebooks/course` of a checkout, and beside this module in an installation. A user reaches this package as
-`tfmagic.course`. It may import `tfmagic.errors`, and nothing else.
+`tfmagic.course`. It imports no code of clusters before it needs it.
 """
 
 from tfmagic.frontends.course.exercises import check, export, find_fault, hint, results
 from tfmagic.frontends.course.lessons import copy, lesson_files
+from tfmagic.frontends.course.machine import can_simulate_hosts, reset
 
-__all__ = ["check", "copy", "export", "find_fault", "hint", "lesson_files", "results"]
+__all__ = [
+    "can_simulate_hosts",
+    "check",
+    "copy",
+    "export",
+    "find_fault",
+    "hint",
+    "lesson_files",
+    "reset",
+    "results",
+]
