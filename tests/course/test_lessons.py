@@ -320,4 +320,4 @@ def test_a_lesson_goes_on_where_machines_cannot_be_simulated(tmp_path, name, cel
     assert shows in run.shown(cell)
     if name.startswith("09"):
         waited = run.after("**Predict:** both workers call")
-        assert "UnavailableError" in waited and "worker-1" in waited and "there are 2" not in waited
+        assert "UnavailableError" in waited and "task:1" in waited and "there are 2" not in waited
