@@ -138,7 +138,7 @@ def test_what_an_earlier_try_has_left_is_not_the_answer(capsys):
 def test_copies_have_outputs_only_on_request(tmp_path):
     for words, has_outputs in (([], False), (["--with-outputs"], True)):
         assert main(["course", *words, str(tmp_path / str(has_outputs))]) == 0
-        for path in (tmp_path / str(has_outputs)).iterdir():
+        for path in (tmp_path / str(has_outputs)).glob("*.ipynb"):
             notebook = nbformat.read(path, as_version=4)
             nbformat.validate(notebook)
             code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -149,7 +149,7 @@ def test_copies_have_outputs_only_on_request(tmp_path):
 def test_the_lessons_are_copied_and_replace_nothing(tmp_path, capsys):
     assert main(["course", str(tmp_path / "new")]) == 0
     copied = sorted(path.name for path in (tmp_path / "new").iterdir())
-    assert copied == [path.name for path in course.lesson_files()]
+    assert copied == [*(path.name for path in course.lesson_files()), "glossary.md"]
     assert "jupyter lab" in capsys.readouterr().out
     assert main(["course", str(tmp_path / "new")]) == 1
     assert "already" in capsys.readouterr().err

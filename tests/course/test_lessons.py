@@ -67,6 +67,49 @@ def test_a_lesson_has_all_its_parts(name):
         if cell.cell_type == "code" and not cell.source.lstrip().startswith(("%", "!", "#")):
             ast.parse(cell.source)
     assert any(cell.get("outputs") for cell in notebook.cells), "outputs of a real run"
+    assert "**After this lesson you can**" in sources[0] and "tfmagic.course.reset()" in text
+    said = re.search(r"About (\d+) minutes to read and run, and (\d+) for the exercises", sources[0])
+    reading = len(reads(notebook).split()) / 150  # words a minute; 20 s for each cell, 30 s to predict
+    reading += sum(cell.cell_type == "code" for cell in notebook.cells) / 3 + text.count("**Predict:**") / 2
+    assert abs(int(said[1]) - reading) < 3.5 and int(said[2]) == 4 * len(numbers)
+
+
+def reads(notebook):
+    """Return the text of a lesson without its solutions."""
+    texts = [c for c in notebook.cells if c.cell_type == "markdown" and not c.metadata.get("tfmagic")]
+    return "\n".join(cell.source for cell in texts)
+
+
+def test_words_that_lessons_explain_are_in_the_glossary():
+    glossary = (course.lesson_files()[0].parent / "glossary.md").read_text()
+    rows = re.findall(r"^\| (.+) \(([\d, ]+)\) \| \w", glossary, re.M)
+    assert len(rows) >= 30 and [word.lower() for word, _ in rows] == sorted(word.lower() for word, _ in rows)
+    notebooks = {path.name[:2]: nbformat.read(path, as_version=4) for path in course.lesson_files()}
+    for words, numbers in rows:
+        for number in numbers.split(", "):
+            text = reads(notebooks[f"{int(number):02}"]).lower()
+            for word in re.split(r", ", words.replace("`", "").lower()):
+                assert word in text.replace("`", ""), f"{word}, lesson {number}"
+
+
+def test_files_of_the_repository_that_lessons_name_are_there():
+    root = course.lesson_files()[0].parents[2]
+    for path in course.lesson_files():
+        text = reads(nbformat.read(path, as_version=4))
+        for name in re.findall(r"`((?:docs|how-to)/[\w./-]+)`", text):
+            assert (root / name).exists() or (root / "notebooks" / name).exists(), f"{path.name}: {name}"
+
+
+def test_a_lesson_is_begun_again_in_one_line(lessons):
+    cells = (
+        "import tfmagic\n%load_ext tfmagic",
+        "%%tfcluster --workers 2\nhere = 1",
+        "here = 1\ntfmagic.course.reset()",
+        "import tfmagic\nassert 'here' not in globals()",
+        "%%tfcluster --workers 2 --out found\n'here' in globals()",
+        "assert dict(found) == {'worker-0': False, 'worker-1': False}",
+    )
+    lessons.run(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells]))
 
 
 def test_a_first_cluster(lessons):

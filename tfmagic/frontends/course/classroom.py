@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfmagic.frontends.course.lessons import lesson_files, read, without_outputs, write
+from tfmagic.frontends.course.lessons import copy_glossary, lesson_files, read, without_outputs, write
 
 _CODE = re.compile(r"```python\n(.*)\n```", re.S)
 _CHECK = re.compile(r'tfmagic\.course\.check\("(\d+\.\d)"\)')
@@ -62,6 +62,7 @@ def make_nbgrader(folder: Path) -> str:
         place = folder / "source" / path.stem
         place.mkdir()
         write(place / path.name, _assignment(path, _graded_cell))
+        copy_glossary(place)
     (folder / "nbgrader_config.py").write_text(_NBGRADER_CONFIG.format(timeout_s=_TIMEOUT_S))
     _write_solved(folder)
     return (
@@ -79,6 +80,7 @@ def make_otter(folder: Path) -> str:
         place = folder / path.stem
         (place / "tests").mkdir(parents=True)
         write(place / path.name, _assignment(path, _tested_cell))
+        copy_glossary(place)
         (place / "requirements.txt").write_text(f"tfmagic[lab]=={__version__}\n")
         for number, wrong in wrong_answers(read(path)).items():
             hidden = _HIDDEN.format(number=number, namespace="env", wrong=["", *wrong])

@@ -21,7 +21,7 @@ def lesson_files() -> tuple[Path, ...]:
 
 
 def copy(folder: Path, *, with_outputs: bool = False) -> list[Path]:
-    """Copy the lessons into a folder, which is made; return the copies.
+    """Copy the lessons and their glossary into a folder, which is made; return the copies of the lessons.
 
     Args:
         with_outputs: Whether cells show the output of an earlier run; else a learner can predict it.
@@ -36,12 +36,19 @@ def copy(folder: Path, *, with_outputs: bool = False) -> list[Path]:
     if present:
         raise FileExistsError(f"{folder} has {', '.join(present)} already; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
+    copy_glossary(folder)
     for lesson, path in zip(lessons, copies, strict=True):
         if with_outputs:
             shutil.copyfile(lesson, path)
         else:
             write(path, without_outputs(read(lesson)))
     return copies
+
+
+def copy_glossary(folder: Path) -> None:
+    """Copy the words of the course into a folder, for which lessons have a link."""
+    name = "glossary.md"
+    shutil.copyfile(lesson_files()[0].with_name(name), folder / name)
 
 
 def without_outputs(notebook: dict[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ def can_simulate_hosts() -> bool:
     from tfmagic.backends.simulated.links import Link
     from tfmagic.protocol.cluster_spec import TaskId
 
-    request = NetworkRequest(2, Link(20e6))
+    tasks, request = (TaskId("worker", 0), TaskId("worker", 1)), NetworkRequest(2, Link(20e6))
     with tempfile.TemporaryDirectory(prefix="tfmagic-course-") as folder:
         try:
-            hosts = SimulatedHosts((TaskId("worker", 0), TaskId("worker", 1)), request, Path(folder) / "hosts")
+            hosts = SimulatedHosts(tasks, request, Path(folder) / "hosts")
             try:
                 hosts.wait_until_made()
             finally:
@@ -27,7 +27,7 @@ def can_simulate_hosts() -> bool:
 
 
 def reset() -> None:
-    """Stop the notebook's clusters and delete its variables: then run the lesson's cells again from the top."""
+    """Stop the notebook's cluster and delete its variables: then run the lesson again from the top."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
