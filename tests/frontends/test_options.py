@@ -88,8 +88,9 @@ def test_help_is_text():
 
 def test_the_commands_are_those_of_the_documentation():
     assert " ".join(COMMANDS) == (
-        "start stop restart status logs errors interrupt stacks revive all debug push pull diff reload wait "
-        "attach doctor tensorboard explain kill pause resume preempt partition heal slow flood chaos network map timeline"
+        "start stop restart interrupt revive all run debug push pull diff reload tensorboard explain "
+        "kill pause resume preempt partition heal slow flood chaos network "
+        "status logs errors stacks wait attach doctor map timeline"
     )
 
 
@@ -115,6 +116,7 @@ def test_an_unknown_option_or_command_gets_the_closest_known_one(line, question)
         parse_line(line)
 
 
+LOGS = {"--help", "--cluster", "--tail", "--grep", "--since", "--max-bytes", "--json", "--path"}
 NAMES = {"all", "chief", "evaluator", "ps", "worker", "worker-0", "worker-1"}
 
 
@@ -138,7 +140,7 @@ NAMES = {"all", "chief", "evaluator", "ps", "worker", "worker-0", "worker-1"}
         ("  %tfcluster logs --ta", "--ta", {"--tail"}),
         ("%tfcluster kill worker-", "worker-", {"worker-0", "worker-1"}),
         ("%tfcluster kill worker-0 worker-", "worker-", {"worker-0", "worker-1"}),
-        ("%tfcluster logs ", "", NAMES | {"--help", "--cluster", "--tail", "--grep", "--path"}),
+        ("%tfcluster logs ", "", NAMES | LOGS),
         ("%tfcluster status wor", "wor", set()),
     ],
 )

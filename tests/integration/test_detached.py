@@ -22,10 +22,17 @@ def loop(flag):
 
 
 def test_a_detached_cell_returns_at_once_and_is_waited_for(notebook, flag):
-    assert "over" not in notebook.run(
+    told = notebook.run(
         f"%%tfcluster --workers 2 --detach --out found --pull n\n{loop(flag)}n = 3\nprint('over')\n7"
     )
-    assert "found" not in notebook.ns
+    assert re.search(
+        r"^tfmagic: cell \[\d+\] runs on worker-0, worker-1;  %tfcluster wait  waits", told, re.M
+    )
+    assert "over" not in told
+    handle = notebook.ns["found"]
+    assert not handle.done and re.match(r"<cell \[\d+\] still runs: .*\d s>$", repr(handle))
+    with pytest.raises(TaskTimeoutError, match="still runs"):
+        handle.result(timeout=0.01)
     flag.touch()
     shown = notebook.run("%tfcluster wait")
     assert "[worker-0]:    over" in shown and "[worker-1]:    over" in shown
@@ -113,10 +120,9 @@ def test_a_fresh_cluster_is_as_the_running_one_but_for_what_the_line_says(notebo
 def test_a_wait_that_ends_too_early_names_the_running_tasks_and_their_lines(notebook, flag):
     notebook.run(f"%%tfcluster --workers 2 --detach\nif 1:\n    pass\n{loop(flag)}print('over')")
     wait_until(lambda: all(row["line"] for row in notebook.cluster().status()))
-    with pytest.raises(
-        TaskTimeoutError, match=r"still runs on worker-0 \(line [56]\), worker-1 \(line [56]\)"
-    ):
-        notebook.run("%tfcluster wait --timeout 0.1")
+    told = notebook.run("%tfcluster wait --timeout 0.1")
+    assert re.search(r"cell \[\d+\] still runs: line [56]( \(worker-0\), line [56] \(worker-1\))?; 0 s", told)
+    assert "wait again, or end it with  %tfcluster interrupt" in told
     flag.touch()
     assert "over" in notebook.run("%tfcluster wait")
 

@@ -6,14 +6,16 @@ import os
 import re
 import sys
 from collections import deque
+from types import SimpleNamespace
 
 import pexpect
 import pytest
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import CellRequested, CellReturned, Displayed
+from tfmagic.protocol.events import CellRequested, CellReturned, Displayed, PointsTracked
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.terminal.screen import plain_text, rows_of
+from tfmagic.runs.tracked_points import append_points
 from tfmagic.supervisor.state import CellState
 from tfmagic.views.text import TextView
 
@@ -38,6 +40,7 @@ class Screen:
             self.shown.append,
             rich if show_rich else None,
             terminal,
+            cell=1,
         )
 
     def write(self, task, data):
@@ -111,9 +114,42 @@ def test_rich_data_is_published_where_the_front_end_can(tmp_path):
     screen.finish()
     assert screen.shown == [
         "[worker-0]:    before\n",
-        "[worker-0]:\n",
-        {"text/plain": "<Figure>", "image/png": "abc"},
+        "[worker-0]:    <Figure>\n",
+        {"text/plain": "[worker-0]: <Figure>", "image/png": "abc"},
     ]
+
+
+def test_a_picture_names_its_task_in_its_own_bundle_and_in_the_line_above_it(tmp_path):
+    screen = Screen(tmp_path, show_rich=True)
+    for task in (A, B):
+        screen.write(task, b"")
+        screen.display(task, "<Figure size 300x200>", {"image/png": "iVBO"})
+    screen.look()
+    pictures = [data["text/plain"] for data in screen.shown if isinstance(data, dict)]
+    assert pictures == ["[worker-0]: <Figure size 300x200>", "[worker-1]: <Figure size 300x200>"]
+    lines = [text for text in screen.shown if isinstance(text, str)]
+    assert lines == ["[worker-0]:    <Figure size 300x200>\n", "[worker-1]:    <Figure size 300x200>\n"]
+    screen.display(A, "a table", {"text/html": "<table>"})
+    screen.look()
+    assert screen.shown[-2:] == ["[worker-0]:\n", {"text/plain": "a table", "text/html": "<table>"}]
+
+
+def test_tracked_values_are_lines_once_a_minute_and_at_the_end(tmp_path, monkeypatch):
+    clock = 1000.0
+    monkeypatch.setattr("tfmagic.views.text.time", SimpleNamespace(monotonic=lambda: clock))
+    screen = Screen(tmp_path)
+    append_points(screen.run, PointsTracked(A, 1, 1, b'{"loss":[[0,1],[1,0.5]]}'), 1 << 20)
+    screen.look()
+    assert screen.shown == []
+    clock += 61
+    screen.look()
+    screen.look()
+    assert screen.shown == ["loss: worker-0 0.5 (step 1)\n"]
+    append_points(screen.run, PointsTracked(B, 1, 1, b'{"loss":[[11,0.08333]]}'), 1 << 20)
+    end = "loss: worker-0 0.5 (step 1), worker-1 0.08333 (step 11)\n"
+    assert screen.finish().endswith(end)
+    again = Screen(tmp_path)
+    assert again.finish() == end, "also of a cell that has printed nothing"
 
 
 def test_one_look_at_a_flood_is_bounded_and_the_end_is_complete(tmp_path):

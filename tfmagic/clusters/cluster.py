@@ -37,6 +37,7 @@ from tfmagic.protocol.cluster_spec import (
     check_name,
     select,
 )
+from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import find_lines
 from tfmagic.supervisor.state import ClusterState
@@ -295,10 +296,14 @@ class Cluster(Variables, Pictures):
 
     def errors(self, *tasks: str) -> dict[str, str]:
         """Return every failure of the last cell in full, as text by task name; the root cause first."""
+        return {name: error.text for name, error in self.failures(*tasks).items()}
+
+    def failures(self, *tasks: str) -> dict[str, ErrorRecord]:
+        """Return what is known of every failure of the last cell, by task name; the root cause first."""
         chosen = {t.name for t in self._select(tasks or ("all",))}
         last = None if self._latest is None else self._latest.last
         found = root_cause.describe_failures(*last) if last else {}
-        return {name: error.text for name, error in found.items() if name in chosen}
+        return {name: error for name, error in found.items() if name in chosen}
 
     def debug(self, task: str) -> None:
         """Open pdb on the last failure of a task, in the task, with its live frames.

@@ -6,6 +6,7 @@ Every other package uses this module; it imports nothing of tfmagic but the erro
 import json
 import operator
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -234,8 +235,8 @@ def select(selector: str | Sequence[str], tasks: Iterable[TaskId]) -> tuple[Task
     """Return the tasks that `selector` names, in the cluster's order and each once.
 
     Args:
-        selector: Comma-separated ``all``, a type, a task, or a range such as ``worker-0:3`` whose
-            end is excluded, as in a Python slice; or a list of those; or tasks themselves.
+        selector: Comma-separated ``all``, a type, a task, or a Python slice of the tasks of a type, such as
+            ``worker-0:3`` or ``worker-::2``; or a list of those; or tasks themselves.
         tasks: The tasks of the cluster.
 
     Raises:
@@ -265,9 +266,11 @@ def _select_part(part: str, present: tuple[TaskId, ...]) -> list[TaskId]:
         return list(present)
     if part in TASK_TYPES:
         found = [t for t in present if t.type == part]
-    elif match := re.fullmatch(r"([a-z]+)-(\d+)(?::(\d+))?", part):
-        first, end = int(match[2]), int(match[3] or int(match[2]) + 1)
-        found = [t for t in present if t.type == match[1] and first <= t.index < end]
+    elif match := re.fullmatch(r"([a-z]+)-(?:(\d+)|(\d*):(\d*)(?::([1-9]\d*)?)?)", part):
+        kind, index, *ends = match.groups()
+        step = slice(*(int(end) if end else None for end in ends))
+        chosen = {int(index)} if index else range(sys.maxsize)[step]
+        found = [t for t in present if t.type == kind and t.index in chosen]
     else:
         found = []
     if not found:

@@ -318,6 +318,18 @@ def read_output(path: Path, start: int, end: int) -> str:
     return _read_span(path, start, end).decode("utf-8", "replace")
 
 
+def cut_lines(path: Path, start: int, end: int, size: int) -> tuple[str, int]:
+    """Return the text of a piece of a log, and its end: that of the last whole line in it.
+
+    The piece ends in a line where it has no whole one, or where it reaches the end of the log.
+    """
+    data = _read_span(path, start, end)
+    cut = data.rfind(b"\n") + 1
+    if cut and end < size:
+        data = data[:cut]
+    return "".join(f"{plain_text(row)}\n" for row in rows_of(data)), start + len(data)
+
+
 def read_rows(path: Path) -> Iterator[Row]:
     """Yield all rows of a log, in constant memory; none if there is no file."""
     stream = RowStream()

@@ -12,6 +12,8 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import PointsTracked
 from tfmagic.runs.folder import RunFolder, append_text, file_size
 
+_TAIL_BYTES = 1 << 16
+
 Points = dict[str, list[tuple[float, float]]]
 """Steps and values, by name."""
 
@@ -26,6 +28,32 @@ def append_points(run: RunFolder, tracked: PointsTracked, max_bytes: int) -> Non
     line = f'{{"cell": {tracked.cell}, "points": {tracked.points.decode()}}}\n'
     if file_size(path) + len(line) <= max_bytes:
         append_text(path, line)
+
+
+def last_points(run: RunFolder, task: TaskId, cell: int | None = None) -> dict[str, tuple[float, float]]:
+    """Return the last step and value of each name that a task has tracked, from the end of its file.
+
+    Args:
+        cell: The number of the cell; None means the last one that has tracked something.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    try:
+        size = file_size(path := points_path(run, task))
+        with open(path, "rb") as file:
+            file.seek(max(size - _TAIL_BYTES, 0))
+            lines = file.read(_TAIL_BYTES).splitlines()
+    except OSError:
+        return found
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):  # the first line is cut short
+            batch = json.loads(line)
+            if cell is not None and batch["cell"] < cell:
+                break
+            cell = batch["cell"] if cell is None else cell
+            points: Points = batch["points"] if batch["cell"] == cell else {}
+            for name, rows in points.items():
+                found.setdefault(name, (rows[-1][0], rows[-1][1]))
+    return found
 
 
 class PointsReader:

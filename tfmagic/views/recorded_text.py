@@ -15,21 +15,26 @@ class RecordedText:
 
     def __init__(self, view: TextView, context: ViewContext):
         self._view, self._context = view, context
-        self._noted = False
+        self._noted: bool | None = None  # whether the record says that the cell has begun
         self._notes: tuple[str, ...] = ()
         self.interval_s = view.interval_s
 
     def show_now(self) -> None:
         self._view.show_now()
+        self._note(self._context.has_begun())
 
     def update(self) -> None:
         self._view.update()
         if not self._noted and self._context.has_begun():
-            self._noted = True
+            self._note(has_begun=True)
+
+    def _note(self, has_begun: bool) -> None:
+        if has_begun is not self._noted:
+            self._noted = has_begun
             self._append(None)
 
     def finish(self, cell: CellState | None) -> None:
-        is_empty = not self._noted and cell is not None and self._has_nothing(cell)
+        is_empty = self._noted is None and cell is not None and self._has_nothing(cell)
         self._view.finish(cell)
         if not is_empty:
             self._append(cell)

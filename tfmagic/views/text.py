@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tfmagic.protocol.cluster_spec import TaskId
@@ -26,11 +26,13 @@ from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.runs.terminal.lines import cut
 from tfmagic.runs.terminal.screen import Row, ansi_text, plain_text, rows_of
 from tfmagic.supervisor.state import CellState
+from tfmagic.views.figures import Figures
 
 _LIVE_BYTES = 1 << 18  # a task and a look; 5 MB/s a task is more than anyone reads
 _CATCH_UP_BYTES = 1 << 20
 _LIVE_LINES = 8
 _NEWS_S = 0.5
+_TRACKED_S = 60.0  # between two lines about what tasks track
 _COLOURS = (36, 33, 35, 32, 94, 91)
 _COLOUR_OF_TYPE = {"worker": 0, "ps": 3, "evaluator": 4, "chief": 5}  # of the first task of a type
 
@@ -98,7 +100,8 @@ class TextView:
     """Writes the lines of a cell's tasks.
 
     Args:
-        tasks: The tasks to follow, each with the log offset at which its part of the cell begins.
+        tasks: The tasks to follow, each with the log offset at which its part of the cell begins; read when
+            the cell has begun, since that of a queued cell is not known before.
         displays: The queue in which rich displays arrive.
         show_rich: Publishes a bundle (data, metadata, transient, update) that is more than text, where
             the front end can; None prints its text form.
@@ -107,6 +110,7 @@ class TextView:
         has_begun: Whether the cell was sent: until then, other cells write to the tasks' logs.
         terminal: Whether the output can move the cursor of a terminal; with colours, unless NO_COLOR is
             set.
+        cell: The number of the cell whose tracked values are shown: now and then, and at the end; 0: none.
     """
 
     interval_s = 0.05
@@ -114,7 +118,7 @@ class TextView:
     def __init__(
         self,
         run: RunFolder,
-        tasks: Iterable[tuple[TaskId, int]],
+        tasks: Collection[tuple[TaskId, int]],
         displays: deque[Displayed],
         write: Callable[[str], Any] | None = None,
         show_rich: ShowRich | None = None,
@@ -122,7 +126,11 @@ class TextView:
         updates: bool = True,
         has_begun: Callable[[], bool] = lambda: True,
         news: Callable[[], str] = lambda: "",
+        cell: int = 0,
     ):
+        self._figures = Figures(run, cell, [task for task, _ in tasks] if cell else ())
+        self._tracked_due = time.monotonic() + _TRACKED_S
+        self._tracked: list[str] = []  # the lines as they were shown last
         self._run, self._tasks, self._has_begun, self._updates = run, tasks, has_begun, updates
         self._readers: dict[TaskId, LogReader] = {}
         self._incoming, self._write, self._show_rich = displays, write, show_rich
@@ -146,6 +154,9 @@ class TextView:
                 at_end.append(task)
         if news := self._news.take():
             self._emit(f"tfmagic: {news}\n")
+        if time.monotonic() >= self._tracked_due:
+            self._tracked_due = time.monotonic() + _TRACKED_S
+            self._show_tracked()
         self._draw(self._live_lines(at_end))
         self._flush()
 
@@ -162,12 +173,13 @@ class TextView:
                 self._draw([])  # so that no more than a piece is held in memory
             self._emit_partial(task, reader)
             log.close()
+        self._show_tracked()
         self._draw([])
         self._flush()
 
     def has_nothing(self, cell: CellState) -> bool:
         """Check whether nothing was shown of a cell that has ended, and nothing is left to show."""
-        if self._readers or self._incoming:
+        if self._readers or self._incoming or self._figures.read() or self._figures.series:
             return False
         ends = {task: getattr(outcome, "log_end", -1) for task, outcome in cell.outcomes.items()}
         return all(ends.get(task) == start for task, start in self._tasks)
@@ -200,6 +212,13 @@ class TextView:
             return True
         return reader.log.offset > before
 
+    def _show_tracked(self) -> None:
+        """Print the last values that tasks have tracked, if they have changed since the last time."""
+        self._figures.read()
+        before, self._tracked = self._tracked, self._figures.lines()
+        if self._tracked != before:
+            self._emit("".join(f"{line}\n" for line in self._tracked))
+
     # -- displays --
 
     def _show_display(self, task: TaskId, reader: LogReader, shown: Displayed) -> None:
@@ -219,9 +238,12 @@ class TextView:
             text = str(data.get("text/plain", ""))
             self._emit_rows(task, rows_of(text.encode("utf-8", "replace")))
             return
+        name_of = "" if not any(kind.startswith("image/") for kind in data) else data.get("text/plain", "")
+        if name_of:  # programs can show a picture without the line above it
+            data = {**data, "text/plain": f"[{task}]: {name_of}"}
         if not is_update:  # an updated display stays where it is
             self._emit_partial(task, reader)
-            self._emit(f"{self._prefix(task).rstrip()}\n")
+            self._emit(f"{self._prefix(task)}{name_of}".rstrip() + "\n")
         self._draw([])
         self._flush()
         self._show_rich(data, content.get("metadata") or {}, transient, is_update)

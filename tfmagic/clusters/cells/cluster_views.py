@@ -14,7 +14,7 @@ from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system.advice import Step
-from tfmagic.views.facts import find_left, find_news
+from tfmagic.views.facts import describe_in_full, find_left, find_news
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.task_widgets import TaskWidgets
 from tfmagic.views.text import QuietView, TextView
@@ -60,6 +60,7 @@ class ClusterViews:
             prompt=ipython_tracebacks.prompt_of(command.filename),
             widgets=self.widgets,
         )
+        job.describe = functools.partial(describe_in_full, context)
         if callable(view):
             return view(context)
         news = functools.partial(find_news, context)
@@ -67,7 +68,9 @@ class ClusterViews:
             return QuietView(job.displays, functools.partial(find_left, context))
         if view == "quiet":  # a push or a pull, which must not hang in silence
             return QuietView(job.displays, news)
-        return TextView(job.run, job.starts.items(), job.displays, has_begun=context.has_begun, news=news)
+        return TextView(
+            job.run, job.starts.items(), job.displays, has_begun=context.has_begun, news=news, cell=job.number
+        )
 
     def failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:
         """Return what explains the failures of a job."""

@@ -21,6 +21,7 @@ from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRequested, CellReturned
 from tfmagic.protocol.payload import release
+from tfmagic.runs.cell_records import CellRecord
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import CellState
 from tfmagic.supervisor.supervisor import Supervisor
@@ -30,6 +31,7 @@ from tfmagic.views.text import QuietView
 from tfmagic.views.time_shares import Profile
 
 CallLater = Callable[[Callable[[], object]], object]
+Describe = Callable[[CellState | None], CellRecord]
 
 
 class Job(RunningCell):
@@ -49,6 +51,7 @@ class Job(RunningCell):
         command: The command of one task; those of the others differ only in the variables that they carry.
         ctrl_c: Interrupts the job while a thread waits for it.
         has_shown_end: Whether the view has shown the end.
+        describe: Returns the present record of the cell, from its outcome if it has one, after the start.
         servers: The job that has begun to trace the tasks that serve this cell.
         profile: Where the time went, once the job was settled.
         partial: The results of the tasks that returned, once a job with `keep_going` was settled and others
@@ -74,6 +77,7 @@ class Job(RunningCell):
         self._is_sent, self._early_presses = False, 0  # Ctrl-C before it is sent is only counted
         self._view: View | None = None
         self.has_shown_end = False
+        self.describe: Describe = _undescribed
         self._call_later: CallLater | None = None
         self.servers: Job | None = None
         self.profile: Profile | None = None
@@ -196,6 +200,10 @@ class Job(RunningCell):
         finally:  # if a task raised, the others' values are not read
             returned = [end for end in outcome.outcomes.values() if isinstance(end, CellReturned)]
             release(packed for end in returned for packed in (end.value, *end.pulled.values()))
+
+
+def _undescribed(cell: CellState | None) -> CellRecord:
+    raise RuntimeError("the cell has not been started")
 
 
 class CtrlC:

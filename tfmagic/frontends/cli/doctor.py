@@ -1,7 +1,6 @@
 """``tfmagic doctor``: the checks of ``%tfcluster doctor``."""
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from tfmagic.errors import BackendError, ClusterSpecError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.doctor import Case, Severity, examine
+from tfmagic.runs.schemas import as_json
 from tfmagic.system.advice import program_name
 
 _COLOURS = {Severity.FINE: "32", Severity.NOTE: "33", Severity.TROUBLE: "31"}
@@ -27,8 +27,7 @@ def main(args: argparse.Namespace) -> int:
         return BAD_USAGE
     findings = examine(case)
     if args.json:
-        plain = [{"severity": f.severity.name.lower(), "what": f.what, "advice": f.advice} for f in findings]
-        print(json.dumps(plain, ensure_ascii=False))
+        print(as_json([finding.report for finding in findings]))
     else:
         has_colours = _has_colours(sys.stdout)
         for finding in findings:

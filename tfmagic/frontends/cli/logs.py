@@ -21,7 +21,7 @@ from tfmagic.system.memory import format_bytes
 
 _POLL_S = 0.1
 _PIECE_BYTES = 1 << 18
-_SELECTOR = re.compile(rf"(all|({'|'.join(TASK_TYPES)})(-\d+(:\d+)?)?)(,|$)")
+_SELECTOR = re.compile(rf"(all|({'|'.join(TASK_TYPES)})(-[\d:]+)?)(,|$)")
 
 
 class NotThere(Exception):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import Shape
+from tfmagic.runs.schemas import FindingReport
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
@@ -35,6 +36,11 @@ class Finding:
     def __str__(self) -> str:
         head = f"{self.severity.value} {self.what}"
         return f"{head}\n    {self.advice}" if self.advice else head
+
+    @property
+    def report(self) -> FindingReport:
+        """The finding, for programs."""
+        return FindingReport(severity=self.severity.name.lower(), what=self.what, advice=self.advice)
 
 
 def note(what: str, advice: str) -> Finding:

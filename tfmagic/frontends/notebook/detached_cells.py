@@ -8,16 +8,18 @@ bound. In a terminal a cell is shown while ``%tfcluster wait`` waits for it. A c
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.job import Job
-from tfmagic.clusters.cells.results import CellResult
+from tfmagic.clusters.cells.results import CellResult, TaskResults
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.errors import TaskTimeoutError
-from tfmagic.frontends.notebook import awaited_cells, view_choice
+from tfmagic.frontends.notebook import awaited_cells, reports, view_choice
+from tfmagic.runs.schemas import CellReport, as_json, cell_report, describe, wait_report
 from tfmagic.serialization import exceptions
 from tfmagic.supervisor import stalls
+from tfmagic.views.recorded_text import RecordedText
 from tfmagic.views.words import duration
 
 _ACTIVE_S = 2.0  # between two messages; what a server counts as idle is a minute and more
@@ -29,6 +31,7 @@ class DetachedJob:
     def __init__(self, cluster: Cluster, job: Job, out: str | None):
         self.cluster, self.job, self.out = cluster, job, out
         self.error: BaseException | None = None
+        self.results: TaskResults[Any] | None = None
         self.is_settled = self.has_ended = False
 
     def settle(self, namespace: dict[str, Any]) -> None:
@@ -46,7 +49,40 @@ class DetachedJob:
             if self.job.partial is not None:
                 bind(namespace, self.job.partial, self.out)
         else:
+            self.results = result.results
             bind(namespace, result, self.out)
+
+
+class DetachedCell:
+    """The value of ``--out NAME`` until the results of a detached cell replace it."""
+
+    def __init__(self, found: DetachedJob, namespace: dict[str, Any]):
+        self._found, self._namespace = found, namespace
+
+    @property
+    def done(self) -> bool:
+        """Whether the cell has ended."""
+        return self._found.job.done.is_set()
+
+    def result(self, timeout: float | None = None) -> TaskResults[Any] | None:
+        """Wait for the cell, and return its results.
+
+        Raises:
+            TaskTimeoutError: It still runs after `timeout` seconds.
+            BaseException: What a task raised.
+        """
+        if not waiting.wait(self._found.job, timeout):
+            raise TaskTimeoutError(_still_runs(self._found))
+        self._found.settle(self._namespace)
+        if self._found.error is not None:
+            raise self._found.error
+        return self._found.results
+
+    def __repr__(self) -> str:
+        return f"<{describe(_report(self._found))}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("it stands for the results of a detached cell;  %tfcluster wait  waits for them")
 
 
 class DetachedJobs:
@@ -59,10 +95,14 @@ class DetachedJobs:
         self._followers: set[Any] = set()  # the event loop keeps its tasks only weakly
 
     def add(self, cluster: Cluster, job: Job, out: str | None) -> None:
-        """Look after a job that has begun."""
+        """Look after a job that has begun. Where no panel shows it, say how to wait and to look."""
         found = DetachedJob(cluster, job, out)
         self._jobs.append(found)
         job.show_now()
+        if out:
+            self._shell.user_ns[out] = DetachedCell(found, self._shell.user_ns)
+        if isinstance(job.view, RecordedText):
+            print(_describe_start(found))
         if awaited_cells.can_await(self._shell):
             self._follow(found)
 
@@ -70,25 +110,26 @@ class DetachedJobs:
         """Return the jobs that have not ended."""
         return [found.job for found in self._jobs if not found.job.done.is_set()]
 
-    def wait(self, cluster: Cluster, timeout_s: float | None) -> str:
+    def wait(self, cluster: Cluster, timeout_s: float | None, plain: bool = False) -> str:
         """Wait for the detached cells of a cluster, and return a sentence about them.
 
+        With `plain` it is a `WaitReport` as JSON, which is also printed before an exception is raised.
+
         Raises:
-            BaseException: When all have ended: the exception of the first cell that failed. Another call
-                raises the next one.
-            TaskTimeoutError: A cell still runs after `timeout_s` seconds, and none has failed.
+            BaseException: When a cell has failed: the exception of the first one. Another call raises the
+                next one.
         """
         sentences, jobs = self._begin_wait(cluster)
         for found, left_s in _each(jobs, timeout_s):
             found.has_ended = waiting.wait(found.job, left_s)
-        return self._end_wait(cluster, jobs, sentences)
+        return self._end_wait(cluster, jobs, sentences, plain)
 
-    async def wait_async(self, cluster: Cluster, timeout_s: float | None) -> str:
+    async def wait_async(self, cluster: Cluster, timeout_s: float | None, plain: bool = False) -> str:
         """Do as `wait`, while the event loop goes on."""
         sentences, jobs = self._begin_wait(cluster)
         for found, left_s in _each(jobs, timeout_s):
             found.has_ended = await waiting.wait_async(found.job, left_s)
-        return self._end_wait(cluster, jobs, sentences)
+        return self._end_wait(cluster, jobs, sentences, plain)
 
     def _begin_wait(self, cluster: Cluster) -> tuple[list[str], list[DetachedJob]]:
         """Return a sentence for each cell of former processes of the cluster, and the jobs to wait for."""
@@ -103,8 +144,13 @@ class DetachedJobs:
             found.settle(self._shell.user_ns)
         return [_describe_former(found) for found in former], [found for found in jobs if found not in former]
 
-    def _end_wait(self, cluster: Cluster, jobs: Sequence[DetachedJob], sentences: Sequence[str]) -> str:
+    def _end_wait(
+        self, cluster: Cluster, jobs: Sequence[DetachedJob], sentences: Sequence[str], plain: bool
+    ) -> str:
         ended = [found for found in jobs if found.has_ended]
+        text = ""
+        if plain:
+            text = as_json(wait_report(cluster.name, cluster.run_folder, [*map(_report, jobs)]))
         for found in ended:
             found.job.show_now()
             found.settle(self._shell.user_ns)
@@ -113,11 +159,14 @@ class DetachedJobs:
             if found in self._jobs and found not in failed[1:]:  # otherwise its follower has removed it
                 self._jobs.remove(found)
         if failed and failed[0].error is not None:
+            if plain:
+                print(text)
             raise failed[0].error
-        for found in jobs:
-            if not found.has_ended:
-                raise _still_runs(found)
-        return _describe_wait(cluster.name, [*sentences, *map(_describe_end, ended)])
+        running = [found for found in jobs if not found.has_ended]
+        sentences = [*sentences, *map(_describe_end, ended), *map(_still_runs, running)]
+        if running:
+            sentences.append("wait again, or end it with  %tfcluster interrupt")
+        return text or _describe_wait(cluster.name, sentences)
 
     def _follow(self, found: DetachedJob) -> None:
         import asyncio
@@ -166,6 +215,15 @@ def _describe_wait(name: str, sentences: Sequence[str]) -> str:
     return f"tfmagic: cluster {name}: {'; '.join(sentences) or 'no detached cell is left to wait for'}"
 
 
+def _describe_start(found: DetachedJob) -> str:
+    job, more = found.job, reports.naming(found.cluster.name)
+    return (
+        f"tfmagic: cell [{job.command.prompt}] runs on {', '.join(t.name for t in job.tasks)};  "
+        f"%tfcluster wait{more}  waits for it,  %tfcluster wait --timeout 1{more}  says how far it is,  "
+        f"%tfcluster logs{more}  shows its lines"
+    )
+
+
 def _describe_end(found: DetachedJob) -> str:
     job, outcome = found.job, found.job.outcome
     seconds = 0.0 if outcome is None else max(outcome.ended_at.values()) - outcome.started
@@ -188,18 +246,20 @@ def _describe_former(found: DetachedJob) -> str:
     )
 
 
-def _still_runs(found: DetachedJob) -> TaskTimeoutError:
-    state = found.job.supervisor.state.cells.get(found.job.number)
-    places = []
-    for task in found.job.tasks if state is None else state.waiting_for:
-        progress = None if state is None else state.progress.get(task)
-        place = None if progress is None else progress.place
-        places.append(task.name if place is None else f"{task} (line {place.line})")
-    waits = ""
+def _report(found: DetachedJob) -> CellReport:
+    """Return how far a cell is, or how it ended."""
+    job, lines = found.job, {}
+    state = job.supervisor.state.cells.get(job.number)
+    for task in () if state is None else state.waiting_for:
+        place = state.place(task) if state is not None else None
+        if place is not None:
+            lines[task.name] = place.line
+    return cell_report(job.describe(job.outcome), job.run, lines)
+
+
+def _still_runs(found: DetachedJob) -> str:
+    job, now = found.job, time.monotonic()
+    state, waits = job.supervisor.state.cells.get(job.number), ""
     if state is not None:
-        supervisor, now = found.job.supervisor, time.monotonic()
-        waits = stalls.explain(supervisor.state, state, supervisor.policy(), now, after_s=0.0)
-    return TaskTimeoutError(
-        f"the detached cell still runs on {', '.join(places)}; {waits}{waits and '; '}it goes on. "
-        "Wait again, or end it with  %tfcluster interrupt"
-    )
+        waits = stalls.explain(job.supervisor.state, state, job.supervisor.policy(), now, after_s=0.0)
+    return f"{describe(_report(found))}{waits and '; '}{waits}"

@@ -12,13 +12,14 @@ from tfmagic.frontends.notebook import (
     line_commands,
     line_faults,
     line_pictures,
+    line_reports,
     patches,
     plain_cells,
 )
 from tfmagic.frontends.notebook.completion import install_completion, remove_completion
 from tfmagic.frontends.notebook.magic import TFClusterMagics
 
-COMMAND_MODULES = (line_commands, line_faults, line_pictures)  # they fill `options.COMMANDS`
+COMMAND_MODULES = (line_commands, line_faults, line_pictures, line_reports)  # they fill `options.COMMANDS`
 
 
 def load(shell: Any) -> None:

@@ -1,7 +1,7 @@
 """The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
 
 A command is one function, which gets the magics, and the options of its line by name. To add one, write it
-with the decorator `line_command`, here (or in `line_faults`, for faults on purpose) and nowhere else:
+with the decorator `line_command`, here or in `line_reports`, `line_faults` or `line_pictures`:
 
     @line_command("wait", "wait for the cells that were started with --detach", option("--timeout", ...))
     def _wait(magics: TFClusterMagics, name: str, timeout: float | None) -> None: ...
@@ -11,21 +11,16 @@ The decorator adds it to `COMMANDS`, from which dispatch, help and completion ar
 
 from __future__ import annotations
 
-import json
-import re
-import sys
-import time
-from pathlib import Path
+import argparse
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
 from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count, parse_seconds
-from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count
 from tfmagic.clusters.tools.tensorboard import missing_plugin
-from tfmagic.frontends import doctor, symptoms
+from tfmagic.frontends import symptoms
 from tfmagic.frontends.notebook import plain_cells, reports
 from tfmagic.frontends.notebook.options import (
     SHAPE,
@@ -35,19 +30,11 @@ from tfmagic.frontends.notebook.options import (
     parse_variables,
 )
 from tfmagic.protocol.cluster_spec import select
-from tfmagic.runs import folder
-from tfmagic.runs.cell_records import read_records
-from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.kept import kept_until
-from tfmagic.runs.kernels import host_elsewhere, kernel_lives
-from tfmagic.runs.log_reader import log_lines
-from tfmagic.views import static_form, tables
-from tfmagic.views.panel import PanelView
 
 if TYPE_CHECKING:
     from tfmagic.frontends.notebook.magic import TFClusterMagics
 
-_TASKS = option("tasks", "TASK", "tasks, by selector", nargs="*")
+TASKS = option("tasks", "TASK", "tasks, by selector", nargs="*")
 _ON = option("--on", "SELECTOR", "tasks, by selector")
 _VARIABLES = (option("names", "A,B", "variable names", type=parse_variables), _ON)
 
@@ -89,7 +76,7 @@ def _stop(magics: TFClusterMagics, name: str, every: bool) -> None:
         print(f"tfmagic: cluster {each} {'stopped' if was_running else 'was not running'}{note}")
 
 
-@line_command("restart", "give all or the named tasks new processes at the same addresses", _TASKS, SHAPE)
+@line_command("restart", "give all or the named tasks new processes at the same addresses", TASKS, SHAPE)
 def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: list[str]) -> None:
     cluster = magics.known(name)
     if shape.given and tasks:
@@ -105,79 +92,7 @@ def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: lis
     print(f"tfmagic: cluster {name}: new processes for {reports.names_of(chosen)}")
 
 
-@line_command("status", "show a table of the tasks", flag("--json", "print JSON, for programs", dest="plain"))
-def _status(magics: TFClusterMagics, name: str, plain: bool) -> None:
-    cluster = magics.running(name)
-    rows = cluster.status()
-    if plain:
-        print(json.dumps(rows))
-    else:
-        table = tables.status_table(rows, cluster.own_share())
-        display(tables.bundle(tables.STATUS_HEADER, table), raw=True)
-        for text in tables.imports(rows):
-            print(f"tfmagic: {text}")
-
-
-@line_command(
-    "logs",
-    "print the tasks' output, from disk",
-    _TASKS,
-    option("--tail", "N", "the last N lines of each", type=parse_count),
-    option("--grep", "RE", "only lines that match"),
-    flag("--path", "print the paths of the files", dest="shows_path"),
-)
-def _logs(
-    magics: TFClusterMagics,
-    name: str,
-    tasks: list[str],
-    tail: int | None,
-    grep: str | None,
-    shows_path: bool,
-) -> None:
-    cluster, run = magics.clusters.get(name), find_run(magics, name)
-    chosen = select(",".join(tasks or ("all",)), run.tasks if cluster is None else cluster.tasks)
-    try:
-        pattern = re.compile(grep) if grep else None
-    except re.error as error:
-        raise UsageError(f"--grep {grep!r} is not a regular expression: {error}") from None
-    for task in chosen:
-        path = run.log_path(task)
-        sys.stdout.writelines([f"{path}\n"] if shows_path else log_lines(path, task, tail, pattern))
-
-
-def _state_dir() -> Path:
-    return folder.state_dir(TFCluster.instance().state_dir)
-
-
-def find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = None) -> RunFolder:
-    """Return the named run, else that of the cluster here, else the newest of that cluster name."""
-    base, cluster = _state_dir(), magics.clusters.get(cluster_name)
-    if cluster is not None and not run_name:
-        return cluster.run_folder
-    runs = folder.find_runs(base)
-    found = [run for run in runs if (str(run) == run_name if run_name else run.cluster == cluster_name)]
-    if not found and run_name:
-        raise UsageError(
-            f"there is no run {run_name!r} in {base / 'runs'}; %tfcluster attach --all lists them"
-        )
-    if not found:
-        raise UsageError(
-            f"no cluster {cluster_name!r} runs here ({magics.running_names()}), and there is no run of "
-            f"one in {base / 'runs'}"
-        )
-    return found[-1]
-
-
-@line_command("errors", "print every failure of the last cell in full", _TASKS)
-def _errors(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
-    texts = magics.known(name).errors(*tasks)
-    if not texts:
-        print("tfmagic: no task failed in the last cell")
-    for name, text in texts.items():
-        print(f"---- {name} ----\n{text}\n")
-
-
-@line_command("interrupt", "interrupt the running cell, on all or the named tasks", _TASKS)
+@line_command("interrupt", "interrupt the running cell, on all or the named tasks", TASKS)
 def _interrupt(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
     cluster = magics.running(name)
     detached = [job for job in magics.detached.running() if job.run is cluster.run_folder]
@@ -187,12 +102,7 @@ def _interrupt(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
     reports.report(name, text)
 
 
-@line_command("stacks", "print the Python stacks of tasks, also of stuck ones; equal stacks once", _TASKS)
-def _stacks(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
-    print(magics.running(name).grouped_stacks(*tasks))
-
-
-@line_command("revive", "restart dead tasks; the others keep their variables", _TASKS)
+@line_command("revive", "restart dead tasks; the others keep their variables", TASKS)
 def _revive(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
     cluster = magics.running(name)
     revived, late = cluster.revive(*tasks), cluster.faults.asked_to_end
@@ -225,6 +135,16 @@ def _all(magics: TFClusterMagics, name: str, state: str | None, on: str | None, 
     elif state == "off":
         plain_cells.remove(magics.shell)
     print(f"tfmagic: {plain_cells.describe(magics.shell)}")
+
+
+@line_command(
+    "run",
+    "run one line of code as a cell:  run [options of a cell] CODE",
+    option("code", "CODE", "Python, a magic or !command", nargs=argparse.REMAINDER),
+)
+def _run(magics: TFClusterMagics, name: str, code: list[str]) -> None:
+    """Called for a line without code; `one_liners` turns the others into cells."""
+    raise UsageError("%tfcluster run: the code is missing:  %tfcluster run --on worker-0 a = 5")
 
 
 @line_command(
@@ -292,78 +212,6 @@ def _reload(magics: TFClusterMagics, name: str, modules: list[str], on: str | No
         raise UsageError(str(error)) from None
     for text in reports.reloaded(modules, found):
         print(f"tfmagic: {text}")
-
-
-@line_command(
-    "wait",
-    "wait for the cells that were started with --detach",
-    option("--timeout", "SECONDS", "wait at most this long", type=parse_seconds),
-)
-def _wait(magics: TFClusterMagics, name: str, timeout: float | None) -> None:
-    """Replaced by `TFClusterMagics.wait_async` where the notebook's event loop can go on."""
-    print(magics.detached.wait(magics.known(name), timeout))
-
-
-@line_command(
-    "attach",
-    "take over a run that was kept (--keep), or show a cell of a past run:  attach [RUN] [--cell N]",
-    option("run_name", "RUN", "name of the run; default: the newest", nargs="?"),
-    option("--cell", "N", "number of the cell in the notebook", type=parse_count),
-    flag("--full", "without the size limit of a saved cell"),
-    flag("--all", "list the runs and their cells", dest="lists"),
-)
-def _attach(
-    magics: TFClusterMagics,
-    name: str,
-    run_name: str | None,
-    cell: int | None,
-    full: bool,
-    lists: bool,
-) -> None:
-    """Show the cell live where it still runs here, else from disk."""
-    if lists:
-        rows = reports.rows_of_runs(folder.find_runs(_state_dir()))
-        display(tables.bundle(reports.RUNS_HEADER, rows), raw=True)
-        print("%tfcluster attach RUN --cell N  shows a cell again")
-        return
-    run = find_run(magics, name, run_name)
-    if cell is None and (until := kept_until(run.folder)) is not None and not kernel_lives(run):
-        if time.time() < until:
-            print(reports.attachment(magics.attach(run)))
-            return
-        when = time.strftime("%A %H:%M", time.localtime(until))
-        print(f"tfmagic: run {run} was kept until {when}, and has ended; this is its last cell")
-    records = [r for r in read_records(run) if cell in (None, r.prompt)]
-    if not records:
-        which = f"cell {cell}" if cell is not None else "a cell"
-        raise UsageError(f"run {run} has no record of {which}; %tfcluster attach --all lists what there is")
-    record = records[-1]
-    for job in magics.detached.running():
-        is_this = job.number == record.cell and str(job.run) == str(run)
-        if is_this and isinstance(job.view, PanelView):
-            job.view.show_again()
-            return
-    if not record.verdict and (host := host_elsewhere(run)):
-        print(f"tfmagic: a kernel of another machine ({host}) has this cell; this is what it has written")
-    elif not record.verdict:
-        print("tfmagic: this cell still runs, in the kernel that started it; run the line again for its end")
-    limit = static_form.FULL_BYTES if full else TFCluster.instance().saved_bytes
-    form = static_form.render(record, run, limit_bytes=limit)
-    display({"text/html": form.html, "text/plain": form.text}, raw=True)
-    for item in form.apart:
-        display(item.data, metadata=item.metadata, raw=True)
-
-
-@line_command(
-    "doctor", "check this environment for a cluster of that shape, and print how to fix problems", SHAPE
-)
-def _doctor(magics: TFClusterMagics, name: str, shape: ShapeOptions) -> None:
-    """Look at this environment, for a cluster of the given shape or for the one that runs."""
-    cluster = magics.clusters.get(name)
-    if cluster is None or not cluster.running or shape.given:
-        cluster = magics.new_cluster(name, shape)
-    for finding in doctor.examine(doctor.case_of(magics.shell, cluster)):
-        print(finding)
 
 
 @line_command(

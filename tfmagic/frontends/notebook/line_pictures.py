@@ -14,7 +14,7 @@ from IPython.display import display
 
 from tfmagic.clusters.launch.arguments import parse_count
 from tfmagic.errors import TfmagicError
-from tfmagic.frontends.notebook.line_commands import find_run
+from tfmagic.frontends.notebook.line_reports import find_run
 from tfmagic.frontends.notebook.options import flag, line_command, option
 from tfmagic.frontends.notebook.view_choice import can_update, publisher
 from tfmagic.views.pictures import run_timeline

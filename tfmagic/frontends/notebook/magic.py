@@ -102,7 +102,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
         """`%tfcluster wait`, awaited."""
         try:
             _, wait = parse_line(line)
-            print(await self.detached.wait_async(self.known(wait["name"]), wait["timeout"]))
+            print(await self.detached.wait_async(self.known(wait["name"]), wait["timeout"], wait["plain"]))
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
@@ -242,9 +242,10 @@ class TFClusterMagics(Magics):  # IPython is untyped
         """Raise `UsageError` where the line asks for another shape than that of the running cluster."""
         differs = " ".join(asked.disagreements(self.shapes[name]))
         if differs:
+            line = f"%tfcluster restart {differs}{reports.naming(name)}"
             raise UsageError(
                 f"cluster {name!r} runs with {self.clusters[name].shape}, which is not {differs}; leave the "
-                f"shape out to use it, or start it anew with  %tfcluster restart {differs}{_naming(name)}"
+                f"shape out to use it, or start it anew with  {line}"
             )
 
     def new_cluster(self, name: str, asked: ShapeOptions) -> Cluster:
@@ -267,7 +268,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
         display_id = self.start_shown(cluster)
         if found:
             restart = ["%tfcluster restart", *self.shapes.get(cluster.name, asked).words, "{}"]
-            line = " ".join(restart) + _naming(cluster.name)
+            line = " ".join(restart) + reports.naming(cluster.name)
             for text in early_variables.tell(found, line, cluster.told_late):
                 print(f"tfmagic: {text}", file=sys.stderr)
         return display_id
@@ -298,7 +299,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
         if running is not None and running.running:
             raise UsageError(
                 f"cluster {kept['name']!r} runs here already, and run {run} has the same name; end the one "
-                f"here first:  %tfcluster stop{_naming(kept['name'])}"
+                f"here first:  %tfcluster stop{reports.naming(kept['name'])}"
             )
         view = choose_view("auto", self.shell)
         page = WidgetPage(self.shell.kernel) if hasattr(self.shell, "kernel") else None
@@ -321,7 +322,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
             question = did_you_mean(name, self.clusters)
             raise UsageError(
                 f"there is no cluster {name!r} ({self.running_names()}){question}; start it with "
-                f"%tfcluster start{_naming(name)}"
+                f"%tfcluster start{reports.naming(name)}"
             )
         return self.clusters[name]
 
@@ -341,11 +342,6 @@ class TFClusterMagics(Magics):  # IPython is untyped
 def _added(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int] | None:
     """Return by how much counters have grown; None without counters."""
     return {name: count - before[name] for name, count in now.items()} or None
-
-
-def _naming(cluster: str) -> str:
-    """Return what a line needs to mean this cluster."""
-    return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
 
 
 vars(TFClusterMagics)["tfcluster"].getdoc = overview  # IPython asks for it at  %%tfcluster?

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfmagic.clusters.tools.differences import describe_steps
 from tfmagic.failures.deaths import describe_end
+from tfmagic.frontends.notebook.options import DEFAULT_NAME
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.payload import Packed
 from tfmagic.runs.cell_records import CellRecord, read_records
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
 
 RUNS_HEADER = ("notebook", "run", "cluster", "shape", "cell", "started", "state", "duration")
+
+
+def naming(cluster: str) -> str:
+    """Return what a line needs to mean this cluster."""
+    return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
 
 
 def report(cluster_name: str, text: str) -> None:

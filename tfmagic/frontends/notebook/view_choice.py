@@ -108,6 +108,7 @@ def _text_view(context: ViewContext, shell: Any) -> View:
         updates=updates,
         has_begun=context.has_begun,
         news=functools.partial(find_news, context),
+        cell=context.run.request.cell,
     )
     return RecordedText(view, context)
 

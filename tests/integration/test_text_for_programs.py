@@ -1,0 +1,101 @@
+"""What agents and scripts read: JSON with schemas, cells of one line, and a wait that comes back in time."""
+
+import json
+
+import msgspec
+import pytest
+from conftest import wait_until
+
+from tfmagic.runs import schemas
+
+LOOP = "import os, time, tfmagic\nwhile not os.path.exists({!r}):\n    time.sleep(0.005)\n"
+
+
+def read(text, kind):
+    """Return the last line as a report: nothing in it is unknown to its schema."""
+    line = text.splitlines()[-1]
+    found = msgspec.json.decode(line, type=kind)
+    assert schemas.as_json(found) == line
+    return found
+
+
+def test_a_cell_that_runs_is_described_and_waited_for_without_an_error(notebook, tmp_path):
+    flag = tmp_path / "go"
+    notebook.run(
+        f"%%tfcluster --workers 2 --detach\ntrack = 5\nimport tfmagic\ntfmagic.track(step=340, loss=0.21)\n"
+        f"print('so far')\n{LOOP.format(str(flag))}"
+    )
+    wait_until(lambda: all(row["line"] in (8, 9) for row in notebook.cluster().status()))
+    text = notebook.run("%tfcluster wait --timeout 0.5")
+    assert "still runs: step 340, loss 0.21 (worker-0), line" in text
+    assert "[worker-1]:    so far" in text
+    found = read(notebook.run("%tfcluster wait --timeout 0.01 --json"), schemas.WaitReport)
+    (cell,) = found.cells
+    assert (found.state, cell.state, found.run) == ("running", "running", str(notebook.cluster().run_folder))
+    assert [(t.task, t.tracked, t.last_line) for t in cell.tasks] == [
+        (f"worker-{n}", {"loss": (340, 0.21)}, "so far") for n in (0, 1)
+    ]
+    rows = read(notebook.run("%tfcluster status --json"), list[schemas.TaskReport])
+    assert [row.tracked["loss"] for row in rows] == [(340, 0.21)] * 2
+    assert all(row.state == "running" and row.pid and row.log.endswith(f"{row.task}.log") for row in rows)
+    flag.touch()
+    done = read(notebook.run("%tfcluster wait --json"), schemas.WaitReport)
+    assert (done.state, [c.state for c in done.cells]) == ("done", ["done"])
+
+
+def test_failures_are_json_with_the_root_cause_first(notebook, capsys):
+    with pytest.raises(ValueError, match="bad batch 3"):
+        notebook.run(
+            "%%tfcluster --workers 2\nimport tfmagic, os\nif tfmagic.current_task().index:\n"
+            "    raise ValueError('bad batch 3')\ntfmagic.barrier()"
+        )
+    errors = read(notebook.run("%tfcluster errors --json"), list[schemas.ErrorReport])
+    assert [(e.task, e.type, e.root, e.cell_line) for e in errors] == [
+        ("worker-1", "ValueError", True, 4),
+        ("worker-0", "BrokenBarrierError", False, 5),
+    ]
+    assert "[worker-1]" not in notebook.run("%tfcluster errors worker-1 --json")
+    with pytest.raises(Exception, match="worker-0"):
+        notebook.run("%%tfcluster --on worker-0 --detach\nimport os\nos.kill(os.getpid(), 11)")
+        notebook.run("%tfcluster wait --json")
+    (death,) = read(notebook.run("%tfcluster errors --json"), list[schemas.ErrorReport])
+    assert (death.type, death.signal, death.exit_code, death.cell_line) == ("TaskDied", "SIGSEGV", None, 3)
+
+
+def test_logs_are_read_in_pieces(notebook):
+    notebook.run("%%tfcluster --workers 1\nfor n in range(100): print('line', n)")
+    (first,) = read(notebook.run("%tfcluster logs --json --max-bytes 50"), list[schemas.LogReport])
+    assert first.text.startswith("line 0\n") and first.next <= 50 < first.size
+    (rest,) = read(notebook.run(f"%tfcluster logs --json --since {first.next}"), list[schemas.LogReport])
+    assert first.text + rest.text == "".join(f"line {n}\n" for n in range(100))
+    text = notebook.run(f"%tfcluster logs --since {first.next} --max-bytes 20")
+    assert "[worker-0]:    line" in text and "go on with  %tfcluster logs worker-0 --since" in text
+
+
+def test_findings_of_the_doctor_are_json(notebook):
+    found = read(notebook.run("%tfcluster doctor --json"), list[schemas.FindingReport])
+    assert {finding.severity for finding in found} <= {"fine", "note", "trouble"} and len(found) > 5
+
+
+def test_a_cell_of_one_line(notebook):
+    def run(line):
+        return notebook.shell.run_cell(line).raise_error()
+
+    notebook.ns["x"] = "of the notebook"
+    run("%tfcluster run --workers 2 x = {'a': 5}; y = 6")
+    run("%tfcluster run --on worker-::2 --out found f'{y} {x}'")
+    assert dict(notebook.ns["found"]) == {"worker-0": "6 {'a': 5}"}
+    with pytest.raises(ZeroDivisionError):
+        run("%tfcluster run 1 / 0")
+    assert "the code is missing" in str(notebook.shell.run_cell("%tfcluster run").error_in_exec)
+
+
+def test_a_detached_cell_without_a_panel_can_be_shown_again_while_it_runs(notebook, tmp_path):
+    flag = tmp_path / "go"
+    notebook.run(f"%%tfcluster --workers 1 --detach\nprint('so far')\n{LOOP.format(str(flag))}")
+    wait_until(lambda: notebook.cluster().status()[0]["line"] in (4, 5))
+    shown = notebook.shell.run_cell("%tfcluster attach", store_history=False)
+    assert shown.success
+    flag.touch()
+    notebook.run("%tfcluster wait")
+    assert json.loads(notebook.run("%tfcluster errors --json").splitlines()[-1]) == []

@@ -1,0 +1,214 @@
+"""The commands of ``%tfcluster`` that only show: the state, output and failures of a cluster or a run.
+
+`line_commands` says how to add one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count, parse_seconds
+from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.frontends import doctor
+from tfmagic.frontends.notebook import reports
+from tfmagic.frontends.notebook.line_commands import TASKS
+from tfmagic.frontends.notebook.options import SHAPE, flag, line_command, option
+from tfmagic.protocol.cluster_spec import select
+from tfmagic.runs import folder, schemas
+from tfmagic.runs.cell_records import read_records
+from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.kept import kept_until
+from tfmagic.runs.kernels import host_elsewhere, kernel_lives
+from tfmagic.runs.log_reader import log_lines
+from tfmagic.views import static_form, tables
+from tfmagic.views.panel import PanelView
+from tfmagic.views.recorded_text import RecordedText
+
+if TYPE_CHECKING:
+    from tfmagic.frontends.notebook.magic import TFClusterMagics
+
+_JSON = flag("--json", "print JSON, for programs", dest="plain")
+
+
+@line_command("status", "show a table of the tasks", _JSON)
+def _status(magics: TFClusterMagics, name: str, plain: bool) -> None:
+    cluster = magics.running(name)
+    rows = cluster.status()
+    if plain:
+        print(schemas.as_json([schemas.task_report(row, cluster.run_folder) for row in rows]))
+    else:
+        table = tables.status_table(rows, cluster.own_share())
+        display(tables.bundle(tables.STATUS_HEADER, table), raw=True)
+        for text in tables.imports(rows):
+            print(f"tfmagic: {text}")
+
+
+@line_command(
+    "logs",
+    "print the tasks' output, from disk",
+    TASKS,
+    option("--tail", "N", "the last N lines of each", type=parse_count),
+    option("--grep", "RE", "only lines that match"),
+    option("--since", "OFFSET", "only what stands behind that byte", type=parse_count),
+    option("--max-bytes", "N", "at most so much of each task", type=parse_count),
+    _JSON,
+    flag("--path", "print the paths of the files", dest="shows_path"),
+)
+def _logs(
+    magics: TFClusterMagics,
+    name: str,
+    tasks: list[str],
+    tail: int | None,
+    grep: str | None,
+    since: int | None,
+    max_bytes: int | None,
+    plain: bool,
+    shows_path: bool,
+) -> None:
+    cluster, run = magics.clusters.get(name), find_run(magics, name)
+    chosen = select(",".join(tasks or ("all",)), run.tasks if cluster is None else cluster.tasks)
+    if plain or since is not None or max_bytes is not None:
+        if tail is not None or grep or shows_path:
+            raise UsageError("--json, --since and --max-bytes go with none of --tail, --grep and --path")
+        pieces = [schemas.log_report(run, task, since or 0, max_bytes) for task in chosen]
+        texts = [schemas.log_text(piece, f"%tfcluster logs{reports.naming(name)}") for piece in pieces]
+        print(schemas.as_json(pieces) if plain else "".join(texts), end="\n" if plain else "")
+        return
+    try:
+        pattern = re.compile(grep) if grep else None
+    except re.error as error:
+        raise UsageError(f"--grep {grep!r} is not a regular expression: {error}") from None
+    for task in chosen:
+        path = run.log_path(task)
+        sys.stdout.writelines([f"{path}\n"] if shows_path else log_lines(path, task, tail, pattern))
+
+
+def _state_dir() -> Path:
+    return folder.state_dir(TFCluster.instance().state_dir)
+
+
+def find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = None) -> RunFolder:
+    """Return the named run, else that of the cluster here, else the newest of that cluster name."""
+    base, cluster = _state_dir(), magics.clusters.get(cluster_name)
+    if cluster is not None and not run_name:
+        return cluster.run_folder
+    runs = folder.find_runs(base)
+    found = [run for run in runs if (str(run) == run_name if run_name else run.cluster == cluster_name)]
+    if not found and run_name:
+        raise UsageError(
+            f"there is no run {run_name!r} in {base / 'runs'}; %tfcluster attach --all lists them"
+        )
+    if not found:
+        raise UsageError(
+            f"no cluster {cluster_name!r} runs here ({magics.running_names()}), and there is no run of "
+            f"one in {base / 'runs'}"
+        )
+    return found[-1]
+
+
+@line_command("errors", "print every failure of the last cell in full", TASKS, _JSON)
+def _errors(magics: TFClusterMagics, name: str, tasks: list[str], plain: bool) -> None:
+    cluster = magics.known(name)
+    found = cluster.failures(*tasks)
+    if plain:
+        run = cluster.run_folder
+        print(schemas.as_json([schemas.error_report(task, error, run) for task, error in found.items()]))
+        return
+    if not found:
+        print("tfmagic: no task failed in the last cell")
+    for task, error in found.items():
+        print(f"---- {task} ----\n{error.text}\n")
+
+
+@line_command("stacks", "print the Python stacks of tasks, also of stuck ones; equal stacks once", TASKS)
+def _stacks(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
+    print(magics.running(name).grouped_stacks(*tasks))
+
+
+@line_command(
+    "wait",
+    "wait for the cells that were started with --detach",
+    option("--timeout", "SECONDS", "wait at most this long, then print how far they are", type=parse_seconds),
+    _JSON,
+)
+def _wait(magics: TFClusterMagics, name: str, timeout: float | None, plain: bool) -> None:
+    """Replaced by `TFClusterMagics.wait_async` where the notebook's event loop can go on."""
+    print(magics.detached.wait(magics.known(name), timeout, plain))
+
+
+@line_command(
+    "attach",
+    "take over a run that was kept (--keep), or show a cell of a past run:  attach [RUN] [--cell N]",
+    option("run_name", "RUN", "name of the run; default: the newest", nargs="?"),
+    option("--cell", "N", "number of the cell in the notebook", type=parse_count),
+    flag("--full", "without the size limit of a saved cell"),
+    flag("--all", "list the runs and their cells", dest="lists"),
+)
+def _attach(
+    magics: TFClusterMagics,
+    name: str,
+    run_name: str | None,
+    cell: int | None,
+    full: bool,
+    lists: bool,
+) -> None:
+    """Show the cell live where it still runs here, else from disk."""
+    if lists:
+        rows = reports.rows_of_runs(folder.find_runs(_state_dir()))
+        display(tables.bundle(reports.RUNS_HEADER, rows), raw=True)
+        print("%tfcluster attach RUN --cell N  shows a cell again")
+        return
+    run = find_run(magics, name, run_name)
+    if cell is None and (until := kept_until(run.folder)) is not None and not kernel_lives(run):
+        if time.time() < until:
+            print(reports.attachment(magics.attach(run)))
+            return
+        when = time.strftime("%A %H:%M", time.localtime(until))
+        print(f"tfmagic: run {run} was kept until {when}, and has ended; this is its last cell")
+    for job in magics.detached.running():
+        if isinstance(job.view, RecordedText):
+            job.show_now()
+    records = [r for r in read_records(run) if cell in (None, r.prompt)]
+    if not records:
+        which = f"cell {cell}" if cell is not None else "a cell"
+        raise UsageError(f"run {run} has no record of {which}; %tfcluster attach --all lists what there is")
+    record = records[-1]
+    for job in magics.detached.running():
+        is_this = job.number == record.cell and str(job.run) == str(run)
+        if is_this and isinstance(job.view, PanelView):
+            job.view.show_again()
+            return
+    if not record.verdict and (host := host_elsewhere(run)):
+        print(f"tfmagic: a kernel of another machine ({host}) has this cell; this is what it has written")
+    elif not record.verdict:
+        print("tfmagic: this cell still runs, in the kernel that started it; run the line again for its end")
+    limit = static_form.FULL_BYTES if full else TFCluster.instance().saved_bytes
+    form = static_form.render(record, run, limit_bytes=limit)
+    display({"text/html": form.html, "text/plain": form.text}, raw=True)
+    for item in form.apart:
+        display(item.data, metadata=item.metadata, raw=True)
+
+
+@line_command(
+    "doctor",
+    "check this environment for a cluster of that shape, and print how to fix problems",
+    SHAPE,
+    _JSON,
+)
+def _doctor(magics: TFClusterMagics, name: str, shape: ShapeOptions, plain: bool) -> None:
+    """Look at this environment, for a cluster of the given shape or for the one that runs."""
+    cluster = magics.clusters.get(name)
+    if cluster is None or not cluster.running or shape.given:
+        cluster = magics.new_cluster(name, shape)
+    findings = doctor.examine(doctor.case_of(magics.shell, cluster))
+    if plain:
+        print(schemas.as_json([finding.report for finding in findings]))
+    else:
+        print(*findings, sep="\n")

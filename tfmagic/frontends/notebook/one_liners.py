@@ -1,0 +1,36 @@
+"""``%tfcluster run CODE``: a cell of one line, after the options of ``%%tfcluster``.
+
+    %tfcluster run --on worker-0 print(f"{loss}")   is   %%tfcluster --on worker-0
+                                                         print(f"{loss}")
+
+The line is rewritten before IPython runs it: IPython would put the notebook's variables into the braces.
+"""
+
+import ast
+import re
+
+from tfmagic.frontends.notebook.options import cell_parser
+
+_LINE = re.compile(r"(\s*)get_ipython\(\)\.run_line_magic\('tfcluster', (['\"]run\b.*)\)\s*$")
+_WORD = re.compile(r"\s*(--[\w-]+)(=\S*)?(?=\s|$)")
+_VALUE = re.compile(r"\s+(\"[^\"]*\"|'[^']*'|\S+)")
+
+
+def rewrite(line: str) -> str:
+    """Return a call of the line magic as one of the cell magic if it has code to run."""
+    if not (found := _LINE.match(line)):
+        return line
+    options, code = split(ast.literal_eval(found[2]).removeprefix("run"))
+    if not code or {"--help", "-h"} & set(options.split()):
+        return line
+    return f"{found[1]}get_ipython().run_cell_magic('tfcluster', {options!r}, {code + chr(10)!r})\n"
+
+
+def split(line: str) -> tuple[str, str]:
+    """Return the options with which a line begins, and its code."""
+    known, place = cell_parser()._option_string_actions, 0
+    while (word := _WORD.match(line, place)) and word[1] in known:
+        place = word.end()
+        if known[word[1]].nargs is None and not word[2] and (value := _VALUE.match(line, place)):
+            place = value.end()
+    return line[:place].strip(), line[place:].strip()
