@@ -171,7 +171,8 @@ def test_a_console_which_updates_nothing_gets_lines(kernel):
     assert len([c for kind, c in shown if "image/png" in c.get("data", {})]) == 1
     printed = "".join(c["text"] for kind, c in shown if kind == "stream")
     lines = [line[15:] for line in printed.splitlines() if line.startswith("[worker-0]:  ")]
-    assert lines == ["a line", "'first'", "'second'", "IntSlider(value=7)"]
+    figure = "<Figure size 640x480 with 1 Axes>"
+    assert lines == ["a line", "'first'", "'second'", figure, "IntSlider(value=7)"]
     refused = kernel.client.execute("%%tfcluster --view widget\n1", allow_stdin=True)
     assert "needs a notebook" in text_of(kernel.outputs(refused))
 

@@ -1,6 +1,7 @@
 """What agents and scripts read: JSON with schemas, cells of one line, and a wait that comes back in time."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -99,3 +100,21 @@ def test_a_detached_cell_without_a_panel_can_be_shown_again_while_it_runs(notebo
     flag.touch()
     notebook.run("%tfcluster wait")
     assert json.loads(notebook.run("%tfcluster errors --json").splitlines()[-1]) == []
+
+
+def test_a_failure_where_no_page_shows_it_is_short_text_with_the_outcome_first(kernel):
+    def traceback(cell):
+        (error,) = [content for kind, content in kernel.run(cell) if kind == "error"]
+        return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error["traceback"])).splitlines()
+
+    kernel.run("%config TFCluster.text_bytes = 4000")  # as it is for users
+    deep = "def f(n):\n    print('at', n)\n    return f(n - 1) if n else int('x' * 9000)\n"
+    lines = traceback(f"%%tfcluster --workers 2\nimport tfmagic\n{deep}tfmagic.current_task().index and f(9)")
+    assert lines[0].startswith("worker-1 failed at line 5 of the cell: ValueError: invalid literal for int()")
+    assert lines[-1] == "more:  %tfcluster errors   or   %tfcluster logs worker-1 --tail 50"
+    assert lines[-3:-1] == ["    at 1", "    at 0"] and "the last lines of worker-1:" in lines
+    assert len("\n".join(lines).encode()) <= 4000
+    dead = traceback("%%tfcluster --on worker-0\nimport os\nos.kill(os.getpid(), 11)")
+    assert dead[0].startswith("TaskDied: worker-0 was ended by SIGSEGV") and dead[-1].startswith("more:  ")
+    kernel.run("%config TFCluster.text_bytes = 0")
+    assert not traceback("%%tfcluster --fresh --workers 1\n1 / 0")[0].startswith("worker-0 failed")

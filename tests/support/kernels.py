@@ -21,6 +21,7 @@ magics.clusters.clear()
 magics.detached._jobs.clear()
 for name, trait in TFCluster.class_own_traits(config=True).items():
     setattr(TFCluster.instance(), name, trait.default())
+TFCluster.instance().text_bytes = 0
 if "tfmagic.views.widget" in sys.modules:
     sys.modules["tfmagic.views.widget"].close_all()
 get_ipython().InteractiveTB.set_mode("Context")
@@ -50,7 +51,8 @@ class Kernel:
         self.manager = KernelManager(kernel_name="python3")
         if python:
             self.manager.kernel_spec.argv[0] = python
-        arguments = ["--IPKernelApp.log_level=40", *options]
+        # failures as on a page, whose text is as long as IPython makes it
+        arguments = ["--IPKernelApp.log_level=40", "--TFCluster.text_bytes=0", *options]
         self.manager.start_kernel(extra_arguments=arguments, cwd=cwd, env={**os.environ, **variables})
         self.connect()
         self.prompts: list[str] = []

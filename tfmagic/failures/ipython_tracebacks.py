@@ -14,6 +14,9 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +25,9 @@ from tfmagic.system import own_code
 
 CELL_FILE = r'File "(<?Cell In\[\d+\](?: \(\d+\))?>?|<tfcluster-\d+>)"'
 """Matches a cell in a Python traceback, as `tfmagic.frontends.notebook.cell_source` names it."""
+
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_GAP_BYTES = 40
 
 
 def shown_name(filename: str) -> str:
@@ -58,20 +64,50 @@ def _prompts() -> dict[str, Any]:
     return names
 
 
-def dress(error: BaseException) -> BaseException:
-    """Let IPython show the error without the frames between the notebook and tfmagic. Return the error."""
-    shows_itself = error.__traceback__ is None and hasattr(type(error), "_render_traceback_")
-    if find_shell() is not None and not shows_itself:
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What stands above and below a traceback."""
+
+    head: str  #: The outcome, with the task and the line; "" where the traceback begins with it.
+    tail: Sequence[str] = ()  #: The last lines of the task, and how to see more.
+
+
+def dress(error: BaseException, explain: Callable[[], Explanation] | None = None) -> BaseException:
+    """Let IPython show the error without the frames between the notebook and tfmagic. Return the error.
+
+    Args:
+        explain: Returns what stands around it where a failure is short text.
+    """
+    own = getattr(type(error), "_render_traceback_", None) if error.__traceback__ is None else None
+    if find_shell() is not None and (explain is not None or own is None):
         with contextlib.suppress(Exception):  # the class can define a property of that name
-            BaseException.__setattr__(error, "_render_traceback_", TracebackRenderer(error))
+            BaseException.__setattr__(error, "_render_traceback_", TracebackRenderer(error, explain, own))
     return error
 
 
 class TracebackRenderer:
     """Called by IPython to show an exception. It is left out when the exception is pickled."""
 
-    def __init__(self, error: BaseException):
-        self._error = error
+    def __init__(
+        self,
+        error: BaseException,
+        explain: Callable[[], Explanation] | None = None,
+        own: Callable[[BaseException], list[str]] | None = None,
+    ):
+        self._error, self._explain, self._own = error, explain, own  # `own`: its class can show it
+
+    def in_short(self, limit_bytes: int) -> list[str]:
+        """Return the outcome, the traceback, and how to see more, in at most so many bytes of text."""
+        lines = [line for part in self() for line in part.split("\n")]
+        if self._explain is None:
+            return shorten(lines, limit_bytes)
+        try:
+            around = self._explain()
+        except Exception:  # a log cannot be read, for example: the traceback is what matters
+            return shorten(lines, limit_bytes)
+        head = [around.head[: limit_bytes // 8]] if around.head else []
+        tail = shorten(around.tail, limit_bytes // 3)
+        return [*head, *shorten(lines, limit_bytes - _bytes_of(head) - _bytes_of(tail)), *tail]
 
     def cut(self) -> TracebackType | None:
         """Leave the user's frames alone in the error, for debuggers; return them."""
@@ -83,6 +119,8 @@ class TracebackRenderer:
     def __call__(self) -> list[str]:
         error, shell, frames = self._error, find_shell(), self.cut()
         try:
+            if self._own is not None:
+                return list(self._own(error))
             tb = shell.InteractiveTB
             if isinstance(error, SyntaxError):
                 entries = traceback.extract_tb(frames)
@@ -104,14 +142,49 @@ class TracebackRenderer:
         return _nothing, ()
 
 
+def shorten(lines: Sequence[str], limit_bytes: int) -> list[str]:
+    """Leave out lines after the first few, so that no more than `limit_bytes` of text are left."""
+    if _bytes_of(lines) <= limit_bytes:
+        return list(lines)
+    room = limit_bytes - _GAP_BYTES
+    lines = [line if _bytes_of([line]) <= room // 4 else _ends_of(line, room // 16) for line in lines]
+    first, last = _fitting(lines, room // 4), _fitting(lines[::-1], room - room // 4)
+    if first + last >= len(lines):
+        return list(lines)
+    gap = f"... {len(lines) - first - last} lines left out"
+    return [*lines[:first], gap, *lines[len(lines) - last :]]
+
+
+def _ends_of(line: str, characters: int) -> str:
+    """Return the beginning and the end of a long line."""
+    text = _plain(line)
+    return f"{text[:characters]} ... {text[-characters:]}"
+
+
+def _fitting(lines: Sequence[str], room: int) -> int:
+    """Return how many of the first lines fit."""
+    sizes = accumulate(_bytes_of([line]) for line in lines)
+    return sum(size <= room for size in sizes)
+
+
+def _bytes_of(lines: Sequence[str]) -> int:
+    return sum(len(_plain(line).encode("utf-8", "replace")) + 1 for line in lines)
+
+
+def _plain(line: str) -> str:
+    return _COLOUR.sub("", line)
+
+
 def find_shell() -> Any:
     """Return the IPython shell of this process, or None, without importing IPython."""
     module = sys.modules.get("IPython.core.getipython")
     return module.get_ipython() if module is not None else None
 
 
-def install(shell: Any) -> None:
+def install(shell: Any, limit_bytes: Callable[[], int] = lambda: 0) -> None:
     """Let the shell use `TracebackRenderer` for every error that has one.
+
+    `limit_bytes` returns the size of a failure where it is short text, at most; else 0.
 
     IPython by itself does not use it for a SyntaxError. It shows nothing in the notebook for an
     ExceptionGroup, nor for an error that was raised while one was handled.
@@ -129,7 +202,8 @@ def install(shell: Any) -> None:
         is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
         if isinstance(shown, TracebackRenderer) and not shell.call_pdb and not is_usage:
             shell._get_exc_info(exc_tuple)  # for %tb and %debug
-            shell._showtraceback(type(error), error, shown())
+            limit = limit_bytes()
+            shell._showtraceback(type(error), error, shown.in_short(limit) if limit else shown())
         else:
             own(exc_tuple, *args, **kwargs)
 

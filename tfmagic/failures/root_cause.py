@@ -14,10 +14,13 @@ from typing import Any
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, ipython_tracebacks
 from tfmagic.failures.deaths import describe_end, died_error, line_of_death, name_signal, place_in_cell
-from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.failures.ipython_tracebacks import Explanation
+from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.log_reader import tail_lines
+from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.supervisor.state import CellState, Outcome
 from tfmagic.system.advice import Step
@@ -34,6 +37,7 @@ _CONSEQUENCE_TEXT = re.compile(
 _NODE_NAME = re.compile(r"^\{\{function_node [^}]*\}\} ")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")  # equal failures differ in it between processes
 _MAX_NOTE = 300
+_LAST_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,25 @@ def build_error(cell: CellState, context: FailureContext, raised_first: bool = F
     if cell.replaced and not cell.timed_out:
         exceptions.add_note(error, _replaced_note(cell, context.stacks))
     return error
+
+
+def explain(cell: CellState, error: BaseException, context: FailureContext) -> Explanation:
+    """Return what stands around the traceback of the cell's error where a failure is short text."""
+    failed = describe_failures(cell, context)
+    root = next(iter(failed), None)
+    if root is None or cell.presses or cell.timed_out:
+        return Explanation(str(error).partition("\n")[0], [f"more:  {Step('errors')}"])
+    found, since = failed[root], context.starts.get(parse_task(root), 0)
+    place = f" at line {found.line} of the cell" if found.line else ""
+    what = next(iter(found.message.strip().splitlines()), "")
+    more = f"more:  {Step('errors')}   or   {Step('logs', root, tail=50)}"
+    if found.type == "TaskDied":  # which has all that
+        return Explanation("", [more])
+    until = getattr(cell.outcomes.get(parse_task(root)), "log_end", None)
+    lines = tail_lines(context.run.log_path(parse_task(root)), _LAST_LINES, since=since, until=until)
+    shown = [f"    {line}" for line in lines if not is_noise(line)]
+    above = [f"the last lines of {root}:", *shown] if shown else []
+    return Explanation(f"{root} failed{place}: {found.type}{what and ': '}{what}", [*above, more])
 
 
 def describe_failures(cell: CellState, context: FailureContext) -> dict[str, ErrorRecord]:

@@ -228,7 +228,8 @@ class ClusterCells:
             if job.options.keep_going:
                 job.partial = unpack(in_part=True)
             self._note_new_process(error)
-            raise ipython_tracebacks.dress(error)
+            explain = functools.partial(root_cause.explain, outcome, error, context)
+            raise ipython_tracebacks.dress(error, explain)
         if lost_files:
             raise SharedWriterError("; ".join(lost_files))
         try:

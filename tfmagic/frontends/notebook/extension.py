@@ -18,6 +18,7 @@ from tfmagic.frontends.notebook import (
 )
 from tfmagic.frontends.notebook.completion import install_completion, remove_completion
 from tfmagic.frontends.notebook.magic import TFClusterMagics
+from tfmagic.frontends.notebook.view_choice import has_page
 
 COMMAND_MODULES = (line_commands, line_faults, line_pictures, line_reports)  # they fill `options.COMMANDS`
 
@@ -32,7 +33,7 @@ def load(shell: Any) -> None:
     install_completion(shell, magics.clusters)
     awaited_cells.install(shell)
     if patches.TABLE.fits(patches.ERRORS):
-        ipython_tracebacks.install(shell)
+        ipython_tracebacks.install(shell, lambda: 0 if has_page(shell) else config.text_bytes)
     if config.warm:
         launcher_client.warm(launcher_client.Flavour())
 

@@ -62,6 +62,11 @@ def can_update(shell: Any) -> bool:
     return is_cell or not is_client or not _accepts_input(request)
 
 
+def has_page(shell: Any) -> bool:
+    """Check whether a user looks at a page that can change: everything else reads text."""
+    return can_update(shell) and is_watched(shell)
+
+
 def publisher(shell: Any) -> Publisher:
     """Return a function that puts bundles on the notebook's page."""
 
