@@ -9,9 +9,12 @@ import sys
 import textwrap
 import threading
 
+import msgspec
 import psutil
 import pytest
 from conftest import ENDED_S, alive, kill_at_once, wait_until
+
+from tfmagic.runs import schemas
 
 RUN_S = 120.0  # an import of TensorFlow on a busy machine, and a training
 
@@ -244,6 +247,28 @@ def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for
     assert "load()" in traceback and "tfmagic" not in traceback
     assert re.search(r"tfmagic: (also on|ended the others:) worker-0", run.err), run.err
     assert "OSError: no such batch" in run.lines("worker-1")
+
+
+def test_the_last_line_of_a_run_is_its_outcome_for_programs(serve, script):
+    path = script(
+        "import os, tfmagic\nif tfmagic.current_task().index:\n    raise OSError('no such batch')\n"
+    )
+    run = serve("run", "--json", path)
+    assert run.wait() == 1
+    found = msgspec.json.decode(run.out.splitlines()[-1], type=schemas.RunReport)
+    assert (found.outcome, found.exit_code) == ("failed", 1) and found.run
+    (error,) = found.errors
+    assert (error.task, error.type, error.message, error.root) == (
+        "worker-1",
+        "OSError",
+        "no such batch",
+        True,
+    )
+    assert error.place == f"{path}, line 3" and error.log.endswith("worker-1.log")
+    missing = serve("run", "--json", "nothing.py")
+    assert missing.wait() == 2
+    found = msgspec.json.decode(missing.out, type=schemas.RunReport)
+    assert found.outcome == "not started" and "nothing.py" in found.message
 
 
 def test_a_script_is_advised_what_helps_in_a_shell(serve, script):

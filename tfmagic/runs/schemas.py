@@ -39,6 +39,7 @@ class ErrorReport(Report, frozen=True, kw_only=True):
     type: str  #: The class of the exception; TaskDied for a process that ended.
     message: str
     cell_line: int | None = None  #: The line of the cell.
+    place: str = ""  #: The line of a script.
     root: bool = True  #: False for a consequence of another task's failure.
     hint: str = ""  #: What to do about a known trap.
     hint_name: str = ""  #: The trap's short name.
@@ -145,8 +146,9 @@ class RunReport(Report, frozen=True, kw_only=True):
     outcome: str  #: succeeded, failed, timed out, interrupted, terminated, broken pipe or not started.
     exit_code: int
     seconds: float
-    run: str
-    errors: list[ErrorReport]
+    run: str = ""
+    errors: list[ErrorReport] = []  #: The root cause first.
+    message: str = ""  #: Why it was not started.
     tracked: dict[str, Tracked] = {}  #: By task.
 
 

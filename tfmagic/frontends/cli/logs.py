@@ -15,6 +15,7 @@ from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId, select
 from tfmagic.runs import folder, kernels
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, LogReader, log_lines
+from tfmagic.runs.schemas import as_json, log_report, log_text
 from tfmagic.runs.status_reader import read_snapshot
 from tfmagic.system.advice import program_name
 from tfmagic.system.memory import format_bytes
@@ -36,7 +37,9 @@ def main(args: argparse.Namespace) -> int:
         return 0
     try:
         run, words = find_run(base, args.words)
-        if args.path:
+        if args.json or args.since is not None or args.max_bytes is not None:
+            _pieces(args, run, choose(run, words))
+        elif args.path:
             print(*(run.log_path(task) for task in choose(run, words)), sep="\n")
         elif args.follow:
             _follow(run, words, args.tail, args.grep)
@@ -88,6 +91,17 @@ def _list(base: Path) -> None:
             size = sum(file_size(run.log_path(task)) for task in run.tasks)
             shape = snapshot.shape or "of unknown shape"
             print(f"{run}  {state_of(snapshot)}, {shape}, {format_bytes(size)} of logs")
+
+
+def _pieces(args: argparse.Namespace, run: RunFolder, tasks: Sequence[TaskId]) -> None:
+    """Print a piece of each log, and how to go on behind it."""
+    if args.follow or args.path or args.grep or args.tail is not None:
+        args.parser.error("--json, --since and --max-bytes go with none of --tail, --grep, --follow, --path")
+    pieces = [log_report(run, task, args.since or 0, args.max_bytes) for task in tasks]
+    if args.json:
+        print(as_json(pieces))
+    else:
+        sys.stdout.writelines(log_text(piece, f"{program_name()} logs {run}") for piece in pieces)
 
 
 def _follow(run: RunFolder, words: Sequence[str], tail: int | None, pattern: re.Pattern[str] | None) -> None:

@@ -53,6 +53,7 @@ have ended.""",
             ("run --workers 2 --ps 1 --no-chief tf1.py", "the same without a chief"),
             ("run -m package.train --lr 0.1", "a module, as `python -m` runs it"),
             ("run --timeout 600 --quiet test_it.py", "at most ten minutes; only failed tasks' output"),
+            ("run --json train.py", "for programs: the last line is the outcome and the errors"),
             ("run --auto-restart 3 --log-dir logs train.py", "restart tasks that die; keep the logs"),
         ),
         (
@@ -109,6 +110,7 @@ newest run. Without RUN it is the newest run of all. TASK is a task (worker-1), 
             ("logs worker-1 --tail 20", "the last lines of one task"),
             ("logs --grep 'Error|loss'", "lines that match a regular expression"),
             ("logs --follow", "also new output, until the run ends"),
+            ("logs worker-0 --since 1000 --json", "for programs: the text, and the offset to go on"),
             ("logs --list", "the runs that are kept, the newest last"),
             ("logs 20260131-0930 --path", "the paths of the files"),
         ),
@@ -117,6 +119,42 @@ newest run. Without RUN it is the newest run of all. TASK is a task (worker-1), 
             ("1", "there is no such run, or it has no such task"),
             ("2", "bad usage"),
             ("130", "Ctrl-C, for example with --follow"),
+        ),
+    ),
+    "errors": Page(
+        "print the failures of the last cell of a run",
+        "[options] [RUN] [TASK ...]",
+        """\
+Prints every failure of the last cell of a notebook's run in full, the root cause first,
+also while its kernel is busy. RUN and TASK are as for logs. For a script use run --json.""",
+        (
+            ("errors", "of the newest run"),
+            ("errors worker-1", "of one task"),
+            ("errors --json | jq '.[0].message'", "for programs: the root cause is the first one"),
+        ),
+        (
+            ("0", "success, also if no task failed"),
+            ("1", "there is no such run, or it has no such task or no cell"),
+            ("2", "bad usage"),
+        ),
+    ),
+    "wait": Page(
+        "wait for the last cell of a run",
+        "[options] [RUN]",
+        """\
+Waits until the last cell of a notebook's run has ended, and prints how it ended. After
+--timeout it prints how far the cell is: the lines that the tasks execute, and the last
+values that they have tracked.""",
+        (
+            ("wait", "for the newest run"),
+            ("wait --timeout 100", "at most 100 seconds"),
+            ("wait --timeout 1 --json", "how far it is, for programs"),
+        ),
+        (
+            ("0", "the cell ended well"),
+            ("1", "it failed or was stopped, or there is no such run"),
+            ("2", "bad usage"),
+            ("124", "it still runs"),
         ),
     ),
     "timeline": Page(

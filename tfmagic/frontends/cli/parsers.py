@@ -86,8 +86,18 @@ def make_parser(command: str) -> Parser:
             add("--tail", type=parse_count, metavar="N", help="the last N lines of each")
             add("--grep", type=_pattern, metavar="RE", help="only lines that match")
             add("--follow", "-f", action="store_true", help="also print new output until the run ends")
+            add("--since", type=parse_count, metavar="OFFSET", help="only what stands behind that byte")
+            add("--max-bytes", type=parse_count, metavar="N", help="at most so much of each task")
+            add("--json", action="store_true", help="for programs")
             add("--path", action="store_true", help="print the paths of the files")
             add("--list", action="store_true", help="list the runs")
+        case "errors":
+            add("words", nargs="*", metavar="RUN | TASK", help="a run, and tasks of that run")
+            add("--json", action="store_true", help="for programs")
+        case "wait":
+            add("words", nargs="*", metavar="RUN", help="a run (default: the newest)")
+            add("--timeout", type=parse_seconds, metavar="SECONDS", help="wait at most this long")
+            add("--json", action="store_true", help="for programs")
         case "timeline":
             add("run", nargs="?", default="", metavar="RUN", help="a run (default: the newest)")
             add("--all", action="store_true", help="the whole run, not only its last cell")
@@ -229,6 +239,7 @@ def _add_run(parser: Parser) -> None:
     add = parser.add_argument_group("output").add_argument
     add("--log-dir", metavar="DIR", help="put the logs there, as TASK.log")
     add("--quiet", action="store_true", help="show output only of tasks that fail")
+    add("--json", action="store_true", help="for programs: the last line of the output is the outcome")
 
 
 def _add_tfrecord(parser: Parser) -> None:

@@ -1,11 +1,8 @@
 """``tfmagic run``: run a script on every task of a cluster, each in a process that ends with the script.
 
-    main thread         starts the tasks, then waits: signals, the timeout, servers that are no longer needed
-    "tfmagic-one-shot"   ends and restarts tasks by the rules: see `tfmagic.clusters.one_shot_tasks`
-    "tfmagic-printer"   follows the logs, writes them to standard output, and ends after the tasks
-
-The printer has a thread of its own because the reader of standard output can stop reading. The timeout and
-the rules must work all the same.
+main thread         starts the tasks, then waits: signals, the timeout, servers that are no longer needed
+"tfmagic-one-shot"   ends and restarts tasks by the rules: see `tfmagic.clusters.one_shot_tasks`
+"tfmagic-printer"   see `tfmagic.frontends.cli.printer`
 """
 
 from __future__ import annotations
@@ -18,11 +15,9 @@ import pkgutil
 import re
 import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.machinery import PathFinder
@@ -40,15 +35,16 @@ from tfmagic.failures.deaths import describe_end
 from tfmagic.frontends import early_variables
 from tfmagic.frontends.cli.doctor import case_of
 from tfmagic.frontends.cli.parsers import BAD_USAGE
-from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summary, summarize
+from tfmagic.frontends.cli.printer import Printer, say
+from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summary, report_run, summarize
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
+from tfmagic.runs.schemas import RunReport, as_json
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules
 from tfmagic.system import files
 from tfmagic.system.advice import program_name
 from tfmagic.task.script import run_script
-from tfmagic.views.text import TextView
 
 _POLL_S = 0.1
 _SERVER_S = 1.0  # for a server to end after SIGTERM
@@ -58,8 +54,7 @@ _FOLLOW_S = 2.0  # for the other tasks to save and end too, after the leader ask
 def main(args: argparse.Namespace) -> int:
     """Run the script. Return the exit code."""
     if problem := find_problem(args.target, args.is_module):
-        say(problem[1])
-        return problem[0]
+        return _refuse(args, *problem)
     if args.new_form:
         say(f"from 0.2 on all words after the script are the script's own; write:  {args.new_form}")
     leave_own_folder()
@@ -69,14 +64,15 @@ def main(args: argparse.Namespace) -> int:
         except SignalReceived:
             return signals.reason.value
         except TfmagicError as error:
-            say(str(error))
-            return BAD_USAGE if isinstance(error, ClusterSpecError) else StopReason.NOT_STARTED.value
+            is_usage = isinstance(error, ClusterSpecError)
+            return _refuse(args, BAD_USAGE if is_usage else StopReason.NOT_STARTED.value, str(error))
 
 
-def say(text: str) -> None:
-    """Print a line on standard error, beside the script's own output."""
-    sys.stderr.write(f"tfmagic: {text}\n")
-    sys.stderr.flush()
+def _refuse(args: argparse.Namespace, code: int, why: str) -> int:
+    say(why)
+    if args.json:
+        print(as_json(RunReport(outcome="not started", exit_code=code, seconds=0.0, message=why)))
+    return code
 
 
 def find_problem(target: str, is_module: bool) -> tuple[int, str] | None:
@@ -164,41 +160,6 @@ class Signals:
         self.received.append(number)
         if self._is_raising:
             raise SignalReceived
-
-
-class Printer:
-    """The thread that writes the tasks' output to standard output."""
-
-    def __init__(self, run: RunFolder, tasks: Sequence[TaskId]):
-        is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        starts = [(task, 0) for task in tasks]
-        self._view = TextView(run, starts, deque(), self._write, terminal=is_terminal)
-        self.broken = False  #: the reader of standard output has closed it
-        self._is_lost = False
-        self._over = threading.Event()
-        self.thread = threading.Thread(target=self._serve, name="tfmagic-printer", daemon=True)
-        self.thread.start()
-
-    def finish(self) -> None:
-        """Let `thread` end when it has shown everything; the tasks write no more."""
-        self._over.set()
-
-    def _serve(self) -> None:
-        while not self._over.wait(self._view.interval_s):
-            self._view.update()
-        self._view.finish(None)
-
-    def _write(self, text: str) -> None:
-        if self.broken or self._is_lost:
-            return
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            self.broken = True
-        except OSError as error:  # a full disk, for example, if the output is redirected: the run goes on
-            self._is_lost = True
-            say(f"the output cannot be written any more ({error}); the logs of the tasks have it")
 
 
 class ScriptRun:
@@ -369,6 +330,8 @@ class ScriptRun:
             sys.stdout.flush()
         summary = summarize(self._one_shot, self._reason, self._args.timeout or seconds)
         sys.stderr.write(format_summary(summary))
+        if self._args.json:
+            print(as_json(report_run(self._one_shot, summary)))
         return summary.code
 
     def _drain(self, printer: Printer) -> None:

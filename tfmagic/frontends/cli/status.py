@@ -1,13 +1,13 @@
 """``tfmagic status``: print this user's clusters, from the status files that their kernels write."""
 
 import argparse
-import json
 import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
 from tfmagic.runs import folder as runs
+from tfmagic.runs.schemas import ClusterReport, as_json, task_report
 from tfmagic.runs.status_reader import (
     TASK_NUMBERS,
     TASK_TEXTS,
@@ -29,7 +29,7 @@ def main(args: argparse.Namespace) -> int:
     seen = [found for folder in reversed(newest_runs(base, _MOST_RUNS)) if (found := read_snapshot(folder))]
     shown = [snapshot for snapshot in seen if args.all or snapshot.live or snapshot.kept_until]
     if args.json:
-        print(json.dumps([as_json(snapshot, base) for snapshot in shown]))
+        print(as_json([report(snapshot, base) for snapshot in shown]))
         return 0
     for snapshot in shown:
         print(describe(snapshot, base, time.time()))
@@ -91,18 +91,19 @@ def row_of(task: TaskStatus) -> dict[str, Any]:
     return {"task": task.task, "state": task.state, **unknown, **task.texts, **task.numbers}
 
 
-def as_json(snapshot: Snapshot, base: Path) -> dict[str, Any]:
-    """Return a cluster as plain data for JSON."""
-    return {
-        "run": snapshot.run,
-        "cluster": snapshot.cluster,
-        "shape": snapshot.shape,
-        "state": state_of(snapshot),
-        "pid": snapshot.pid or None,
-        "host": snapshot.host,
-        "started": snapshot.started,
-        "written": snapshot.written or None,
-        "folder": str(base / "runs" / snapshot.run),
-        "tasks": [row_of(task) for task in snapshot.tasks],
-        "cells": dict(snapshot.cells) if snapshot.cells else None,
-    }
+def report(snapshot: Snapshot, base: Path) -> ClusterReport:
+    """Return a cluster, for programs."""
+    run = runs.RunFolder(base / "runs" / snapshot.run)
+    return ClusterReport(
+        run=snapshot.run,
+        cluster=snapshot.cluster,
+        shape=snapshot.shape,
+        state=state_of(snapshot),
+        pid=snapshot.pid or None,
+        host=snapshot.host,
+        started=snapshot.started,
+        written=snapshot.written or None,
+        folder=str(run.folder),
+        tasks=[task_report(row_of(task), run) for task in snapshot.tasks],
+        cells=dict(snapshot.cells) if snapshot.cells else None,
+    )

@@ -11,14 +11,18 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.failures import hints, stacks
 from tfmagic.failures.deaths import describe_end
-from tfmagic.failures.root_cause import also_failed, find_failures
+from tfmagic.failures.root_cause import FailureContext, also_failed, describe_failures, find_failures
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
 from tfmagic.runs.log_reader import tail_lines
+from tfmagic.runs.schemas import RunReport, error_report
 from tfmagic.runs.tensorflow_noise import is_noise
+from tfmagic.runs.tracked_points import last_points
 from tfmagic.supervisor.state import Outcome
 from tfmagic.system.advice import program_name
 
@@ -44,6 +48,13 @@ _HEADLINES = {
     StopReason.INTERRUPTED: "the run was interrupted",
     StopReason.TERMINATED: "the run was asked to end (SIGTERM)",
     StopReason.BROKEN_PIPE: "the reader of the output has closed it (SIGPIPE): the run was ended",
+}
+
+_OUTCOMES = {
+    StopReason.TIMEOUT: "timed out",
+    StopReason.INTERRUPTED: "interrupted",
+    StopReason.TERMINATED: "terminated",
+    StopReason.BROKEN_PIPE: "broken pipe",
 }
 
 
@@ -79,6 +90,27 @@ def summarize(one_shot: OneShotTasks, reason: StopReason, seconds: float) -> Run
     ended = [t for t, task in one_shot.known.items() if task.terminated and t not in failed]
     why, place, details = _explain(one_shot, root, outcome)
     return RunSummary(reason, code, root, why, place, details, notes, ended, seconds, command)
+
+
+def report_run(one_shot: OneShotTasks, summary: RunSummary) -> RunReport:
+    """Return the outcome of a run, for programs."""
+    cluster, failed = one_shot.cluster, failed_tasks(one_shot)
+    found = describe_failures(one_shot.failures(), FailureContext({}, cluster.run, cluster.oom_kills))
+    errors = []
+    for task in failed:
+        error = found[task.name]
+        place = place_of(error.text, innermost_first=error.type == "TaskDied")
+        report = error_report(task.name, error, cluster.run)
+        errors.append(msgspec.structs.replace(report, cell_line=None, place=place))
+    ended = "failed" if summary.code else "succeeded"
+    return RunReport(
+        outcome=_OUTCOMES.get(summary.reason, ended),
+        exit_code=summary.code,
+        seconds=round(summary.seconds, 3),
+        run=str(cluster.run),
+        errors=errors,
+        tracked={task.name: points for task in one_shot.known if (points := last_points(cluster.run, task))},
+    )
 
 
 def failed_tasks(one_shot: OneShotTasks) -> dict[TaskId, Outcome]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.job import Job
-from tfmagic.frontends.notebook import one_liners, patches
+from tfmagic.frontends.notebook import patches
 from tfmagic.frontends.notebook.local_cell import LocalCell
 
 Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
@@ -42,7 +42,6 @@ class Transformer:
         self._shell = shell
 
     def __call__(self, lines: list[str]) -> list[str]:
-        lines = [one_liners.rewrite(line) for line in lines]
         is_cell = bool(lines) and lines[0].startswith(_CALL) and not lines[0].rstrip().endswith(_EMPTY)
         if not is_cell and not any(map(_WAIT.match, lines)):
             return lines

@@ -13,6 +13,7 @@ from tfmagic.frontends.notebook import (
     line_faults,
     line_pictures,
     line_reports,
+    one_liners,
     patches,
     plain_cells,
 )
@@ -31,6 +32,7 @@ def load(shell: Any) -> None:
     if config not in shell.configurables:
         shell.configurables.append(config)
     install_completion(shell, magics.clusters)
+    one_liners.install(shell)
     awaited_cells.install(shell)
     if patches.TABLE.fits(patches.ERRORS):
         ipython_tracebacks.install(shell, lambda: 0 if has_page(shell) else config.text_bytes)
@@ -49,6 +51,7 @@ def unload(shell: Any) -> None:
         widgets.close_all()
     remove_completion(shell)
     plain_cells.remove(shell)
+    one_liners.remove(shell)
     awaited_cells.remove(shell)
     ipython_tracebacks.remove(shell)
     launcher_client.close_all()

@@ -8,12 +8,31 @@ The line is rewritten before IPython runs it: IPython would put the notebook's v
 
 import ast
 import re
+from typing import Any
 
 from tfmagic.frontends.notebook.options import cell_parser
 
 _LINE = re.compile(r"(\s*)get_ipython\(\)\.run_line_magic\('tfcluster', (['\"]run\b.*)\)\s*$")
 _WORD = re.compile(r"\s*(--[\w-]+)(=\S*)?(?=\s|$)")
 _VALUE = re.compile(r"\s+(\"[^\"]*\"|'[^']*'|\S+)")
+
+
+def install(shell: Any) -> None:
+    """Let the shell rewrite these lines; before `awaited_cells.install`, which awaits the cells."""
+    remove(shell)
+    shell.input_transformers_post.insert(0, rewrite_lines)
+
+
+def remove(shell: Any) -> None:
+    """Undo `install`, also that of an earlier import of this module."""
+    name = rewrite_lines.__name__
+    kept = [each for each in shell.input_transformers_post if getattr(each, "__name__", "") != name]
+    shell.input_transformers_post[:] = kept
+
+
+def rewrite_lines(lines: list[str]) -> list[str]:
+    """Rewrite the lines of a cell."""
+    return [rewrite(line) for line in lines]
 
 
 def rewrite(line: str) -> str:
