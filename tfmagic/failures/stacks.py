@@ -65,11 +65,7 @@ def take_stacks(supervisor: Supervisor, run: RunFolder, tasks: Iterable[TaskId])
 
 def fatal_stack(run: RunFolder, task: TaskId, attempt: int) -> str:
     """Return the stack of the thread in which the task crashed, the innermost call first, or ""."""
-    try:
-        text = files.read_text(run.stacks_path(task))
-    except OSError:
-        return ""
-    _, found, text = text.rpartition(attempt_mark(attempt))
+    _, found, text = files.text_of(run.stacks_path(task)).rpartition(attempt_mark(attempt))
     _, fatal, text = text.partition("Fatal Python error:")
     _, current, text = text.partition("Current thread")
     return "\n".join(own_code.users_lines(text.split("\n\n")[0])) if found and fatal and current else ""

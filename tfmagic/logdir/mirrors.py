@@ -12,6 +12,7 @@ A mirror with `every_s` has a thread "tfmagic-mirror", which reads the folder, u
 """
 
 import contextlib
+import json
 import os
 import re
 import sys
@@ -203,6 +204,29 @@ def _advice(error: Exception) -> str:
     return ""
 
 
+class RemoteClaim:
+    """A file behind a URL, where there are no locks, that names the run which began last to write there.
+
+    It stays: a run that starts again after a kill must be able to write, and the other's state is unknown.
+    Writers in one process with different tokens are different runs.
+    """
+
+    def __init__(self, remote: Remote, name: str, token: str):
+        self._remote, self._name, self.is_lost = remote, name, False
+        self._content = json.dumps({**owners.describe(), "claim": token}).encode()
+        remote.write(name, self._content)
+
+    def check(self, consequence: str) -> None:
+        """Raise `LogdirError` if another run has begun to write since."""
+        content = self._remote.read(self._name)
+        if content is None:
+            self._remote.write(self._name, self._content)
+        elif content != self._content:
+            self.is_lost = True
+            rival = f"{owners.owner_of(content)} has begun to write to {self._remote.url} after this run"
+            raise LogdirError(f"{rival}{consequence}")
+
+
 class Mirror(contextlib.AbstractContextManager["Mirror"]):
     """A local folder whose files, with those of its subfolders, are copied to a URL as they grow.
 
@@ -229,7 +253,7 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
         self.local, self.remote = os.fspath(local), Remote(url, storage_options)
         self.remote.prove()
         self._claim = (  # the later run gets the place: perhaps the other one was killed
-            owners.RemoteClaim(self.remote, owners.MIRROR_NAME, owners.process_token()) if is_sole else None
+            RemoteClaim(self.remote, owners.MIRROR_NAME, owners.process_token()) if is_sole else None
         )
         self._seen: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()

@@ -6,9 +6,7 @@ Only the lock decides, and the kernel releases it with the process, also after S
 locks (some network ones) cannot be guarded: a line says so. No link is followed: who can write to the folder
 could empty a file of the user by it.
 
-Behind a URL there are no locks: a file of the same name says which run began last (`RemoteClaim`). The file
-stays, since a run that starts again after a kill must be able to write, and the state of the other is
-unknown.
+Behind a URL there are no locks: see `tfmagic.logdir.mirrors.RemoteClaim`.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import os
 import socket
 import uuid
 import weakref
-from typing import Protocol
 
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.protocol import task_context
@@ -130,35 +127,3 @@ _tokens: dict[int, str] = {}
 def process_token() -> str:
     """Return the same text for each call in this process, and another one in every other process."""
     return _tokens.setdefault(os.getpid(), uuid.uuid4().hex)  # a fork is another process
-
-
-class _Files(Protocol):
-    """Small files behind a URL: `tfmagic.logdir.mirrors.Remote`."""
-
-    url: str
-
-    def write(self, name: str, content: bytes) -> None: ...
-
-    def read(self, name: str) -> bytes | None: ...
-
-
-class RemoteClaim:
-    """A file behind a URL that names the run which began last to write there.
-
-    Writers in one process with different tokens are different runs.
-    """
-
-    def __init__(self, remote: _Files, name: str, token: str):
-        self._remote, self._name, self.is_lost = remote, name, False
-        self._content = json.dumps({**describe(), "claim": token}).encode()
-        remote.write(name, self._content)
-
-    def check(self, consequence: str) -> None:
-        """Raise `LogdirError` if another run has begun to write since."""
-        content = self._remote.read(self._name)
-        if content is None:
-            self._remote.write(self._name, self._content)
-        elif content != self._content:
-            self.is_lost = True
-            rival = f"{owner_of(content)} has begun to write to {self._remote.url} after this run"
-            raise LogdirError(f"{rival}{consequence}")

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from tfmagic.logdir import owners
 from tfmagic.logdir.errors import LogdirError
-from tfmagic.logdir.mirrors import Remote
+from tfmagic.logdir.mirrors import Remote, RemoteClaim
 from tfmagic.system import files
 
 PREFIX = "ckpt"
@@ -30,7 +30,7 @@ class Store:
     def __init__(self, folder: str, remote: Remote | None = None):
         self.folder, self._remote = folder, remote
         self._have: set[str] = set()  # files in `folder` that are as those behind the URL
-        self._claim: owners.RemoteClaim | None = None
+        self._claim: RemoteClaim | None = None
 
     def __str__(self) -> str:
         return self._remote.url if self._remote else self.folder
@@ -46,7 +46,7 @@ class Store:
             if owners.hold(self.folder, self) and owners.follows_killed(self.folder):
                 self._clear_up()
         elif self._claim is None:
-            self._claim = owners.RemoteClaim(self._remote, owners.NAME, uuid.uuid4().hex)
+            self._claim = RemoteClaim(self._remote, owners.NAME, uuid.uuid4().hex)
         else:
             self._claim.check(
                 ", and two writers spoil each other's checkpoints. Nothing was saved. Give one of them a "

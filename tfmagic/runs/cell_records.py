@@ -90,7 +90,7 @@ def read_records(run: RunFolder) -> list[CellRecord]:
     A cell that has no record of its end runs, or has ended with its kernel.
     """
     found: dict[int, CellRecord] = {}
-    for line in _lines(run.folder / "cells.jsonl"):
+    for line in files.text_of(run.folder / "cells.jsonl").splitlines():
         with contextlib.suppress(ValueError, msgspec.ValidationError):  # a crash cut the line short
             record = msgspec.convert(json.loads(line), CellRecord)
             found[record.cell] = record
@@ -127,7 +127,7 @@ def read_displays(run: RunFolder, task: TaskId, cell: int) -> list[Displayed]:
     """Return the displays of the task in that cell, in order."""
     found = []
     head = json.dumps({"cell": cell, "offset": 0}).partition(' "offset"')[0]
-    for line in _lines(displays_path(run, task)):
+    for line in files.text_of(displays_path(run, task)).splitlines():
         if not line.startswith(head):  # of another cell: decoding it would cost time
             continue
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -138,10 +138,3 @@ def read_displays(run: RunFolder, task: TaskId, cell: int) -> list[Displayed]:
 
 def displays_path(run: RunFolder, task: TaskId) -> Path:
     return run.folder / f"{task.name}.displays"
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return files.read_text(path).splitlines()
-    except OSError:
-        return []

@@ -133,10 +133,7 @@ class RunFolder:
 
     def end_reason(self, task: TaskId, attempt: int) -> str:
         """Return the text of `write_end_reason` in this attempt of the task, or ""."""
-        try:
-            text = files.read_text(self.stacks_path(task))
-        except OSError:
-            return ""
+        text = files.text_of(self.stacks_path(task))
         _, found, reason = text.rpartition(attempt_mark(attempt))[2].rpartition(_END_REASON)
         return reason.strip() if found else ""
 

@@ -119,11 +119,10 @@ def _living(run: RunFolder) -> list[Leftover]:
 
 def _read_notes(run: RunFolder) -> Iterator[tuple[str, Identity, str]]:
     """Yield the role, identity and mark of each noted process."""
-    with contextlib.suppress(OSError):
-        for line in files.read_text(run.folder / _FILE).splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # a crash cut the line short
-                content = json.loads(line)
-                yield str(content["role"]), from_json(content), str(content.get("mark", ""))
+    for line in files.text_of(run.folder / _FILE).splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # a crash cut the line short
+            content = json.loads(line)
+            yield str(content["role"]), from_json(content), str(content.get("mark", ""))
 
 
 def _our_processes() -> Iterable[Stat]:

@@ -10,7 +10,6 @@ since the epoch. A line that was cut short, or that another version wrote, is sk
 import contextlib
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -143,14 +142,7 @@ def read_timeline(run: RunFolder) -> list[Record]:
     """Return the records of a run in the order of their times."""
     found: list[Record] = []
     for name in (_OLD_NAME, _NAME):
-        for line in _lines(run.folder / name):
+        for line in files.text_of(run.folder / name).splitlines():
             with contextlib.suppress(msgspec.MsgspecError, ValueError):
                 found.append(_decoder.decode(line))
     return sorted(found, key=lambda record: record.t)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return files.read_text(path).splitlines()
-    except OSError:
-        return []

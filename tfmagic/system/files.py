@@ -47,6 +47,14 @@ def read_text(path: Path) -> str:
         return file.read()
 
 
+def text_of(path: Path) -> str:
+    """Return the text of a regular file, as `read_text`; "" where it cannot be read."""
+    try:
+        return read_text(path)
+    except OSError:
+        return ""
+
+
 def open_to_append(path: Path) -> int:
     """Return a descriptor that appends to a file, which is created for this user alone."""
     return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

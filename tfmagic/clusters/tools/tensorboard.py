@@ -149,15 +149,14 @@ def find_logdir(logdir: str | None, run: RunFolder) -> str:
         TfmagicError: No folder is known, or there is none of that name.
     """
     if logdir is None:
-        try:
-            logdir = files.read_text(run.folder / POINTER)
-        except OSError:
-            if (run.folder / TRACES).is_dir():
-                return str(run.folder / TRACES)
+        logdir = files.text_of(run.folder / POINTER)
+        if not logdir and (run.folder / TRACES).is_dir():
+            return str(run.folder / TRACES)
+        if not logdir:
             raise TfmagicError(
                 "no cell of this cluster has asked for tfmagic.logdir.tensorboard_dir(base) yet; say which "
                 f"folder:  {Step('tensorboard', 'LOGDIR')}"
-            ) from None
+            )
     if "://" in logdir:
         return logdir
     path = Path(logdir).expanduser().absolute()
