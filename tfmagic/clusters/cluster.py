@@ -28,15 +28,7 @@ from tfmagic.clusters.tools.fault_lab import FaultLab
 from tfmagic.clusters.tools.status import own_rows, status_rows
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.failures import root_cause, stacks
-from tfmagic.protocol.cluster_spec import (
-    ClusterShape,
-    GivenSpec,
-    Shape,
-    Spec,
-    TaskId,
-    check_name,
-    select,
-)
+from tfmagic.protocol.cluster_spec import ClusterShape, GivenSpec, Shape, Spec, TaskId, check_name, select
 from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import find_lines
@@ -151,6 +143,7 @@ class Cluster(Variables, Pictures):
         self._namespace = check("namespace", namespace)
         self.widget_page: WidgetPage | None = None
         self._latest = self._faults = self._tensorboard = None
+        self._begun: startup.Start | None = None
         self._lock = threading.RLock()
 
     # -- start and stop --
@@ -170,6 +163,11 @@ class Cluster(Variables, Pictures):
     def busy(self) -> bool:
         """True if a cell or call has not ended, including those that wait for their turn."""
         return self._latest is not None and self._latest.cells.is_busy
+
+    @property
+    def starting(self) -> bool:
+        """True if the cluster runs, and some task of its start is not ready."""
+        return self.running and self._begun is not None and not self._begun.is_over
 
     @property
     def state(self) -> ClusterState | None:
@@ -212,18 +210,27 @@ class Cluster(Variables, Pictures):
             LaunchError: It could not be started; no process is left.
         """
         with self._lock:
-            if self.running:
-                return self
-            if self._faults is not None:
-                self._faults.close()
-            opened = self._open(progress=progress)
             try:
-                timeout_s, old = self.setting("start_timeout_s"), dict.fromkeys(self.tasks, 0)
-                startup.wait_until_ready(opened.supervisor, old, timeout_s, progress)
+                if (begun := self.begin_start(progress)) is not None:
+                    begun.wait()
             except BaseException:
                 self.stop()
                 raise
         return self
+
+    def begin_start(self, progress: Progress | None = None) -> startup.Start | None:
+        """Start every task; return what waits for them, or None if all were ready before."""
+        with self._lock:
+            if not self.running:
+                if self._faults is not None:
+                    self._faults.close()
+                opened = self._open(progress=progress)
+                timeout_s, old = self.setting("start_timeout_s"), dict.fromkeys(self.tasks, 0)
+                self._begun = startup.Start(opened.supervisor, old, timeout_s, progress)
+            if self._begun is None or self._begun.is_over:
+                return None
+            self._begun.progress = progress
+            return self._begun
 
     def stop(self) -> None:
         """End every task; the logs stay on disk. Do nothing if the cluster does not run."""
@@ -329,13 +336,7 @@ class Cluster(Variables, Pictures):
     def grouped_stacks(self, *tasks: str) -> str:
         """Return the stacks of the user's code as text, equal ones once, with what each waits for."""
         taken, state = self.stacks(*tasks), self._running_cluster().supervisor.state
-        chosen = {task.name for task in self._select(tasks or ("all",))}
-        silent = [
-            f"{task}: no answer; its process is {'stopped' if stacks.can_answer(state, task) else word}"
-            for task, word in ((t, state.tasks[t].phase.value) for t in self.tasks)
-            if task.name in chosen - set(taken)
-        ]
-        return "\n".join([text for text in (stacks.name_groups(taken, state), *silent) if text])
+        return stacks.describe(taken, state, self._select(tasks or ("all",)))
 
     def news(self) -> str:
         """Return what holds up the running cells (a task that waits or is dead), or ""."""
@@ -392,7 +393,7 @@ class Cluster(Variables, Pictures):
         starts = {task: running.run.log_bytes(task) for task in tasks}
         old, timeout_s = running.processes.relaunch(tasks), self.setting("start_timeout_s")
         then = "the cluster stays, and waits for them"
-        startup.wait_until_ready(running.supervisor, old, timeout_s, progress, starts, then=then)
+        startup.Start(running.supervisor, old, timeout_s, progress, starts, then=then).wait()
 
     def _main(self) -> dict[str, Any]:
         return sys.modules["__main__"].__dict__ if self._namespace is None else self._namespace

@@ -112,7 +112,7 @@ class OneShotTasks:
             old = self.cluster.processes.relaunch(tuple(calls))
         try:  # without the lock: the thread goes on meanwhile
             timeout_s = self._setting("start_timeout_s")
-            startup.wait_until_ready(self.cluster.supervisor, old, timeout_s, then="they were killed")
+            startup.Start(self.cluster.supervisor, old, timeout_s, then="they were killed").wait()
             with self._lock:
                 for task, call in calls.items():
                     self._calls[task] = call

@@ -97,6 +97,17 @@ def _by_threads(text: str) -> str:
     return "\n".join(line for name, (_, frames) in zip(names, shown, strict=True) for line in (name, *frames))
 
 
+def describe(taken: Mapping[str, str], state: ClusterState, tasks: Iterable[TaskId]) -> str:
+    """Return the stacks of these tasks as text, equal ones once; a task that did not answer is named."""
+    silent = [
+        f"{task}: no answer; its process is "
+        f"{'stopped' if can_answer(state, task) else state.tasks[task].phase.value}"
+        for task in tasks
+        if task.name not in taken
+    ]
+    return "\n".join([text for text in (name_groups(taken, state), *silent) if text])
+
+
 def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
     """Return `group_stacks` with the notebook's names of cells, and the object each task waits for."""
     waits = {}

@@ -22,55 +22,90 @@ _LOOK_S = 0.1  # between two calls of `progress`
 _TAIL_LINES = 20
 
 
-def wait_until_ready(
-    supervisor: Supervisor,
-    old: Mapping[TaskId, int],
-    timeout_s: float,
-    progress: Progress | None = None,
-    log_starts: Mapping[TaskId, int] | None = None,
-    *,
-    then: str = "the cluster was stopped",
-) -> None:
-    """Wait until each task of `old` is ready in a later attempt than the one given there.
+class Start:
+    """New processes of tasks, until each task is ready in a later attempt than the one given for it.
 
     Args:
+        old: The last attempt of each task before.
+        timeout_s: How long they can take, in seconds, from now on.
         log_starts: The length of each log before, in bytes.
         then: What the caller does when the time has passed.
 
-    Raises:
-        LaunchError: A process ended before it was ready, or the time has passed.
+    Attributes:
+        progress: Called with the state while `wait` waits.
+        is_over: Whether all are ready, or one has failed.
     """
 
-    def settled(state: ClusterState) -> bool:
-        seen = [state.tasks.get(t, TaskState()) for t in old]
-        fresh = all(s.attempt > attempt for s, attempt in zip(seen, old.values(), strict=True))
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        old: Mapping[TaskId, int],
+        timeout_s: float,
+        progress: Progress | None = None,
+        log_starts: Mapping[TaskId, int] | None = None,
+        *,
+        then: str = "the cluster was stopped",
+    ):
+        self.progress, self.is_over = progress, False
+        self._supervisor, self._old, self._timeout_s, self._then = supervisor, old, timeout_s, then
+        self._deadline, self._log_starts = time.monotonic() + timeout_s, log_starts or {}
+
+    def wait(self) -> None:
+        """Wait in this thread.
+
+        Raises:
+            LaunchError: A process ended before it was ready, or the time has passed.
+        """
+        while not self._supervisor.wait_for(self._is_settled, _LOOK_S):
+            self._look()
+        self._end()
+
+    async def wait_async(self, look: Callable[[], object]) -> None:
+        """Do as `wait`, while the event loop goes on. `look` is called ten times a second, and can raise."""
+        import asyncio  # takes a tenth of a second, which a plain script need not pay
+
+        while not await asyncio.to_thread(self._supervisor.wait_for, self._is_settled, _LOOK_S):
+            look()
+            self._look()
+        self._end()
+
+    def _is_settled(self, state: ClusterState) -> bool:
+        seen = [state.tasks.get(t, TaskState()) for t in self._old]
+        fresh = all(s.attempt > attempt for s, attempt in zip(seen, self._old.values(), strict=True))
         phases = {s.phase for s in seen}
         return fresh and (phases <= {Phase.READY, Phase.RUNNING} or Phase.DEAD in phases)
 
-    deadline = time.monotonic() + timeout_s
-    while not supervisor.wait_for(settled, _LOOK_S):
-        if progress is not None:
-            progress(supervisor.state)
-        if not supervisor.thread.is_alive():
-            raise LaunchError("the cluster was stopped while it was started") from supervisor.crashed
-        if time.monotonic() > deadline:
-            seen = {t: supervisor.state.tasks.get(t, TaskState()).phase for t in old}
+    def _look(self) -> None:
+        state = self._supervisor.state
+        if self.progress is not None:
+            self.progress(state)
+        if not self._supervisor.thread.is_alive():
+            raise LaunchError("the cluster was stopped while it was started") from self._supervisor.crashed
+        if time.monotonic() > self._deadline:
+            seen = {t: state.tasks.get(t, TaskState()).phase for t in self._old}
             late = [f"{t} ({phase.value})" for t, phase in seen.items() if phase is not Phase.READY]
             raise LaunchError(
-                f"{', '.join(late)} did not get ready within {timeout_s:g} s; {then}. "
+                f"{', '.join(late)} did not get ready within {self._timeout_s:g} s; {self._then}. "
                 "Look at the machine's load, or raise TFCluster.start_timeout_s."
             )
-    if progress is not None:
-        progress(supervisor.state)
-    for task in old:
-        end, start = supervisor.state.tasks[task].end, (log_starts or {}).get(task, 0)
-        if supervisor.state.tasks[task].phase is Phase.DEAD and end is not None:
-            tail = tail_lines(supervisor.run.log_path(task), _TAIL_LINES, since=start)
-            lines = [f"    {line}" for line in tail]
-            is_lost = isinstance(end, TaskLost)
-            how = f"did not start: {end.reason}." if is_lost else f"{describe_end(end)} while it was started."
-            raise LaunchError("\n".join([f"{task} {how}", *lines]))
-    _tell_obstacles(supervisor.state, old)
+
+    def _end(self) -> None:
+        self.is_over, supervisor = True, self._supervisor
+        if self.progress is not None:
+            self.progress(supervisor.state)
+        for task in self._old:
+            end, start = supervisor.state.tasks[task].end, self._log_starts.get(task, 0)
+            if supervisor.state.tasks[task].phase is Phase.DEAD and end is not None:
+                tail = tail_lines(supervisor.run.log_path(task), _TAIL_LINES, since=start)
+                lines = [f"    {line}" for line in tail]
+                is_lost = isinstance(end, TaskLost)
+                how = (
+                    f"did not start: {end.reason}."
+                    if is_lost
+                    else f"{describe_end(end)} while it was started."
+                )
+                raise LaunchError("\n".join([f"{task} {how}", *lines]))
+        _tell_obstacles(supervisor.state, self._old)
 
 
 _told: set[str] = set()  # obstacles, in this process

@@ -23,8 +23,9 @@ from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.job import Job
 from tfmagic.frontends.notebook import patches
 from tfmagic.frontends.notebook.local_cell import LocalCell
+from tfmagic.frontends.notebook.starting import Starting
 
-Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `CellResult`
+Steps = Generator[Job | LocalCell | Starting, Any, None]  # a job is answered with its `CellResult`
 
 ASYNC_MAGIC, ASYNC_WAIT = "_tfcluster_async", "_tfcluster_wait_async"
 _CALL = "get_ipython().run_cell_magic('tfcluster',"

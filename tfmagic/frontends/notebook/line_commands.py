@@ -49,8 +49,8 @@ def _start(magics: TFClusterMagics, name: str, shape: ShapeOptions) -> None:
         magics.refuse_other_shape(name, shape)
     else:
         cluster = magics.new_cluster(name, shape)
-        magics.start_shown(cluster)
         magics.add(cluster, shape)
+    magics.start_shown(cluster)
     dead = [row["task"] for row in cluster.status() if row["state"] == "dead"]
     alive = [task.name for task in cluster.tasks if task.name not in dead]
     message = f"runs: {', '.join(alive)}" if alive else "has no task that runs"
@@ -84,8 +84,8 @@ def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: lis
     if shape.given:
         old, cluster = cluster, magics.new_cluster(name, shape)
         old.stop()
-        magics.start_shown(cluster)
         magics.add(cluster, shape)
+        magics.start_shown(cluster)
     else:
         cluster.restart(*tasks)
     chosen = select(",".join(tasks or ("all",)), cluster.tasks)

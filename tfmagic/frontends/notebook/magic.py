@@ -26,7 +26,6 @@ from IPython.display import display
 from tfmagic.clusters.attaching import attach
 from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.clusters.cells.job import Job
-from tfmagic.clusters.cells.results import CellResult
 from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch import kept_clusters
@@ -51,6 +50,7 @@ from tfmagic.frontends.notebook.options import (
     parse_cell_line,
     parse_line,
 )
+from tfmagic.frontends.notebook.starting import Starting
 from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, is_watched, publisher
 from tfmagic.protocol.cluster_spec import ClusterShape, Selector, select
 from tfmagic.runs.folder import RunFolder
@@ -120,14 +120,15 @@ class TFClusterMagics(Magics):  # IPython is untyped
         cell = (prepared, frozenset[str]() if options.no_capture else reads)
         if options.detach:
             used = self.cluster_for(options.name, options.shape, options.how.on)
-            plan = self._plan(options, cell, self.start_for(prepared, used, options.shape))
+            shown = yield from self._start_for(prepared, used, options.shape)
+            plan = self._plan(options, cell, shown)
             self.detached.add(used, used.begin_cell(plan, detached=True), options.how.out or None)
         else:
             yield from self._run_tasks(options, cell)
         if options.local:
             yield LocalCell(prepared, self.shell)
 
-    def _run_tasks(self, options: CellLine, cell: PreparedCell) -> Generator[Job, CellResult, None]:
+    def _run_tasks(self, options: CellLine, cell: PreparedCell) -> Generator[Job | Starting, Any, None]:
         """Run the cell on the tasks, and bind what it returns."""
         if options.compare:
             results: Any = yield from self._compare(options, cell)
@@ -139,7 +140,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
             cluster = self._fresh_cluster(name, shape) if options.fresh else None
             try:
                 used = cluster or self.cluster_for(name, shape, options.how.on)
-                shown = self.start_for(cell[0], used, options.shape)
+                shown = yield from self._start_for(cell[0], used, options.shape, goes_on=not options.fresh)
                 job = used.begin_cell(self._plan(options, cell, shown))
                 try:
                     result = yield job
@@ -174,7 +175,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
             options=how,
         )
 
-    def _compare(self, options: CellLine, cell: PreparedCell) -> Generator[Job, CellResult, Comparison]:
+    def _compare(self, options: CellLine, cell: PreparedCell) -> Generator[Job | Starting, Any, Comparison]:
         """Run the cell in a new cluster of each variant."""
         comparison = Comparison()
         for variant in variants_of(options.compare):
@@ -186,7 +187,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
                 comparison.left_out.append(f"{name_of(variant)} was left out: {error}")
                 continue
             try:
-                shown = self.start_for(cell[0], cluster, shape)
+                shown = yield from self._start_for(cell[0], cluster, shape, goes_on=False)
                 before = cluster.bytes_sent()  # on simulated hosts it is the network that is compared
                 plan = self._plan(options, cell, shown, profile_s=PROFILE_S if before else 0.0)
                 results = (yield cluster.begin_cell(plan)).results
@@ -256,16 +257,18 @@ class TFClusterMagics(Magics):  # IPython is untyped
             cluster.widget_page = WidgetPage(self.shell.kernel)
         return cluster
 
-    def start_for(self, plan: CellPlan, cluster: Cluster, asked: ShapeOptions) -> str:
+    def _start_for(
+        self, plan: CellPlan, cluster: Cluster, asked: ShapeOptions, goes_on: bool = True
+    ) -> Generator[Starting, None, str]:
         """Start a cluster as `start_shown`, under the variables that its cell sets before its imports.
 
-        If TensorFlow is imported already, the user is told once about each of them.
+        Return the display id of its bar. If TensorFlow is imported already, the user is told once about each.
         """
         found = early_variables.of_cell(plan, cluster)
         if not cluster.running:
             cluster.task_settings = early_variables.obey(cluster.task_settings, found, asked.keras)
             found = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
-        display_id = self.start_shown(cluster)
+        display_id = yield from self._start_steps(cluster, goes_on)
         if found:
             restart = ["%tfcluster restart", *self.shapes.get(cluster.name, asked).words, "{}"]
             line = " ".join(restart) + reports.naming(cluster.name)
@@ -273,21 +276,24 @@ class TFClusterMagics(Magics):  # IPython is untyped
                 print(f"tfmagic: {text}", file=sys.stderr)
         return display_id
 
-    def start_shown(self, cluster: Cluster) -> str:
-        """Start a cluster with a progress bar; return the bar's display id, "" where there is none.
+    def start_shown(self, cluster: Cluster) -> None:
+        """Start a cluster, or wait for its start, with a progress bar."""
+        for start in self._start_steps(cluster):
+            start.run()
+
+    def _start_steps(self, cluster: Cluster, goes_on: bool = True) -> Generator[Starting, None, str]:
+        """Yield the start of a cluster; return the display id of its bar, "" where there is none.
 
         Programs that run notebooks get one line: some keep every update, others show none.
         """
-        if cluster.running:
+        if cluster.running and not cluster.starting:
             return ""
-        doctor.warn_before_start(self.shell, cluster)
+        if not cluster.running:
+            doctor.warn_before_start(self.shell, cluster)
         is_page = can_update(self.shell) and is_watched(self.shell)
         publish = publisher(self.shell) if is_page else None
         progress = StartProgress(cluster.name, str(cluster.shape), publish=publish)
-        try:
-            cluster.start(progress)
-        finally:
-            progress.end()
+        yield Starting(cluster, progress, goes_on)
         if cluster.task_settings.keep_s:
             print(reports.kept(cluster, "this kernel"))
         return progress.display_id
