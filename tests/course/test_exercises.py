@@ -1,6 +1,8 @@
 """How checks and hints speak, and how the lessons are copied."""
 
 import json
+import os
+import struct
 import subprocess
 import sys
 import textwrap
@@ -181,3 +183,45 @@ def test_every_exercise_has_hints_that_end_as_sentences():
         find(f"{int(path.name[:2])}.1")
     for exercise in EXERCISES.values():
         assert exercise.hints and all(hint.endswith(".") for hint in exercise.hints), exercise.number
+
+
+def write_records(path, numbers):
+    records = (str(number).encode() for number in numbers)
+    path.write_bytes(b"".join(struct.pack("<Q4x", len(text)) + text + bytes(4) for text in records))
+
+
+def test_values_without_files_of_their_own_are_not_taken_for_an_answer(tmp_path):
+    """Files of an earlier try are there; the values of the new one were computed without any."""
+    for index in range(2):
+        write_records(
+            tmp_path / f"squares-{index:05}-of-00002.tfrecord", [n * n for n in range(index, 20, 2)]
+        )
+    sums = [sum(n * n for n in range(index, 20, 2)) for index in range(2)]
+    first, second = (Results({"worker-0": sums[0], "worker-1": sums[1]}) for _ in range(2))
+    for _ in range(2):
+        assert course.find_fault("4.3", {"sums": first, "folder": str(tmp_path)}) == ""
+    for _ in range(2):
+        assert "earlier try" in course.find_fault("4.3", {"sums": second, "folder": str(tmp_path)})
+    os.utime(tmp_path / "squares-00000-of-00002.tfrecord")
+    assert course.find_fault("4.3", {"sums": second, "folder": str(tmp_path)}) == ""
+
+
+def write_checkpoint(folder, value):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "state.index").write_bytes(b"")
+    (folder / "state.data-00000-of-00001").write_bytes(struct.pack("<100f", *[value] * 100))
+
+
+def test_what_an_earlier_try_has_saved_is_seen(tmp_path):
+    paths = {"worker-0": str(tmp_path / "exercise" / "state"), "worker-1": str(tmp_path / "gone" / "state")}
+    first, second = Results(paths), Results(paths)
+    write_checkpoint(tmp_path / "exercise", 1.0)
+    assert course.find_fault("7.2", {"written": first, "folder": tmp_path}) == ""
+    assert "earlier try" in course.find_fault("7.2", {"written": second, "folder": tmp_path})
+    write_checkpoint(tmp_path / "exercise", 1.0)
+    assert course.find_fault("7.2", {"written": second, "folder": tmp_path}) == ""
+    write_checkpoint(tmp_path / "other", 2.0)  # of worker-1
+    for _ in range(2):
+        assert "of worker-1 have stayed" in course.find_fault("7.2", {"written": second, "folder": tmp_path})
+    write_checkpoint(tmp_path / "exercise", 1.0)
+    assert course.find_fault("7.2", {"written": Results(paths), "folder": tmp_path}) == "", "it was said"

@@ -125,6 +125,7 @@ LESSON_06 = {
         "for _ in range(12):\n    coordinator.schedule(slow_step)\ncoordinator.join()\nfloat(w.numpy())",
         "%%tfcluster --out count\nw.assign(0.0)\nfor _ in range(12):\n    coordinator.schedule(slow_step)\n"
         "coordinator.join()\nprint(float(w.numpy()))",
+        "%%tfcluster --out count\nw.assign(0.0)\nfor _ in range(12):\n    slow_step()\nfloat(w.numpy())",
     ),
     "6.2": (
         _add_on_server("w.assign_add(number)"),

@@ -14,7 +14,7 @@ import json
 import numbers
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -40,6 +40,7 @@ class Exercise:
 
 EXERCISES: dict[str, Exercise] = {}  # filled by the modules of the lessons
 _hints_given: dict[str, int] = {}
+_files: dict[str, tuple[object, dict[Path, int]]] = {}  # what checks have seen: results and their files
 _faults: dict[str, list[str]] = {}  # what each check of an exercise has said; "" where it was right
 
 
@@ -59,6 +60,14 @@ def expect(holds: object, otherwise: str) -> None:
     """Raise `NotYet` with the text if something does not hold."""
     if not holds:
         raise NotYet(otherwise)
+
+
+def expect_new(number: str, results: object, paths: Iterable[Path]) -> None:
+    """Raise `NotYet` if an earlier try has written these files, and that of these results none of them."""
+    written = {path: path.stat().st_mtime_ns for path in paths}
+    before, known = _files.get(number, (results, {}))
+    expect(before is results or written != known, "the files are of an earlier try: the cell wrote none.")
+    _files[number] = (results, written)
 
 
 def result_of(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from numbers import Integral
 from pathlib import Path
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect, result_of
+from tfmagic.frontends.course.exercises import Answers, exercise, expect, expect_new, result_of
 
 _SQUARES = sorted(number * number for number in range(20))
 
@@ -56,6 +56,7 @@ def _(answers: Answers) -> None:
     shards = [folder / f"squares-{number:05}-of-00002.tfrecord" for number in range(2)]
     for path in shards:
         expect(path.is_file(), f"`folder` has no {path.name}.")
+    expect_new("4.3", answers.value("sums"), shards)
     contents = [_records(path) for path in shards]
     written = sorted(number for shard in contents for number in shard)
     expect(written != sorted(2 * _SQUARES), "each square was written twice: both workers wrote all of them.")

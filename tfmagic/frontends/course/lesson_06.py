@@ -11,6 +11,10 @@ from tfmagic.frontends.course.exercises import Answers, exercise, expect
 def _(answers: Answers) -> None:
     count = answers.numbers("count", "chief-0")["chief-0"]
     expect(count % 1 == 0, "`w` should be a whole number: each step adds 1.")
+    expect(
+        count > 0,
+        "`w` was 0: no worker had made a step when it was read; those of the chief itself add nothing.",
+    )
     expect(count >= 12, f"`w` was {count:.0f}: not all of the twelve steps were done when it was read.")
     expect(count <= 13, f"`w` was {count:.0f}: it did not begin at 0, or there were more than twelve steps.")
 
