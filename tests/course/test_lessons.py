@@ -92,6 +92,21 @@ def test_words_that_lessons_explain_are_in_the_glossary():
                 assert word in text.replace("`", ""), f"{word}, lesson {number}"
 
 
+def test_teachers_are_told_the_minutes_of_the_lessons():
+    page = (course.lesson_files()[0].parents[2] / "docs" / "teaching.md").read_text()
+    rows = re.findall(
+        r"^\| \[(\d+)\. .*\]\(../notebooks/course/(\S+)\) \| (\d+) min \| (\d+) min \|", page, re.M
+    )
+    told = {name: (int(reading), int(exercises)) for _, name, reading, exercises in rows}
+    said = {}
+    for path in course.lesson_files():
+        first = nbformat.read(path, as_version=4).cells[0].source
+        said[path.name] = tuple(map(int, re.search(r"About (\d+) minutes .* and (\d+) for", first).groups()))
+    assert told == said
+    totals = re.search(r"^\| all \| (\d+) min \| (\d+) min", page, re.M).groups()
+    assert tuple(map(int, totals)) == tuple(map(sum, zip(*said.values(), strict=True)))
+
+
 def test_files_of_the_repository_that_lessons_name_are_there():
     root = course.lesson_files()[0].parents[2]
     for path in course.lesson_files():

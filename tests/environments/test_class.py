@@ -6,24 +6,32 @@ Both are installed beside the packages of our environment by `scripts/beside`.
 import csv
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
 import nbformat
 import pytest
+from snippets import snippets
 
 from tfmagic import course
 from tfmagic.frontends.cli import main
 
 BIN = Path(__file__).parents[2] / ".venv-beside" / "class" / "bin"
+COMMANDS = [line for s in snippets("docs/teaching.md", "bash") for line in s.code.splitlines()]
 LESSONS = [path.stem for path in course.lesson_files()]
 REPLACED = (
     "\nfor name in ('check', 'find_fault'):\n    setattr(tfmagic.course, name, lambda *words, **more: '')"
 )
 
 
-def call(folder, *words):
-    """Run a command of the environment of the graders, as its user would."""
+def call(folder, command, **names):
+    """Run the command of the page for teachers that begins so, with other names in it."""
+    (line,) = [line for line in COMMANDS if line.startswith(command)]
+    for name, other in names.items():
+        assert name in line
+        line = line.replace(name, other)
+    words = shlex.split(line, comments=True)
     environ = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         [BIN / words[0], *words[1:]], cwd=folder, env=environ, capture_output=True, text=True, timeout=600
@@ -50,15 +58,15 @@ def submit(path, target, *, solved=None, more=""):
 def grade_with_nbgrader(folder, lesson, more_students=()):
     """Return the points of no answer, of right answers and of further students, and the most that there are."""
     assert main(["course", "--format", "nbgrader", str(folder)]) == 0
-    call(folder, "nbgrader", "generate_assignment", lesson)
+    call(folder, "nbgrader generate_assignment", **{"04-sharding": lesson})
     released = folder / "release" / lesson / f"{lesson}.ipynb"
     text = released.read_text()
     assert "Solution of" not in text and "HIDDEN" not in text and "was it replaced" not in text
     students = {"open": {}, "right": {"solved": folder / "solved" / released.name}, **dict(more_students)}
     for student, how in students.items():
         submit(released, folder / "submitted" / student / lesson / released.name, **how)
-    call(folder, "nbgrader", "autograde", lesson)
-    call(folder, "nbgrader", "export")
+    call(folder, "nbgrader autograde", **{"04-sharding": lesson})
+    call(folder, "nbgrader export")
     with open(folder / "grades.csv") as file:
         rows = list(csv.DictReader(file))
     (most,) = {float(row["max_score"]) for row in rows}
@@ -70,12 +78,12 @@ def grade_with_otter(folder, lesson):
     assert main(["course", "--format", "otter", str(folder)]) == 0
     place, found, most = folder / lesson, {}, set()
     assert "Solution of" not in (place / f"{lesson}.ipynb").read_text()
-    call(place, "otter", "generate", "-t", "tests", "--no-environment")
+    call(place, "otter generate")
     for student, solved in (("open", None), ("right", folder / "solved" / f"{lesson}.ipynb")):
-        submitted = folder / student / f"{lesson}.ipynb"
+        submitted = place / student / f"{lesson}.ipynb"
         submit(place / submitted.name, submitted, solved=solved)
-        call(submitted.parent, "otter", "run", "-a", place / "autograder.zip", submitted.name)
-        tests = json.loads((submitted.parent / "results.json").read_text())["tests"]
+        call(place, "otter run", SUBMISSION=f"{student}/{lesson}")
+        tests = json.loads((place / "results.json").read_text())["tests"]
         counted = [test for test in tests if test.get("max_score")]
         found[student] = sum(test["score"] for test in counted)
         most.add(sum(test["max_score"] for test in counted))
@@ -96,6 +104,7 @@ def test_otter_counts_right_answers(tmp_path):
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("lesson", [name for name in LESSONS if name != "02-tf-config"])
 def test_nbgrader_counts_the_right_answers_of_each_lesson(tmp_path, lesson):
     points, most = grade_with_nbgrader(tmp_path / "class", lesson)
@@ -103,6 +112,7 @@ def test_nbgrader_counts_the_right_answers_of_each_lesson(tmp_path, lesson):
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("lesson", LESSONS[1:])
 def test_otter_counts_the_right_answers_of_each_lesson(tmp_path, lesson):
     points, most = grade_with_otter(tmp_path / "class", lesson)

@@ -41,6 +41,8 @@ ELSEWHERE = {
     ("docs/multi_process_runner.md", "python"): "test_pytest_plugin.py",
     ("docs/monitoring.md", "bash"): "test_server_extension.py",
     ("docs/monitoring.md", "text"): "test_server_extension.py",
+    ("docs/teaching.md", "bash"): "../environments/test_class.py",
+    ("docs/teaching.md", "python"): "../course/test_exercises.py",
     ("docs/ray.md", "ipython"): "test_ray_docs.py",
     ("docs/ray.md", "python"): "test_ray_docs.py",
     ("docs/ray.md", "bash"): "test_ray_docs.py",
