@@ -5,7 +5,7 @@ import socket
 import pytest
 
 import tfmagic
-from tfmagic.failures.hints import HINTS, Hint
+from tfmagic.failures.hints import HINTS, Hint, spelled
 from tfmagic.system.advice import Step
 from tfmagic.task.tensorflow import scope_hint
 
@@ -900,5 +900,5 @@ def test_every_hint_was_given_by_a_trap_above():
     }
     if tests - RAN:
         pytest.skip("not every trap of this file was tried")
-    given = {Hint(name, "".join(map(str, advice))).note.removeprefix("hint: ") for name, _, advice in HINTS}
+    given = {Hint(name, spelled(advice)).note.removeprefix("hint: ") for name, _, advice in HINTS}
     assert given <= GIVEN  # and more, where a task names the file

@@ -135,7 +135,7 @@ def test_no_hint_names_a_magic_outside_of_a_notebook(speak):
         speak(front_end)
         assert hints.find_hint(error).advice.endswith(words)
     for _, _, hint in hints.HINTS:
-        assert not re.search(r"%\w", "".join(map(str, hint))), hint
+        assert not re.search(r"%\w", hint), hint
 
 
 def test_only_what_notebooks_alone_show_spells_a_magic():

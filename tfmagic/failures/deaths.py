@@ -64,7 +64,7 @@ def describe_end(end: TaskExited | TaskLost, oom_kills: int | None = None) -> st
         if end.exit_code == -signal.SIGKILL and oom_kills is not None:
             cause = _explain_kill(end, oom_kills)
         return f"was ended by {name}" + (f" ({cause})" if cause else "")
-    if end.exit_code == 0:
+    if not end.exit_code:
         return "exited with code 0: something in the cell ended the process, such as os._exit(0)"
     if end.exit_code > _SHELL_SIGNAL:
         name, _ = name_signal(end.exit_code - _SHELL_SIGNAL)
@@ -153,10 +153,9 @@ def line_of_death(run: RunFolder, task: TaskId, end: TaskExited | TaskLost) -> i
 
 
 def name_signal(number: int) -> tuple[str, str]:
-    """Return the name of a signal, and what it means where it ended a task."""
+    """Return the name of a signal, and the likely cause of an end by it."""
     try:
-        name = signal.Signals(number).name
+        found = signal.Signals(number)
     except ValueError:
         return f"signal {number}", "a signal that only a program of your own would send"
-    cause = _CAUSES.get(signal.Signals(number))
-    return name, cause or (signal.strsignal(number) or "").lower()
+    return found.name, _CAUSES.get(found) or (signal.strsignal(number) or "").lower()

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from tfmagic.protocol.payload import PackedError
 from tfmagic.system.advice import Step
 
-HINTS: tuple[tuple[str, str, str | tuple[str | Step, ...]], ...] = (  # (name, pattern, advice or its parts)
+_STEPS = {verb: Step(verb) for verb in ("revive", "restart", "begin with it")} | {
+    "install": Step("install", "tensorboard"),
+    "two workers and a server": Step("reshape", workers=2, ps=1),
+}
+HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` is a step of `_STEPS`)
     (
         "keras3-strategy",
         r"Attempt to convert a value \(PerReplica:|"
@@ -59,14 +63,9 @@ HINTS: tuple[tuple[str, str, str | tuple[str | Step, ...]], ...] = (  # (name, p
         r"different incarnation|stopped sending heartbeats|"
         r"at different places: .*(first strategy \d+.* at further|further strategy \d+.* at first) strategy|"
         r"Collective ops is aborted by: .*failed to connect to all addresses",
-        (
-            "A task of this strategy died or was restarted alone, and the others still speak to its former "
-            "process. ",
-            Step("revive"),
-            " gives all of them new addresses and keeps their variables: then make the strategy anew. ",
-            Step("restart"),
-            " gives new processes to all",
-        ),
+        "A task of this strategy died or was restarted alone, and the others still speak to its former "
+        "process. <revive> gives all of them new addresses and keeps their variables: then make the strategy "
+        "anew. <restart> gives new processes to all",
     ),
     (
         "strategy-alone",
@@ -93,11 +92,8 @@ HINTS: tuple[tuple[str, str, str | tuple[str | Step, ...]], ...] = (  # (name, p
         "parameter-server-gone",
         r"^(AbortedError|UnavailableError): .*(Unable to find a context_id|failed to connect to all "
         r"addresses).*remote target /job:ps/",
-        (
-            "The process of a parameter server is gone, and the variables on it with it. After ",
-            Step("restart"),
-            " create the strategy and its variables again, and restore a checkpoint.",
-        ),
+        "The process of a parameter server is gone, and the variables on it with it. After <restart> create "
+        "the strategy and its variables again, and restore a checkpoint.",
     ),
     (
         "steps-unknown",
@@ -169,20 +165,14 @@ HINTS: tuple[tuple[str, str, str | tuple[str | Step, ...]], ...] = (  # (name, p
     (
         "no-parameter-servers",
         r"^ValueError: There must be at least one ps\.",
-        (
-            "ParameterServerStrategy needs parameter servers and a coordinator: ",
-            Step("reshape", workers=2, ps=1),
-        ),
+        "ParameterServerStrategy needs parameter servers and a coordinator: <two workers and a server>",
     ),
     (
         "late-setting",
         r"(Visible|Virtual|Logical|Physical) devices cannot be modified after being initialized|"
         r"(Intra|Inter) op parallelism cannot be modified after initialization",
-        (
-            "This setting of tf.config is for a process that has not used TensorFlow yet: ",
-            Step("begin with it"),
-            ", before the strategy.",
-        ),
+        "This setting of tf.config is for a process that has not used TensorFlow yet: <begin with it>, "
+        "before the strategy.",
     ),
     (
         "out-of-memory",
@@ -192,13 +182,7 @@ HINTS: tuple[tuple[str, str, str | tuple[str | Step, ...]], ...] = (  # (name, p
     (
         "no-tensorboard",
         r"^TBNotInstalledError: ",
-        (
-            "tf.summary needs the package tensorboard:  ",
-            Step("install", "tensorboard"),
-            " , then ",
-            Step("restart"),
-            ".",
-        ),
+        "tf.summary needs the package tensorboard:  <install> , then <restart>.",
     ),
 )
 
@@ -226,4 +210,9 @@ def find_hint(error: PackedError) -> Hint:
     links = [f"{name}: {message}" for name, message in error.chain]
     found = (hint for hint in HINTS if any(re.search(hint[1], x, re.DOTALL) for x in links))
     name, _, advice = next(found, ("", "", ""))
-    return Hint(name, "".join(map(str, advice)))
+    return Hint(name, spelled(advice))
+
+
+def spelled(advice: str) -> str:
+    """Return an advice with its steps in the words of the front end."""
+    return re.sub("<([a-z ]+)>", lambda step: str(_STEPS[step[1]]), advice)

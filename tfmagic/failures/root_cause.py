@@ -97,7 +97,12 @@ def build_error(cell: CellState, context: FailureContext, raised_first: bool = F
     with contextlib.suppress(Exception):  # a class can forbid attributes
         error.failures = {task.name: found for task, found in errors.items()}  # type: ignore[attr-defined]
     if cell.replaced and not cell.timed_out:
-        exceptions.add_note(error, _replaced_note(cell, context.stacks))
+        note = (
+            f"{_names(cell.replaced)} could not be reached (in native code, stopped, or in code that catches "
+            "KeyboardInterrupt): killed, and started again without variables."
+        )
+        note += f" There it was:\n{context.stacks}" if context.stacks else ""
+        exceptions.add_note(error, note)
     return error
 
 
@@ -211,17 +216,8 @@ def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: st
         lines += ["Where they were:", stacks]
     if cell.replaced:
         lines.append(f"{_names(cell.replaced)} had to be killed and lost the variables.")
-    more = Step("give time")
-    lines.append(f"Give it more time with {more}, or look for a task that waits for another.")
+    lines.append(f"Give it more time with {Step('give time')}, or look for a task that waits for another.")
     return TaskTimeoutError("\n".join(lines))
-
-
-def _replaced_note(cell: CellState, stacks: str) -> str:
-    note = (
-        f"{_names(cell.replaced)} could not be reached (in native code, stopped, or in code that catches "
-        "KeyboardInterrupt): killed, and started again without variables."
-    )
-    return f"{note} There it was:\n{stacks}" if stacks else note
 
 
 def also_failed(cell: CellState, root: Outcome, others: Iterable[tuple[TaskId, Outcome]]) -> list[str]:

@@ -109,15 +109,17 @@ class RunFolder:
 
     def put_logs(self, folder: Path) -> None:
         """Let the tasks of this run, before they start, write their logs into another folder."""
-        meta = json.dumps({**read_meta(self.folder), "logs": str(folder)})
-        files.replace_text(self.folder / "run.json", meta, 0o600)
-        self._notes["run.json"], self._logs = meta, str(folder)
+        self._logs = str(folder)
+        self._change_meta(logs=self._logs)
 
     def take(self) -> None:
         """Note that this process has attached to the run."""
         kernel = identify(os.getpid())
         assert kernel is not None
-        meta = json.dumps({**read_meta(self.folder), **kernel.as_json(), "notebook": _notebook()})
+        self._change_meta(**kernel.as_json(), notebook=_notebook())
+
+    def _change_meta(self, **facts: object) -> None:
+        meta = json.dumps({**read_meta(self.folder), **facts})
         files.replace_text(self.folder / "run.json", meta, 0o600)
         self._notes["run.json"] = meta
 
@@ -193,15 +195,8 @@ def create_run(base: Path, cluster: str, facts: Mapping[str, object], name: str 
         folder = _make_unique(_make_private(base), name)
         kernel = identify(os.getpid())
         assert kernel is not None
-        meta = {
-            **kernel.as_json(),
-            "started": time.time(),
-            "cluster": cluster,
-            "notebook": _notebook(),
-            **facts,
-        }
-        run = RunFolder(folder)
-        run.note("run.json", json.dumps(meta))
+        run, meta = RunFolder(folder), {"started": time.time(), "cluster": cluster, "notebook": _notebook()}
+        run.note("run.json", json.dumps({**kernel.as_json(), **meta, **facts}))
     return run
 
 

@@ -36,7 +36,9 @@ def free_bytes(cgroups: Path = _CGROUPS) -> int:
         limits = _numbers(folder, "memory.max", "memory.limit_in_bytes")
         used = _numbers(folder, "memory.current", "memory.usage_in_bytes")
         if limits and used:
-            found.append(max(limits[0] - used[0] + _unused_files(folder), 0))
+            stat = dict(line.split() for line in read_text(folder / "memory.stat").splitlines())
+            unused = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
+            found.append(max(limits[0] - used[0] + unused, 0))
     return min(found)
 
 
@@ -84,11 +86,6 @@ def cgroup_folders(cgroups: Path = _CGROUPS, controller: str = "memory") -> Iter
             seen.add(folder)
             yield folder
             folder = folder.parent
-
-
-def _unused_files(folder: Path) -> int:
-    stat = dict(line.split() for line in read_text(folder / "memory.stat").splitlines())
-    return int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
 
 
 def _numbers(folder: Path, *names: str) -> list[int]:

@@ -44,11 +44,8 @@ def enter_own_network() -> None:
         call_libc("unshare", _CLONE_NEWNET)
     except PermissionError:
         call_libc("unshare", _CLONE_NEWUSER | _CLONE_NEWNET)
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{uid} {uid} 1"),
-            ("gid_map", f"{gid} {gid} 1"),
-        ):
+        maps = {"setgroups": "deny", "uid_map": f"{uid} {uid} 1", "gid_map": f"{gid} {gid} 1"}
+        for name, text in maps.items():
             Path(f"/proc/self/{name}").write_text(text)
 
 

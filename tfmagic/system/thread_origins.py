@@ -19,11 +19,7 @@ from types import FrameType
 _LOOK_S, _LOOKS_S = 0.01, 0.2  # between two looks; for all threads together
 _STACK_BYTES = 1 << 16  # more than a thread that waits has (measured: 5 KiB)
 _RUNTIME = re.compile(r"/(ld-|libc[.-]|libpthread|libstdc\+\+|libgcc_s|libpython)|/python[\d.]*$")
-_STARTS = (
-    "threading",
-    "concurrent.futures.thread",
-    "multiprocessing.pool",
-)  # for other files
+_STARTS = ("threading", "concurrent.futures.thread", "multiprocessing.pool")  # for other files
 
 
 _starters: dict[threading.Thread, str] = {}

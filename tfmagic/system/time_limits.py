@@ -82,22 +82,18 @@ def call(function: Callable[[], Any], seconds: float | Callable[[], float]) -> A
     the wait.
     """
     if callable(seconds):
-        result = _call_while(function, seconds)
+        caller = _Caller([function], [Result(error=TookTooLong("made no progress"))], 0)
+        caller.start()
+        while caller.is_alive() and (left := seconds()) > 0:
+            caller.join(left)
+        if caller.is_alive():
+            caller.abandon()
+        (result,) = caller.results
     else:
         (result,) = call_each([function], seconds, seconds)
     if result.error is not None:
         raise result.error
     return result.value
-
-
-def _call_while(function: Callable[[], Any], left_s: Callable[[], float]) -> Result:
-    caller = _Caller([function], [Result(error=TookTooLong("made no progress"))], 0)
-    caller.start()
-    while caller.is_alive() and (left := left_s()) > 0:
-        caller.join(left)
-    if caller.is_alive():
-        caller.abandon()
-    return caller.results[0]
 
 
 def _watch(caller: _Caller, each_s: float, end: float) -> int:

@@ -33,42 +33,16 @@ _NAMES = {
     "application/json": "JSON",
     WIDGET_VIEW: "widget",
 }
-_MORE_TAGS = {
-    *(
-        "audio",
-        "button",
-        "dialog",
-        "font",
-        "input",
-        "label",
-        "main",
-        "meter",
-        "output",
-        "picture",
-        "progress",
-    ),
-    *("search", "section", "select", "option", "source", "tfoot", "track", "video", "fieldset", "legend"),
-}
-_ATTRIBUTES = {
-    *(
-        "style",
-        "class",
-        "id",
-        "title",
-        "dir",
-        "lang",
-        "role",
-        "hidden",
-        "open",
-        "name",
-        "label",
-        "alt",
-        "src",
-    ),
-    *("href", "download", "type", "value", "min", "max", "checked", "disabled", "for", "controls", "loop"),
-    *("autoplay", "muted", "align", "valign", "width", "height", "border", "cellpadding", "cellspacing"),
-    *("colspan", "rowspan", "scope", "start", "span", "color", "bgcolor", "face", "size", "datetime"),
-}
+_words = re.compile(r"\w+").findall
+_MORE_TAGS = _words(
+    """audio button dialog fieldset font input label legend main meter option output picture progress
+    search section select source tfoot track video"""
+)
+_ATTRIBUTES = _words(
+    """align alt autoplay bgcolor border cellpadding cellspacing checked class color colspan controls
+    datetime dir disabled download face for height hidden href id label lang loop max min muted name open
+    role rowspan scope size span src start style title type valign value width"""
+)
 _SCOPED_STYLE = re.compile(r"<style scoped>.*?</style>", re.DOTALL)  # of pandas; sanitizers drop it
 _TAGS = re.compile(r"</?(?!tbody)[a-z][\w-]*|<[?!](?!--)")  # a parser adds <tbody> by itself
 _SCRIPTED = re.compile(r"<[^<>]*?(\bon\w+\s*=|script\s*:|data:text/html)", re.IGNORECASE)
@@ -147,8 +121,8 @@ def _sanitize(fragment: str) -> str | None:
 
     clean = nh3.clean(
         fragment,
-        tags=nh3.ALLOWED_TAGS | _MORE_TAGS,
-        attributes={"*": _ATTRIBUTES},
+        tags={*nh3.ALLOWED_TAGS, *_MORE_TAGS},
+        attributes={"*": set(_ATTRIBUTES)},
         generic_attribute_prefixes={"data-", "aria-"},
         url_schemes={"http", "https", "mailto", "ftp", "data"},
     )

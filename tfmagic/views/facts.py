@@ -33,10 +33,8 @@ def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> C
         _describe_task(state, known, task, activities.get(task, TaskActivity()), start)
         for task, start in run.starts.items()
     )
-    if (
-        not context.supervisor.backend.runs_here
-        or len({seen.host for seen in state.tasks.values()} - {""}) > 1
-    ):
+    several = len({seen.host for seen in state.tasks.values()} - {""}) > 1
+    if several or not context.supervisor.backend.runs_here:
         hosts = [state.tasks[task].place for task in run.starts]
         tasks = tuple(replace(part, host=host) for part, host in zip(tasks, hosts, strict=True))
     if cell is None and run.done.is_set():
@@ -56,10 +54,8 @@ def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> C
 
 def describe_in_full(context: ViewContext, cell: CellState | None) -> CellRecord:
     """Return the present record of the cell, with each failure in full."""
-    record, known = (
-        describe_cell(context, cell, time.monotonic()),
-        cell or context.run.outcome or context.cell,
-    )
+    record = describe_cell(context, cell, time.monotonic())
+    known = cell or context.run.outcome or context.cell
     if known is None or not any(task.error for task in record.tasks):
         return record
     return with_failures(record, context.failures(known))
@@ -87,8 +83,7 @@ def find_left(context: ViewContext) -> str:
 def cell_news(supervisor: SupervisorFacts, cell: CellState) -> str:
     """Return who waits for whom, tasks beside the cell's that are dead, and a lack of memory; or ""."""
     state, policy = supervisor.state, supervisor.policy()
-    is_ending = cell.ladder is not None or cell.presses > 0
-    if is_ending:
+    if cell.ladder is not None or cell.presses > 0:
         waits = stalls.explain_interrupt(cell)
     else:
         waits = stalls.explain(state, cell, policy, time.monotonic())

@@ -82,9 +82,8 @@ class Figures:
 def draw(name: str, by_task: Mapping[str, Series]) -> str:
     """Return a chart as SVG that needs no style sheet, on a light or a dark page."""
     tasks = sorted(by_task, key=parse_task)[:_MOST_LINES]
-    points = [p for task in tasks for p in by_task[task].drawn if math.isfinite(p[0]) and math.isfinite(p[1])]
-    if not points:
-        points = [(0.0, 0.0)]
+    lines = {task: [p for p in by_task[task].drawn if all(map(math.isfinite, p))] for task in tasks}
+    points = [point for line in lines.values() for point in line] or [(0.0, 0.0)]
     low_x, high_x = _range(x for x, _ in points)
     low_y, high_y = _range(y for _, y in points)
     right, bottom = _WIDTH - 8, _HEIGHT - _BOTTOM
@@ -103,7 +102,7 @@ def draw(name: str, by_task: Mapping[str, Series]) -> str:
         scene.text(x, _HEIGHT - 6, _short(step), text_anchor=anchor, fill=FAINT)
     for number, task in enumerate(tasks):
         tone, title = TONES[number % len(TONES)], f"{task}: {_last_value(by_task[task])}"
-        drawn = [place(p) for p in by_task[task].drawn if math.isfinite(p[0]) and math.isfinite(p[1])]
+        drawn = list(map(place, lines[task]))
         if len(drawn) == 1:
             cx, _, cy = drawn[0].partition(",")
             scene.add("circle", "", title, cx=cx, cy=cy, r=2.5, fill=tone.mid)
@@ -134,6 +133,4 @@ def _last_value(series: Series) -> str:
 def _last_values(by_task: Mapping[str, Series]) -> str:
     tasks = sorted(by_task, key=parse_task)
     texts = [f"{task} {_last_value(by_task[task])}" for task in tasks[:_MOST_LINES]]
-    return ", ".join(
-        [*texts, *([f"and {len(tasks) - _MOST_LINES} more"] if len(tasks) > _MOST_LINES else [])]
-    )
+    return ", ".join(texts + [f"and {len(tasks) - _MOST_LINES} more"] * (len(tasks) > _MOST_LINES))

@@ -25,14 +25,7 @@ from tfmagic.runs.kept import is_kept
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.system.memory import format_bytes
 from tfmagic.system.usage import Usage
-from tfmagic.views.facts import (
-    attach_line,
-    describe_cell,
-    find_ending,
-    find_news,
-    find_place,
-    with_failures,
-)
+from tfmagic.views.facts import attach_line, describe_cell, find_ending, find_news, find_place, with_failures
 from tfmagic.views.figures import Figures
 from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed
 from tfmagic.views.protocol import ViewContext
@@ -121,8 +114,12 @@ class PanelModel:
         message: dict[str, Any] = {}
         if watched:
             message["rows"] = {number: _encode_rows(patch) for number, patch in watched.items()}
-        if replaced := {n: _encode_replaced(patch) for n, patch in watched.items() if patch.replaced}:
-            message["replaced"] = replaced
+        if any(patch.replaced for patch in watched.values()):
+            message["replaced"] = {
+                number: {str(place): item.encode() for place, item in patch.replaced.items()}
+                for number, patch in watched.items()
+                if patch.replaced
+            }
         if changed := self._changed_tasks(now):
             message["tasks"] = changed
         head = self._describe_head(now)
@@ -374,7 +371,3 @@ def _encode_rows(patch: Patch, limit: int = sys.maxsize) -> dict[str, Any]:
     """Return the last rows of a patch, with the number of the first of them."""
     surplus = max(len(patch.items) - limit, 0)
     return {"base": patch.base + surplus, "items": [item.encode() for item in patch.items[surplus:]]}
-
-
-def _encode_replaced(patch: Patch) -> dict[str, Any]:
-    return {str(number): item.encode() for number, item in patch.replaced.items()}

@@ -156,12 +156,7 @@ class SavedCell:
             self._publish(
                 item.data, item.metadata, display_id=f"{self._display_id}-{item.key}", update=is_again
             )
-        if not is_again:
-            self._show_widgets(form)
-
-    def _show_widgets(self, form: static_form.StaticForm) -> None:
-        """Show the widgets that take input below the static form, which is drawn again when they end."""
-        if self._context.widgets is not None:
+        if not is_again and self._context.widgets is not None:  # those that take input stay below the form
             data = self._context.widgets.control_panel(form.widgets, lambda: self.add_note(""))
             if data is not None:
                 self._publish(data, display_id=f"{self._display_id}-widgets")

@@ -21,15 +21,7 @@ from tfmagic.system.memory import format_bytes
 from tfmagic.views import embedding, static_html
 from tfmagic.views.facts import attach_line
 from tfmagic.views.figures import Figures
-from tfmagic.views.log_items import (
-    WHOLE_BYTES,
-    DisplayItem,
-    GapItem,
-    Item,
-    RemarkItem,
-    RowItem,
-    read_items,
-)
+from tfmagic.views.log_items import WHOLE_BYTES, DisplayItem, GapItem, Item, RemarkItem, RowItem, read_items
 from tfmagic.views.values import Bundle, ValueRow, fold_values
 
 LIMIT_BYTES = 200_000
@@ -114,11 +106,9 @@ def _load(record: CellRecord, part: TaskRecord, run: RunFolder, whole_bytes: int
     items, values = read_items(
         run.log_path(task), part.start, end, shown, whole_bytes=whole_bytes, counts_lines=counts
     )
-    return _Part(part, [item for item in items if not _is_closed_widget(item)], values)
-
-
-def _is_closed_widget(item: Item) -> bool:
-    return isinstance(item, DisplayItem) and WIDGET_VIEW in item.data and not item.data.get("text/plain")
+    displays = (item for item in items if isinstance(item, DisplayItem) and WIDGET_VIEW in item.data)
+    closed = {item.key for item in displays if not item.data.get("text/plain")}
+    return _Part(part, [item for item in items if getattr(item, "key", None) not in closed], values)
 
 
 def _widgets_of(part: _Part) -> list[str]:
@@ -313,7 +303,7 @@ def _html(
         is_open = part.record.error is not None or name in record.open or is_short
         kept = _cut(part.items, share, _row_size)
         lost = _gap_of([lost, *kept])
-        shown = [_with_gap_text(item, name, run) for item in kept]
+        shown = [RemarkItem(_gap_text(i, name, run)) if isinstance(i, GapItem) else i for i in kept]
         body += static_html.task_html(part.record, shown, part.lines, is_open=is_open, fold_noise=fold_noise)
     body += static_html.more_html(left_out, whole) if left_out else ""
     logs = static_html.logs_html(run) if parts else ""
@@ -346,10 +336,6 @@ def _shorten_errors(parts: Sequence[_Part], room: int) -> int:
 def _row_size(item: Item) -> int:
     """Return the size of an item's html, 0 for a display, which has room of its own."""
     return 0 if isinstance(item, DisplayItem) else static_html.item_size(item)
-
-
-def _with_gap_text(item: Item, task: str, run: RunFolder) -> Item:
-    return RemarkItem(_gap_text(item, task, run)) if isinstance(item, GapItem) else item
 
 
 def _is_plain(task: TaskRecord) -> bool:

@@ -9,10 +9,10 @@ JupyterLab's table of contents sanitizes each html output a second after a chang
 The first `background` on a page takes it 50 ms (a regular expression is compiled), a `background-color` 2 ms.
 """
 
-import html
 import os
 import time
 from collections.abc import Mapping, Sequence
+from html import escape as _esc
 from itertools import groupby
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
@@ -112,31 +112,20 @@ def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: b
 
 
 def _log_html(items: Sequence[Item], fold_noise: bool) -> str:
+    def kind_of(item: Item) -> str:
+        is_folded = fold_noise and isinstance(item, RowItem) and item.noise
+        return "noise" if is_folded else "display" if isinstance(item, DisplayItem) else "lines"
+
     blocks: list[str] = []
-    lines: list[str] = []
-
-    def flush() -> None:
-        if lines:
-            style = f"margin:0;padding:0;background-color:transparent;{_WRAPPED}"
-            blocks.append(f'<pre style="{style}">' + "\n".join(lines) + "</pre>")
-            lines.clear()
-
-    def is_folded(item: Item) -> bool:
-        return fold_noise and isinstance(item, RowItem) and item.noise
-
-    for is_noise, group in groupby(items, is_folded):
-        if is_noise:
-            flush()
+    for kind, group in groupby(items, kind_of):
+        if kind == "noise":
             blocks.append(_noise_html(list(group)))
-            continue
-        for item in group:
-            if isinstance(item, DisplayItem):
-                flush()
-                shown = embedding.as_html(item.data, item.metadata)
-                blocks.append(f'<div style="margin:4px 0">{shown}</div>')
-            else:
-                lines.append(_row_html(item))
-    flush()
+        elif kind == "lines":
+            style = f"margin:0;padding:0;background-color:transparent;{_WRAPPED}"
+            blocks.append(f'<pre style="{style}">' + "\n".join(map(_row_html, group)) + "</pre>")
+        else:
+            shown = [embedding.as_html(i.data, i.metadata) for i in group if isinstance(i, DisplayItem)]
+            blocks += [f'<div style="margin:4px 0">{page}</div>' for page in shown]
     if not blocks:
         return ""
     height = "60em" if any(isinstance(item, DisplayItem) for item in items) else "24em"
@@ -195,17 +184,14 @@ def error_html(error: ErrorRecord | None) -> str:
     where = f' <span style="{_FAINT}">{words.place_of(error)}</span>' if error.line else ""
     style = f"margin:2px 10px 4px 26px;padding:3px 8px;border-left:3px solid {palette.RED.mid}"
     style += ";background-color:rgba(217,72,95,.08)"
-    message = _esc(_short(error.message, 2000))
-    trace = ""
-    if error.text:
-        trace = (
-            f'<details><summary style="font-size:12px;{_FAINT}">traceback</summary>'
-            f'<pre style="margin:0;{_WRAPPED}">{_esc(_short(error.text, 6000))}</pre></details>'
-        )
-    kind = _esc(_short(error.type, 200))
+    kind, message = _esc(_short(error.type, 200)), _esc(_short(error.message, 2000))
+    trace = (
+        f'<details><summary style="font-size:12px;{_FAINT}">traceback</summary>'
+        f'<pre style="margin:0;{_WRAPPED}">{_esc(_short(error.text, 6000))}</pre></details>'
+    )
     return (
         f'<div style="{style}"><span style="{_MONO};white-space:pre-wrap"><b>{kind}</b>: '
-        f"{message}</span>{where}{trace}</div>"
+        f"{message}</span>{where}{trace if error.text else ''}</div>"
     )
 
 
@@ -213,12 +199,8 @@ def row_html(row: Row) -> str:
     """Return a row with its colours as inline styles."""
     if isinstance(row, str):
         return _esc(row)
-    return "".join(_run_html(style, text) for style, text in row)
-
-
-def _run_html(style: str, text: str) -> str:
-    css = "".join(_css_of(token) for token in style.split())
-    return f'<span style="{css}">{_esc(text)}</span>' if css else _esc(text)
+    runs = (("".join(map(_css_of, style.split())), _esc(text)) for style, text in row)
+    return "".join(f'<span style="{css}">{text}</span>' if css else text for css, text in runs)
 
 
 _PLAIN_STYLES: Mapping[str, str] = {
@@ -235,8 +217,7 @@ _PLAIN_STYLES: Mapping[str, str] = {
 def _css_of(token: str) -> str:
     if token in _PLAIN_STYLES:
         return _PLAIN_STYLES[token]
-    name = "color" if token[0] == "f" else "background-color"
-    value = token[1:]
+    name, value = "color" if token[0] == "f" else "background-color", token[1:]
     return f"{name}:{value if value.startswith('#') else palette.TERMINAL[int(value)]};"
 
 
@@ -244,7 +225,3 @@ def _short(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return text[: max(limit - 60, 0)] + f" … (+{len(text) - max(limit - 60, 0)} characters)"
-
-
-def _esc(text: str) -> str:
-    return html.escape(text)

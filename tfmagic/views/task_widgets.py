@@ -124,14 +124,10 @@ class TaskWidgets:
 
     def flush(self, everything: bool = False) -> None:
         """Send to the page what waits, or as much of it as the page can take. Only the main thread can."""
+        is_due = everything or time.monotonic() >= self._due
         has_something = self._queue or (everything and self._lost)
-        if (
-            self._page is None
-            or not has_something
-            or threading.current_thread() is not threading.main_thread()
-        ):
-            return
-        if not everything and time.monotonic() < self._due:
+        is_main = threading.current_thread() is threading.main_thread()
+        if self._page is None or not (is_due and has_something and is_main):
             return
         self._due = time.monotonic() + _FLUSH_S
         with self._lock:

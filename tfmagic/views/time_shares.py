@@ -23,20 +23,16 @@ from tfmagic.protocol.task_profile import Collective, OpTime, TaskProfile
 from tfmagic.views import tables
 from tfmagic.views.palette import AMBER, BLUE, GREEN, GREY, PURPLE, RED, TEAL
 
-PARTS = ("compute", "waiting", "transferring", "remote", "input", "tracing", "idle")
-_MARKS = dict(zip(PARTS, "█░▒▓=~·", strict=True))
-_COLOURS = {
-    part: tone.mid for part, tone in zip(PARTS, (GREEN, RED, AMBER, PURPLE, BLUE, TEAL, GREY), strict=True)
+_LOOKS = {  # of each part: its mark, its colour and its meaning
+    "compute": ("█", GREEN.mid, "TensorFlow computes"),
+    "waiting": ("░", RED.mid, "in a collective, before the last task has entered it"),
+    "transferring": ("▒", AMBER.mid, "in a collective that every task has entered"),
+    "remote": ("▓", PURPLE.mid, "in a call to another task, such as a parameter server"),
+    "input": ("=", BLUE.mid, "waits for the next batch of its data set"),
+    "tracing": ("~", TEAL.mid, "a tf.function is traced into a graph"),
+    "idle": ("·", GREY.mid, "nothing of TensorFlow runs: other Python code, or nothing at all"),
 }
-_MEANING = {
-    "compute": "TensorFlow computes",
-    "waiting": "in a collective, before the last task has entered it",
-    "transferring": "in a collective that every task has entered",
-    "remote": "in a call to another task, such as a parameter server",
-    "input": "waits for the next batch of its data set",
-    "tracing": "a tf.function is traced into a graph",
-    "idle": "nothing of TensorFlow runs: other Python code, or nothing at all",
-}
+PARTS = tuple(_LOOKS)
 _RARE = ("remote", "tracing")
 _SEEN = 0.005  # of the trace; less is 0 % in the table
 _STRAGGLER_TIMES = 2 / 3  # of the collectives; of two equal tasks one comes last to more than half of them
@@ -116,7 +112,7 @@ class Profile:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         parts = _shown_parts(self)
-        keys = [tables.key(part, _MARKS[part], _COLOURS[part], _MEANING[part]) for part in parts]
+        keys = [tables.key(part, *_LOOKS[part]) for part in parts]
         header: tuple[tables.Cell, ...] = ("task", "seconds", "where they went", *keys, "slowest op / calls")
         shown = tables.bundle(header, _rows(self, parts), _remarks(self))
         page = f'<div class="tex2jax_ignore mathjax_ignore">{shown["text/html"]}</div>'
@@ -230,12 +226,10 @@ def _rows(profile: Profile, parts: Sequence[str]) -> list[tuple[tables.Cell, ...
 
 def _remarks(profile: Profile) -> list[str]:
     """Return the sentences below the table."""
-    lines = []
+    lines, shares = [], [share.seconds for share in profile.tasks.values()]
     if profile.straggler is not None:
         lines.append(str(profile.straggler))
-    elif any(
-        share.seconds["waiting"] + share.seconds["transferring"] > 0 for share in profile.tasks.values()
-    ):
+    elif any(seconds["waiting"] + seconds["transferring"] > 0 for seconds in shares):
         lines.append(
             "no task is a straggler: none came last to most of the collectives and kept the others waiting"
         )
@@ -253,12 +247,7 @@ def _remarks(profile: Profile) -> list[str]:
 
 def _bar(share: TaskShare) -> tables.Shown:
     """Return the parts of a task's time, one behind the other."""
+    titles = {p: f"{p} {100 * of_all:.1f} %, {share.seconds[p]:.3f} s" for p, of_all in share.shares.items()}
     return tables.bar(
-        tables.Piece(
-            of_all,
-            _MARKS[part],
-            _COLOURS[part],
-            f"{part} {100 * of_all:.1f} %, {share.seconds[part]:.3f} s",
-        )
-        for part, of_all in share.shares.items()
+        tables.Piece(share.shares[part], *_LOOKS[part][:2], title) for part, title in titles.items()
     )

@@ -15,9 +15,7 @@ from ipywidgets import HBox, Label, VBox, Widget  # type: ignore[import-untyped]
 from tfmagic.protocol.comms import CommMessage
 
 _TARGET = "jupyter.widget"
-_TRAITS = tuple(
-    f"_{part}_{trait}" for part in ("model", "view") for trait in ("name", "module", "module_version")
-)
+_TRAITS = [f"_{part}_{trait}" for part in ("model", "view") for trait in ("name", "module", "module_version")]
 _SHOWS_ONLY = {"IntProgress", "FloatProgress", "HTML", "HTMLMath", "Label", "Image", "Video", "Audio"}
 _BOXES = {"HBox", "VBox", "Box", "GridBox"}
 _REFERENCE = "IPY_MODEL_"
@@ -119,13 +117,8 @@ class Mirrors:
         self, views: Sequence[tuple[str, str]], on_end: Callable[[], object]
     ) -> Mapping[str, Any] | None:
         """Return a display of the widgets among `views` that take input; None if there are none."""
-        rows = {
-            model: HBox([Label(task), mirror.widget])
-            for task, model in views
-            if (mirror := self._mirrors.get(model)) is not None
-            and mirror.widget is not None
-            and self._takes_input(model)
-        }
+        found = [(task, model) for task, model in views if self._takes_input(model)]
+        rows = {model: HBox([Label(task), self._mirrors[model].widget]) for task, model in found}
         if not rows:
             return None
         box = VBox(list(rows.values()))
@@ -147,10 +140,9 @@ class Mirrors:
         return kind not in _SHOWS_ONLY
 
     def _remove_row(self, model: str) -> None:
-        for panel in list(self._panels):
+        for panel in [panel for panel in self._panels if model in panel[1]]:
             box, rows, on_end = panel
-            if rows.pop(model, None) is None:
-                continue
+            del rows[model]
             box.children = list(rows.values())
             if not rows:
                 self._panels.remove(panel)

@@ -23,11 +23,8 @@ def diff(run: Run, name: str, rows: bool, of: Any) -> Difference:
     for path in groups:
         parts = [parts.get(path) for parts in found.values()]
         sizes += max(_bytes_of(part.kind) if part is not None else 0 for part in parts)
-        if (
-            len(fetched) < _FETCHED
-            and sizes <= _MOST_BYTES
-            and all(p is not None and p.is_array for p in parts)
-        ):
+        fits = len(fetched) < _FETCHED and sizes <= _MOST_BYTES
+        if fits and all(part is not None and part.is_array for part in parts):
             fetched.append(path)
     arrays = run(digests.arrays_of, name, tuple(fetched)) if fetched else {}
     statistics = run(digests.own_statistics, name) if groups else {}

@@ -95,9 +95,8 @@ class Difference:
 
 def compare_parts(found: Mapping[str, Mapping[str, Part]]) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the paths that differ, with the tasks in groups of equal values."""
-    paths = list(dict.fromkeys(path for parts in found.values() for path in parts))
     differing = {}
-    for path in paths:
+    for path in dict.fromkeys(path for parts in found.values() for path in parts):
         groups: dict[tuple[str, str], list[str]] = {}
         for task, parts in found.items():
             part = parts.get(path)
@@ -150,11 +149,7 @@ def _difference(first: Any, other: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    return (
-        f"{value:.6g}"
-        if getattr(value, "dtype", None) is not None and value.dtype.kind == "f"
-        else str(value)
-    )
+    return f"{value:.6g}" if getattr(getattr(value, "dtype", None), "kind", "") == "f" else str(value)
 
 
 def describe_rows(found: Mapping[str, Sequence[bytes]], universe: Sequence[bytes] | None) -> tuple[str, ...]:
@@ -164,17 +159,13 @@ def describe_rows(found: Mapping[str, Sequence[bytes]], universe: Sequence[bytes
         found: The digests of the rows of each task.
         universe: Those of all rows that there are; None if they are not known.
     """
-    counts = ", ".join(f"{task} {len(rows):,}" for task, rows in found.items())
-    lines = [f"rows: {counts}"]
+    lines = ["rows: " + ", ".join(f"{task} {len(rows):,}" for task, rows in found.items())]
     tasks_of = Counter(row for rows in found.values() for row in set(rows))
-    shared = sum(1 for count in tasks_of.values() if count > 1)
-    if shared:
-        lines.append(f"{shared:,} of {len(tasks_of):,} different rows were read by more than one task")
-    else:
-        lines.append("no row was read by more than one task")
+    shared = sum(count > 1 for count in tasks_of.values())
+    which = f"{shared:,} of {len(tasks_of):,} different rows were" if shared else "no row was"
+    lines.append(f"{which} read by more than one task")
     for task, rows in found.items():
-        again = len(rows) - len(set(rows))
-        if again:
+        if again := len(rows) - len(set(rows)):
             lines.append(f"{task} has read {again:,} rows again")
     if universe is not None:
         missing = [place for place, row in enumerate(universe) if row not in tasks_of]
@@ -183,8 +174,7 @@ def describe_rows(found: Mapping[str, Sequence[bytes]], universe: Sequence[bytes
             lines.append(f"{len(missing):,} of {len(universe):,} rows were read by nobody: {places}")
         else:
             lines.append(f"each of the {len(universe):,} rows was read")
-        strange = sum(1 for row in tasks_of if row not in set(universe))
-        if strange:
+        if strange := len(tasks_of.keys() - set(universe)):
             lines.append(f"{strange:,} rows are not among those given")
     return tuple(lines)
 

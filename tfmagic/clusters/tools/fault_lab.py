@@ -11,14 +11,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
-from tfmagic.clusters.tools.fault_plan import (
-    DEFAULT_KINDS,
-    Fault,
-    check_bytes,
-    check_factor,
-    check_signal,
-    draw_plan,
-)
+from tfmagic.clusters.tools import fault_plan
+from tfmagic.clusters.tools.fault_plan import DEFAULT_KINDS, Fault
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId, select
 from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked, TasksSlowed
@@ -62,7 +56,7 @@ class FaultLab:
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
         """Crash the present processes with a signal, and wait until those that it ends have ended."""
-        check_signal(signal_number)
+        fault_plan.check_signal(signal_number)
         self._end(self._select(tasks), signal_number)
 
     def pause(self, *tasks: str) -> None:
@@ -102,7 +96,7 @@ class FaultLab:
 
     def flood(self, task: str, size_bytes: int) -> None:
         """Let tasks write this many bytes to their error stream, below Python."""
-        check_bytes(size_bytes)
+        fault_plan.check_bytes(size_bytes)
         for chosen in self._select((task,)):
             self._supervisor.ask(FloodAsked(chosen, size_bytes))
 
@@ -145,7 +139,7 @@ class FaultLab:
 
         A killed task stays dead unless the cluster restarts it. Former chaos ends.
         """
-        plan = draw_plan(seed, select(on, self._supervisor.state.tasks), seconds, every_s, kinds)
+        plan = fault_plan.draw_plan(seed, select(on, self._supervisor.state.tasks), seconds, every_s, kinds)
         self._end_plans(self._chaos)
         self._chaos = (self.unleash(plan, Cause.CHAOS),)
         return plan
@@ -170,8 +164,7 @@ class FaultLab:
         """End all threads of the lab."""
         self._end_threads()
         self.calm()
-        brake = self._brake
-        if brake is not None:
+        if (brake := self._brake) is not None:
             brake.join()
 
     @property
@@ -245,7 +238,7 @@ class FaultLab:
         )
 
     def _slow(self, tasks: Iterable[TaskId], factor: float) -> None:
-        check_factor(factor)
+        fault_plan.check_factor(factor)
         with self._lock:
             for task in tasks:
                 if factor == 1:

@@ -41,18 +41,17 @@ class Fault:
             raise ValueError(f"there is no fault {self.kind!r}; there are {', '.join(KINDS)}")
         if not isinstance(self.at_s, Real) or not 0 <= self.at_s <= threading.TIMEOUT_MAX:
             raise ValueError(f"a fault comes in 0 s or more, not in {self.at_s!r} s")
-        if self.kind == "kill":
-            check_signal(self.amount or signal.SIGKILL)
-        if self.kind == "slow":
-            check_factor(self.amount)
-        if self.kind == "flood":
-            check_bytes(self.amount)
+        match self.kind:
+            case "kill":
+                check_signal(self.amount or signal.SIGKILL)
+            case "slow":
+                check_factor(self.amount)
+            case "flood":
+                check_bytes(self.amount)
 
     def __str__(self) -> str:
-        amount = {
-            "slow": f", {self.amount:.1f} times slower",
-            "flood": f" with {format_bytes(self.amount)}",
-        }.get(self.kind, "")
+        how = {"slow": f", {self.amount:.1f} times slower", "flood": f" with {format_bytes(self.amount)}"}
+        amount = how.get(self.kind, "")
         span = "" if self.for_s is None else f" for {self.for_s:.1f} s"
         return f"{self.at_s:.1f} s: {self.kind} {self.task}{amount}{span}"
 

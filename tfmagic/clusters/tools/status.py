@@ -13,7 +13,7 @@ from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import stalls
-from tfmagic.supervisor.state import ClusterState, Phase
+from tfmagic.supervisor.state import Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import files
 from tfmagic.system.advice import Step
@@ -81,7 +81,11 @@ def status_rows(
         not_forked: Why the process imported TensorFlow itself; "" for a fork of the launcher.
     """
     state = supervisor.state
-    activities = _find_activities(supervisor, state)
+    activities: dict[TaskId, tuple[str, int | None, str]] = {}
+    for cell in (cell for cell in state.cells.values() if cell.sent):
+        for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
+            place = cell.place(task)
+            activities[task] = activity.doing.value, None if place is None else place.line, activity.note
     rows = []
     for task, seen in state.tasks.items():
         usage = supervisor.usage.get(task, Usage()) if seen.pid else Usage()
@@ -149,17 +153,3 @@ def _measure(pid: int, usage: Usage, is_live: bool) -> tuple[Usage, float | None
         return usage, round(uptime_s, 1)
     except (psutil.Error, OSError):
         return usage, None  # it has just ended: the next look shows that
-
-
-def _find_activities(
-    supervisor: Supervisor, state: ClusterState
-) -> dict[TaskId, tuple[str, int | None, str]]:
-    """Return activity, line and note of each task that runs a cell."""
-    found: dict[TaskId, tuple[str, int | None, str]] = {}
-    for cell in state.cells.values():
-        if not cell.sent:
-            continue
-        for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
-            place = cell.place(task)
-            found[task] = (activity.doing.value, None if place is None else place.line, activity.note)
-    return found

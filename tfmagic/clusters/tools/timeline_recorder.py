@@ -6,7 +6,6 @@ Most decisions cost one comparison: the state is looked at every `_LOOK_S` at mo
 long, a task's lines are noted ever more rarely, so that the file grows with the logarithm of the time.
 """
 
-import signal
 import threading
 import time
 import traceback
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tfmagic.failures import ipython_tracebacks
-from tfmagic.failures.deaths import describe_end
+from tfmagic.failures.deaths import describe_end, name_signal
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost, Wait
@@ -33,15 +32,7 @@ from tfmagic.runs.timeline_file import (
 )
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import Reason, TaskActivity
-from tfmagic.supervisor.state import (
-    CellState,
-    ClusterState,
-    Decision,
-    FinishCell,
-    Outcome,
-    Phase,
-    Policy,
-)
+from tfmagic.supervisor.state import CellState, ClusterState, Decision, FinishCell, Outcome, Phase, Policy
 
 _LOOK_S = 0.05  # between two looks at the state, at least
 _LOOK_SHARE = 0.005  # of a core, for looks: with many tasks they are rarer
@@ -50,17 +41,9 @@ _CHANGE_S, _CHANGE_SHARE = 0.05, 0.005  # between two changes of a task in a cel
 _NOTE_CHARACTERS = 200
 _BETWEEN_CELLS = {Phase.PLANNED: Doing.STARTING, Phase.READY: Doing.IDLE}
 _IN_CELL = (Doing.RUNNING, Doing.WAITING, Doing.INPUT, Doing.STALLED, Doing.PAUSED)
-_MARKED = frozenset(
-    (
-        events.InterruptPressed,
-        events.LaunchRequested,
-        events.SignalAsked,
-        events.FloodAsked,
-        events.HostSilent,
-        events.HostCutOff,
-        TaskExited,
-        TaskLost,
-    )
+_MARKED = (
+    *(events.InterruptPressed, events.LaunchRequested, events.SignalAsked, events.FloodAsked),
+    *(events.HostSilent, events.HostCutOff, TaskExited, TaskLost),
 )
 _OF_REASON = {Reason.INPUT: Doing.INPUT, Reason.STOPPED: Doing.PAUSED}
 _MEETS = (Wait.COLLECTIVE, Wait.PEERS)
@@ -203,7 +186,8 @@ def describe_tasks(state: ClusterState, policy: Policy, now: float, at: float) -
         if not cell.sent:
             continue
         activities = stalls.describe(state, cell, policy, now)
-        in_calls = {task for task, activity in activities.items() if _waits_in_call(cell, task, activity)}
+        waiting = {task: cell.place(task) for task, a in activities.items() if a.doing is not Doing.RUNNING}
+        in_calls = {task for task, place in waiting.items() if place is not None and place.wait in _MEETS}
         coming = tuple(task.name for task in activities if task not in in_calls and task not in meetings)
         for task, activity in activities.items():
             barrier, whom = meetings.get(task, ("", coming if task in in_calls else ()))
@@ -227,21 +211,12 @@ def _in_cell(
     at: float,
 ) -> Change:
     doing = _OF_REASON.get(activity.reason, activity.doing)
-    place, line, file = cell.place(task), 0, ""
-    if place is not None:
-        line = place.line
-        file = "" if place.filename == cell.request.commands[task].filename else place.filename
-    what = activity.what or (
-        place.inside if place is not None and activity.doing is not Doing.RUNNING else ""
-    )
-    note = activity.note if activity.doing is not Doing.RUNNING else ""
-    attempt = state.tasks[task].attempt
+    is_running, place, attempt = activity.doing is Doing.RUNNING, cell.place(task), state.tasks[task].attempt
+    line, file, inside = (0, "", "") if place is None else (place.line, place.filename, place.inside)
+    file = "" if file == cell.request.commands[task].filename else file
+    what = activity.what or ("" if is_running else inside)
+    note = "" if is_running else activity.note
     return Change(at, task.name, doing, attempt, cell.number, line, file, what, whom, note)
-
-
-def _waits_in_call(cell: CellState, task: TaskId, activity: TaskActivity) -> bool:
-    place = cell.place(task)
-    return activity.doing is not Doing.RUNNING and place is not None and place.wait in _MEETS
 
 
 def _meetings(state: ClusterState) -> dict[TaskId, tuple[str, tuple[str, ...]]]:
@@ -287,7 +262,7 @@ def marks_of(event: events.Event, state: ClusterState, at: float) -> list[Record
         case events.LaunchRequested(tasks):
             return mark("restart", tasks, "a new process was asked for")
         case events.SignalAsked(task, number, cause) if cause is not Cause.NONE:
-            return mark("signal", (task,), f"{_signal_name(number)}: {cause.value}")
+            return mark("signal", (task,), f"{name_signal(number)[0]}: {cause.value}")
         case events.FloodAsked(task, size_bytes):
             return mark("flood", (task,), f"{size_bytes:,} bytes")
         case events.HostSilent(tasks, host, silent):
@@ -300,10 +275,3 @@ def marks_of(event: events.Event, state: ClusterState, at: float) -> list[Record
                 return []
             return mark("ended", (task,), describe_end(end))
     return []
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -199,8 +199,10 @@ def threads(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:
 
 def _thread_limits(needed: int, cgroups: Path) -> Iterator[tuple[int, str, str]]:
     """Yield how many threads are left by each limit, the limit's name, and the option that raises it."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if os.geteuid() != 0 and limit != resource.RLIM_INFINITY and limit < needed + _all_threads():
+    limit, words = resource.getrlimit(resource.RLIMIT_NPROC)[0], read_text(Path("/proc/loadavg")).split()
+    # of the machine (proc(5)): no user has more, and it is cheap
+    threads = int(words[3].partition("/")[2]) if len(words) > 3 else 1 << 30
+    if os.geteuid() != 0 and limit != resource.RLIM_INFINITY and limit < needed + threads:
         yield max(limit - _own_threads(), 0), f"the user's {limit}", "ulimit -u"
     limits = []
     for folder in memory.cgroup_folders(cgroups, "pids"):
@@ -209,12 +211,6 @@ def _thread_limits(needed: int, cgroups: Path) -> Iterator[tuple[int, str, str]]
             limits.append((max(int(most) - int(used), 0), f"the container's {most}"))
     if limits:
         yield *min(limits), "docker run --pids-limit"
-
-
-def _all_threads() -> int:
-    """Return the number of threads of the machine (proc(5), loadavg): no user has more, and it is cheap."""
-    words = read_text(Path("/proc/loadavg")).split()
-    return int(words[3].partition("/")[2]) if len(words) > 3 else 1 << 30
 
 
 def _own_threads() -> int:

@@ -78,19 +78,23 @@ def tensorflow(case: Case) -> Iterator[Finding]:
         else:
             yield Finding("TensorFlow, of a build without a version")
         return
-    what = " and ".join(f"{p['Name']} {p['Version']}" for p in found)
+    what = _named(found)
     if release(found[0]["Version"]) < _LEAST_TENSORFLOW:
         yield trouble(what, f"tfmagic needs 2.16 or newer:  pip install -U {found[0]['Name']}")
     elif len(found) > 1:
-        names = " ".join(p["Name"] for p in found)
-        yield note(
-            what,
-            "they overwrite each other's files; keep one:  "
-            f"pip uninstall -y {names} && pip install {found[0]['Name']}",
-        )
+        yield _several(found, " ".join(p["Name"] for p in found))
     else:
         yield Finding(what)
     yield from _partners(found[0])
+
+
+def _several(found: list[Message], names: str) -> Finding:
+    one = f"pip uninstall -y {names} && pip install {found[0]['Name']}"
+    return note(_named(found), f"they overwrite each other's files; keep one:  {one}")
+
+
+def _named(found: list[Message]) -> str:
+    return " and ".join(f"{p['Name']} {p['Version']}" for p in found)
 
 
 def _partners(tensorflow: Message) -> Iterator[Finding]:
@@ -142,13 +146,9 @@ def keras(case: Case) -> Iterator[Finding]:
     if not found:
         yield trouble("Keras is missing", "pip install keras")
         return
-    what = " and ".join(f"{p['Name']} {p['Version']}" for p in found)
+    what = _named(found)
     if len(found) > 1:  # TensorFlow's pre-releases ask for keras-nightly
-        yield note(
-            what,
-            "they overwrite each other's files; keep one:  "
-            f"pip uninstall -y {' '.join(_KERASES)} && pip install {found[0]['Name']}",
-        )
+        yield _several(found, " ".join(_KERASES))
     elif case.task_settings.keras_fix:
         yield Finding(
             f"{what}: model.fit under multi-worker strategies, broken upstream (keras#20585), is repaired in "

@@ -15,7 +15,7 @@ from tfmagic.protocol.events import Wait
 from tfmagic.runs.doing import Doing
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import TaskActivity
-from tfmagic.supervisor.state import ALIVE, ClusterState, Policy, TaskState
+from tfmagic.supervisor.state import ALIVE, ClusterState, Policy
 from tfmagic.views import tables
 from tfmagic.views.pictures import map_svg
 from tfmagic.views.pictures.map_svg import Card, Link
@@ -89,9 +89,6 @@ class ClusterMap:
     def __repr__(self) -> str:
         return self.text
 
-    def __str__(self) -> str:
-        return self.text
-
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return self.bundle()
 
@@ -122,7 +119,9 @@ def make_map(
     cards = []
     for task in tasks:
         seen = state.tasks[task]
-        doing, note = _doing_of(seen, activities.get(task))
+        doing, note = Doing(seen.phase.value), describe_end(seen.death) if seen.death else ""
+        if (activity := activities.get(task)) is not None:
+            doing, note = activity.doing, activity.note
         where = (seen.pid, seen.place, addresses.get(task, ""), seen.attempt)
         cards.append(Card(task.name, role_of(task, tasks), doing, note, *where))
     links = links_of(strategy, tasks)
@@ -130,12 +129,6 @@ def make_map(
         links = cut_links(links, {card.name: card.host for card in cards}, name)
     explanations = {task.name: explain_config(spec.tf_config(task), tasks) for task in tasks}
     return ClusterMap(title, tuple(cards), links, strategy, explanations, only)
-
-
-def _doing_of(seen: TaskState, activity: TaskActivity | None) -> tuple[Doing, str]:
-    if activity is not None:
-        return activity.doing, activity.note
-    return Doing(seen.phase.value), describe_end(seen.death) if seen.death else ""
 
 
 def role_of(task: TaskId, tasks: list[TaskId]) -> str:
@@ -176,7 +169,8 @@ def find_strategy(state: ClusterState, tasks: list[TaskId]) -> Strategy:
         return Strategy("collective", members, note, True, gone)
     servers = [task for task in tasks if task.type == "ps"]
     coordinator = TaskId("chief", 0)
-    if servers and _makes_remote_calls(state, coordinator):
+    places = [cell.place(coordinator) for cell in state.cells.values()]
+    if servers and any(place is not None and place.wait is Wait.RPC for place in places):
         return Strategy("servers", (), f"In use: {coordinator} coordinates workers and servers.", True)
     assumed = "No task has reported a strategy yet; this is what the shape implies: "
     if servers:
@@ -203,11 +197,6 @@ def _gone_since(state: ClusterState, members: tuple[TaskId, ...]) -> tuple[TaskI
         for task in members
         if state.tasks[task].attempt != known.get(task) or state.tasks[task].phase not in ALIVE
     )
-
-
-def _makes_remote_calls(state: ClusterState, task: TaskId) -> bool:
-    places = [cell.place(task) for cell in state.cells.values()]
-    return any(place is not None and place.wait is Wait.RPC for place in places)
 
 
 def links_of(strategy: Strategy, tasks: list[TaskId]) -> tuple[Link, ...]:

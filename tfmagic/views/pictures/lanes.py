@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,21 +43,14 @@ class Lane:
     spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrow:
+class Arrow(NamedTuple):
     """A task waits for another one."""
 
-    span: Span
+    at: float
+    seconds: float
     source: str
     target: str
-
-    @property
-    def at(self) -> float:
-        return self.span.begin
-
-    @property
-    def text(self) -> str:
-        return f"{self.source} {self.span.text}"
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +68,13 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class CellBar:
-    """The beginning of a cell on the timeline."""
-
-    begin: float
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Timeline:
     """What the tasks did in a cell, or in a whole run.
 
     Attributes:
         began: Its beginning, in seconds since the epoch.
         seconds: Its length.
+        cells: The beginning and the name of each cell.
         note: What is missing in it, or "".
     """
 
@@ -96,7 +83,7 @@ class Timeline:
     seconds: float
     lanes: tuple[Lane, ...]
     events: tuple[Event, ...]
-    cells: tuple[CellBar, ...]
+    cells: tuple[tuple[float, str], ...]
     note: str = ""
 
     @property
@@ -104,7 +91,7 @@ class Timeline:
         """Which task begins to wait for which one, and when."""
         known = {lane.task for lane in self.lanes}
         return [
-            Arrow(span, lane.task, whom)
+            Arrow(span.begin, span.seconds, lane.task, whom, f"{lane.task} {span.text}")
             for lane in self.lanes
             for span in lane.spans
             for whom in span.whom
@@ -181,7 +168,7 @@ def _cut(
         Lane(task, tuple(_spans(changes_of(records, task, cells, ends), begin, end, cells)))
         for task in sorted(involved, key=_order)
     )
-    bars = tuple(CellBar(max(cell.t - begin, 0.0), _name_of(cell)) for cell in shown)
+    bars = tuple((max(cell.t - begin, 0.0), _name_of(cell)) for cell in shown)
     until = end - begin + _AFTER_S
     events = tuple(e for e in _events(records, involved, ends, begin) if 0 <= e.at <= until)
     return coarsen(Timeline(title, begin, end - begin, lanes, events, bars, note), MOST_SPANS)
@@ -273,10 +260,9 @@ def _sentence(change: Change, cells: dict[int, CellBegan]) -> str:
             where += f": {source[change.line - 1].strip()[:80]}"
     what = change.doing
     if change.whom:
-        some = ", ".join(change.whom[:4]) + (
-            f" and {len(change.whom) - 4} more" if len(change.whom) > 4 else ""
-        )
-        what = f"waits for {some}" + (f" at {change.what}" if change.what else "")
+        more = f" and {len(change.whom) - 4} more" if len(change.whom) > 4 else ""
+        at = f" at {change.what}" if change.what else ""
+        what = f"waits for {', '.join(change.whom[:4])}{more}{at}"
     elif change.note:
         what = f"{change.doing}: {change.note}"
     elif change.what:

@@ -110,14 +110,10 @@ def draw(cards: Sequence[Card], links: Sequence[Link], title: str, note: str) ->
     for card in shown:
         with scene.group(card.title, place.cards[card.name]):
             _draw_card(scene, card, place.cards[card.name])
-    kinds = dict.fromkeys((link.kind, link.what, link.is_known) for link in kept)
-    legend = [
-        (
-            functools.partial(scene.arrow, "M0 0 h24", _KINDS[kind], not is_known),
-            what if is_known or kind in ("files", "cut") else f"{what} (not seen yet)",
-        )
-        for kind, what, is_known in kinds
-    ]
+    legend = []
+    for kind, what, is_known in dict.fromkeys((link.kind, link.what, link.is_known) for link in kept):
+        mark = functools.partial(scene.arrow, "M0 0 h24", _KINDS[kind], not is_known)
+        legend.append((mark, what if is_known or kind in ("files", "cut") else f"{what} (not seen yet)"))
     scene.end(place.bottom + 12, legend, " ".join(filter(None, (note, more, left_out))))
     return scene
 

@@ -35,9 +35,6 @@ class RunTimeline:
     def __repr__(self) -> str:
         return self.text
 
-    def __str__(self) -> str:
-        return self.text
-
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return timeline_svg.bundle(self.timeline, self.text)
 

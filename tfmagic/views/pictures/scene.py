@@ -11,7 +11,7 @@ import contextlib
 import html
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tfmagic.views.palette import FAINT, INK, LINE, PAPER, Tone
 
@@ -77,8 +77,7 @@ class Scene:
         self.add("g", content, title, spot, **look)
 
     def rect(self, box: Box, title: str = "", spot: Box | None = None, /, **look: object) -> None:
-        place = {"x": box.x, "y": box.y, "width": box.width, "height": box.height}
-        self.add("rect", "", title, spot, **place, **look)
+        self.add("rect", "", title, spot, **asdict(box), **look)
 
     def text(self, x: float, y: float, text: str, **look: object) -> None:
         """Add a line of text whose baseline begins at (x, y)."""
@@ -112,8 +111,7 @@ class Scene:
 
     def clip(self, box: Box) -> str:
         """Return what cuts a group to a box."""
-        place = {"x": box.x, "y": box.y, "width": box.width, "height": box.height}
-        self._defs["plot"] = _element("clipPath", _element("rect", **place), id="plot")
+        self._defs["plot"] = _element("clipPath", _element("rect", **asdict(box)), id="plot")
         return "url(#plot)"
 
     def end(self, y: float, legend: Iterable[tuple[Callable[[], object], str]], note: str = "") -> None:

@@ -80,14 +80,14 @@ class _Drawing:
 
     def _content(self, timeline: Timeline, lanes: tuple[Lane, ...]) -> None:
         if len(timeline.cells) > 1:
-            for bar in timeline.cells:
-                with self._at(bar.begin, bar.name):
+            for begin, name in timeline.cells:
+                with self._at(begin, name):
                     self.scene.line(f"M0 {_TOP - 24} V{self._bottom}", BLUE.ink, stroke_dasharray="2 3")
         for lane in lanes:
             for number, span in enumerate(lane.spans):
                 self._span(lane.task, span, is_second=number % 2 == 1)
         drawable = [arrow for arrow in timeline.arrows if {arrow.source, arrow.target} <= self._rows.keys()]
-        wide = [arrow for arrow in drawable if arrow.span.seconds * self._scale >= _ARROW_PX]
+        wide = [arrow for arrow in drawable if arrow.seconds * self._scale >= _ARROW_PX]
         for number, arrow in enumerate(wide[:_MOST_ARROWS]):
             self._arrow(arrow, 3 + number % 5 * 3)
         for event in timeline.events:
