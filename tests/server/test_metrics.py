@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tfmagic.runs import status_reader
 from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder
-from tfmagic.server import _configured_state_dir, metrics
+from tfmagic.server import configured_state_dir, metrics
 from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
 from tfmagic.system.process_identity import identify
 
@@ -443,8 +443,8 @@ def test_a_second_server_in_the_process_changes_nothing(tmp_path):
 def test_the_state_folder_is_configured_as_in_a_kernel():
     from traitlets.config import Config
 
-    assert _configured_state_dir(Config({"TFCluster": {"state_dir": "/x"}})) == "/x"
-    assert _configured_state_dir(Config()) == ""
+    assert configured_state_dir(Config({"TFCluster": {"state_dir": "/x"}})) == "/x"
+    assert configured_state_dir(Config()) == ""
 
 
 # ---- the docs -----------------------------------------------------------------------------------

@@ -290,6 +290,28 @@ def find_runs(base: Path) -> list[RunFolder]:
     ]
 
 
+def find_run(base: Path, name: str = "") -> RunFolder:
+    """Return the run of that name or beginning, else the newest of that cluster; without a name the newest.
+
+    Raises:
+        LookupError: There is none, or the beginning is that of several.
+    """
+    found = find_runs(base)
+    if not found:
+        raise LookupError(f"there is no run in {base / 'runs'}")
+    if not name:
+        return found[-1]
+    exact = [run for run in found if str(run) == name]
+    begins = exact or [run for run in found if str(run).startswith(name)]
+    if len(begins) > 1:
+        some = ", ".join(map(str, begins[:5])) + (", ..." if len(begins) > 5 else "")
+        raise LookupError(f"{name!r} is the beginning of {len(begins)} runs: {some}")
+    matches = begins or [run for run in found if run.cluster == name]
+    if not matches:
+        raise LookupError(f"there is no run or cluster {name!r} in {base / 'runs'}")
+    return matches[-1]
+
+
 def read_meta(folder: Path) -> dict[str, Any]:
     """Return the content of run.json; {} where it is missing, half written, or not an object."""
     try:

@@ -43,6 +43,11 @@ def note_process(run: RunFolder, role: str, process: Identity, mark: str) -> Non
         run.note(_FILE, json.dumps({"role": role, **process.as_json(), "mark": mark}) + "\n")
 
 
+def noted(run: RunFolder) -> dict[str, Identity]:
+    """Return the last process that was noted for each role of a run: a task's name, keeper or launcher."""
+    return {role: process for role, process, _ in _read_notes(run)}
+
+
 def lineage(pid: int) -> tuple[Identity, ...]:
     """Return a process, its parent and its grandparent; fewer where one of them has ended."""
     found: list[Identity] = []

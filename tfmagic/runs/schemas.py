@@ -7,6 +7,7 @@ described the same way while its kernel is busy and after its end. A field is No
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from tfmagic.runs.cell_records import CellRecord, ErrorRecord, read_records
 from tfmagic.runs.doing import ENDS
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import cut_lines, prefix, tail_lines
-from tfmagic.runs.status_reader import read_snapshot
+from tfmagic.runs.status_reader import Snapshot, read_snapshot, row_of, state_of
 from tfmagic.runs.tracked_points import last_points
 
 MOST_CHARACTERS = 2000  #: of a message; TensorFlow's can have a hundred times as many
@@ -186,6 +187,24 @@ def task_report(row: Mapping[str, Any], run: RunFolder) -> TaskReport:
     more = {"tracked": last_points(run, task), "log": str(run.log_path(task))}
     known = {name: row.get(name) for name in TaskReport.__struct_fields__ if row.get(name) is not None}
     return msgspec.convert({**known, **more}, TaskReport, strict=False)
+
+
+def cluster_report(snapshot: Snapshot, base: Path) -> ClusterReport:
+    """Return a cluster, from its status in the state folder `base`."""
+    run = RunFolder(base / "runs" / snapshot.run)
+    return ClusterReport(
+        run=snapshot.run,
+        cluster=snapshot.cluster,
+        shape=snapshot.shape,
+        state=state_of(snapshot),
+        pid=snapshot.pid or None,
+        host=snapshot.host,
+        started=snapshot.started,
+        written=snapshot.written or None,
+        folder=str(run.folder),
+        tasks=[task_report(row_of(task), run) for task in snapshot.tasks],
+        cells=dict(snapshot.cells) if snapshot.cells else None,
+    )
 
 
 def cell_report(record: CellRecord, run: RunFolder, lines: Mapping[str, int] = {}) -> CellReport:

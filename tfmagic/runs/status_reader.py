@@ -129,6 +129,25 @@ def read_snapshot(folder: Path) -> Snapshot | None:
     )
 
 
+def state_of(snapshot: Snapshot) -> str:
+    """Return running, kept, ended, died, elsewhere, or unknown if the run has no status."""
+    if snapshot.live:
+        return "running"
+    if snapshot.kept_until is not None:
+        return "kept"
+    if snapshot.died:
+        return "died"
+    if snapshot.host:
+        return "elsewhere"
+    return "ended" if snapshot.written else "unknown"
+
+
+def row_of(task: TaskStatus) -> dict[str, Any]:
+    """Return a row as `clusters.tools.status.status_rows` does, with None or "" for unknown values."""
+    unknown = {**dict.fromkeys(TASK_TEXTS, ""), **dict.fromkeys(TASK_NUMBERS)}
+    return {"task": task.task, "state": task.state, **unknown, **task.texts, **task.numbers}
+
+
 def clean_text(value: object) -> str:
     """Return text that can be encoded and is not too long; "" for anything but text."""
     if not isinstance(value, str):

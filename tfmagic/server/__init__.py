@@ -3,6 +3,7 @@
     kernel ── status.json, cells.jsonl, <task>.log ──> run folders
     GET /metrics       -> metrics    -> run folders
     GET /tfmagic/runs… -> handlers   -> run folders
+    tools for agents   -> tools      -> run folders    (by the package jupyter-server-mcp)
 
 The extension runs in the server's process and reads the run folders when it gets a request. It writes
 nothing, does no work between two requests, and no cell waits for it. It must never raise into the server. It
@@ -22,7 +23,7 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
         from tfmagic.runs.folder import state_dir
         from tfmagic.server import handlers, metrics
 
-        base = state_dir(_configured_state_dir(serverapp.config))
+        base = state_dir(configured_state_dir(serverapp.config))
         metrics.register(base)
         handlers.add_handlers(serverapp.web_app, base)
     # any error (a library is missing or too old, a setting is wrong): the server must start all the same
@@ -32,7 +33,7 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
         serverapp.log.info("tfmagic: metrics and logs of the clusters in %s", base)
 
 
-def _configured_state_dir(config: Any) -> str:
+def configured_state_dir(config: Any) -> str:
     """Return ``c.TFCluster.state_dir`` of the server's configuration, spelled as in the kernel's."""
     chosen = config["TFCluster"].get("state_dir", "") if "TFCluster" in config else ""
     return chosen if isinstance(chosen, str) else ""

@@ -61,6 +61,10 @@ class Identity:
 
     def kill(self) -> bool:
         """SIGKILL this process and no other; return whether it was alive."""
+        return self.signal(signal.SIGKILL)
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to this process and no other; return whether it was alive."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except OSError:
@@ -68,7 +72,7 @@ class Identity:
         try:
             if not self.alive:  # checked after the pidfd was opened, which is then this very process
                 return False
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(pidfd, number)
         except (ProcessLookupError, PermissionError):
             return False
         finally:

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tfmagic.errors import ClusterSpecError
-from tfmagic.frontends.cli.status import state_of
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId, select
 from tfmagic.runs import folder, kernels
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, LogReader, log_lines
 from tfmagic.runs.schemas import as_json, log_report, log_text
-from tfmagic.runs.status_reader import read_snapshot
+from tfmagic.runs.status_reader import read_snapshot, state_of
 from tfmagic.system.advice import program_name
 from tfmagic.system.memory import format_bytes
 
@@ -54,25 +53,14 @@ def main(args: argparse.Namespace) -> int:
 
 def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
     """Return the run that the first word names, else the newest run, and the words that name tasks."""
-    found = folder.find_runs(base)
     if words and (Path(words[0]) / "run.json").exists():
         return RunFolder(Path(words[0])), list(words[1:])
-    if not found:
-        raise NotThere(f"there is no run in {base / 'runs'}")
-    if not words or _SELECTOR.match(words[0]):
-        return found[-1], list(words)
-    name = words[0]
-    exact = [run for run in found if str(run) == name]
-    begins = exact or [run for run in found if str(run).startswith(name)]
-    if len(begins) > 1:
-        some = ", ".join(map(str, begins[:5])) + (", ..." if len(begins) > 5 else "")
-        raise NotThere(f"{name!r} is the beginning of {len(begins)} runs: {some}")
-    matches = begins or [run for run in found if run.cluster == name]
-    if not matches:
-        raise NotThere(
-            f"there is no run or cluster {name!r} in {base / 'runs'}; {program_name()} logs --list lists them"
-        )
-    return matches[-1], list(words[1:])
+    is_named = bool(words) and not _SELECTOR.match(words[0])
+    try:
+        run = folder.find_run(base, words[0] if is_named else "")
+    except LookupError as error:
+        raise NotThere(f"{error}; {program_name()} logs --list lists them") from None
+    return run, list(words[is_named:])
 
 
 def choose(run: RunFolder, words: Sequence[str]) -> tuple[TaskId, ...]:

@@ -41,6 +41,7 @@ from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.runs.schemas import RunReport, as_json
+from tfmagic.runs.stack_files import group_stacks
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules
 from tfmagic.system import files
 from tfmagic.system.advice import program_name
@@ -276,7 +277,7 @@ class ScriptRun:
             cluster = self._one_shot.cluster
             taken = stacks.take_stacks(cluster.supervisor, cluster.run, running)
             if taken:
-                say(f"the time is up; where the tasks were:\n{stacks.group_stacks(taken)}")
+                say(f"the time is up; where the tasks were:\n{group_stacks(taken)}")
             self._end(StopReason.TIMEOUT, signal.SIGKILL)
 
     def _end_servers(self) -> None:

@@ -4,17 +4,15 @@ import argparse
 import textwrap
 import time
 from pathlib import Path
-from typing import Any
 
 from tfmagic.runs import folder as runs
-from tfmagic.runs.schemas import ClusterReport, as_json, task_report
+from tfmagic.runs.schemas import as_json, cluster_report
 from tfmagic.runs.status_reader import (
-    TASK_NUMBERS,
-    TASK_TEXTS,
     Snapshot,
-    TaskStatus,
     newest_runs,
     read_snapshot,
+    row_of,
+    state_of,
 )
 from tfmagic.system.advice import program_name
 from tfmagic.views import tables
@@ -29,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
     seen = [found for folder in reversed(newest_runs(base, _MOST_RUNS)) if (found := read_snapshot(folder))]
     shown = [snapshot for snapshot in seen if args.all or snapshot.live or snapshot.kept_until]
     if args.json:
-        print(as_json([report(snapshot, base) for snapshot in shown]))
+        print(as_json([cluster_report(snapshot, base) for snapshot in shown]))
         return 0
     for snapshot in shown:
         print(describe(snapshot, base, time.time()))
@@ -44,19 +42,6 @@ def main(args: argparse.Namespace) -> int:
         parts += [f"{far} of another machine, whose state is not known here"] if far else []
         print(f"{'; '.join(parts)}; --all shows them")
     return 0
-
-
-def state_of(snapshot: Snapshot) -> str:
-    """Return running, kept, ended, died, elsewhere, or unknown if the run has no status."""
-    if snapshot.live:
-        return "running"
-    if snapshot.kept_until is not None:
-        return "kept"
-    if snapshot.died:
-        return "died"
-    if snapshot.host:
-        return "elsewhere"
-    return "ended" if snapshot.written else "unknown"
 
 
 def describe(snapshot: Snapshot, base: Path, now: float) -> str:
@@ -83,27 +68,3 @@ def describe(snapshot: Snapshot, base: Path, now: float) -> str:
     age = "" if snapshot.live else f"as it was {silent_s:.0f} s ago:\n"
     facts = f"owner    {owner}\nstarted  {started}\nfolder   {base / 'runs' / snapshot.run}\n{age}{table}\n"
     return f"cluster {snapshot.cluster or '?'}: {state}, {shape}\n{textwrap.indent(facts, '  ')}"
-
-
-def row_of(task: TaskStatus) -> dict[str, Any]:
-    """Return a row as `clusters.tools.status.status_rows` does, with None or "" for unknown values."""
-    unknown = {**dict.fromkeys(TASK_TEXTS, ""), **dict.fromkeys(TASK_NUMBERS)}
-    return {"task": task.task, "state": task.state, **unknown, **task.texts, **task.numbers}
-
-
-def report(snapshot: Snapshot, base: Path) -> ClusterReport:
-    """Return a cluster, for programs."""
-    run = runs.RunFolder(base / "runs" / snapshot.run)
-    return ClusterReport(
-        run=snapshot.run,
-        cluster=snapshot.cluster,
-        shape=snapshot.shape,
-        state=state_of(snapshot),
-        pid=snapshot.pid or None,
-        host=snapshot.host,
-        started=snapshot.started,
-        written=snapshot.written or None,
-        folder=str(run.folder),
-        tasks=[task_report(row_of(task), run) for task in snapshot.tasks],
-        cells=dict(snapshot.cells) if snapshot.cells else None,
-    )
