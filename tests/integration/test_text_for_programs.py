@@ -42,6 +42,10 @@ def test_a_cell_that_runs_is_described_and_waited_for_without_an_error(notebook,
     flag.touch()
     done = read(notebook.run("%tfcluster wait --json"), schemas.WaitReport)
     assert (done.state, [c.state for c in done.cells]) == ("done", ["done"])
+    notebook.run("%%tfcluster --detach --on worker-0\ntfmagic.track(step=1, loss=0.5)")
+    assert re.search(
+        r"done on worker-0 after .* s: step 1, loss 0.5 \(worker-0\)", notebook.run("%tfcluster wait")
+    )
 
 
 def test_failures_are_json_with_the_root_cause_first(notebook, capsys):
@@ -100,6 +104,14 @@ def test_a_detached_cell_without_a_panel_can_be_shown_again_while_it_runs(notebo
     flag.touch()
     notebook.run("%tfcluster wait")
     assert json.loads(notebook.run("%tfcluster errors --json").splitlines()[-1]) == []
+
+
+def test_the_end_of_a_detached_cell_without_a_panel_is_told_by_the_next_wait(kernel):
+    kernel.text("%%tfcluster --workers 1 --view text --detach --out found\nprint('over')\n7")
+    kernel.text("import asyncio\nwhile hasattr(found, 'done'): await asyncio.sleep(0.01)")
+    assert kernel.text("print(dict(found))") == "{'worker-0': 7}\n"
+    assert re.search(r"cell \[\d+\] done on worker-0 after", kernel.text("%tfcluster wait"))
+    assert "no detached cell is left" in kernel.text("%tfcluster wait")
 
 
 def test_a_failure_where_no_page_shows_it_is_short_text_with_the_outcome_first(kernel):

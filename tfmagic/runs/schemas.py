@@ -281,18 +281,23 @@ def describe(cell: CellReport) -> str:
         return f"cell [{cell.cell}] {cell.state} after {cell.seconds:.0f} s{why}"
     if cell.tasks and all(task.note == "queued" for task in cell.tasks):
         return f"cell [{cell.cell}] waits for its turn; {cell.seconds:.0f} s"
-    what = ", ".join([*_progress(cell.tasks), *_places(cell.tasks)])
+    tracked = describe_tracked({task.task: task.tracked for task in cell.tasks})
+    what = ", ".join([*filter(None, [tracked]), *_places(cell.tasks)])
     return f"cell [{cell.cell}] still runs: {f'{what}; ' if what else ''}{cell.seconds:.0f} s"
 
 
-def _progress(tasks: Sequence[ProgressReport]) -> list[str]:
-    """Return the step and the values of the first task that tracks some."""
-    leader = next((task for task in tasks if task.tracked), None)
-    if leader is None:
-        return []
-    step = max(at for at, _ in leader.tracked.values())
-    named = [f"{name} {value:.4g}" for name, (_, value) in leader.tracked.items()]
-    return [f"step {step:g}, {', '.join(named[:_MOST_NAMES])} ({leader.task})"]
+def describe_tracked(tracked: Mapping[str, Tracked]) -> str:
+    """Return the last step and values of the first task that tracks some: ``step 340, loss 0.21 (worker-0)``.
+
+    Args:
+        tracked: By task; the result is "" if there is nothing.
+    """
+    for task, points in tracked.items():
+        if points:
+            step = max(at for at, _ in points.values())
+            named = [f"{name} {value:.4g}" for name, (_, value) in points.items()]
+            return f"step {step:g}, {', '.join(named[:_MOST_NAMES])} ({task})"
+    return ""
 
 
 def _places(tasks: Sequence[ProgressReport]) -> list[str]:

@@ -16,7 +16,15 @@ from tfmagic.clusters.cells.results import CellResult, TaskResults
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.errors import TaskTimeoutError
 from tfmagic.frontends.notebook import awaited_cells, reports, view_choice
-from tfmagic.runs.schemas import CellReport, as_json, cell_report, describe, wait_report
+from tfmagic.runs.schemas import (
+    CellReport,
+    as_json,
+    cell_report,
+    describe,
+    describe_tracked,
+    wait_report,
+)
+from tfmagic.runs.tracked_points import last_points
 from tfmagic.serialization import exceptions
 from tfmagic.supervisor import stalls
 from tfmagic.views.recorded_text import RecordedText
@@ -178,8 +186,8 @@ class DetachedJobs:
             finally:
                 active.cancel()
             found.settle(self._shell.user_ns)
-            if found.error is None and found in self._jobs:  # nothing is left to wait for
-                self._jobs.remove(found)
+            if found.error is None and found in self._jobs and not isinstance(found.job.view, RecordedText):
+                self._jobs.remove(found)  # its panel shows the end; that of the others is told by `wait`
                 if not view_choice.is_watched(self._shell):
                     self._unseen.append(found)
 
@@ -228,9 +236,10 @@ def _describe_end(found: DetachedJob) -> str:
     job, outcome = found.job, found.job.outcome
     seconds = 0.0 if outcome is None else max(outcome.ended_at.values()) - outcome.started
     bound = ", ".join(job.command.pull)
+    tracked = describe_tracked({task.name: last_points(job.run, task, job.number) for task in job.tasks})
     return (
         f"cell [{job.command.prompt}] done on {', '.join(t.name for t in job.tasks)} after "
-        f"{duration(seconds)}{f', {bound} pulled' if bound else ''}"
+        f"{duration(seconds)}{f', {bound} pulled' if bound else ''}{tracked and ': '}{tracked}"
     )
 
 

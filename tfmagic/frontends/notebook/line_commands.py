@@ -140,9 +140,10 @@ def _all(magics: TFClusterMagics, name: str, state: str | None, on: str | None, 
 @line_command(
     "run",
     "run one line of code as a cell:  run [options of a cell] CODE",
+    _ON,
     option("code", "CODE", "Python, a magic or !command", nargs=argparse.REMAINDER),
 )
-def _run(magics: TFClusterMagics, name: str, code: list[str]) -> None:
+def _run(magics: TFClusterMagics, name: str, code: list[str], on: str | None) -> None:
     """Called for a line without code; `one_liners` turns the others into cells."""
     raise UsageError("%tfcluster run: the code is missing:  %tfcluster run --on worker-0 a = 5")
 
