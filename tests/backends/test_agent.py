@@ -1,6 +1,7 @@
 """The agent of a host without an engine: called directly, as an engine calls it."""
 
 import dataclasses
+import errno
 import os
 import shutil
 import socket
@@ -12,16 +13,17 @@ import time
 import pytest
 from conftest import alive, wait_until
 
-from tfmagic.backends.remote import journal, memory_files
+from tfmagic.backends.remote import journal, memory_files, task_files
 from tfmagic.backends.remote.agent import HostAgent
 from tfmagic.backends.remote.messages import (
     EPOCH,
+    LEASE_OVER,
     TAKEN_OVER,
     AgentSetup,
     HostReport,
     KeptTask,
     LaunchTask,
-    SendCommand,
+    ReadAgain,
     TasksUsed,
 )
 from tfmagic.backends.remote.own_modules import collect
@@ -35,6 +37,7 @@ from tfmagic.protocol.events import (
     CellReturned,
     Displayed,
     TaskExited,
+    TaskLost,
     TaskReady,
     TaskStarted,
 )
@@ -60,10 +63,15 @@ class Client:
         self.sent = self.batch = epoch * EPOCH
         return [Decoder(KeptTask).decode_frame(frame, ()) for _, frame in kept]
 
-    def order(self, order):
+    def order(self, order, task="", cell=0):
         frame, handles = encode(order)
+        parcel = task, cell, frame, range(len(handles))
         self.sent += 1
-        self.agent.perform(self.sent, [(frame, range(len(handles)))], *map(memory_files.read, handles))
+        self.agent.perform(self.sent, [parcel], *map(memory_files.read, handles))
+
+    def send(self, command):
+        """Send a command to the task."""
+        self.order(command, TASK.name, getattr(command, "cell", 0))
 
     def wait_for(self, kinds, timeout_s=60):
         deadline = time.monotonic() + timeout_s
@@ -79,7 +87,7 @@ class Client:
         raise TimeoutError(self.log)
 
     def run(self, source):
-        self.order(SendCommand(TASK, RunCell(cell=self.sent, source=source, filename="<c>", tasks=(TASK,))))
+        self.send(RunCell(cell=self.sent, source=source, filename="<c>", tasks=(TASK,)))
         return self.wait_for((CellReturned, CellRaised))
 
 
@@ -133,11 +141,76 @@ def test_a_large_value_is_copied_only_to_another_machine(state_dir, tmp_path):
         client.wait_for(TaskReady)
         source = "bytes(1 << 20)"
         cell = RunCell(cell=9, source=source, filename="<c>", tasks=(TASK,), want_value=True)
-        client.order(SendCommand(TASK, cell))
+        client.send(cell)
         returned = client.wait_for((CellReturned, CellRaised))
         assert loads(returned.value, {}) == bytes(1 << 20)
         assert [isinstance(content, tuple) for content in client.contents] == [shares_memory]
         agent.close()
+
+
+def test_an_order_that_fails_on_its_host_is_answered_and_the_next_ones_are_performed(
+    client, tmp_path, monkeypatch
+):
+    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.wait_for(TaskReady)
+    no_memory = OSError(errno.ENOMEM, "no memory")
+    value = Packed(handle=memory_files.write(b"x"), sizes=(1,))
+    with monkeypatch.context() as patched:
+        patched.setattr(memory_files, "write", raising(no_memory))
+        client.send(RunCell(cell=5, source="y", names=(value,), tasks=(TASK,)))
+    raised = client.wait_for(CellRaised)
+    assert (raised.cell, raised.error.type_name) == (5, "OSError") and not raised.bound
+    assert "on 127.0.0.1" in raised.error.message and "no memory" in raised.error.message
+    client.run("print('next')")
+    assert client.log.endswith(b"next\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(memory_files, "write", raising(no_memory))
+        client.order(LaunchTask(boot_of(client, tmp_path), 0, value.handle))
+    lost = client.wait_for(TaskLost)
+    assert (lost.attempt, "no memory" in lost.reason) == (1, True)
+
+
+def raising(error):
+    def fail(*args):
+        raise error
+
+    return fail
+
+
+def test_where_a_disk_is_nearly_full_the_host_keeps_no_output_that_the_kernel_has(
+    client, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(task_files, "_LEAST_FREE_BYTES", 1 << 62)
+    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.wait_for(TaskReady)
+    client.run("for i in range(80_000): print(i, 'x' * 100)")
+    client.run("pass")
+    client.run("pass")  # with it, the batches before have arrived
+    log = client.agent._run.log_path(TASK)
+    assert log.stat().st_size == len(client.log) > 8 << 20
+    assert client.log.splitlines()[79_999].startswith(b"79999 x")
+    assert log.stat().st_blocks * 512 < 6 << 20
+    client.order(ReadAgain(TASK))
+    client.log = b""
+    client.run("print('last')")
+    assert client.log.endswith(b"last\n") and b"\0" not in client.log[-1000:]
+
+
+def test_a_full_disk_is_told_with_its_host_and_folder(client, tmp_path):
+    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.wait_for(TaskReady)
+    client.send(
+        RunCell(
+            cell=3,
+            # what a full disk raises, without one: no file of this process can become larger
+            source="import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))\nprint('x' * 1000)",
+            tasks=(TASK,),
+        )
+    )
+    ended = client.wait_for((CellReturned, CellRaised))
+    assert ended.lost_bytes > 900
+    assert ended.lost_where == f"127.0.0.1:{client.agent._run.folder}"
 
 
 def test_a_shared_writer_says_that_it_cannot_reach_the_notebooks_machine(client, tmp_path):
@@ -154,7 +227,10 @@ def test_a_shared_writer_says_that_it_cannot_reach_the_notebooks_machine(client,
     assert not list(tmp_path.iterdir())
 
 
-def test_an_agent_that_is_asked_nothing_ends_its_tasks_when_its_lease_runs_out(state_dir, tmp_path):
+def test_an_agent_that_is_asked_nothing_ends_its_tasks_and_says_that_its_lease_ran_out(
+    state_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tfmagic.backends.remote.agent._TELL_S", 1.0)
     given_up = threading.Event()
     agent = HostAgent(AgentSetup("run-2", "contract", lease_s=0.5), "127.0.0.1", {}, given_up.set)
     client = Client(agent)
@@ -163,8 +239,19 @@ def test_an_agent_that_is_asked_nothing_ends_its_tasks_when_its_lease_runs_out(s
     client.wait_for(TaskReady)
     client.wait_for(TasksUsed)  # polls that take longer than the lease are its renewal
     assert alive([started.pid]) and not given_up.is_set()
-    assert given_up.wait(20)
     wait_until(lambda: not alive([started.pid]))
+    assert agent.poll(client.batch + 1, 5.0).number == LEASE_OVER
+    assert given_up.wait(20)
+
+
+def test_an_agent_whose_lease_ran_out_leaves_its_process_to_the_next_cluster(state_dir, monkeypatch):
+    monkeypatch.setattr("tfmagic.backends.remote.agent._TELL_S", 30.0)
+    given_up = threading.Event()
+    agent = HostAgent(AgentSetup("run-2", "contract", lease_s=0.1), "127.0.0.1", {}, given_up.set)
+    wait_until(lambda: agent.poll(1, 0).number == LEASE_OVER)
+    agent.close()
+    wait_until(lambda: not any(t.name == "tfmagic-lease" for t in threading.enumerate()))
+    assert not given_up.is_set()
 
 
 @pytest.fixture
@@ -180,14 +267,12 @@ def kept(state_dir, tmp_path):
 
 
 def cell(number, source):
-    return SendCommand(
-        TASK, RunCell(cell=number, source=source, filename="<c>", tasks=(TASK,), want_value=True)
-    )
+    return RunCell(cell=number, source=source, filename="<c>", tasks=(TASK,), want_value=True)
 
 
 def test_a_driver_that_takes_over_gets_each_line_once_and_what_the_cell_returned(kept, tmp_path):
     go = tmp_path / "go"
-    kept.order(
+    kept.send(
         cell(
             7,
             f"import os, time\nx = 0\nprint('first')\nwhile not os.path.exists({str(go)!r}): pass\n"
@@ -209,14 +294,14 @@ def test_a_driver_that_takes_over_gets_each_line_once_and_what_the_cell_returned
     assert ended.cell == 7 and ended.owned is not None and "x" in ended.owned
     assert kept.log.decode().split("first\n")[1].split() == [str(x) for x in range(1000)]
     assert kept.agent.poll(old.batch + 1, 0).number == TAKEN_OVER
-    old.order(cell(8, "print('of the old driver')"))
-    kept.order(cell(9, "print(x + 1)"))
+    old.send(cell(8, "print('of the old driver')"))
+    kept.send(cell(9, "print(x + 1)"))
     kept.wait_for(CellReturned)
     assert kept.log.endswith(b"\n1000\n")
 
 
 def test_an_agent_that_is_alone_keeps_the_end_of_a_task_for_the_next_driver(kept):
-    kept.order(cell(3, "import os; os._exit(5)"))
+    kept.send(cell(3, "import os; os._exit(5)"))
     wait_until(lambda: kept.agent._watched[TASK].pid == 0)
     wait_until(lambda: not kept.agent._watched[TASK].held)  # the lease is over, the time to keep is not
     (task,) = kept.attach()
@@ -225,7 +310,7 @@ def test_an_agent_that_is_alone_keeps_the_end_of_a_task_for_the_next_driver(kept
 
 
 def test_a_driver_that_attaches_just_when_the_agent_finds_itself_alone_gets_what_happened(kept):
-    kept.order(cell(4, "1"))
+    kept.send(cell(4, "1"))
     wait_until(lambda: kept.agent._watched[TASK].journal.told)
     (lease,) = (
         thread for thread in threading.enumerate() if thread.name == "tfmagic-lease" and thread.is_alive()

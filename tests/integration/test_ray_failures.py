@@ -229,6 +229,9 @@ def test_a_host_that_no_one_asks_ends_its_tasks_when_its_lease_runs_out(nodes, w
         os.kill(driver, signal.SIGCONT)
     for task in ("worker-0", "worker-1"):
         wait_for_state(workers, task, "dead", LOST_S)
+    words = r"its agent on .* had heard nothing of this notebook for 5 s \(lease_s\).*Cluster\(lease_s=10\)"
+    with pytest.raises(TaskDied, match=words):
+        workers.run(lambda: None, view="quiet")
     assert set(workers.revive()) == {"worker-0", "worker-1"}
 
 

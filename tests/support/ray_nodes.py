@@ -174,6 +174,7 @@ class RayNodes:
         cpus: int,
         resources: Mapping[str, float] | None = None,
         gpus: int = 0,
+        import_path: str = "",
     ) -> RayNode:
         address = self._address_of(len(self.nodes))
         output = self.folder / f"{address}.out"
@@ -189,7 +190,7 @@ class RayNodes:
         everything = {**os.environ, **self._environ}
         tests = Path(__file__).parents[1]
         folders = (str(tests / "support"), str(tests), str(tests.parent / "scripts"))  # the last has the hook
-        paths = (*folders, everything.get("PYTHONPATH"))
+        paths = (import_path, *folders, everything.get("PYTHONPATH"))
         everything["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         with output.open("wb") as file:
             options: dict[str, Any] = {

@@ -24,7 +24,7 @@ from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.import_variables import import_time_variables, with_changes
 from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.errors import LaunchError, ProtocolError
-from tfmagic.protocol.channel import Channel, channel_pair
+from tfmagic.protocol.channel import Channel, channel_pair, encode
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Command, TaskBoot
 from tfmagic.protocol.events import Event, HostCutOff, TaskEvent, TaskExited, TaskLost, TaskStarted
@@ -143,11 +143,15 @@ class LocalBackend:
             theirs.close()
 
     def send(self, task: TaskId, command: Command) -> None:
+        self.send_frame(task, *encode(command))
+
+    def send_frame(self, task: TaskId, frame: bytes, handles: list[Handle]) -> None:
+        """Send a command that is encoded."""
         process = self._processes.get(task)
         if process is None or process.ended or process.channel.fileno() < 0:
             return
         try:
-            if not process.channel.post(command):
+            if not process.channel.post_frames([(frame, handles)]):
                 both = selectors.EVENT_READ | selectors.EVENT_WRITE
                 self._selector.modify(process.channel, both, task)
         except ConnectionError:

@@ -23,7 +23,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -128,6 +128,17 @@ def _pieces(frame: memoryview, handles: list[Handle]) -> Iterator[tuple[memoryvi
     yield frame, handles
 
 
+def _merged(frames: Iterable[tuple[bytes, list[Handle]]]) -> Iterator[tuple[memoryview, list[Handle]]]:
+    """Join frames that leave together; one with handles begins a part of its own."""
+    parts: list[tuple[bytearray, list[Handle]]] = []
+    for frame, handles in frames:
+        if handles or not parts:
+            parts.append((bytearray(), handles))
+        parts[-1][0].extend(frame)
+    for joined, handles in parts:
+        yield from _pieces(memoryview(joined), handles)
+
+
 class Decoder:
     """Reads the bodies of frames: only messages of these types, a class or a union of classes."""
 
@@ -197,15 +208,10 @@ class Channel:
 
         Several messages leave together, except that one with handles begins a part of its own.
         """
-        parts: list[tuple[bytearray, list[Handle]]] = []
-        for frame, handles in map(encode, messages):
-            if handles or not parts:
-                parts.append((bytearray(), handles))
-            parts[-1][0].extend(frame)
+        pieces = list(_merged(map(encode, messages)))
         with self._lock:
-            for frames, handles in parts:
-                for piece, some in _pieces(memoryview(frames), handles):
-                    self._send_all(piece, some)
+            for piece, some in pieces:
+                self._send_all(piece, some)
 
     def _send_all(self, rest: memoryview, handles: list[Handle]) -> None:
         while rest:
@@ -218,13 +224,16 @@ class Channel:
                 continue
             rest, handles = rest[sent:], []
 
-    def post(self, message: object) -> bool:
-        """Queue `message`, send what can go without waiting, and return whether all of it has gone.
+    def post(self, *messages: object) -> bool:
+        """Queue messages as `send` does, send what can go without waiting; return whether all have gone.
 
-        The handles of the message stay open until it has gone.
+        The handles of a message stay open until it has gone.
         """
-        frame, handles = encode(message)
-        self._outbox.extend(_pieces(memoryview(frame), handles))
+        return self.post_frames(map(encode, messages))
+
+    def post_frames(self, frames: Iterable[tuple[bytes, list[Handle]]]) -> bool:
+        """Do as `post` with messages that are encoded."""
+        self._outbox.extend(_merged(frames))
         return self.flush()
 
     def flush(self) -> bool:

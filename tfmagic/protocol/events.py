@@ -153,6 +153,7 @@ class CellReturned(_OfCell, frozen=True):
         pulled, failed_pulls: The variables that were asked for, and those that could not be sent.
         owned: The names that the task's own cells have assigned; None if unchanged since the last report.
         lost_bytes: How much of the output could not be written, since the disk is full.
+        lost_where: The host and folder of that disk; "" if it is the notebook's.
         steps: How often the cell called the tf.function that it called most often.
         watched: Digests of the variable that was watched, at the beginning of each of these steps, and at the
             end.
@@ -167,6 +168,7 @@ class CellReturned(_OfCell, frozen=True):
     failed_pulls: Mapping[str, FailedPull] = {}
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
+    lost_where: str = ""
     steps: int = 0
     watched: bytes = b""
     profile: TaskProfile | None = None
@@ -191,12 +193,20 @@ class CellRaised(_OfCell, frozen=True):
     interrupted: bool = False
     owned: tuple[str, ...] | None = None
     lost_bytes: int = 0
+    lost_where: str = ""
     bound: bool = True
     raised_at: float = 0.0
     stopped: bool = False
     lost_peers: bool = False
     watched: bytes = b""
     profile: TaskProfile | None = None
+
+
+def not_sent(task: TaskId, attempt: int, cell: int, log_end: int, error: str) -> CellRaised:
+    """Return the end of a cell that has not reached its task; `error` is a kind and a text."""
+    kind = error.partition(":")[0]
+    packed = PackedError(kind, error, f"{error}\n", None, f"{task}, to which it was not sent")
+    return CellRaised(task, attempt, cell, 0.0, log_end, packed, bound=False)
 
 
 TaskEvent = (

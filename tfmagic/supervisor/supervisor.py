@@ -27,7 +27,6 @@ from typing import Any, assert_never
 from tfmagic.backends.protocol import Backend
 from tfmagic.protocol import commands, events
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import lifecycle
 from tfmagic.supervisor.event_router import EventRouter
@@ -367,10 +366,7 @@ class Supervisor:
                 self.ask(events.TaskLost(task, attempt, f"it could not be started: {what}"))
             case Send(task, commands.RunCell() as command):
                 attempt, log_end = self.state.tasks[task].attempt, self.run.log_bytes(task)
-                packed = PackedError(
-                    "ProtocolError", what, f"{what}\n", None, f"{task}, to which it was not sent"
-                )
-                self.ask(events.CellRaised(task, attempt, command.cell, 0.0, log_end, packed, bound=False))
+                self.ask(events.not_sent(task, attempt, command.cell, log_end, what))
             case _:
                 self._complain()
 

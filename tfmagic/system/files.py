@@ -5,6 +5,7 @@ no pipe is waited for.
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 Path = str | os.PathLike[str]
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 """Errors that say nothing of the file or the caller: the system is short of something, or a device fails."""
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux' fallocate
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -65,6 +67,18 @@ def append(path: Path, text: str) -> None:
     fd = open_to_append(path)
     try:
         os.write(fd, text.encode("utf-8", "backslashreplace"))
+    finally:
+        os.close(fd)
+
+
+def drop_blocks(path: Path, start: int, end: int) -> None:
+    """Give the blocks of a part of a file back to its disk: it reads as zeros then, and keeps its size."""
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    fd = open_regular(path, os.O_WRONLY)
+    try:
+        offsets = ctypes.c_int64(start), ctypes.c_int64(end - start)
+        if fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, *offsets):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), os.fspath(path))
     finally:
         os.close(fd)
 

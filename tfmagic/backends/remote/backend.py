@@ -29,8 +29,9 @@ from tfmagic.backends.remote.messages import (
     KeptTask,
     LaunchTask,
     OpenHosts,
+    OrderFailed,
+    ReadAgain,
     ReserveAddresses,
-    SendCommand,
     SignalTask,
     TakenOver,
     TasksUsed,
@@ -40,8 +41,16 @@ from tfmagic.backends.remote.own_modules import OwnModules
 from tfmagic.errors import LaunchError, ProtocolError
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import Command, TaskBoot
-from tfmagic.protocol.events import CellRaised, CellReturned, Event, HostSilent, TaskExited, TaskLost
+from tfmagic.protocol.commands import Command, MoveLog, RunCell, TaskBoot
+from tfmagic.protocol.events import (
+    CellRaised,
+    CellReturned,
+    Event,
+    HostSilent,
+    TaskExited,
+    TaskLost,
+    not_sent,
+)
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import files
@@ -108,6 +117,7 @@ class RemoteBackend:
         self._decoder = Decoder(HostReport)
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_full = False  # whether orders wait until the driver reads
         self._closed, self._wake_lock = False, threading.RLock()  # signal handlers call `wake` too
         self._timeout_s, self._is_open = timeout_s, True
         self._selector.register(self._wake, selectors.EVENT_READ, "wake")
@@ -170,8 +180,12 @@ class RemoteBackend:
         self._deliver(boot.task, order, launches=True)
 
     def send(self, task: TaskId, command: Command) -> None:
-        if self._lives(task):
-            self._deliver(task, SendCommand(task, command))
+        if self._lives(task) and isinstance(command, MoveLog):
+            self._deliver(task, ReadAgain(task))
+        elif self._lives(task):
+            frame, handles = encode(command)
+            cell = command.cell if isinstance(command, RunCell) else 0
+            self._unsent.append(Deliver(task, frame, tuple(handles), to_task=True, cell=cell))
 
     def signal(self, task: TaskId, number: int) -> None:
         if self._lives(task):
@@ -273,19 +287,31 @@ class RemoteBackend:
 
     def _deliver(self, task: TaskId, order: HostOrder, launches: bool = False) -> None:
         frame, handles = encode(order)
-        self._unsent.append(Deliver(task, frame, tuple(handles), launches))
+        self._unsent.append(Deliver(task, frame, tuple(handles), launches=launches))
 
     def _send_orders(self) -> None:
+        """Send what can go without waiting: the driver might be stopped, and the supervisor never waits."""
         orders, self._unsent = self._unsent, []
+        if not (orders or self._is_full):
+            return
         try:
-            if orders and self._reports.fileno() < 0:
+            if self._reports.fileno() < 0:
                 raise ConnectionError("the process that talks to Ray has ended")
-            self._reports.send(*orders)
+            if (is_full := not self._reports.post(*orders)) != self._is_full:
+                self._is_full = is_full
+                more = selectors.EVENT_WRITE if is_full else 0
+                self._selector.modify(self._reports, selectors.EVENT_READ | more, "reports")
         except OSError as error:
+            self._is_full = False
             self._unreported += self._lose(dict.fromkeys(order.task for order in orders), str(error))
 
-    def _read(self, report: FrameArrived | HostLost | HostSilent) -> list[Event]:
+    def _read(self, report: FrameArrived | OrderFailed | HostLost | HostSilent) -> list[Event]:
         match report:
+            case OrderFailed(task, 0, reason):
+                return self._lose((task,), f"it could not be started: {reason}")
+            case OrderFailed(task, cell, reason):
+                attempt, log_end = self._processes[task].attempt, self._run.log_bytes(task)
+                return [not_sent(task, attempt, cell, log_end, reason)] if self._lives(task) else []
             case HostLost(tasks, reason):
                 return self._lose(tasks, reason)
             case HostSilent():

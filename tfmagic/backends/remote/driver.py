@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from msgspec import structs
@@ -32,9 +32,10 @@ from tfmagic.backends.remote.messages import (
     OpenHosts,
     RequestFailed,
     ReserveAddresses,
+    read_setup,
 )
-from tfmagic.backends.remote.relay import Host, HostGone, Relay
-from tfmagic.errors import BackendError
+from tfmagic.backends.remote.relay import Host, HostGone, Relay, words_of
+from tfmagic.errors import BackendError, ProtocolError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import file_sizes
@@ -74,8 +75,13 @@ class Engine(relay.Engine, Protocol):
     def agent_at(self, node: str) -> Any:
         """Return the agent's process on a node, a new one if there is none."""
 
-    def open(self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float) -> list[Opened]:
-        """Let the agents on these nodes serve the cluster; only those on our own node get the trial."""
+    def open(
+        self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float
+    ) -> Iterator[tuple[str, Opened]]:
+        """Let the agents on these nodes serve the cluster; only those on our own node get the trial.
+
+        Yields a node when its agent serves, whose lease runs from then on.
+        """
 
     def ask(self, method: str, args: Mapping[Any, Sequence[Any]], timeout_s: float) -> list[Any]:
         """Call a method of each `HostAgent`; `args` by agent."""
@@ -186,8 +192,7 @@ class Driver:
         found = self._engine.ask("resume", args, self._timeout_s)
         opening = structs.replace(opening, setup=found[0][2])
         self._engine.resume(opening)
-        relay = Relay(self._engine, self._reports, opening.run_folder, opening.suspect_s, self._replace)
-        self._relay = relay
+        self._relay = relay = self._new_relay(opening)
         return HostsOpened(relay.resume(opening.tasks, agents, epoch, found), opening.setup)
 
     def _open(self, opening: OpenHosts) -> tuple[HostFacts, ...]:
@@ -195,31 +200,39 @@ class Driver:
         self._connect(opening)
         deadline = time.monotonic() + opening.timeout_s
         places = self._engine.place(opening)
-        relay = Relay(self._engine, self._reports, opening.run_folder, opening.suspect_s, self._replace)
-        self._relay = relay
+        self._relay = relay = self._new_relay(opening)
         for task, node in places.items():
             if (host := self._host_at(node)) is not None:
                 host.tasks.append(task)
             relay.hosts[task] = host or Host([task], self._engine.agent_at(node), node)
-        hosts = relay.all_hosts()
+        hosts = {host.node: host for host in relay.all_hosts()}
         limit_s = max(deadline - time.monotonic(), 1.0)
-        found = self._engine.open([host.node for host in hosts], self._trial.question, limit_s)
-        facts = []
-        for host, (address, versions, shares_memory) in zip(hosts, found, strict=True):
-            host.address, host.shares_memory = address, shares_memory
-            facts.append(HostFacts(address, tuple(host.tasks), versions))
-            relay.begin(host)
-        return tuple(facts)
+        facts = {}
+        for node, opened in self._engine.open(list(hosts), self._trial.question, limit_s):
+            host = hosts[node]
+            host.address, versions, host.shares_memory = opened
+            facts[node] = HostFacts(host.address, tuple(host.tasks), versions)
+            relay.begin(host)  # at once: others may need longer than the lease of this agent
+        return tuple(facts[node] for node in hosts)
+
+    def _new_relay(self, opening: OpenHosts) -> Relay:
+        lease_s = read_setup(opening.setup).lease_s
+        return Relay(
+            self._engine, self._reports, opening.run_folder, opening.suspect_s, lease_s, self._replace
+        )
 
     def _relay_orders(self) -> None:
-        try:
-            while True:
+        while True:
+            try:
                 orders = self._reports.receive_some()
-                if (relay := self._relay) is not None:
-                    self._leaves_cluster = bool(self._kept_as)  # the kernel has noted where it is
-                    relay.pass_on(orders)
-        except (EOFError, OSError):
-            pass  # the kernel is gone, which the main thread sees, too
+            except (EOFError, OSError):
+                return  # the kernel is gone, which the main thread sees, too
+            except ProtocolError:  # no further order can be read: the kernel sees the end, and ends us
+                self._reports.sock.shutdown(socket.SHUT_RDWR)
+                return
+            if (relay := self._relay) is not None:
+                self._leaves_cluster = bool(self._kept_as)  # the kernel has noted where it is
+                relay.pass_on(orders)
 
     def _host_at(self, node: str) -> Host | None:
         assert self._relay is not None
@@ -267,9 +280,8 @@ class Driver:
             host.node = node
         agent = self._engine.agent_at(node)
         try:
-            ((host.address, _, host.shares_memory),) = self._engine.open(
-                [node], self._trial.question, self._timeout_s
-            )
+            for _, opened in self._engine.open([node], self._trial.question, self._timeout_s):
+                host.address, _, host.shares_memory = opened
         except Exception as error:
             self._engine.forget(agent)
             relay.lose(host, self._engine.gone(error))
@@ -277,12 +289,3 @@ class Driver:
         with relay.lock:
             host.agent = agent
             relay.begin(host)
-
-
-def words_of(error: BaseException) -> str:
-    """Return the text of an error and of what led to it: an engine's reason is often only there."""
-    text = str(error).strip()
-    if isinstance(error, BackendError):
-        return text
-    cause = f" ({words_of(error.__cause__)})" if error.__cause__ is not None else ""
-    return f"{type(error).__name__}: {text}{cause}"

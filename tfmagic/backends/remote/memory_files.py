@@ -45,8 +45,17 @@ def open_at(place: Place) -> OwnedHandle:
     return handle
 
 
-def receive(content: Place | memoryview | bytes) -> OwnedHandle:
+def content_of(handle: Handle, shares_memory: bool) -> Place | memoryview | None:
+    """Return what another process gets of a memory file; None if it was lost on its way here."""
+    if handle.fd == LOST:
+        return None
+    return place_of(handle) if shares_memory else read(handle)
+
+
+def receive(content: Place | memoryview | bytes | None) -> OwnedHandle:
     """Return a memory file from the content, or from the place, that another process has sent."""
+    if content is None:
+        return OwnedHandle(LOST)
     return open_at(content) if isinstance(content, tuple) else write(content)
 
 

@@ -6,15 +6,20 @@ on without reading them; only the contents of handles, which are memory files, t
 
 from collections.abc import Mapping
 
+import msgspec
+
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import Command, RunCell, TaskBoot
+from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import HostSilent, TaskEvent, TaskExited, TaskLost, TaskStarted
 from tfmagic.protocol.payload import Handle, Message, Record
 from tfmagic.system.advice import FrontEnd
 from tfmagic.system.usage import Usage
 
 EPOCH = 1 << 40  # orders and batches of an epoch: see `tfmagic.backends.remote.agent`
-TAKEN_OVER = -1  # the number of the batch that a driver of an earlier epoch gets
+# instead of the number of a batch: for a driver of an earlier epoch; after the agent's lease has run out
+TAKEN_OVER, LEASE_OVER = -1, -2
+# longer than Ray's patience with a node (65 s by default): a break that Ray forgives costs no task
+LEASE_S = 90.0
 
 # ---- requests of the kernel, answered one by one ------------------------------------------------
 
@@ -56,13 +61,18 @@ class AgentSetup(Record, frozen=True):
     cluster: str
     legacy_keras: bool = False
     environ: Mapping[str, str] = {}
-    lease_s: float = 30.0
+    lease_s: float = LEASE_S
     keep_s: float = 0.0
     kept_as: str = ""
     task_env: Mapping[str, str] = {}
     max_log_bytes: int = 1 << 30
     early: Mapping[str, str | None] = {}
     front_end: FrontEnd = FrontEnd.NOTEBOOK
+
+
+def read_setup(packed: bytes) -> AgentSetup:
+    """Return the setup that a kernel has encoded."""
+    return msgspec.msgpack.decode(packed, type=AgentSetup)
 
 
 class OpenHosts(Message, frozen=True):
@@ -148,12 +158,28 @@ DriverReply = Connected | HostsOpened | AddressesReserved | HostsClosed | Reques
 
 
 class Deliver(Message, frozen=True):
-    """Pass a frame with an order on to the host of a task; with `launches` to a new one if it is lost."""
+    """Pass an order on to the host of a task.
+
+    Attributes:
+        frame: A command of the task, as its process reads it; or, without `to_task`, a `HostOrder`.
+        cell: The number of the cell that it begins, or 0.
+        launches: It goes to a new host if that of the task is lost.
+    """
 
     task: TaskId
     frame: bytes
     handles: tuple[Handle, ...] = ()
+    to_task: bool = False
+    cell: int = 0
     launches: bool = False
+
+
+class OrderFailed(Message, frozen=True):
+    """An order with values was not passed on: that of a cell, or, with 0, that to launch the task."""
+
+    task: TaskId
+    cell: int
+    reason: str
 
 
 class FrameArrived(Message, frozen=True):
@@ -181,7 +207,7 @@ class TakenOver(Message, frozen=True):
     """Another kernel has attached to the cluster, and serves it from now on."""
 
 
-DriverReport = FrameArrived | HostLost | HostSilent | TakenOver
+DriverReport = FrameArrived | OrderFailed | HostLost | HostSilent | TakenOver
 
 
 # ---- in frames: orders to an agent, and its reports ---------------------------------------------
@@ -203,11 +229,10 @@ class LaunchTask(Message, frozen=True):
     after: tuple[str, ...] = ()
 
 
-class SendCommand(Message, frozen=True):
-    """Send a command to the task's present process."""
+class ReadAgain(Message, frozen=True):
+    """Report the task's files from their beginning: the kernel has lost its copies."""
 
     task: TaskId
-    command: Command
 
 
 class SignalTask(Message, frozen=True):
@@ -272,5 +297,5 @@ class KeptTask(Message, frozen=True):
     obstacle: str = ""
 
 
-HostOrder = LaunchTask | SendCommand | SignalTask | WatchClosely
+HostOrder = LaunchTask | ReadAgain | SignalTask | WatchClosely
 HostReport = TaskEvent | TaskStarted | TaskExited | TaskLost | TasksUsed

@@ -50,13 +50,13 @@ class RayAgent:
 
         import ray
 
-        from tfmagic.backends.remote import agent, memory_files
+        from tfmagic.backends.remote import agent, memory_files, messages
         from tfmagic.system import advice
 
         self.close()
         shares = trial is not None and memory_files.can_open(trial)
         address = ray.util.get_node_ip_address()
-        read = agent.read_setup(setup)
+        read = messages.read_setup(setup)
         advice.set_front_end(read.front_end)
 
         def give_up() -> None:
@@ -71,8 +71,8 @@ class RayAgent:
     def ask(self, method: str, *args: Any) -> Any:
         return getattr(self.agent, method)(*args)
 
-    def perform(self, number: int, frames: Any, *contents: Any) -> None:
-        self.agent.perform(number, frames, *contents)
+    def perform(self, number: int, parcels: Any, *contents: Any) -> None:
+        self.agent.perform(number, parcels, *contents)
 
     def poll(self, number: int, timeout_s: float) -> Any:
         """Return a batch; its large contents are objects of their own."""
@@ -87,12 +87,12 @@ class RayAgent:
 
 
 def as_object(content: Any) -> Any:
-    """Return small contents as bytes, put large ones into Ray's object store, pass places through."""
+    """Return small contents as bytes, put large ones into Ray's object store, pass the rest through."""
     import pickle
 
     import ray
 
-    if isinstance(content, tuple):
+    if content is None or isinstance(content, tuple):
         return content
     if len(content) < 100_000:
         return bytes(content)

@@ -1,6 +1,7 @@
 """Ray as an engine of `tfmagic.backends.remote.driver`: places in a group, and an actor on each node."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import ray
@@ -9,13 +10,13 @@ from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tfmagic.backends.remote import driver, memory_files, patches, ray_head
-from tfmagic.backends.remote.driver import Opened, words_of
+from tfmagic.backends.remote.driver import Opened
 from tfmagic.backends.remote.messages import OpenHosts
 from tfmagic.backends.remote.own_source import source_of_tfmagic
 from tfmagic.backends.remote.ray_actor import actor_class, as_object
 from tfmagic.backends.remote.ray_head import Head
 from tfmagic.backends.remote.ray_places import Places
-from tfmagic.backends.remote.relay import HostGone, HostUnreachable
+from tfmagic.backends.remote.relay import HostGone, HostUnreachable, words_of
 from tfmagic.errors import BackendError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.system import advice
@@ -107,8 +108,8 @@ class RayEngine:
         for name in [name for name, actor in self.actors.items() if actor is agent]:
             del self.actors[name]
 
-    def perform(self, agent: Any, number: int, frames: list[Any], contents: list[Any]) -> None:
-        agent.perform.remote(number, frames, *contents)
+    def perform(self, agent: Any, number: int, parcels: list[Any], contents: list[Any]) -> None:
+        agent.perform.remote(number, parcels, *contents)
 
     def poll(self, agent: Any, number: int, timeout_s: float) -> Any:
         return agent.poll.remote(number, timeout_s)
@@ -127,7 +128,9 @@ class RayEngine:
     def get(self, content: Any) -> Any:
         return memoryview(ray.get(content)) if isinstance(content, ray.ObjectRef) else content
 
-    def open(self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float) -> list[Opened]:
+    def open(
+        self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float
+    ) -> Iterator[tuple[str, Opened]]:
         own, opening = self.own_node, self._places.opening
         opened = {
             self.agent_at(node).open.remote(
@@ -135,7 +138,10 @@ class RayEngine:
             ): node
             for node in nodes
         }
-        _, late = ray.wait(list(opened), num_returns=len(opened), timeout=timeout_s)
+        late, deadline = list(opened), time.monotonic() + timeout_s
+        while late and (left_s := deadline - time.monotonic()) > 0:
+            ready, late = ray.wait(late, timeout=left_s)
+            yield from ((opened[ref], ray.get(ref)) for ref in ready)
         if late:
             where = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
             names = sorted(where[opened[ref]] for ref in late)
@@ -143,7 +149,6 @@ class RayEngine:
                 f"no agent has started on {', '.join(names)} within {opening.timeout_s:g} s, though Ray has "
                 "places there. Look there at worker-*.err in Ray's logs (/tmp/ray/session_latest/logs)"
             )
-        return ray.get(list(opened))
 
     def ask(self, method: str, args: Mapping[Any, Sequence[Any]], timeout_s: float) -> list[Any]:
         asked = [agent.ask.remote(method, *given) for agent, given in args.items()]

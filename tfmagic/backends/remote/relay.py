@@ -22,27 +22,33 @@ from typing import Any, Protocol
 from tfmagic.backends.remote import memory_files
 from tfmagic.backends.remote.messages import (
     EPOCH,
+    LEASE_OVER,
     TAKEN_OVER,
     Deliver,
     DriverReport,
     FrameArrived,
     HostFacts,
     HostLost,
+    OrderFailed,
     TakenOver,
 )
+from tfmagic.errors import BackendError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import HostSilent
-from tfmagic.protocol.payload import Handle
+from tfmagic.protocol.payload import LOST, Handle, HandleLost, OwnedHandle
 from tfmagic.system import files
+from tfmagic.system.advice import Step
 
 _POLLS = 2
 _POLL_S = 5.0  # a poll without news is answered after this time at most: the sign that the host lives
 _LOOK_S = 0.5
 _AGAIN_S = 0.2  # until an agent that could not be reached is asked again
 
-Order = tuple[int, bytes, list[Any]]
-"""The number of an order, its frame, and its handles, or their contents as the engine holds them."""
+Parcel = tuple[str, int, bytes]
+"""The first parts of a parcel of `HostAgent.perform`."""
+Order = tuple[int, Parcel, list[Any]]
+"""The number of an order, its parcel, and its handles, or their contents as the engine holds them."""
 
 
 class HostUnreachable(Exception):
@@ -64,7 +70,7 @@ class HostGone(Exception):
 class Engine(Protocol):
     """What the relay needs of an engine. `agent` is what the engine knows an agent by."""
 
-    def perform(self, agent: Any, number: int, frames: list[Any], contents: list[Any]) -> None:
+    def perform(self, agent: Any, number: int, parcels: list[Any], contents: list[Any]) -> None:
         """Call `HostAgent.perform`, without waiting."""
 
     def poll(self, agent: Any, number: int, timeout_s: float) -> Any:
@@ -92,6 +98,7 @@ class Host:
         unperformed: Orders that the agent has not confirmed.
         ahead_s: How far this machine's clock is ahead of the host's.
         shares_memory: Whether the agent and this process can open each other's memory files.
+        is_served: Whether its agent is asked for reports, which renews the agent's lease.
     """
 
     tasks: list[TaskId]
@@ -107,6 +114,7 @@ class Host:
     was_unreachable: bool = False
     ahead_s: float = float("inf")
     shares_memory: bool = False
+    is_served: bool = False
 
 
 class Relay:
@@ -115,6 +123,7 @@ class Relay:
     Args:
         replace: Begins to find a host for a task whose host is lost, and returns it. Called with the lock.
         suspect_s: After so many seconds without an answer a host is reported as silent.
+        lease_s: See `AgentSetup`.
 
     Attributes:
         hosts: The host of each task.
@@ -127,9 +136,11 @@ class Relay:
         reports: Channel,
         run_folder: str,
         suspect_s: float,
+        lease_s: float,
         replace: Callable[[TaskId], Host],
     ):
         self._engine, self._reports, self._replace = engine, reports, replace
+        self._lease_s = lease_s
         self._run_folder, self._suspect_s = run_folder, suspect_s
         self._poll_s = min(_POLL_S, suspect_s / 2)  # a host without news is not silent
         self.hosts: dict[TaskId, Host] = {}
@@ -158,7 +169,7 @@ class Relay:
 
     def begin(self, host: Host) -> None:
         """Serve a host that has an agent: send what waits for it, and listen to it."""
-        host.heard = time.monotonic()
+        host.heard, host.is_served = time.monotonic(), True
         if host.unperformed:
             self._perform(host, list(host.unperformed))
         thread = threading.Thread(target=self._listen, args=(host,), name="tfmagic-reports", daemon=True)
@@ -191,25 +202,40 @@ class Relay:
         """Give a task and the orders of a host that was not found to another one. Call with the lock."""
         new.tasks.append(task)
         self.hosts[task] = new
-        orders = [self._add(new, frame, contents) for _, frame, contents in old.unperformed]
+        orders = [self._add(new, parcel, contents) for _, parcel, contents in old.unperformed]
         if orders and new.agent is not None:
             self._perform(new, orders)
 
     def pass_on(self, orders: Sequence[Deliver]) -> None:
-        """Send orders to their hosts: those of one host in one call, and each content once."""
+        """Send orders to their hosts: those of one host in one call, and each content once.
+
+        An order that fails is answered for its task, and a host that cannot be called is lost.
+        """
         objects: dict[tuple[int, bool], Any] = {}
         new: dict[int, list[Order]] = {}
+        failed, broken = [], []
         with self.lock:
             for order in orders:
-                host = self.hosts[order.task]
-                if host.is_lost and order.launches:
-                    host = self._replace(order.task)
-                if not host.is_lost:
-                    contents = [self._content_of(handle, host, objects) for handle in order.handles]
-                    new.setdefault(id(host), []).append(self._add(host, order.frame, contents))
+                try:
+                    host = self.hosts[order.task]
+                    if host.is_lost and order.launches:
+                        host = self._replace(order.task)
+                    if not host.is_lost:
+                        contents = [self._content_of(handle, host, objects) for handle in order.handles]
+                        parcel = order.task.name if order.to_task else "", order.cell, order.frame
+                        new.setdefault(id(host), []).append(self._add(host, parcel, contents))
+                except Exception as error:  # of the engine or system, such as a full object store
+                    failed.append(OrderFailed(order.task, order.cell, words_of(error)))
             for host in self.all_hosts():
                 if id(host) in new and host.agent is not None:
-                    self._perform(host, new[id(host)])
+                    try:
+                        self._perform(host, new[id(host)])
+                    except Exception as error:  # of the engine
+                        broken.append((host, HostGone(words_of(error), with_host=False)))
+        for report in failed:
+            self._send(report)
+        for host, gone in broken:
+            self.lose(host, gone)
 
     def lose(self, host: Host, error: HostGone) -> None:
         """Report that a host is lost, or its agent, with which the tasks end."""
@@ -226,13 +252,15 @@ class Relay:
 
     # -- orders --
 
-    def _add(self, host: Host, frame: bytes, contents: list[Any]) -> Order:
+    def _add(self, host: Host, parcel: Parcel, contents: list[Any]) -> Order:
         host.sent += 1
-        host.unperformed.append((host.sent, frame, contents))
+        host.unperformed.append((host.sent, parcel, contents))
         return host.unperformed[-1]
 
     def _content_of(self, handle: Handle, host: Host, objects: dict[tuple[int, bool], Any]) -> Any:
         """Return the memory file for a host of this machine, elsewhere the handle of its content."""
+        if handle.fd == LOST:
+            raise HandleLost
         key = os.fstat(handle.fd).st_ino, host.shares_memory
         if key not in objects:
             objects[key] = handle if host.shares_memory else self._engine.put(memory_files.read(handle))
@@ -241,21 +269,25 @@ class Relay:
     def _perform(self, host: Host, orders: Sequence[Order]) -> None:
         contents = list({id(content): content for _, _, needed in orders for content in needed}.values())
         places = {id(content): place for place, content in enumerate(contents)}
-        frames = [(frame, [places[id(content)] for content in needed]) for _, frame, needed in orders]
+        parcels = [(*parcel, [places[id(content)] for content in needed]) for _, parcel, needed in orders]
         sent = [memory_files.place_of(c) if isinstance(c, Handle) else c for c in contents]
-        self._engine.perform(host.agent, orders[0][0], frames, sent)
+        self._engine.perform(host.agent, orders[0][0], parcels, sent)
 
     # -- reports --
 
     def _listen(self, host: Host) -> None:
         polls: deque[Any] = deque()
-        while not self.ended.is_set():
+        while not (self.ended.is_set() or host.is_lost):
             while len(polls) < _POLLS:
                 polls.append(self._engine.poll(host.agent, host.batch + len(polls) + 1, self._poll_s))
             try:
                 number, performed, clock, pieces, frames = self._engine.answer(polls.popleft())
                 if number == TAKEN_OVER:
                     self._send(TakenOver())
+                    return
+                if number == LEASE_OVER:
+                    self._engine.forget(host.agent)
+                    self.give_up(host, _ended_by_lease(host.address, self._lease_s))
                     return
                 self._report(host, clock, pieces, frames)
             except HostUnreachable:
@@ -298,9 +330,16 @@ class Relay:
                 self._lost[task] = self._lost.get(task, 0) + len(content)
         host.ahead_s = min(host.ahead_s, time.monotonic() - clock)
         for frame, contents in frames:
-            handles = [memory_files.receive(self._engine.get(content)) for content in contents]
+            handles = [self._received(content) for content in contents]
             lost, self._lost = self._lost, {}
             self._send(FrameArrived(frame, tuple(handles), host.ahead_s, lost))
+
+    def _received(self, content: Any) -> OwnedHandle:
+        """Return a memory file of an agent's answer; a lost one where this process cannot have it."""
+        try:
+            return memory_files.receive(self._engine.get(content))
+        except OSError:  # no memory or descriptor is left: who reads the value is told, the cell has ended
+            return OwnedHandle(LOST)
 
     def _send(self, report: DriverReport) -> None:
         with self._sending, contextlib.suppress(OSError):  # the kernel is gone, which the main thread sees
@@ -311,9 +350,26 @@ class Relay:
         while not self.ended.wait(_LOOK_S):
             for host in self.all_hosts():
                 is_silent = time.monotonic() - host.heard > self._suspect_s
-                if is_silent != host.is_silent and not host.is_lost and host.agent is not None:
+                if is_silent != host.is_silent and not host.is_lost and host.is_served:
                     host.is_silent = is_silent
                     self._send(HostSilent(tuple(host.tasks), host.address, is_silent))
+
+
+def words_of(error: BaseException) -> str:
+    """Return the text of an error and of what led to it: an engine's reason is often only there."""
+    text = str(error).strip()
+    if isinstance(error, BackendError):
+        return text
+    cause = f" ({words_of(error.__cause__)})" if error.__cause__ is not None else ""
+    return f"{type(error).__name__}: {text}{cause}"
+
+
+def _ended_by_lease(address: str, lease_s: float) -> str:
+    more = Step("configure", lease_s=f"{2 * lease_s:g}")
+    return (
+        f"its agent on {address} has ended it, since it had heard nothing of this notebook for {lease_s:g} s "
+        f"(lease_s): the network was cut, or a process was stopped. To wait longer:  {more}  before a start"
+    )
 
 
 def _write(path: str, offset: int | None, content: bytes) -> None:

@@ -181,9 +181,11 @@ def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[T
     for task, result in outcome.outcomes.items():
         lost = getattr(result, "lost_bytes", 0)
         if lost:
+            where = getattr(result, "lost_where", "")
+            there = " there, before  ray start" if where else ""
             print(  # by `warnings` an equal loss would be silent
                 f"tfmagic: {task}: {format_bytes(lost)} of output could not be written, since the disk of "
-                f"{run.folder} is full; free some space or set TFMAGIC_STATE_DIR",
+                f"{where or run.folder} is full; free some space or set TFMAGIC_STATE_DIR{there}",
                 file=sys.stderr,
             )
 

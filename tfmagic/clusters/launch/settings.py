@@ -8,6 +8,7 @@ from typing import Any
 from traitlets import All, Bool, Float, Int, Unicode, observe
 from traitlets.config import SingletonConfigurable
 
+from tfmagic.backends.remote.messages import LEASE_S
 from tfmagic.supervisor.state import Policy
 
 
@@ -40,7 +41,7 @@ class TFCluster(SingletonConfigurable):
     )
     suspect_s = Float(10.0, help="Seconds without an answer after which a host is reported as silent.")
     lease_s = Float(
-        30.0, help="Seconds without a sign of the notebook after which a host ends its tasks by itself."
+        LEASE_S, help="Seconds without a sign of the notebook after which a host ends its tasks by itself."
     )
     max_module_bytes = Int(
         32 << 20,

@@ -1,0 +1,228 @@
+"""The way of orders, from the kernel's backend to an agent, with a stand-in for the engine."""
+
+import sys
+import threading
+
+import msgspec
+import pytest
+from conftest import wait_until
+
+from tfmagic.backends.remote import driver_client, memory_files
+from tfmagic.backends.remote.backend import RemoteBackend
+from tfmagic.backends.remote.driver import Driver
+from tfmagic.backends.remote.messages import (
+    LEASE_OVER,
+    AgentSetup,
+    CloseHosts,
+    Deliver,
+    DriverReply,
+    DriverReport,
+    DriverRequest,
+    HostLost,
+    HostRequest,
+    HostsClosed,
+    HostsOpened,
+    OpenHosts,
+    OrderFailed,
+)
+from tfmagic.protocol.channel import Channel, channel_pair
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.commands import RunCell, TaskBoot
+from tfmagic.protocol.events import CellRaised, TaskLost
+from tfmagic.protocol.payload import LOST, OwnedHandle
+from tfmagic.runs.folder import create_run
+
+ZERO, ONE = TaskId("worker", 0), TaskId("worker", 1)
+SETUP = AgentSetup("run-1", "contract", lease_s=40)
+
+
+class FullStoreError(Exception):
+    """What an engine raises that has no room."""
+
+
+class Engine:
+    """A host for each task; keeps what it is asked to perform, and has no room for some contents."""
+
+    own_node = "here"
+
+    def __init__(self):
+        self.performed, self.forgotten, self.lease_over = [], [], threading.Event()
+        self.closed = threading.Event()
+
+    def connect(self, address, step):
+        pass
+
+    def place(self, opening):
+        return {task: task.name for task in opening.tasks}
+
+    def agent_at(self, node):
+        return node
+
+    def open(self, nodes, trial, timeout_s):
+        for node in nodes:
+            yield node, (f"host-of-{node}", {}, False)
+
+    def perform(self, agent, number, parcels, contents):
+        if agent in self.forgotten:
+            raise FullStoreError("this actor is broken")
+        self.performed += [(agent, number + i, frame) for i, (_, _, frame, _) in enumerate(parcels)]
+
+    def poll(self, agent, number, timeout_s):
+        return agent
+
+    def answer(self, poll):
+        wait_until(lambda: self.closed.is_set() or self.lease_over.is_set(), 60)
+        return LEASE_OVER, 0, 0.0, [], []
+
+    def put(self, content):
+        if bytes(content) == b"too much":
+            raise FullStoreError("the object store is full")
+        return bytes(content)
+
+    def forget(self, agent):
+        self.forgotten.append(agent)
+
+    def close(self, agents, timeout_s):
+        self.closed.set()
+
+    def end(self):
+        pass
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """Return an engine and the kernel's ends of the channels of a driver that has opened two hosts."""
+    control, theirs = channel_pair(DriverReply)
+    reports, their_reports = channel_pair(DriverReport)
+    engine = Engine()
+    ends = Channel(theirs, DriverRequest), Channel(their_reports, Deliver)
+    driver = Driver(engine, *ends)
+    serving = threading.Thread(target=driver.serve)
+    serving.start()
+    control.receive()
+    packed = msgspec.msgpack.encode(SETUP)
+    control.send(OpenHosts(HostRequest(), (ZERO, ONE), (), str(tmp_path), packed, 60, 10))
+    assert isinstance(control.receive(), HostsOpened)
+    yield engine, reports
+    control.send(CloseHosts())
+    assert isinstance(control.receive(), HostsClosed)
+    control.close()
+    reports.close()
+    serving.join()
+    wait_until(lambda: not any(thread.name == "tfmagic-orders" for thread in threading.enumerate()))
+    for end in ends:
+        end.close()
+
+
+def deliver(task, content=b"", cell=0):
+    handles = (memory_files.write(content),) if content else ()
+    return Deliver(task, b"frame", handles, to_task=True, cell=cell)
+
+
+def test_an_order_for_whose_values_no_room_is_left_is_answered_and_the_next_ones_go_on(kernel):
+    engine, reports = kernel
+    reports.send(deliver(ZERO, b"too much", 7), deliver(ONE, b"little", 7), deliver(ZERO))
+    assert reports.receive() == OrderFailed(ZERO, 7, "FullStoreError: the object store is full")
+    wait_until(lambda: len(engine.performed) == 2)
+    assert sorted(engine.performed) == [(ZERO.name, 1, b"frame"), (ONE.name, 1, b"frame")]
+    reports.send(deliver(ZERO))
+    wait_until(lambda: (ZERO.name, 2, b"frame") in engine.performed)
+
+
+def test_an_order_whose_descriptor_was_lost_is_answered(kernel, monkeypatch):
+    _, reports = kernel
+    # the system drops what a process has no room for
+    monkeypatch.setattr(Channel, "_take_handles", lambda self, count: [OwnedHandle(LOST)] * count)
+    reports.send(deliver(ONE, b"x", 3))
+    failed = reports.receive()
+    assert (failed.task, failed.cell) == (ONE, 3) and "too many open files" in failed.reason
+
+
+def test_a_host_whose_agent_cannot_be_called_is_lost_and_the_others_go_on(kernel):
+    engine, reports = kernel
+    engine.forgotten.append(ZERO.name)
+    reports.send(deliver(ZERO), deliver(ONE))
+    lost = reports.receive()
+    assert isinstance(lost, HostLost) and lost.tasks == (ZERO,)
+    assert lost.reason == "its agent on host-of-worker-0 is lost: FullStoreError: this actor is broken"
+    wait_until(lambda: [agent for agent, _, _ in engine.performed] == [ONE.name])
+
+
+def test_a_task_that_was_lost_by_its_lease_is_told_with_the_setting(kernel):
+    engine, reports = kernel
+    engine.lease_over.set()
+    reasons = {reports.receive().reason for _ in (ZERO, ONE)}
+    assert all("heard nothing of this notebook for 40 s (lease_s)" in reason for reason in reasons)
+    assert all("tfmagic.Cluster(lease_s=80)" in reason for reason in reasons)
+
+
+class StandIn:
+    """A driver process that reads nothing."""
+
+    process, alive = None, False
+
+    def __init__(self):
+        self.reports, theirs = channel_pair(DriverReport)
+        self.theirs = Channel(theirs, Deliver)
+
+    def open(self, opening, waits_for):
+        return HostsOpened(())
+
+    def give_back(self):
+        self.close()
+
+    def close(self):
+        self.reports.close()
+        self.theirs.close()
+
+
+@pytest.fixture
+def backend(monkeypatch, state_dir):
+    """Return a backend with a process for `ZERO`, and its driver."""
+    driver = StandIn()
+    monkeypatch.setattr(driver_client, "take", lambda address: driver)
+    run = create_run(state_dir, "contract", {})
+    backend = RemoteBackend(HostRequest(), SETUP, run, (ZERO,), (), 60, 10)
+    boot = TaskBoot(
+        task=ZERO,
+        attempt=1,
+        cluster="contract",
+        shape_tasks=(ZERO,),
+        tf_config="{}",
+        environ={},
+        cwd="/",
+        sys_path=tuple(sys.path),
+        stacks_path="",
+        leader=ZERO,
+        heartbeat_ms=3000,
+        keras_fix=True,
+    )
+    backend.launch(boot)
+    yield backend, driver
+    backend.close()
+
+
+def test_orders_wait_for_a_driver_that_does_not_read_and_the_backend_does_not(backend):
+    backend, driver = backend
+    cells = 2000  # 16 MB, far more than a socket takes
+    for number in range(cells):
+        backend.send(ZERO, RunCell(cell=number, source="x" * 8000))
+        if number % 100 == 0:
+            backend.wait(0)  # the thread that waits here is the supervisor's
+    found = []
+    while len(found) < cells + 1:
+        found += driver.theirs.receive_ready()
+        backend.wait(0)
+    assert [order.cell for order in found[1:]] == list(range(cells))
+    backend.wait(0)
+    assert not backend._is_full
+
+
+def test_a_cell_that_was_not_passed_on_raises_and_a_launch_that_was_not_ends_the_task(backend):
+    backend, driver = backend
+    driver.theirs.send(OrderFailed(ZERO, 5, "FullStoreError: no room"), OrderFailed(ZERO, 0, "no room"))
+    backend.wait(60)
+    raised, lost = backend.take_events()
+    assert isinstance(raised, CellRaised) and raised.cell == 5
+    assert (raised.error.type_name, raised.error.message) == ("FullStoreError", "FullStoreError: no room")
+    assert isinstance(lost, TaskLost) and lost.reason == "it could not be started: no room"
