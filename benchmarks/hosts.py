@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import psutil
 
 from benchmarks.notebook import FIRST_OP, Notebook, muted, notebook
@@ -38,6 +39,7 @@ START_TARGET = Target("value", "<=", 1)
 DELAY_TARGET = Target("value", "<=", 20)
 PULL_TARGET = Target("value", ">=", 200)
 PULL_RATIO_TARGET = Target("ratio", ">=", 0.9)
+PUSH_TARGET = Target("ratio", "<=", 1.3)
 AGENT_TARGET = Target("value", "<=", 60)
 _MIB = 1 << 20
 _QUIET_S, _QUIET_PERCENT = 30.0, 10.0
@@ -61,6 +63,7 @@ def measure(sizes: Sizes) -> list[Row]:
             rows = _cells(book, peer, sizes.cell_rounds)
             rows += _output(book, peer, sizes.cell_rounds)
             rows += _arrays(book, peer, sizes.array_rounds)
+            rows += _pushes(book, peer, sizes.array_rounds)
             rows += _starts(book, peer, options, sizes.starts)
             return [*rows, _memory(ray, peer)]
 
@@ -149,6 +152,20 @@ def _arrays(book: Notebook, peer: Runner, rounds: int) -> list[Row]:
         rows.append(_row(f"pull of 64 MiB from {node}", "MB/s", pair, PULL_TARGET))
         rows.append(replace(rows[-1], target=PULL_RATIO_TARGET, rounds=None))
     return rows
+
+
+def _pushes(book: Notebook, peer: Runner, rounds: int) -> list[Row]:
+    """Return the times of an array that goes to all tasks, on both nodes."""
+    array = numpy.random.default_rng(0).random((64, 1024, 128))
+    times_s: Pairs = ([], [])
+    for turn in range(rounds + 1):  # the first one warms up
+        array[0, 0, 0] = turn
+        ours = _timed_s(lambda: book.cluster.push(array=array))
+        (theirs,) = peer.ask("put 1")
+        if turn:
+            times_s[0].append(ours)
+            times_s[1].append(theirs)
+    return [_row("push of 64 MiB to 4 tasks", "s", times_s, PUSH_TARGET)]
 
 
 def _node(address: str) -> str:

@@ -5,6 +5,7 @@ python ray_script.py ADDRESS FD      each answer is a line of numbers on the des
 cells COUNT     COUNT calls of all actors with a statement that does nothing, each timed, in seconds
 start           new actors: seconds until all have answered, and until each has run a TensorFlow op
 output COUNT    every actor prints COUNT lines: seconds from each print to its line in this process
+put COUNT       an array to all actors at once, COUNT times: seconds of each
 get COUNT       an array from each actor, COUNT times: seconds of each, the actor's number varies fastest
 nodes           the last number of the address of each actor's node
 memory          the unique memory of each actor, in bytes
@@ -42,6 +43,9 @@ class Plain:
             self.names["array"] = numpy.random.default_rng(0).random(SHAPE)
         self.names["array"][0, 0, 0] = number
         return self.names["array"]
+
+    def keep(self, array):
+        self.names["kept"] = array
 
     def node(self):
         return int(ray.util.get_node_ip_address().rpartition(".")[2])
@@ -84,6 +88,12 @@ def _start(actors):
     return ready_s, time.perf_counter() - started
 
 
+def _put(actors, array, number):
+    array[0, 0, 0] = number
+    ref = ray.put(array)
+    ray.get([actor.keep.remote(ref) for actor in actors])
+
+
 def _timed(call):
     started = time.perf_counter()
     call()
@@ -109,6 +119,11 @@ def main() -> None:
             elif what == "output":
                 ray.get([actor.print_times.remote(count, 0.05) for actor in actors])
                 values = [arrivals.delays_s.get(timeout=30) for _ in range(count * len(actors))]
+            elif what == "put":
+                import numpy
+
+                array = numpy.random.default_rng(0).random(SHAPE)
+                values = [_timed(lambda n=n, array=array: _put(actors, array, n)) for n in range(count)]
             elif what == "get":
                 values = [
                     _timed(lambda actor=actor, n=n: ray.get(actor.array.remote(n)))

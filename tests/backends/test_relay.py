@@ -47,7 +47,7 @@ class Engine:
 
     def __init__(self):
         self.performed, self.forgotten, self.lease_over = [], [], threading.Event()
-        self.closed = threading.Event()
+        self.closed, self.dead_nodes = threading.Event(), []
 
     def connect(self, address, step):
         pass
@@ -81,6 +81,9 @@ class Engine:
 
     def forget(self, agent):
         self.forgotten.append(agent)
+
+    def lives(self, node):
+        return node not in self.dead_nodes
 
     def close(self, agents, timeout_s):
         self.closed.set()
@@ -146,6 +149,16 @@ def test_a_host_whose_agent_cannot_be_called_is_lost_and_the_others_go_on(kernel
     assert isinstance(lost, HostLost) and lost.tasks == (ZERO,)
     assert lost.reason == "its agent on host-of-worker-0 is lost: FullStoreError: this actor is broken"
     wait_until(lambda: [agent for agent, _, _ in engine.performed] == [ONE.name])
+
+
+def test_a_host_is_lost_with_its_node_whatever_words_the_engine_has_for_it(kernel):
+    engine, reports = kernel
+    engine.forgotten += [ZERO.name, ONE.name]
+    engine.dead_nodes.append(ONE.name)
+    reports.send(deliver(ZERO), deliver(ONE))
+    reasons = {(lost := reports.receive()).tasks: lost.reason for _ in (ZERO, ONE)}
+    assert reasons[(ZERO,)].startswith("its agent on host-of-worker-0 is lost: ")
+    assert reasons[(ONE,)].startswith("its host host-of-worker-1 is lost: ")
 
 
 def test_a_task_that_was_lost_by_its_lease_is_told_with_the_setting(kernel):

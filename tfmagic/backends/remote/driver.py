@@ -34,7 +34,7 @@ from tfmagic.backends.remote.messages import (
     ReserveAddresses,
     read_setup,
 )
-from tfmagic.backends.remote.relay import Host, HostGone, Relay, words_of
+from tfmagic.backends.remote.relay import Host, Relay, words_of
 from tfmagic.errors import BackendError, ProtocolError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
@@ -92,8 +92,8 @@ class Engine(relay.Engine, Protocol):
     def end(self) -> None:
         """End the agents' processes, but those of a kept cluster."""
 
-    def gone(self, error: BaseException) -> HostGone:
-        """Return the tasks or hosts that an error of the engine loses, and the reason."""
+    def reason_of(self, error: BaseException) -> str:
+        """Return why an agent has ended, by an error of the engine."""
 
 
 def run(engine: Engine, control: int, reports: int) -> NoReturn:
@@ -284,7 +284,7 @@ class Driver:
                 host.address, _, host.shares_memory = opened
         except Exception as error:
             self._engine.forget(agent)
-            relay.lose(host, self._engine.gone(error))
+            relay.lose(host, self._engine.reason_of(error))
             return
         with relay.lock:
             host.agent = agent

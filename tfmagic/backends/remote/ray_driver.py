@@ -9,7 +9,7 @@ from ray import exceptions
 from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tfmagic.backends.remote import driver, memory_files, patches, ray_head
+from tfmagic.backends.remote import driver, memory_files, patches, ray_head, ray_places
 from tfmagic.backends.remote.driver import Opened
 from tfmagic.backends.remote.messages import OpenHosts
 from tfmagic.backends.remote.own_source import source_of_tfmagic
@@ -120,7 +120,7 @@ class RayEngine:
         except exceptions.ActorUnavailableError:
             raise HostUnreachable from None
         except Exception as error:
-            raise self.gone(error) from None
+            raise HostGone(self.reason_of(error)) from None
 
     def put(self, content: memoryview) -> Any:
         return as_object(content)
@@ -168,13 +168,16 @@ class RayEngine:
             if name.startswith("@"):
                 ray.kill(actor)
 
-    def gone(self, error: BaseException) -> HostGone:
+    def lives(self, node: str) -> bool:
+        return ray_places.lives(node)
+
+    def reason_of(self, error: BaseException) -> str:
         # Ray's text has a table of the actor, the reason, and a list of guesses
         if not isinstance(error, exceptions.ActorDiedError):
-            return HostGone(words_of(error))
+            return words_of(error)
         lines = [line for line in str(error).splitlines()[1:] if not line.startswith("\t")]
         reason = " ".join(lines).partition(" Some common causes")[0].rstrip(". ") or words_of(error)
-        return HostGone(f"Ray says: {reason}", with_host="node" in reason)
+        return f"Ray says: {reason}"
 
 
 def _refuse_open_clusters(head: Head) -> None:

@@ -37,8 +37,7 @@ class Places:
         """Return the node of a task's place; "" as long as that is a lost one."""
         with contextlib.suppress(exceptions.RayError):
             node = self.nodes()[task]
-            if any(known["NodeID"] == node and known["Alive"] for known in ray.nodes()):
-                return node
+            return node if lives(node) else ""
         return ""
 
     def find_gpus(self) -> None:
@@ -75,6 +74,13 @@ class Places:
             f"{asked}, placement {placement}{each}. Its nodes have {there}; free are {left or 'none'}. Ask "
             "for less, add nodes, or end what uses them"
         )
+
+
+def lives(node: str) -> bool:
+    """Check whether Ray's head knows a node as one that is alive."""
+    with contextlib.suppress(exceptions.RayError):
+        return any(known["NodeID"] == node and known["Alive"] for known in ray.nodes())
+    return False
 
 
 def _needs(opening: OpenHosts, task: TaskId) -> dict[str, float]:

@@ -56,15 +56,7 @@ class HostUnreachable(Exception):
 
 
 class HostGone(Exception):
-    """The agent has ended, and why.
-
-    Attributes:
-        with_host: Whether its whole host is lost.
-    """
-
-    def __init__(self, reason: str, with_host: bool = True):
-        super().__init__(reason)
-        self.with_host = with_host
+    """The agent has ended, and why."""
 
 
 class Engine(Protocol):
@@ -87,6 +79,9 @@ class Engine(Protocol):
 
     def forget(self, agent: Any) -> None:
         """Note that an agent has ended."""
+
+    def lives(self, node: str) -> bool:
+        """Check whether a node is still there."""
 
 
 @dataclass(slots=True)
@@ -231,17 +226,17 @@ class Relay:
                     try:
                         self._perform(host, new[id(host)])
                     except Exception as error:  # of the engine
-                        broken.append((host, HostGone(words_of(error), with_host=False)))
+                        broken.append((host, words_of(error)))
         for report in failed:
             self._send(report)
-        for host, gone in broken:
-            self.lose(host, gone)
+        for host, reason in broken:
+            self.lose(host, reason)
 
-    def lose(self, host: Host, error: HostGone) -> None:
+    def lose(self, host: Host, reason: str) -> None:
         """Report that a host is lost, or its agent, with which the tasks end."""
         self._engine.forget(host.agent)
-        what = "its host" if error.with_host else "its agent on"
-        self.give_up(host, f"{what} {host.address} is lost: {error}")
+        what = "its agent on" if self._engine.lives(host.node) else "its host"
+        self.give_up(host, f"{what} {host.address} is lost: {reason}")
 
     def give_up(self, host: Host, reason: str) -> None:
         """Report the tasks of a host as lost: nobody serves them."""
@@ -295,11 +290,10 @@ class Relay:
                 self._await(polls)
                 self.ended.wait(_AGAIN_S)
             except HostGone as error:
-                self.lose(host, error)
+                self.lose(host, str(error))
                 return
             except Exception as error:  # a defect here must leave no task waiting
-                what = f"what it sent could not be read: {type(error).__name__}: {error}"
-                self.lose(host, HostGone(what, with_host=False))
+                self.lose(host, f"what it sent could not be read: {words_of(error)}")
                 return
             else:
                 self._confirm(host, number, performed)
