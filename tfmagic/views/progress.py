@@ -1,6 +1,7 @@
 """Shows the start of a cluster in one line; nothing if the start takes less than 0.3 s.
 
-On a terminal and on a page the line is drawn in place. In a pipe or a file it is written once, at the end.
+On a terminal and on a page the line is drawn in place. In a pipe or a file it is written once, at the end;
+with `announces`, another line says at its beginning that the cluster starts.
 """
 
 import html
@@ -8,6 +9,7 @@ import sys
 import time
 
 from tfmagic.supervisor.state import ClusterState, Phase
+from tfmagic.system import notices
 from tfmagic.views.saved_cell import Publisher
 
 _QUIET_S = 0.3
@@ -21,8 +23,8 @@ class StartProgress:
         display_id: The id of the bar on the page: the view of the cell takes its place.
     """
 
-    def __init__(self, name: str, shape: str, publish: Publisher | None = None):
-        self._name, self._shape, self._publish = name, shape, publish
+    def __init__(self, name: str, shape: str, publish: Publisher | None = None, announces: bool = False):
+        self._name, self._shape, self._publish, self._announces = name, shape, publish, announces
         self._started = time.monotonic()
         self._drawn = ""
         self.display_id = ""
@@ -42,6 +44,8 @@ class StartProgress:
             return
         before, head = len(self._drawn), f"tfmagic: cluster {self._name} ({self._shape})"
         if not sys.stdout.isatty():
+            if self._announces and not self._drawn and ready < total:
+                print(f"{head}: starting{step}", flush=True)  # true also if nothing follows
             self._drawn = f"{head}: {text}"
             return
         filled = _WIDTH * ready // total
@@ -52,8 +56,10 @@ class StartProgress:
     def end(self) -> None:
         """End the line on a terminal; write it elsewhere."""
         if self._drawn:
-            sys.stdout.write("\n" if sys.stdout.isatty() else f"{self._drawn}\n")
-            sys.stdout.flush()
+            if sys.stdout.isatty():
+                print(flush=True)
+            else:
+                notices.say(self._drawn, is_error=False)
             self._drawn = ""
 
     def _show(self, publish: Publisher, text: str, share: float) -> None:

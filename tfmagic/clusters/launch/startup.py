@@ -3,7 +3,6 @@
 If they could not be forked, the first start says why.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -14,7 +13,7 @@ from tfmagic.protocol.events import TaskLost
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.supervisor.state import ClusterState, Phase, TaskState
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import advice
+from tfmagic.system import advice, notices
 
 Progress = Callable[[ClusterState], None]
 
@@ -120,4 +119,4 @@ def _tell_obstacles(state: ClusterState, tasks: Iterable[TaskId]) -> None:
             found.setdefault(obstacle, []).append(task.name)
     for obstacle, names in found.items():
         _told.add(obstacle)
-        print(f"tfmagic: {', '.join(names)}: {advice.not_forked(obstacle)}", file=sys.stderr)
+        notices.say(f"tfmagic: {', '.join(names)}: {advice.not_forked(obstacle)}")

@@ -1,5 +1,6 @@
 """Check this environment for problems; each finding has the line that fixes it.
 
+
     %tfcluster doctor [shape] ── Case ──→ examine ──→ all findings, in the order in which users meet them
     start, first cell ────────── Case ──→ troubles ──→ only what will fail or hang, two lines each
 
@@ -11,12 +12,12 @@ no process, import neither TensorFlow nor Keras, and use no network but this mac
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfmagic.frontends.doctor import folder, machine, ray_cluster, software
 from tfmagic.frontends.doctor.findings import Case, Finding, Severity, case_of
+from tfmagic.system import notices
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
@@ -73,7 +74,7 @@ def warn_before_start(shell: Any, cluster: Cluster) -> None:
     """Print on standard error what will fail in a cluster that is about to be started."""
     with contextlib.suppress(Exception):  # no failure of the checks may prevent a start
         for finding in troubles(case_of(shell, cluster)):
-            print(f"tfmagic: {finding.what}\n    {finding.advice}", file=sys.stderr)
+            notices.say(f"tfmagic: {finding.what}\n    {finding.advice}")
 
 
 def _run(case: Case, only_before_start: bool = False) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import sys
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -54,7 +53,7 @@ from tfmagic.frontends.notebook.starting import Starting
 from tfmagic.frontends.notebook.view_choice import can_update, check_view, choose_view, is_watched, publisher
 from tfmagic.protocol.cluster_spec import ClusterShape, Selector, select
 from tfmagic.runs.folder import RunFolder
-from tfmagic.system import own_code
+from tfmagic.system import notices, own_code
 from tfmagic.system.advice import did_you_mean
 from tfmagic.views.progress import StartProgress
 from tfmagic.views.task_widgets import WidgetPage
@@ -111,6 +110,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
 
     def _cell_steps(self, options: CellLine, body: str) -> awaited_cells.Steps:
         """Run the cell; yield each job that must end before the next step."""
+        notices.begin()
         check_view(options.view, self.shell)
         prepared, reads = prepare_cell(body if options.plain else f"\n{body}", self.shell)
         if options.plain:
@@ -273,7 +273,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
             restart = ["%tfcluster restart", *self.shapes.get(cluster.name, asked).words, "{}"]
             line = " ".join(restart) + reports.naming(cluster.name)
             for text in early_variables.tell(found, line, cluster.told_late):
-                print(f"tfmagic: {text}", file=sys.stderr)
+                notices.say(f"tfmagic: {text}")
         return display_id
 
     def start_shown(self, cluster: Cluster) -> None:
@@ -292,10 +292,11 @@ class TFClusterMagics(Magics):  # IPython is untyped
             doctor.warn_before_start(self.shell, cluster)
         is_page = can_update(self.shell) and is_watched(self.shell)
         publish = publisher(self.shell) if is_page else None
-        progress = StartProgress(cluster.name, str(cluster.shape), publish=publish)
+        is_logged = can_update(self.shell) and not is_page
+        progress = StartProgress(cluster.name, str(cluster.shape), publish=publish, announces=is_logged)
         yield Starting(cluster, progress, goes_on)
         if cluster.task_settings.keep_s:
-            print(reports.kept(cluster, "this kernel"))
+            notices.say(reports.kept(cluster, "this kernel"), is_error=False)
         return progress.display_id
 
     def attach(self, run: RunFolder) -> Cluster:

@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.views.facts import find_news
+from tfmagic.views.logged import LoggedView
 from tfmagic.views.panel import HtmlView, LiveDisplay, PanelView
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.recorded_text import RecordedText
@@ -41,9 +42,10 @@ def choose_view(name: str, shell: Any, display_id: str = "") -> Choice:
         return lambda context: _text_view(context, shell)
     config = TFCluster.instance()
     look = Look(config.fold_noise, config.fold_equal, config.saved_bytes)
-    if name == "html" or (name == "auto" and not is_watched(shell)):
-        refresh_s = _REFRESH_S if name == "html" else None
-        return lambda context: HtmlView(context, publisher(shell), refresh_s, look, display_id)
+    if name == "html":
+        return lambda context: HtmlView(context, publisher(shell), _REFRESH_S, look, display_id)
+    if name == "auto" and not is_watched(shell):
+        return lambda context: _logged_view(context, shell, look, display_id)
     return lambda context: PanelView(context, publisher(shell), _new_widget, look, display_id)
 
 
@@ -91,6 +93,24 @@ def _new_widget() -> LiveDisplay:
     from tfmagic.views.widget import WidgetDisplay  # ipywidgets costs 0.2 s, which a quick cell need not pay
 
     return WidgetDisplay()
+
+
+def _logged_view(context: ViewContext, shell: Any, look: Look, display_id: str) -> View:
+    """Return the form at the end; before it lines, where nothing but them is lost when the form comes."""
+    form = HtmlView(context, publisher(shell), None, look, display_id)
+    code = str((request_of(shell) or {}).get("content", {}).get("code", "")).lstrip()
+    if not code.startswith("%%tfcluster"):  # a cell with more output than that of its tasks
+        return form
+    starts, news = context.run.starts.items(), functools.partial(find_news, context)
+
+    def make_lines(write: Callable[[str], object]) -> TextView:
+        displays, cell = context.run.displays, context.run.request.cell
+        return TextView(
+            context.folder, starts, displays, write, has_begun=context.has_begun, news=news, cell=cell
+        )
+
+    clear = functools.partial(shell.display_pub.clear_output, wait=True)
+    return LoggedView(context.folder, make_lines, form, clear)
 
 
 def _text_view(context: ViewContext, shell: Any) -> View:
