@@ -3,7 +3,8 @@
 import pytest
 
 from tfmagic.backends.remote.messages import HostFacts, HostRequest
-from tfmagic.clusters.launch.remote_hosts import check_versions, own_versions, request_of
+from tfmagic.backends.remote.versions import own_versions
+from tfmagic.clusters.launch.remote_hosts import check_versions, request_of
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError
 

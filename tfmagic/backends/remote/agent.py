@@ -18,14 +18,12 @@ of the kernel before are refused.
 
 import contextlib
 import os
-import platform
 import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any
 
 import msgspec
@@ -49,6 +47,7 @@ from tfmagic.backends.remote.messages import (
     WatchClosely,
 )
 from tfmagic.backends.remote.task_files import Piece, TaskFiles, create_run_folder
+from tfmagic.backends.remote.versions import own_versions
 from tfmagic.errors import LaunchError
 from tfmagic.protocol import commands, events
 from tfmagic.protocol.channel import Decoder, encode
@@ -62,7 +61,6 @@ _IDLE_LOOK_S = 0.25
 _GATHER_S = 0.001  # tasks that end a cell at the same time are reported in one answer, not in one each
 _TELL_S = 600.0  # so long a process whose lease has run out can still say so
 _KEPT_BYTES = 256 << 20  # of what the tasks have returned and displayed, for a kernel that attaches
-_OWN = ("tensorflow", "keras", "tfmagic", "dill", "ray")
 
 Parcel = tuple[str, int, bytes, Sequence[int]]
 """See `HostAgent.perform`."""
@@ -145,11 +143,7 @@ class HostAgent:
     def facts(self) -> dict[str, str]:
         """Return the versions of what is installed here."""
         self._heard = time.monotonic()
-        found = {"python": platform.python_version()}
-        for name in _OWN:
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                found[name] = metadata.version(name)
-        return found
+        return own_versions()
 
     def reserve(self, tasks: Sequence[str]) -> dict[str, str]:
         """Hold a port of this host for each task, until the next call; return the addresses."""

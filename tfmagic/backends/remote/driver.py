@@ -35,6 +35,7 @@ from tfmagic.backends.remote.messages import (
     read_setup,
 )
 from tfmagic.backends.remote.relay import Host, Relay, words_of
+from tfmagic.backends.remote.versions import describe_differences, own_versions
 from tfmagic.errors import BackendError, ProtocolError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
@@ -281,7 +282,11 @@ class Driver:
         agent = self._engine.agent_at(node)
         try:
             for _, opened in self._engine.open([node], self._trial.question, self._timeout_s):
-                host.address, _, host.shares_memory = opened
+                host.address, versions, host.shares_memory = opened
+                if found := describe_differences([(host.address, versions)], own_versions()):
+                    self._engine.forget(agent)
+                    relay.give_up(host, f"it has no place on a host with other versions: {found}")
+                    return
         except Exception as error:
             self._engine.forget(agent)
             relay.lose(host, self._engine.reason_of(error))

@@ -1,16 +1,15 @@
 """The hosts of a cluster that does not run on this machine: what is asked of Ray, and what must agree."""
 
-import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
 from tfmagic.backends.remote import own_modules
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import AgentSetup, HostFacts, HostRequest
+from tfmagic.backends.remote.versions import describe_differences, own_versions
 from tfmagic.clusters.launch.arguments import PLACEMENTS, read_duration
 from tfmagic.clusters.launch.kept_clusters import KeptRun
 from tfmagic.clusters.launch.startup import Progress
@@ -21,9 +20,6 @@ from tfmagic.protocol.cluster_spec import Shape
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import lifecycle
 from tfmagic.system.advice import front_end
-
-_EXACT = {"tensorflow": 2, "keras": 2, "tfmagic": 3, "ray": 3, "python": 2}
-"""How many parts of a version must agree: tasks of other ones could not read what the notebook sends."""
 
 
 def request_of(
@@ -140,37 +136,11 @@ def open_hosts(
     return backend
 
 
-def own_versions() -> dict[str, str]:
-    """Return the versions of what is installed here."""
-    found = {"python": platform.python_version()}
-    for name in _EXACT:
-        if name != "python":
-            try:
-                found[name] = metadata.version(name)
-            except metadata.PackageNotFoundError:
-                continue
-    return found
-
-
 def check_versions(hosts: Sequence[HostFacts], own: Mapping[str, str]) -> None:
     """Compare the versions on the hosts with those here.
 
     Raises:
         LaunchError: Some differ; the message has both of each.
     """
-    differing: dict[str, list[str]] = {}
-    for host in hosts:
-        for name, parts in _EXACT.items():
-            here, there = own.get(name, "none"), host.versions.get(name, "none")
-            if here.split(".")[:parts] != there.split(".")[:parts]:
-                differing.setdefault(f"{name} {there} (here {here})", []).append(host.address)
-    if differing:
-        found = "; ".join(f"{', '.join(where)}: {what}" for what, where in differing.items())
-        others = {words.partition(" ")[0] for words in differing}
-        packages = [f"{name}=={own[name]}" for name in _EXACT if name in others & own.keys() - {"python"}]
-        steps = [f"a Python {own['python']}"] if "python" in others else []
-        steps += [f"pip install {' '.join(packages)}"] if packages else []
-        raise LaunchError(
-            f"the hosts have other versions than this notebook: {found}. Nothing was started. On these "
-            f"hosts, before ray start:  {' and '.join(steps)}"
-        )
+    if found := describe_differences([(host.address, host.versions) for host in hosts], own):
+        raise LaunchError(f"nothing was started, since hosts have other versions than this notebook: {found}")

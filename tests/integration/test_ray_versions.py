@@ -1,0 +1,38 @@
+"""Every task of a Ray cluster has the versions of the notebook, also one that gets a new host later."""
+
+import pytest
+from ray_nodes import RayNodes
+from test_ray_failures import LOST_S, row, wait_for_state
+
+import tfmagic
+from tfmagic.errors import LaunchError
+
+
+def with_versions(folder, **versions):
+    """Return an import path on which these packages seem to have other versions."""
+    for name, version in versions.items():
+        info = folder / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return str(folder)
+
+
+def test_a_task_is_not_revived_on_a_host_with_other_versions(tmp_path, monkeypatch):
+    with RayNodes() as nodes:
+        nodes.start(cpus=1)
+        lost = nodes.add(cpus=1)
+        for name, value in nodes.driver_variables().items():
+            monkeypatch.setenv(name, value)
+        with tfmagic.Cluster(
+            workers=2, backend="ray", address=nodes.address, placement="strict-spread", failure_grace_s=1
+        ) as cluster:
+            (task,) = (row["task"] for row in cluster.status() if row["host"] == lost.address)
+            added = nodes.add(cpus=1, import_path=with_versions(tmp_path, tensorflow="2.20.0", keras="3.1.0"))
+            nodes.kill_raylet(lost)
+            wait_for_state(cluster, task, "dead", LOST_S)
+            words = rf"{task} did not start: .*{added.address}: tensorflow 2\.20\.0 \(here .*keras 3\.1\.0"
+            with pytest.raises(LaunchError, match=words):
+                cluster.revive()
+            assert row(cluster, task)["state"] == "dead"
+            (other,) = {"worker-0", "worker-1"} - {task}
+            assert list(cluster.run(lambda: 7, on=other, view="quiet").values()) == [7]
