@@ -70,7 +70,8 @@ def test_a_machine_without_a_node_is_told_how_to_get_one():
     assert "10.0.0.1, 10.0.0.2" in reason and "ray start --address=10.0.0.1:6379 --num-cpus=0" in reason
 
 
-def test_auto_is_the_address_that_ray_takes(tmp_path):
+def test_auto_is_the_address_that_ray_takes(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_head, "_running", list)  # other tests can run a Ray
     assert ray_head.resolve("auto", {"RAY_TMPDIR": str(tmp_path)}) == ""
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.1:6379\n")

@@ -52,7 +52,7 @@ class Engine:
     def connect(self, address, step):
         pass
 
-    def place(self, opening):
+    def place(self, opening, say):
         return {task: task.name for task in opening.tasks}
 
     def agent_at(self, node):

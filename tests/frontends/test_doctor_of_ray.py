@@ -16,8 +16,8 @@ def on_ray(address="127.0.0.1:1"):
     return case(task_settings=TaskSettings(hosts=HostRequest(address)))
 
 
-def of_head(head, version="2.60.0"):
-    (found,) = ray_cluster.head_findings(head, version)
+def of_head(head, version="2.60.0", environ=None, trusts_network=False):
+    (found,) = ray_cluster.head_findings(head, version, environ or {}, trusts_network)
     return found
 
 
@@ -49,6 +49,25 @@ def test_a_head_without_a_token_is_noted_here_and_refused_elsewhere():
     assert of_head(Head("127.0.0.1:6379", "2.60.0", False)).severity is Severity.NOTE
     found = of_head(Head("192.0.2.77:6379", "2.60.0", False))
     assert found.refused_by_start and "RAY_AUTH_TOKEN" in found.advice
+    nodes = ("127.0.0.1", "192.0.2.78")
+    assert of_head(Head("127.0.0.1:6379", "2.60.0", False, nodes)).refused_by_start
+
+
+def test_certificates_or_trust_in_the_network_replace_a_token():
+    head = Head("192.0.2.77:6379", "2.60.0", False)
+    assert of_head(head, environ={"RAY_USE_TLS": "1"}).severity is Severity.FINE
+    trusted = of_head(head, trusts_network=True)
+    assert trusted.severity is Severity.NOTE and "can run code in your name" in trusted.advice
+
+
+def test_a_file_of_the_token_that_others_can_read_is_told_with_the_line_that_closes_it(tmp_path):
+    file = tmp_path / "token"
+    file.touch(0o600)
+    assert not list(ray_cluster.token_findings({"RAY_AUTH_TOKEN_PATH": str(file)}))
+    file.chmod(0o644)
+    (found,) = ray_cluster.token_findings({"RAY_AUTH_TOKEN_PATH": str(file)})
+    assert found.severity is Severity.TROUBLE and found.advice == f"chmod 600 {file}"
+    assert not list(ray_cluster.token_findings({"RAY_AUTH_TOKEN_PATH": str(file), "RAY_AUTH_TOKEN": "x"}))
 
 
 def test_the_files_of_tls_must_be_readable(tmp_path):

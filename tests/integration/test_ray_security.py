@@ -5,15 +5,20 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 from network_hosts import NetworkHosts
-from ray_nodes import RayNodes, short_folder
+from ray_nodes import RayNodes, ray_on_hosts, short_folder
+
+from tfmagic.backends.remote import ray_head
 
 _LOOK = "from tfmagic.backends.remote import ray_head; ray_head.main()"
 _START = """
 import sys, tfmagic
+settings = {name: True for name in sys.argv[2:]}
 try:
-    tfmagic.Cluster(workers=1, backend="ray", address=sys.argv[1]).start()
+    with tfmagic.Cluster(workers=2, backend="ray", address=sys.argv[1], **settings) as cluster:
+        print(sorted({row["host"] for row in cluster.status()}))
 except tfmagic.LaunchError as error:
     print(error)
 """
@@ -87,3 +92,45 @@ def test_nothing_is_started_on_other_machines_without_a_token_or_from_a_machine_
     assert "asks for no token" in on_a_node and "10.77.0.2" in on_a_node and "RAY_AUTH_TOKEN" in on_a_node
     assert "not one of its nodes (10.77.0.1, 10.77.0.2)" in elsewhere and "--num-cpus=0" in elsewhere
     assert not list((state_dir / "hosts").glob("*"))
+    trusting = started_on(hosts, nodes, "trust_network")
+    assert printed_by(trusting).strip() == "['10.77.0.1', '10.77.0.2']"
+
+
+def started_on(hosts, nodes, *settings):
+    """Start a cluster of two workers from the first host."""
+    return hosts.popen(
+        0,
+        [sys.executable, "-c", _START, nodes.address, *settings],
+        env={**os.environ, **nodes.driver_variables()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_certificates_of_both_sides_admit_a_cluster_without_a_token():
+    with ray_on_hosts(2, tls=True, token="") as (hosts, nodes):
+        assert printed_by(started_on(hosts, nodes)).strip() == "['10.77.0.1', '10.77.0.2']"
+
+
+def test_auto_finds_the_one_head_that_runs_here_whatever_its_folder(monkeypatch, tmp_path):
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    every = psutil.process_iter
+
+    def of_this_test(attributes):  # other tests can run a Ray
+        clusters = [cluster for cluster in (nodes, others) if cluster is not None]
+        mine = {pid for cluster in clusters for node in cluster.nodes for pid in node.pids()}
+        return (process for process in every(attributes) if process.pid in mine)
+
+    monkeypatch.setattr(psutil, "process_iter", of_this_test)
+    others = None
+    with RayNodes() as nodes:
+        nodes.start(cpus=1)
+        assert ray_head.resolve("auto", os.environ) == nodes.address
+        with RayNodes() as others:
+            others.start(cpus=1)
+            assert ray_head.resolve("auto", os.environ) == ""
+            reason = ray_head.look("auto").reason
+            assert nodes.address in reason and others.address in reason

@@ -1,5 +1,7 @@
 """Every task of a Ray cluster has the versions of the notebook, also one that gets a new host later."""
 
+import re
+
 import pytest
 from ray_nodes import RayNodes
 from test_ray_failures import LOST_S, row, wait_for_state
@@ -36,3 +38,28 @@ def test_a_task_is_not_revived_on_a_host_with_other_versions(tmp_path, monkeypat
             assert row(cluster, task)["state"] == "dead"
             (other,) = {"worker-0", "worker-1"} - {task}
             assert list(cluster.run(lambda: 7, on=other, view="quiet").values()) == [7]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"cpus_per_task": 64}, "can hold 0 of 2 tasks: each needs 64 CPU"),
+        ({"resources": {"rack": 1}}, "can hold 0 of 2 tasks: each needs 1 CPU, 1 rack"),
+        ({"placement": "strict-spread"}, r"can hold 1 of 2 tasks: .* \(a host for each\)"),
+    ],
+)
+def test_what_can_never_have_a_place_is_told_at_once(one_node, capsys, asked, why):
+    cluster = tfmagic.Cluster(workers=2, backend="ray", address=one_node, start_timeout_s=6, **asked)
+    with pytest.raises(LaunchError, match="did not have room"):
+        cluster.start()
+    told = capsys.readouterr().err
+    assert re.search(why, told) and "waits 6 s for nodes that join" in told
+
+
+@pytest.fixture(scope="module")
+def one_node():
+    with RayNodes() as nodes, pytest.MonkeyPatch.context() as patched:
+        nodes.start(cpus=4)
+        for name, value in nodes.driver_variables().items():
+            patched.setenv(name, value)
+        yield nodes.address

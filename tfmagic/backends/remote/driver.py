@@ -30,6 +30,7 @@ from tfmagic.backends.remote.messages import (
     HostsClosed,
     HostsOpened,
     OpenHosts,
+    PlaceWanted,
     RequestFailed,
     ReserveAddresses,
     read_setup,
@@ -55,8 +56,12 @@ class Engine(relay.Engine, Protocol):
     def connect(self, address: str, step: Callable[[], object]) -> None:
         """Connect, unless that is done; call `step` when the head answers, and when we are in."""
 
-    def place(self, opening: OpenHosts) -> Mapping[TaskId, str]:
-        """Return a node for each task. Raise `BackendError` where there is no room for all."""
+    def place(self, opening: OpenHosts, say: Callable[[str], object]) -> Mapping[TaskId, str]:
+        """Return a node for each task. Raise `BackendError` where there is no room for all.
+
+        Args:
+            say: Called with a sentence if the present hosts can never have room.
+        """
 
     def take_over(self, opening: OpenHosts) -> Mapping[str, Any]:
         """Return the living agents of a kept cluster by node."""
@@ -200,7 +205,7 @@ class Driver:
         self._leaves_cluster = False
         self._connect(opening)
         deadline = time.monotonic() + opening.timeout_s
-        places = self._engine.place(opening)
+        places = self._engine.place(opening, lambda text: self._control.send(PlaceWanted(text)))
         self._relay = relay = self._new_relay(opening)
         for task, node in places.items():
             if (host := self._host_at(node)) is not None:

@@ -24,13 +24,14 @@ from tfmagic.backends.remote.messages import (
     HostsClosed,
     HostsOpened,
     OpenHosts,
+    PlaceWanted,
     RequestFailed,
 )
 from tfmagic.backends.remote.ray_head import token_of
 from tfmagic.errors import LaunchError
 from tfmagic.protocol.channel import channel_pair
 from tfmagic.protocol.module_origins import import_path
-from tfmagic.system import advice
+from tfmagic.system import advice, notices
 from tfmagic.system.helper_process import start_in_lasting_thread
 
 CONNECT_S = 15.0
@@ -173,6 +174,9 @@ class DriverProcess:
                     f"head is overloaded or hangs:  ray status --address {self.address}{self._said()}"
                 )
         reply = self._replies.popleft()
+        if isinstance(reply, PlaceWanted):
+            notices.say(f"tfmagic: {reply.text}")
+            return self._expect(kind, max(deadline - time.monotonic(), 0), who, waits_for)
         if isinstance(reply, RequestFailed):
             raise LaunchError(f"{self._engine}: {reply.reason}")
         if not isinstance(reply, kind):

@@ -32,6 +32,7 @@ class HostRequest(Record, frozen=True):
         placement: pack, spread, or strict-spread.
         cpus, gpus, resources: Of each task. Only tasks that compute get GPUs.
         keep_s: How long the tasks go on without a kernel, in seconds; 0: they end with it.
+        trusts_network: Use an engine with other machines that lets in everybody who reaches it.
     """
 
     address: str = "auto"
@@ -40,6 +41,7 @@ class HostRequest(Record, frozen=True):
     gpus: float = 0
     resources: Mapping[str, float] = {}
     keep_s: float = 0.0
+    trusts_network: bool = False
 
 
 class AgentSetup(Record, frozen=True):
@@ -100,6 +102,12 @@ class OpenHosts(Message, frozen=True):
     opened: tuple[int, ...] = ()
 
 
+class PlaceWanted(Message, frozen=True):
+    """The engine has no place for all tasks, in words; the driver goes on waiting."""
+
+    text: str
+
+
 class Connected(Message, frozen=True):
     """A step on the way to the engine is done: the driver runs, the head answers, we are in."""
 
@@ -151,7 +159,7 @@ class RequestFailed(Message, frozen=True):
 
 
 DriverRequest = OpenHosts | ReserveAddresses | CloseHosts
-DriverReply = Connected | HostsOpened | AddressesReserved | HostsClosed | RequestFailed
+DriverReply = PlaceWanted | Connected | HostsOpened | AddressesReserved | HostsClosed | RequestFailed
 
 
 # ---- between kernel and driver, at any time -----------------------------------------------------

@@ -1,5 +1,6 @@
 """Ray as an engine of `tfmagic.backends.remote.driver`: places in a group, and an actor on each node."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -28,6 +29,9 @@ def main(control: int, reports: int, front_end: int) -> NoReturn:
     driver.run(RayEngine(), control, reports)
 
 
+_SOON_S = 1.0  # Ray places what has room
+
+
 class RayEngine:
     """See `tfmagic.backends.remote.driver.Engine`. The agents are actors, which stay when a cluster ends."""
 
@@ -54,10 +58,13 @@ class RayEngine:
                 **({"_node_ip_address": here[0]} if knows_own_node else {}),
             )
             step()
-        _refuse_open_clusters(self.head)
 
-    def place(self, opening: OpenHosts) -> Mapping[TaskId, str]:
+    def place(self, opening: OpenHosts, say: Callable[[str], object]) -> Mapping[TaskId, str]:
+        if not (self.head.asks_token or opening.request.trusts_network or ray_head.uses_tls(os.environ)):
+            _refuse_open_clusters()
         self.kept_as, self.places = opening.kept_as, (places := Places(opening))
+        if not places.group.wait(_SOON_S) and (why := places.never_fits()):
+            say(f"{why}. The start waits {opening.timeout_s:g} s for nodes that join")
         if not places.group.wait(opening.timeout_s):
             text = places.shortage(opening.timeout_s)
             self.close([], 0)
@@ -180,15 +187,16 @@ class RayEngine:
         return f"Ray says: {reason}"
 
 
-def _refuse_open_clusters(head: Head) -> None:
+def _refuse_open_clusters() -> None:
     """Raise an error where everybody who reaches Ray's ports could run code in the user's name."""
     nodes = [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
     elsewhere = sorted({node for node in nodes if not ray_head.is_here(node)})
-    if not elsewhere or head.asks_token:
+    if not elsewhere:
         return
     raise BackendError(
         f"it has nodes on other machines ({', '.join(elsewhere[:3])}) and asks for no token: everybody who "
         "reaches its ports can run code in your name. Nothing was started. Make a token (ray get-auth-token "
         "--generate), and start Ray anew on every node, and this kernel, with  export RAY_AUTH_MODE=token "
-        "RAY_AUTH_TOKEN=...   (docs/security.md)"
+        "RAY_AUTH_TOKEN=...   Where certificates or the network keep others out:  RAY_USE_TLS=1, or  "
+        f"{advice.Step('configure', trust_network=True)}   (docs/security.md)"
     )

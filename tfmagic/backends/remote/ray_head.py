@@ -9,6 +9,7 @@ Facts about Ray (2.60): a process that connects from a machine without a node is
 right token. The server of ``ray://`` answers to an empty ClusterInfo with NOT_FOUND, or UNAUTHENTICATED.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -53,6 +54,8 @@ def look(address: str, environ: Mapping[str, str] = os.environ, timeout_s: float
     """Ask the head at this address: ``host:port``, ``auto`` or ``ray://host:port``."""
     asked = resolve(address, environ)
     host, _, port = asked.removeprefix(_CLIENT).rpartition(":")
+    if not asked and (several := ", ".join(_running())):
+        return Head("", reason=f"several Rays run on this machine; name the head of one of them: {several}")
     if not asked:
         return Head("", reason=f"no Ray runs on this machine, and none is named. {_START}")
     if not (host and port.isdigit()):
@@ -77,21 +80,36 @@ def resolve(address: str, environ: Mapping[str, str]) -> str:
     if named := environ.get("RAY_ADDRESS", ""):
         return named
     folder = environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    try:
+    with contextlib.suppress(OSError):
         return Path(folder, "ray", "ray_current_cluster").read_text().strip()
-    except OSError:
-        return ""
+    found = _running()
+    return found[0] if len(found) == 1 else ""
+
+
+def _running() -> list[str]:
+    """Return the heads of the nodes that the user runs on this machine, wherever their files are."""
+    mine = [
+        process.info["cmdline"] or ()
+        for process in psutil.process_iter(["name", "cmdline", "uids"])
+        if process.info["name"] == "raylet" and process.info["uids"].real == os.getuid()
+    ]
+    option = "--gcs-address="
+    return sorted({word.removeprefix(option) for words in mine for word in words if word.startswith(option)})
 
 
 def token_of(environ: Mapping[str, str]) -> str:
     """Return the token that Ray takes from this environment, or ""."""
     if token := environ.get("RAY_AUTH_TOKEN", "").strip():
         return token
-    path = environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
     try:
-        return Path(path).read_text().strip()
+        return token_file(environ).read_text().strip()
     except OSError:
         return ""
+
+
+def token_file(environ: Mapping[str, str]) -> Path:
+    """Return the file in which Ray looks for a token that no variable has."""
+    return Path(environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token"))
 
 
 def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
@@ -161,10 +179,15 @@ def _no_node_here(address: str, nodes: Sequence[str]) -> str:
     )
 
 
+def uses_tls(environ: Mapping[str, str]) -> bool:
+    """Check whether Ray admits only holders of a certificate of the user's authority, on both sides."""
+    return environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+
+
 def _channel(address: str, environ: Mapping[str, str]) -> Any:
     import grpc
 
-    if environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+    if not uses_tls(environ):
         return grpc.insecure_channel(address)
     names = ("RAY_TLS_CA_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_SERVER_CERT")
     contents = [Path(environ[name]).read_bytes() for name in names]

@@ -1,6 +1,8 @@
 """The places of a cluster's tasks in a Ray cluster: all of them, or an error that says what is missing."""
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import ray
 from ray import exceptions
@@ -54,26 +56,35 @@ class Places:
             refs[task.name] = find.options(scheduling_strategy=place).remote()
         self.gpus = {name: ray.get(ref, timeout=self.opening.timeout_s) for name, ref in refs.items()}
 
+    def never_fits(self) -> str:
+        """Say why the tasks can have no place on the present nodes, even on idle ones; "" if they can."""
+        each = self.opening.request.placement == "strict-spread"
+        has = [node["Resources"] for node in _living()]
+        least = min(self.bundles, key=lambda bundle: sum(bundle.values()))
+        places = sum(min(_places_on(node, least), 1 if each else len(self.bundles)) for node in has)
+        lone = [bundle for bundle in self.bundles if not any(_places_on(node, bundle) for node in has)]
+        if places >= len(self.bundles) and not lone:
+            return ""
+        places = min(places, len(self.bundles) - len(lone))
+        return f"Ray's nodes can hold {places} of {len(self.bundles)} tasks: {self._asked_and_there()}"
+
     def shortage(self, waited_s: float) -> str:
         """Say what was asked and what is there."""
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        free = ray.available_resources()
+        left = _in_words(ray.available_resources())
+        return (
+            f"Ray did not have room for all {len(self.bundles)} tasks within {waited_s:g} s: "
+            f"{self._asked_and_there()}; free are {left or 'none'}. Ask for less, add nodes, or end what uses "
+            "them"
+        )
+
+    def _asked_and_there(self) -> str:
         asked = ", ".join(f"{count:g} {name}" for name, count in self.bundles[0].items())
         there = "; ".join(
-            f"{node['NodeManagerAddress']}: "
-            + ", ".join(
-                f"{count:g} {name}" for name, count in sorted(node["Resources"].items()) if _is_told(name)
-            )
-            for node in nodes
+            f"{node['NodeManagerAddress']}: {_in_words(node['Resources'])}" for node in _living()
         )
         placement = self.opening.request.placement
         each = " (a host for each)" if placement == "strict-spread" else ""
-        left = ", ".join(f"{count:g} {name}" for name, count in sorted(free.items()) if _is_told(name))
-        return (
-            f"Ray did not have room for all {len(self.bundles)} tasks within {waited_s:g} s: each needs "
-            f"{asked}, placement {placement}{each}. Its nodes have {there}; free are {left or 'none'}. Ask "
-            "for less, add nodes, or end what uses them"
-        )
+        return f"each needs {asked}, placement {placement}{each}. Its nodes have {there}"
 
 
 def lives(node: str) -> bool:
@@ -81,6 +92,19 @@ def lives(node: str) -> bool:
     with contextlib.suppress(exceptions.RayError):
         return any(known["NodeID"] == node and known["Alive"] for known in ray.nodes())
     return False
+
+
+def _living() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _places_on(has: Mapping[str, float], needs: Mapping[str, float]) -> int:
+    """Return how many places with these needs an idle node can hold."""
+    return int(min(has.get(name, 0.0) / count for name, count in needs.items()))
+
+
+def _in_words(resources: Mapping[str, float]) -> str:
+    return ", ".join(f"{count:g} {name}" for name, count in sorted(resources.items()) if _is_told(name))
 
 
 def _needs(opening: OpenHosts, task: TaskId) -> dict[str, float]:

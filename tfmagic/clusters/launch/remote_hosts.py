@@ -6,6 +6,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from msgspec import structs
+
 from tfmagic.backends.remote import own_modules
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import AgentSetup, HostFacts, HostRequest
@@ -104,6 +106,7 @@ def open_hosts(
         max_log_bytes=setting("max_log_bytes"),
         front_end=front_end(),
     )
+    request = structs.replace(request, trusts_network=setting("trust_network"))
     limit = setting("max_module_bytes")
     own_modules.collect(module_origins.import_path(), (), limit)  # raises before anything is started
 

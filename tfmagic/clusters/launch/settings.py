@@ -43,6 +43,9 @@ class TFCluster(SingletonConfigurable):
     lease_s = Float(
         LEASE_S, help="Seconds without a sign of the notebook after which a host ends its tasks by itself."
     )
+    trust_network = Bool(
+        False, help="Use a Ray cluster without a token: the network alone keeps others from its ports."
+    )
     max_module_bytes = Int(
         32 << 20,
         help="Limit, in bytes, of the notebook's own modules, which hosts of Ray get; 0: they get none.",

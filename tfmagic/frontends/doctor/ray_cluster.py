@@ -3,6 +3,7 @@
 The head is asked by a process of its own: gRPC's threads do not belong into a notebook's process.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -39,7 +40,8 @@ def ray(case: Case) -> Iterator[Finding]:
         yield trouble(f"ray {version}", "it has no token authentication:  pip install -U 'ray>=2.52'")
     assert case.task_settings.hosts is not None
     head = _ask(case.task_settings.hosts.address)
-    yield from head_findings(head, version)
+    yield from head_findings(head, version, os.environ, case.setting("trust_network"))
+    yield from token_findings(os.environ)
 
 
 def _ask(address: str) -> Head:
@@ -53,7 +55,17 @@ def _ask(address: str) -> Head:
     return Head(**json.loads(answer))
 
 
-def head_findings(head: Head, version: str) -> Iterator[Finding]:
+def token_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Check that no other user can read the file of the token."""
+    path = ray_head.token_file(environ)
+    with contextlib.suppress(OSError):
+        if not environ.get("RAY_AUTH_TOKEN") and path.stat().st_mode & 0o077:
+            yield trouble(f"other users can read Ray's token in {path}", f"chmod 600 {path}")
+
+
+def head_findings(
+    head: Head, version: str, environ: Mapping[str, str], trusts_network: bool = False
+) -> Iterator[Finding]:
     """Return what the answer of the head means, where Ray has this version here."""
     where = f"Ray at {head.address}" if head.address else "Ray"
     if head.reason:
@@ -69,14 +81,24 @@ def head_findings(head: Head, version: str) -> Iterator[Finding]:
         )
     elif head.asks_token:
         yield Finding(f"{where}: version {head.version}, asks for a token and takes the one that is set here")
-    elif ray_head.is_here(_host_of(head.address)):
+    elif ray_head.uses_tls(environ):
+        yield Finding(f"{where}: version {head.version}, admits only holders of a certificate")
+    elif trusts_network:
+        yield note(
+            f"{where} asks for no token, and TFCluster.trust_network is set",
+            "everybody who reaches its ports can run code in your name: only the network keeps them away",
+        )
+    elif all(map(ray_head.is_here, (_host_of(head.address), *head.nodes))):
         yield note(
             f"{where} asks for no token",
             "every user of this machine, and everybody who reaches its ports, can run code in your name; a "
             f"cluster with nodes elsewhere is refused. A token: {_TOKEN}{_EXPORT}",
         )
     else:
-        yield refused(f"{where} asks for no token", f"everybody can run code there: {_TOKEN}{_EXPORT}")
+        yield refused(
+            f"{where} asks for no token, and has nodes on other machines",
+            f"everybody who reaches its ports can run code in your name: {_TOKEN}{_EXPORT}",
+        )
 
 
 def _host_of(address: str) -> str:
@@ -96,7 +118,7 @@ def tls(case: Case) -> Iterator[Finding]:
 
 def tls_findings(environ: Mapping[str, str], elsewhere: bool) -> Iterator[Finding]:
     """Return what the variables of Ray's TLS mean for a head on another machine, or on this one."""
-    if environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+    if ray_head.uses_tls(environ):
         missing = [name for name in _TLS_FILES if not os.access(environ.get(name, ""), os.R_OK)]
         fix = "   ".join(f"export {name}=/path/to/file.pem" for name in missing)
         if missing:
