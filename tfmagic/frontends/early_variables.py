@@ -41,6 +41,7 @@ _AS_UNSET = {  # values that say what holds without them
 _ENVIRON, _OS = "os.environ", "os"
 _TENSORFLOW = re.compile(r"(tensorflow|keras|tf_keras|tf_agents|tfx)([._]|$)")
 UNKNOWN = object()
+_Pair = tuple[ast.expr, ast.expr | None]
 
 
 @dataclass(slots=True)
@@ -62,6 +63,8 @@ class _Reader:
         return any(self._read_one(statement, is_certain) for statement in statements)
 
     def _read_one(self, node: ast.stmt, is_certain: bool) -> bool:
+        for name, value in self._assigned(node):
+            self._set(name, value, is_certain)
         match node:
             case ast.Import(names):
                 self.names |= {a.asname or a.name: _OS for a in names if a.name == _OS}
@@ -70,20 +73,10 @@ class _Reader:
                 if module == _OS and not level:
                     self.names |= {a.asname or a.name: f"{_OS}.{a.name}" for a in names}
                 return not level and bool(_TENSORFLOW.match(module or ""))
-            case ast.Assign(targets, value):
-                for target in targets:
-                    self._set_item(target, value, is_certain)
-                return isinstance(value, ast.Call) and self._call(value, is_certain)
-            case ast.AugAssign(ast.Name() | ast.Attribute() as target, ast.BitOr(), value):
-                if self._meaning(target) == _ENVIRON:
-                    self._update([value], [], is_certain)
-            case ast.AugAssign(target):
-                self._set_item(target, None, is_certain)
-            case ast.Delete(targets):
-                for target in targets:
-                    self._set_item(target, ast.Constant(None), is_certain)
-            case ast.Expr(ast.Call() as call):
-                return self._call(call, is_certain)
+            case ast.Assign(value=ast.Call(call, [ast.Constant(str(module)), *_])):
+                return _imports(call, module)
+            case ast.Expr(ast.Call(call, [ast.Constant(str(module)), *_])):
+                return _imports(call, module)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return False
             case ast.If(test, body, orelse):
@@ -91,12 +84,10 @@ class _Reader:
                 return self.read(body, is_certain and is_main) | self.read(orelse, False)
             case ast.With(_, body):
                 return self.read(body, is_certain)
-            case _:
-                blocks = [getattr(node, name, []) for name in ("body", "handlers", "orelse", "finalbody")]
-                blocks += [part.body for block in blocks for part in block if hasattr(part, "type")]
-                inner = [part for block in blocks for part in block if isinstance(part, ast.stmt)]
-                return bool([imports for part in inner if (imports := self._read_one(part, False))])
-        return False
+        blocks = [getattr(node, name, []) for name in ("body", "handlers", "orelse", "finalbody")]
+        blocks += [part.body for block in blocks for part in block if hasattr(part, "type")]
+        inner = [part for block in blocks for part in block if isinstance(part, ast.stmt)]
+        return bool([imports for part in inner if (imports := self._read_one(part, False))])
 
     def _meaning(self, node: ast.expr) -> str:
         """Return the dotted name of a part of `os`; "" for anything else."""
@@ -107,10 +98,6 @@ class _Reader:
                 return f"{owner}.{name}"
         return ""
 
-    def _set_item(self, target: ast.expr, value: ast.expr | None, is_certain: bool) -> None:
-        if isinstance(target, ast.Subscript) and self._meaning(target.value) == _ENVIRON:
-            self._set(target.slice, value, is_certain)
-
     def _set(self, name: ast.expr, value: ast.expr | None, is_certain: bool) -> None:
         if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return
@@ -120,48 +107,59 @@ class _Reader:
         elif _differs(name.value, known, self.environ.get(name.value)):
             self.found[name.value] = UNKNOWN
 
-    def _update(self, args: Iterable[ast.expr], keywords: Iterable[ast.keyword], is_certain: bool) -> None:
-        for given in args:
-            match given:
-                case ast.Dict(keys, values):
-                    for key, value in zip(keys, values, strict=True):
-                        if key is not None:
-                            self._set(key, value, is_certain)
-                case ast.Call(ast.Name("dict"), args=[], keywords=words):
-                    self._update([], words, is_certain)
-        for keyword in keywords:
-            self._set(ast.Constant(keyword.arg), keyword.value, is_certain)
+    def _assigned(self, node: ast.stmt) -> Iterator[_Pair]:
+        """Yield the variables that a simple statement sets: the name and the value, None if computed."""
+        targets, value = getattr(node, "targets", []), getattr(node, "value", None)
+        match node:
+            case ast.AugAssign(ast.Name() | ast.Attribute() as target, ast.BitOr()):
+                if self._meaning(target) == _ENVIRON:
+                    yield from _pairs([node.value], [])
+            case ast.AugAssign(target):
+                targets, value = [target], None
+            case ast.Delete():
+                value = ast.Constant(None)
+        for target in targets:
+            if isinstance(target, ast.Subscript) and self._meaning(target.value) == _ENVIRON:
+                yield target.slice, value
+        if isinstance(node, ast.Assign | ast.Expr) and isinstance(value, ast.Call):
+            yield from self._assigned_by(value)
 
-    def _call(self, call: ast.Call, is_certain: bool) -> bool:
+    def _assigned_by(self, call: ast.Call) -> Iterator[_Pair]:
         match self._meaning(call.func), call.args:
             case "os.environ.update", args:
-                self._update(args, call.keywords, is_certain)
+                yield from _pairs(args, call.keywords)
             case "os.environ.setdefault", [ast.Constant(str(name)) as key, value]:
                 if self.found.get(name, self.environ.get(name)) is None:
-                    self._set(key, value, is_certain)
+                    yield key, value
             case "os.environ.__setitem__", [key, value]:
-                self._set(key, value, is_certain)
+                yield key, value
             case "os.putenv", [ast.Constant(str(name)) as key, value]:
                 if not name.startswith(("KERAS_", _LEGACY_KERAS)):  # Python code reads these in os.environ
-                    self._set(key, value, is_certain)
+                    yield key, value
             case "os.environ.pop" | "os.unsetenv" | "os.environ.__delitem__", [key, *_]:
-                self._set(key, ast.Constant(None), is_certain)
-            case "", [ast.Constant("env" | "set_env"), ast.Constant(str(line))]:
+                yield key, ast.Constant(None)
+            case "", [ast.Constant("env" | "set_env"), ast.Constant(str(line))]:  # ``%env K=V``, ``%env K V``
                 if isinstance(call.func, ast.Attribute) and call.func.attr == "run_line_magic":
-                    self._set_by_magic(line, is_certain)
-            case "", [ast.Constant(str(module)), *_]:
-                name = ast.unparse(call.func).rpartition(".")[2]
-                return name in ("import_module", "__import__") and bool(_TENSORFLOW.match(module))
-        return False
+                    name, sign, text = line.partition("=" if "=" in line else " ")
+                    is_literal = not re.search(r"[${]", text)  # else IPython puts in a variable
+                    if sign:
+                        yield ast.Constant(name.strip()), ast.Constant(text.strip()) if is_literal else None
 
-    def _set_by_magic(self, line: str, is_certain: bool) -> None:
-        """Read ``%env K=V`` or ``%env K V`` as IPython does."""
-        name, sign, value = line.partition("=" if "=" in line else " ")
-        if sign:
-            is_literal = not re.search(r"[${]", value)  # else IPython puts in a variable
-            self._set(
-                ast.Constant(name.strip()), ast.Constant(value.strip()) if is_literal else None, is_certain
-            )
+
+def _pairs(args: Iterable[ast.expr], keywords: Iterable[ast.keyword]) -> Iterator[_Pair]:
+    """Yield the items of dicts, and of keywords."""
+    for given in args:
+        match given:
+            case ast.Dict(keys, values):
+                yield from ((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
+            case ast.Call(ast.Name("dict"), args=[], keywords=words):
+                yield from _pairs([], words)
+    yield from ((ast.Constant(keyword.arg), keyword.value) for keyword in keywords)
+
+
+def _imports(call: ast.expr, module: str) -> bool:
+    name = ast.unparse(call).rpartition(".")[2]
+    return name in ("import_module", "__import__") and bool(_TENSORFLOW.match(module))
 
 
 def find(tree: ast.Module, environ: Mapping[str, str]) -> dict[str, object]:
@@ -170,22 +168,17 @@ def find(tree: ast.Module, environ: Mapping[str, str]) -> dict[str, object]:
     Args:
         environ: What the program starts with.
     """
-    reader = _Reader(environ)
+    reader, until_keras = _Reader(environ), _Reader(environ)
     reader.read(tree.body)
-    found = reader.found | _found_before_keras(tree.body, environ)
+    for statement in takewhile(lambda statement: not _uses_keras(statement), tree.body):
+        until_keras.read([statement])
+    if _LEGACY_KERAS in until_keras.found:  # it is read when `tf.keras` is used first
+        reader.found[_LEGACY_KERAS] = until_keras.found[_LEGACY_KERAS]
     return {
         name: value
-        for name, value in found.items()
+        for name, value in reader.found.items()
         if is_read_at_import(name) and _differs(name, value, environ.get(name))
     }
-
-
-def _found_before_keras(statements: Iterable[ast.stmt], environ: Mapping[str, str]) -> dict[str, object]:
-    """Return the variable that says what `tf.keras` is, which is read when `tf.keras` is used first."""
-    reader = _Reader(environ)
-    for statement in takewhile(lambda statement: not _uses_keras(statement), statements):
-        reader.read([statement])
-    return {name: value for name, value in reader.found.items() if name == _LEGACY_KERAS}
 
 
 def _uses_keras(statement: ast.stmt) -> bool:

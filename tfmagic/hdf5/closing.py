@@ -62,11 +62,10 @@ def reserve_end(file: Any, held_bytes: int | None = None) -> None:
         try:
             os.posix_fallocate(handle, size, held_bytes + int(file.id.get_mdc_size()[2]) + _MORE)
         except OSError as error:
-            if error.errno not in FULL:
-                return  # a file system that does not know
+            if error.errno in FULL:  # else a file system that does not know
+                raise
+        finally:
             os.ftruncate(handle, size)
-            raise
-        os.ftruncate(handle, size)
 
 
 class SpaceReserve:

@@ -113,9 +113,8 @@ def consolidate(
     for part in parts:
         with open_part(part) as file:
             if (owner := str(file.attrs.get(TASK, part.task.name))) != part.task.name:
-                raise PartError(
-                    f"{part.path} is by its name the part of {part.task.name}, but {owner} wrote it"
-                )
+                of = f"{part.path} is by its name the part of {part.task.name}"
+                raise PartError(f"{of}, but {owner} wrote it")
             contents.read(file, part)
     missing = _check_complete(path, contents.clusters, expected, allow_missing)
     contents.check_alike()
@@ -212,15 +211,12 @@ def _finished_parts(path: str) -> list[Part]:
                 f"{name} is still being written by {who}: close it there, then tfmagic.barrier() on all "
                 "tasks before one of them consolidates"
             )
-        left = f"{name} was left unfinished: {task} was killed, or raised, or did not close it."
+        advice = "recover=True takes what it had flushed; or let the task write again, or delete the file"
         if any(other.finished and other.task == part.task for other in parts):
-            raise PartError(
-                f"{left} An older part of {task} is there, too: delete one of them to choose, or let the "
-                "task write again"
-            )
-        raise PartError(
-            f"{left} recover=True takes what it had flushed; or let the task write again, or delete the file"
-        )
+            older = f"An older part of {task} is there, too"
+            advice = f"{older}: delete one of them to choose, or let the task write again"
+        left = f"{name} was left unfinished: {task} was killed, or raised, or did not close it."
+        raise PartError(f"{left} {advice}")
     if not parts:
         stem, suffix = os.path.splitext(os.path.basename(path))
         raise PartError(

@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
@@ -154,16 +155,15 @@ def _name_of(pid: str) -> str:
     """
     for fd in ("1", "2"):
         with contextlib.suppress(OSError, ClusterSpecError):
-            folder, _, name = os.readlink(f"/proc/{pid}/fd/{fd}").rpartition("/")
-            if name.endswith(".log") and os.path.basename(os.path.dirname(folder)) == "runs":
-                return parse_task(name.removesuffix(".log")).name
+            log = Path(os.readlink(f"/proc/{pid}/fd/{fd}"))
+            if log.suffix == ".log" and log.parent.parent.name == "runs":
+                return parse_task(log.stem).name
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = dict(item.partition(b"=")[::2] for item in file.read().split(b"\0"))
-        task = json.loads(variables[b"TF_CONFIG"])["task"]
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        task = json.loads(dict(item.partition(b"=")[::2] for item in environ)[b"TF_CONFIG"])["task"]
         return f"{task['type']}-{task['index']}"
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
-        return f"a process {file.read().strip()!r}"
+    with contextlib.suppress(OSError):
+        return f"a process {Path(f'/proc/{pid}/comm').read_text().strip()!r}"
     return "a process"
 
 
@@ -204,9 +204,7 @@ def claim_descriptor(fd: int) -> None:
 
 def describe_use(path: str, mode: str, holders: Sequence[Holder] | None = None) -> str:
     """Return which processes have the file open, and what to do instead of opening it in this mode."""
-    if holders is None:
-        holders = find_holders(path)
-    name = os.path.basename(path)
+    holders, name = find_holders(path) if holders is None else holders, os.path.basename(path)
     others = [holder for holder in holders if holder.pid != os.getpid()]
     writers = [holder for holder in others if holder.writes]
     if writers:
@@ -244,8 +242,9 @@ class Guard:
     It guards `h5py.File` until `switch_off()`, or as ``with guard(): ...``. Tasks of a cluster have it on.
     """
 
+    _on = False
+
     def __init__(self) -> None:
-        self._on = False
         self.switch_on()
 
     def __enter__(self) -> Self:

@@ -69,15 +69,12 @@ class Contents:
         """Add an object, and all that is below it; `above` are the addresses of the groups that hold it."""
         if isinstance(found, h5py.Dataset):
             if _has_references(found.dtype):
-                raise PartError(
-                    f"{part.path}: dataset {path} holds references, which mean nothing in another file"
-                )
+                what = f"{part.path}: dataset {path} holds references"
+                raise PartError(f"{what}, which mean nothing in another file")
             encoded = found.id.get_type().copy().encode()
             scalar = found[()] if found.shape == () else None
-            attributes = self._attributes_of(found, path, part)
-            self.items[path].append(
-                Item(part, DATASET, attributes, found.shape, found.dtype, encoded, scalar)
-            )
+            facts = self._attributes_of(found, path, part), found.shape, found.dtype, encoded, scalar
+            self.items[path].append(Item(part, DATASET, *facts))
             return
         if (address := h5py.h5o.get_info(found.id).addr) in above:
             raise PartError(f"{part.path}: group {path} contains itself by a hard link")
@@ -105,9 +102,9 @@ class Contents:
 
     def check_alike(self) -> None:
         """Raise MismatchError where objects of one path cannot become one."""
-        for path, (first, *others) in self.items.items():
-            for other in others:
-                _check_alike(path, first, other)
+        for path, items in self.items.items():
+            for other in items[1:]:
+                _check_alike(path, items[0], other)
 
 
 def _has_references(dtype: Any) -> bool:
@@ -120,20 +117,20 @@ def _has_references(dtype: Any) -> bool:
 
 
 def _check_alike(path: str, one: Item, two: Item) -> None:
-    here, there = one.part.path, two.part.path
+    what, advice = "", ""
     if one.kind != two.kind:
-        raise MismatchError(f"{path} is {one.kind} in {here}, but {two.kind} in {there}")
-    if one.kind == LINK and one.value != two.value:
-        raise MismatchError(f"{path} is a link to {one.value[1]} in {here}, but to {two.value[1]} in {there}")
-    if one.encoded != two.encoded:
-        raise MismatchError(
-            f"dataset {path} holds {one.dtype} in {here}, but {two.dtype} in {there}; write both as one type"
-        )
-    if _row_shape(one.shape) != _row_shape(two.shape):
-        raise MismatchError(
-            f"dataset {path} has the shape {one.shape} in {here}, but {two.shape} in {there}; all but the "
-            "first number must be the same"
-        )
+        what, here, there = "is", one.kind, two.kind
+    elif one.kind == LINK and one.value != two.value:
+        what, here, there = "is a link", f"to {one.value[1]}", f"to {two.value[1]}"
+    elif one.encoded != two.encoded:
+        what, here, there, advice = "holds", str(one.dtype), str(two.dtype), "; write both as one type"
+    elif _row_shape(one.shape) != _row_shape(two.shape):
+        what, here, there = "has the shape", str(one.shape), str(two.shape)
+        advice = "; all but the first number must be the same"
+    if what:
+        of = "dataset " if advice else ""
+        places = f"{here} in {one.part.path}, but {there} in {two.part.path}"
+        raise MismatchError(f"{of}{path} {what} {places}{advice}")
 
 
 def _row_shape(shape: tuple[int, ...] | None) -> object:

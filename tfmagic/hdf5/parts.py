@@ -69,9 +69,8 @@ class TaskFile(h5py.File):
         if options.get("driver") not in (None, "sec2"):
             raise ValueError(f"a part is a plain file on disk, without driver={options['driver']!r}")
         if not os.path.basename(base) or os.path.isdir(base):
-            raise PartError(
-                f"{os.fspath(base)!r} is a folder: name a file in it, which the parts will be beside"
-            )
+            advice = "name a file in it, which the parts will be beside"
+            raise PartError(f"{os.fspath(base)!r} is a folder: {advice}")
         self.task, counts = resolve_task(task)
         self.path = os.path.abspath(part_path(base, self.task))
         self._beside = "" if mode == "r" else self.path + UNFINISHED
@@ -240,14 +239,13 @@ def _as_rows(array: Any) -> Any:
     rows = np.asarray(array)
     if rows.ndim == 0:
         rows = rows.reshape(1)
-    if rows.dtype.kind == "O" and h5py.check_string_dtype(rows.dtype) is None:
-        if not all(isinstance(item, str | bytes) for item in rows.flat):
-            raise MismatchError(
-                "append takes rows of one shape and one type; these are Python objects, such as lists of "
-                "different length"
-            )
-        return rows.astype(h5py.string_dtype())
-    if rows.dtype.kind == "U":
+    is_object = rows.dtype.kind == "O" and h5py.check_string_dtype(rows.dtype) is None
+    if is_object and not all(isinstance(item, str | bytes) for item in rows.flat):
+        raise MismatchError(
+            "append takes rows of one shape and one type; these are Python objects, such as lists of "
+            "different length"
+        )
+    if is_object or rows.dtype.kind == "U":
         return rows.astype(h5py.string_dtype())
     is_time = rows.dtype.kind in "mM" and not h5py.check_opaque_dtype(rows.dtype)
     if is_time or (rows.dtype.kind in "Vf" and rows.dtype.type.__module__ != "numpy"):

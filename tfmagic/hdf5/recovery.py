@@ -97,9 +97,8 @@ def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
     needs: dict[str, dict[str, tuple[tuple[int, ...], Any]]] = {}  # file -> dataset -> shape, dtype
 
     def note_sources(_: str, item: Any) -> None:
-        if not isinstance(item, h5py.Dataset) or not item.is_virtual:
-            return
-        for source in item.virtual_sources():
+        is_virtual = isinstance(item, h5py.Dataset) and item.is_virtual
+        for source in item.virtual_sources() if is_virtual else ():
             if source.file_name != ".":  # this very file
                 # HDF5 keeps no shape of a source that is mapped as a whole; its place in the whole has it
                 first, last = source.vspace.get_select_bounds()

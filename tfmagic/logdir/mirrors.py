@@ -199,9 +199,7 @@ def _advice(error: Exception) -> str:
         return ". Give the tasks credentials, in storage_options or their environment"
     if isinstance(error, FileNotFoundError):
         return ". Make the bucket first: tfmagic makes folders, but no buckets"
-    if "Connect" in names or "Endpoint" in names:
-        return f". {_IS_IT_UP}"
-    return ""
+    return f". {_IS_IT_UP}" if "Connect" in names or "Endpoint" in names else ""
 
 
 class RemoteClaim:
@@ -260,9 +258,8 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         if every_s is not None:
-            self._thread = threading.Thread(
-                target=self._serve, args=(every_s,), name="tfmagic-mirror", daemon=True
-            )
+            how: dict[str, Any] = {"name": "tfmagic-mirror", "daemon": True}
+            self._thread = threading.Thread(target=self._serve, args=(every_s,), **how)
             self._thread.start()
 
     def __exit__(self, *_: object) -> None:
@@ -332,8 +329,8 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
                     if not _UNDER_WAY.fullmatch(relative):
                         stat = os.stat(path)
                         found[relative] = (stat.st_size, stat.st_mtime_ns)
-        ranks = {name: (os.path.basename(name) == "checkpoint", name.endswith(".index")) for name in found}
-        return sorted(found.items(), key=lambda file: (ranks[file[0]], file[0]))
+        order = {n: (os.path.basename(n) == "checkpoint", n.endswith(".index"), n) for n in found}
+        return sorted(found.items(), key=lambda file: order[file[0]])
 
 
 mirror = Mirror  # ``with mirror("logs", "s3://bucket/run", every_s=10):``

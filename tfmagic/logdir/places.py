@@ -112,7 +112,9 @@ def tensorboard_dir(
     task = task or this_task()
     is_url = is_remote(base) or os.fspath(base).startswith("gs://")
     path = os.fspath(base).rstrip("/") if is_url else local(base)
-    _note_base(path)
+    if (own := task_context.services().scratch) is not None:
+        with contextlib.suppress(OSError):  # the user can still type the folder
+            files.replace_text(os.path.join(os.path.dirname(own), POINTER), path, 0o600)
     if task is not None:
         path = os.path.join(path, task.name)
     if is_remote(base):
@@ -190,12 +192,3 @@ def _mirrored(url: str, storage_options: Mapping[str, Any] | None, *, is_sole: b
     path._mirror = Mirror(path, url, every_s=_MIRROR_S, storage_options=storage_options, is_sole=is_sole)
     path._temporary = True
     return path
-
-
-def _note_base(base: str) -> None:
-    """Record the base for `%tfcluster tensorboard`. If that fails, the user can still type the folder."""
-    own = task_context.services().scratch
-    if own is None:
-        return
-    with contextlib.suppress(OSError):
-        files.replace_text(os.path.join(os.path.dirname(own), POINTER), base, 0o600)

@@ -228,8 +228,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def _refuse_empty(self, prefix: str) -> None:
         import tensorflow as tf
 
-        names = {name for name, _ in tf.train.list_variables(prefix)}
-        if not names - {_GRAPH, _COUNTER}:
+        if not {name for name, _ in tf.train.list_variables(prefix)} - {_GRAPH, _COUNTER}:
             raise CheckpointError(
                 "there is nothing to save: the object has no variables yet. Build the model first: call it "
                 "on data, or give it an Input"
@@ -318,9 +317,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 step = self._chosen()
             task_context.meet_trainers()
         except threading.BrokenBarrierError as error:
-            error.add_note(
-                "every chief and worker task that runs the cell must call restore on its checkpoints"
-            )
+            who = "every chief and worker task that runs the cell"
+            error.add_note(f"{who} must call restore on its checkpoints")
             raise
         finally:
             if self._task.is_chief:

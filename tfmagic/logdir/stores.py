@@ -44,7 +44,10 @@ class Store:
         if self._remote is None:
             # else such files can belong to a program without our lock, which saves at this moment
             if owners.hold(self.folder, self) and owners.follows_killed(self.folder):
-                self._clear_up()
+                found = checkpoint_files(self.names()).values()  # of a killed save: data without an index
+                self.remove(name for names in found if not names[-1].endswith(".index") for name in names)
+                for path in glob.glob(os.path.join(glob.escape(self.folder), f"{PREFIX}-*_temp")):
+                    shutil.rmtree(path, ignore_errors=True)
         elif self._claim is None:
             self._claim = RemoteClaim(self._remote, owners.NAME, uuid.uuid4().hex)
         else:
@@ -57,13 +60,6 @@ class Store:
         """Undo `hold`: a later `hold` begins anew. Asks no server, since it can be gone by now."""
         owners.release(self.folder, self)
         self._claim = None
-
-    def _clear_up(self) -> None:
-        """Delete what a killed save left: temporary folders, and data without an index."""
-        found = checkpoint_files(self.names()).values()
-        self.remove(name for names in found if not names[-1].endswith(".index") for name in names)
-        for path in glob.glob(os.path.join(glob.escape(self.folder), f"{PREFIX}-*_temp")):
-            shutil.rmtree(path, ignore_errors=True)
 
     def names(self) -> dict[str, int]:
         """Return the files and their sizes in bytes."""

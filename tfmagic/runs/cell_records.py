@@ -98,21 +98,16 @@ def read_records(run: RunFolder) -> list[CellRecord]:
 
 
 def _bring_up_to_date(record: CellRecord, run: RunFolder) -> CellRecord:
-    state = kernel_state(run)
-    if state is KernelState.LIVES or is_kept(run.folder):
-        return replace(record, elapsed_s=max(time.time() - record.started, record.elapsed_s))
-    ended = min(last_change(run.folder), time.time())
-    if state is KernelState.ELSEWHERE:
-        return replace(record, elapsed_s=max(ended - record.started, record.elapsed_s))
+    state, until = kernel_state(run), time.time()
+    lives = state is KernelState.LIVES or is_kept(run.folder)
+    if not lives:
+        until = min(last_change(run.folder), until)
+    record = replace(record, elapsed_s=max(until - record.started, record.elapsed_s))
+    if lives or state is KernelState.ELSEWHERE:
+        return record
     note = "the kernel ended while the cell ran, and the tasks with it"
-    tasks = (replace(task, state=Doing.STOPPED, note="ended with its kernel") for task in record.tasks)
-    return replace(
-        record,
-        tasks=tuple(tasks),
-        elapsed_s=max(ended - record.started, record.elapsed_s),
-        verdict=LOST,
-        notes=(*record.notes, note),
-    )
+    tasks = tuple(replace(task, state=Doing.STOPPED, note="ended with its kernel") for task in record.tasks)
+    return replace(record, tasks=tasks, verdict=LOST, notes=(*record.notes, note))
 
 
 def append_display(run: RunFolder, shown: Displayed, max_bytes: int) -> None:

@@ -38,13 +38,7 @@ def kernel_of(run: RunFolder) -> Identity | None:
 
 def kernel_state(run: RunFolder) -> KernelState:
     """Return the state of the kernel of a run; LIVES where run.json does not name it."""
-    meta = read_meta(run.folder)
-    try:
-        if "start" not in meta:  # written by an older version
-            lives = os.path.exists(f"/proc/{int(meta['pid'])}")
-            return KernelState.LIVES if lives else KernelState.GONE
-        kernel = from_json(meta)
-    except (ValueError, KeyError, TypeError):
+    if (kernel := kernel_of(run)) is None:
         return KernelState.LIVES  # a kernel is just creating it
     if kernel.is_elsewhere and not _was_rebooted(kernel, run.folder):
         return KernelState.ELSEWHERE

@@ -121,8 +121,10 @@ class ErrorSpans:
             yield False, data[done - start :]
 
     def _between(self, start: int, end: int) -> list[tuple[int, int]]:
-        if start != self._end:
-            self._seek(start)
+        if start != self._end:  # threads and child processes can have changed the order a little
+            count = file_size(self._file.path) // _SPAN.size
+            place = bisect_left(range(count), start, key=self._start_of)
+            self._spans, self._file.offset = [], max(place - _OUT_OF_ORDER, 0) * _SPAN.size
         self._end = end
         while not self._spans or self._spans[-1][0] < end:
             chunk = self._file.read(1 << 16)
@@ -132,12 +134,6 @@ class ErrorSpans:
             self._spans += _SPAN.iter_unpack(chunk[: len(chunk) // _SPAN.size * _SPAN.size])
         self._spans = [span for span in self._spans if span[1] > start]
         return sorted(span for span in self._spans if span[0] < end)
-
-    def _seek(self, start: int) -> None:
-        """Go to the spans at `start`; threads and child processes can have changed the order a little."""
-        count = file_size(self._file.path) // _SPAN.size
-        place = bisect_left(range(count), start, key=self._start_of)
-        self._spans, self._file.offset = [], max(place - _OUT_OF_ORDER, 0) * _SPAN.size
 
     def _start_of(self, number: int) -> int:
         found: int = _SPAN.unpack(self._file.peek(number * _SPAN.size, _SPAN.size))[0]

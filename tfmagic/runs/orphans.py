@@ -109,11 +109,8 @@ def _living(run: RunFolder) -> list[Leftover]:
     if not notes or os.environ.get(MARK, "") in marks:  # this process is a descendant of the run
         return []
     stats = {stat.pid: stat for stat in _our_processes()}
-    roles = {
-        process.pid: role
-        for role, process, _ in notes
-        if process.pid in stats and stats[process.pid].start == process.start
-    }
+    starts = {pid: stat.start for pid, stat in stats.items()}
+    roles = {process.pid: role for role, process, _ in notes if starts.get(process.pid) == process.start}
     found = set(roles) | {pid for pid in stats if pid not in roles and _has_mark(pid, marks)}
     found |= {s.pid for s in stats.values() if s.session in roles or s.group in roles}
     while more := {s.pid for s in stats.values() if s.parent in found} - found:
@@ -142,9 +139,7 @@ def _our_processes() -> Iterable[Stat]:
 
 
 def _has_mark(pid: int, marks: set[str]) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environ = file.read().split(b"\0")
-    except OSError:
-        return False
-    return any(f"{MARK}={mark}".encode() in environ for mark in marks)
+    with contextlib.suppress(OSError):
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return any(f"{MARK}={mark}".encode() in environ for mark in marks)
+    return False

@@ -30,6 +30,8 @@ TASK_NUMBERS = (
     *("pid", "uptime_s", "cpu_percent", "cpu_s", "memory_bytes", "shared_bytes"),
     *("threads", "open_files", "restarts", "stalls", "log_bytes", "line"),
 )
+PROCESS_NUMBERS = ("cpu_percent", "memory_bytes")
+PROCESS_NUMBERS = ("cpu_percent", "memory_bytes")
 TASK_TEXTS = ("host", "address", "doing", "note", "not_forked")
 
 Number = int | float
@@ -118,13 +120,8 @@ def read_snapshot(folder: Path) -> Snapshot | None:
         kept_until=until if is_kept else None,
         readable=content != {},
         written=float(written),
-        processes={
-            name: _numbers(status.get(name), ("cpu_percent", "memory_bytes"))
-            for name in ("kernel", "launcher")
-        },
-        tasks=_read_tasks(status.get("tasks"))
-        if status
-        else tuple(TaskStatus(task.name, "") for task in run.tasks),
+        processes={name: _numbers(status.get(name), PROCESS_NUMBERS) for name in ("kernel", "launcher")},
+        tasks=_read_tasks(status.get("tasks") if status else [{"task": task.name} for task in run.tasks]),
         cells=_numbers(status.get("cells"), CELL_STATES) if status else None,
     )
 

@@ -29,18 +29,12 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind")
 
 
 class CellBegan(_Record, frozen=True, tag="cell"):
-    """A cell or call was sent to its tasks.
+    """A cell or call was sent to its tasks."""
 
-    Attributes:
-        cell: Its number in the run.
-        prompt: The number that the notebook shows, or 0.
-        source: The beginning of its text; "" for a call.
-    """
-
-    cell: int
+    cell: int  #: Its number in the run.
     tasks: tuple[str, ...]
-    prompt: int = 0
-    source: str = ""
+    prompt: int = 0  #: The number that the notebook shows, or 0.
+    source: str = ""  #: The beginning of its text; "" for a call.
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -60,24 +54,16 @@ class CellEnded(_Record, frozen=True, tag="end"):
 
 
 class Change(_Record, frozen=True, tag="task"):
-    """What a task does from now on.
-
-    Attributes:
-        doing: A `Doing`: one that this version knows, or a word of another one.
-        attempt: The number of its process.
-        line: The line at which it was seen last, in `file` or, if that is "", in the cell.
-        what: The barrier or the call in which it waits.
-        whom: The tasks for which it waits.
-    """
+    """What a task does from now on."""
 
     task: str
-    doing: str
-    attempt: int = 1
+    doing: str  #: A `Doing`: one that this version knows, or a word of another one.
+    attempt: int = 1  #: The number of its process.
     cell: int = 0
-    line: int = 0
+    line: int = 0  #: The line at which it was seen last, in `file` or, if that is "", in the cell.
     file: str = ""
-    what: str = ""
-    whom: tuple[str, ...] = ()
+    what: str = ""  #: The barrier or the call in which it waits.
+    whom: tuple[str, ...] = ()  #: The tasks for which it waits.
     note: str = ""
 
 

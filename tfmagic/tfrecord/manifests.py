@@ -78,10 +78,8 @@ def read_manifest(path: Path) -> Manifest:
             raise ValueError(f"its version is {content['version']}, this tfmagic knows {VERSION}")
         return msgspec.convert({**content, "path": str(path)}, Manifest)
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ShardError(
-            f"{path} is no manifest of shards ({reason}). Delete it, if the data are good"
-        ) from error
+        what = f"{path} is no manifest of shards ({type(error).__name__}: {error})"
+        raise ShardError(f"{what}. Delete it, if the data are good") from error
 
 
 def manifests_of(files: Iterable[Path]) -> dict[Path, Manifest]:

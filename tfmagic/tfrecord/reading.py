@@ -65,7 +65,12 @@ def read_shards(
         _check_caller()
     index, count = shard_owner.place_of(task)
     files = shards.find_files(pattern)
-    _check_arguments(seed, epoch, shuffle_buffer, check)
+    if check not in ("names", "contents", None):
+        raise ShardError(f"check is 'names', 'contents' or None, not {check!r}")
+    if seed is not None and shard_owner.whole(seed) is None:
+        raise ShardError(f"seed is a whole number or None, not {seed!r}")
+    shard_owner.at_least(0, "epoch", epoch)
+    shard_owner.at_least(0, "shuffle_buffer", shuffle_buffer)
     if check is not None:
         _check_whole(files)
     packed = _compression_of(files, compression)
@@ -181,15 +186,6 @@ def _compression_of(files: Sequence[Path], asked: str | None) -> str:
             'for. Leave it at "auto"'
         )
     return is_packed
-
-
-def _check_arguments(seed: Any, epoch: Any, shuffle_buffer: Any, check: Any) -> None:
-    if check not in ("names", "contents", None):
-        raise ShardError(f"check is 'names', 'contents' or None, not {check!r}")
-    if seed is not None and shard_owner.whole(seed) is None:
-        raise ShardError(f"seed is a whole number or None, not {seed!r}")
-    shard_owner.at_least(0, "epoch", epoch)
-    shard_owner.at_least(0, "shuffle_buffer", shuffle_buffer)
 
 
 def _random(seed: int, epoch: int, what: str) -> random.Random:

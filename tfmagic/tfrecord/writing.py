@@ -107,7 +107,10 @@ class ShardWriter:
         if self._state != "open":
             self._refuse()
         if self.max_records or self.max_bytes:
-            self._roll(len(record))
+            file, size = self._file, self._file.framed_bytes
+            is_large = self.max_bytes and size and size + len(record) + framing.FRAME > self.max_bytes
+            if is_large or (self.max_records and file.records >= self.max_records):
+                self.next_shard()
         try:
             self._file.write(record)
         except BaseException:  # also Ctrl-C: half of a record can be written
@@ -248,13 +251,6 @@ class ShardWriter:
     def _fail(self) -> None:
         self.discard()
         self._state = "failed"
-
-    def _roll(self, length: int) -> None:
-        file, size = self._file, self._file.framed_bytes
-        if (self.max_records and file.records >= self.max_records) or (
-            self.max_bytes and size and size + length + framing.FRAME > self.max_bytes
-        ):
-            self.next_shard()
 
     def _names(self) -> list[ShardName]:
         if not self._done:

@@ -51,14 +51,10 @@ class RowItem:
 
 @dataclass(frozen=True, slots=True)
 class GapItem:
-    """Output that is not shown here.
-
-    Attributes:
-        lines: How many lines it has; 0 where they were not counted.
-    """
+    """Output that is not shown here."""
 
     size_bytes: int
-    lines: int = 0
+    lines: int = 0  #: How many lines it has; 0 where they were not counted.
 
     def encode(self) -> Any:
         size = format_bytes(self.size_bytes)

@@ -211,33 +211,26 @@ class PanelModel:
             if shown.task in self._displays:
                 self._displays[shown.task].append(shown)
         if not self._feeds and self._context.has_begun():
-            count = len(self.tasks)
-            pace = Pace(
-                max(_LOOK_BYTES // count, 4096),
-                max(_FLOOD_BYTES // count, 2048),
-                max(_FLOOD_ROWS // count, 4),
-            )
+            look, flood, rows = (n // len(self.tasks) for n in (_LOOK_BYTES, _FLOOD_BYTES, _FLOOD_ROWS))
+            pace = Pace(max(look, 4096), max(flood, 2048), max(rows, 4))
             self._feeds = {
                 task: TaskFeed(self._context.folder.log_path(task), start, _ROW_LIMIT, pace)
                 for task, start in self._context.run.starts.items()
             }
-        ends = self._ends_so_far() if record is None else {t.task: t.end for t in record.tasks}
+        cell = self._context.cell
+        outcomes = {} if cell is None else cell.outcomes  # other cells wrote what follows these in a log
+        ends = {task.name: getattr(outcome, "log_end", None) for task, outcome in outcomes.items()}
+        if record is not None:
+            ends = {task.task: task.end for task in record.tasks}
         patches: dict[TaskId, Patch] = {}
         for task, feed in self._feeds.items():
             until = ends.get(task.name)
             if record is not None and until is None:
                 until = file_size(feed.log.path)
-            patch = feed.pull(self._displays[task], until)
-            if patch is not None:
+            if (patch := feed.pull(self._displays[task], until)) is not None:
                 patches[task] = patch
         self.is_flooded = any(isinstance(i, GapItem) for p in patches.values() for i in p.items)
         return patches
-
-    def _ends_so_far(self) -> dict[str, int | None]:
-        """Return where the part of each ended task ends: other cells wrote what follows in its log."""
-        cell = self._context.cell
-        outcomes = {} if cell is None else cell.outcomes
-        return {task.name: getattr(outcome, "log_end", None) for task, outcome in outcomes.items()}
 
     def _describe(self) -> CellRecord:
         record = describe_cell(self._context, None, time.monotonic())

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from tfmagic.protocol.events import CellReturned
 from tfmagic.runs.cell_records import append_record
 from tfmagic.supervisor.state import CellState
 from tfmagic.views.facts import describe_in_full
@@ -34,7 +33,10 @@ class RecordedText:
             self._append(None)
 
     def finish(self, cell: CellState | None) -> None:
-        is_empty = self._noted is None and cell is not None and self._has_nothing(cell)
+        outcomes = [] if cell is None else cell.outcomes.values()
+        is_good = all(isinstance(outcome, CellReturned) for outcome in outcomes)
+        # nothing can be shown again of a quick cell: its record would take a tenth of its time
+        is_empty = self._noted is None and cell is not None and is_good and self._view.has_nothing(cell)
         self._view.finish(cell)
         if not is_empty:
             self._append(cell)
@@ -44,11 +46,6 @@ class RecordedText:
         if text:
             self._notes += (text,)
             self._append(None)
-
-    def _has_nothing(self, cell: CellState) -> bool:
-        """Check whether a quick cell left nothing to be shown again: its record takes a tenth of its time."""
-        has_failed = any(not isinstance(outcome, CellReturned) for outcome in cell.outcomes.values())
-        return not has_failed and self._view.has_nothing(cell)
 
     def _append(self, cell: CellState | None) -> None:
         record = replace(describe_in_full(self._context, cell), notes=self._notes)

@@ -59,6 +59,13 @@ class _Part:
     def lines(self) -> int:
         return _count_lines(self.items)
 
+    @property
+    def widgets(self) -> list[str]:
+        """The model ids of the widgets that the task displayed."""
+        bundles = [item.data for item in self.items if isinstance(item, DisplayItem)]
+        views = [data.get(WIDGET_VIEW) for data in (*bundles, *(data for data, _ in self.values))]
+        return list(dict.fromkeys(str(view.get("model_id")) for view in views if isinstance(view, dict)))
+
 
 def render(
     record: CellRecord, run: RunFolder, *, limit_bytes: int = LIMIT_BYTES, fold_noise: bool = True
@@ -76,7 +83,7 @@ def render(
         record = replace(record, notes=(*record.notes, seen))
         whole_bytes = limit_bytes // len(record.tasks)  # a draft is drawn often
     parts = [_load(record, part, run, whole_bytes) for part in record.tasks]
-    widgets = tuple((part.record.task, model) for part in parts for model in _widgets_of(part))
+    widgets = tuple((part.record.task, model) for part in parts for model in part.widgets)
     values = fold_values({part.record.task: part.values for part in parts})
     if len(parts) > _IN_ORDER:
         parts.sort(key=lambda part: part.record.error is None)
@@ -109,14 +116,6 @@ def _load(record: CellRecord, part: TaskRecord, run: RunFolder, whole_bytes: int
     displays = (item for item in items if isinstance(item, DisplayItem) and WIDGET_VIEW in item.data)
     closed = {item.key for item in displays if not item.data.get("text/plain")}
     return _Part(part, [item for item in items if getattr(item, "key", None) not in closed], values)
-
-
-def _widgets_of(part: _Part) -> list[str]:
-    """Return the model ids of the widgets that a task displayed."""
-    bundles = [item.data for item in part.items if isinstance(item, DisplayItem)]
-    bundles += [data for data, _ in part.values]
-    views = [data[WIDGET_VIEW] for data in bundles if isinstance(data.get(WIDGET_VIEW), dict)]
-    return list(dict.fromkeys(str(view.get("model_id")) for view in views))
 
 
 # ---- fitting ------------------------------------------------------------------------------------
@@ -187,10 +186,15 @@ def _cut(items: Sequence[Item], room: int, size_of: Callable[[Item], int]) -> li
     return [*items[:head], lost, *kept, *items[tail:]]
 
 
-def _gap_of(items: Sequence[Item]) -> GapItem:
-    """Return all gaps as one."""
-    gaps = [item for item in items if isinstance(item, GapItem) and item.size_bytes]
-    return GapItem(sum(gap.size_bytes for gap in gaps), _count_lines(gaps))
+def _fit(
+    parts: Sequence[_Part], room: int, size_of: Callable[[Item], int]
+) -> tuple[dict[str, list[Item]], GapItem]:
+    """Return the items of each task that fit, and all gaps as one."""
+    shares = _shares([sum(map(size_of, part.items)) for part in parts], room)
+    pairs = zip(parts, shares, strict=True)
+    kept = {part.record.task: _cut(part.items, share, size_of) for part, share in pairs}
+    gaps = [i for items in kept.values() for i in items if isinstance(i, GapItem) and i.size_bytes]
+    return kept, GapItem(sum(gap.size_bytes for gap in gaps), _count_lines(gaps))
 
 
 def _left_out(gap: GapItem, whole: str) -> list[str]:
@@ -225,16 +229,11 @@ def _text(
     parts: Sequence[_Part], values: Sequence[ValueRow], room: int, run: RunFolder
 ) -> tuple[str, GapItem]:
     """Return the prefixed lines, and what they leave out."""
-    sizes = [sum(map(_text_size, part.items)) for part in parts]
     lines: list[str] = []
-    lost = GapItem(0)
-    for part, share in zip(parts, _shares(sizes, room), strict=True):
-        name = part.record.task
-        kept = _cut(part.items, share, _text_size)
-        lost = _gap_of([lost, *kept])
-        for item in kept:
-            texts = _line_of(item, name, run).split("\n")
-            lines += [f"{prefix(name)}{text}".rstrip() for text in texts]
+    kept, lost = _fit(parts, room, _text_size)
+    for name, items in kept.items():
+        texts = (text for item in items for text in _line_of(item, name, run).split("\n"))
+        lines += [f"{prefix(name)}{text}".rstrip() for text in texts]
     for row in values:
         for name in row.tasks:
             lines += [f"{prefix(name)}{line}" for line in row.text[:_MARKS_BYTES].splitlines()]
@@ -295,14 +294,11 @@ def _html(
     room -= _MARKS_BYTES * len(parts) + len(table.encode())
     room -= _shorten_errors(parts, int((limit - _MARKS_BYTES) * _ERRORS_SHARE))
     room -= sum(static_html.item_size(i) for part in parts for i in part.items if isinstance(i, DisplayItem))
-    sizes = [sum(map(_row_size, part.items)) for part in parts]
-    body, lost = "", GapItem(0)
-    for part, share in zip(parts, _shares(sizes, room), strict=True):
-        name = part.record.task
+    body = ""
+    fitting, lost = _fit(parts, room, _row_size)
+    for part, (name, kept) in zip(parts, fitting.items(), strict=True):
         is_short = len(record.tasks) <= _OPEN_TASKS and bool(part.items)
         is_open = part.record.error is not None or name in record.open or is_short
-        kept = _cut(part.items, share, _row_size)
-        lost = _gap_of([lost, *kept])
         shown = [RemarkItem(_gap_text(i, name, run)) if isinstance(i, GapItem) else i for i in kept]
         body += static_html.task_html(part.record, shown, part.lines, is_open=is_open, fold_noise=fold_noise)
     body += static_html.more_html(left_out, whole) if left_out else ""

@@ -111,7 +111,8 @@ class Profile:
         return self._repr_mimebundle_()["text/plain"]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        parts = _shown_parts(self)
+        shares = [share.shares for share in self.tasks.values()]  # a rare part is shown if it can be seen
+        parts = [part for part in PARTS if part not in _RARE or any(found[part] >= _SEEN for found in shares)]
         keys = [tables.key(part, *_LOOKS[part]) for part in parts]
         header: tuple[tables.Cell, ...] = ("task", "seconds", "where they went", *keys, "slowest op / calls")
         shown = tables.bundle(header, _rows(self, parts), _remarks(self))
@@ -206,12 +207,6 @@ def _straggler(
 
 
 # -- its forms ---------------------------------------------------------------------------------------
-
-
-def _shown_parts(profile: Profile) -> list[str]:
-    """Return the parts that a table has: those of `_RARE` only where they can be seen."""
-    shares = [share.shares for share in profile.tasks.values()]
-    return [part for part in PARTS if part not in _RARE or any(found[part] >= _SEEN for found in shares)]
 
 
 def _rows(profile: Profile, parts: Sequence[str]) -> list[tuple[tables.Cell, ...]]:

@@ -73,8 +73,8 @@ class Places:
         left = _in_words(ray.available_resources())
         return (
             f"Ray did not have room for all {len(self.bundles)} tasks within {waited_s:g} s: "
-            f"{self._asked_and_there()}; free are {left or 'none'}. Ask for less, add nodes, or end what uses "
-            "them"
+            f"{self._asked_and_there()}; free are {left or 'none'}. Ask for less, add nodes, or end what "
+            "uses them"
         )
 
     def _asked_and_there(self) -> str:

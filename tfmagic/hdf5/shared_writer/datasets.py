@@ -68,11 +68,9 @@ class Datasets:
     def _find_or_create(self, rows: Rows, array: Any) -> _Dataset:
         import h5py
 
-        row_shape = rows.shape[1:]
-        if 0 in row_shape:
-            raise MismatchError(
-                f"{rows.dataset!r} cannot be made: rows of the shape {row_shape} hold nothing"
-            )
+        if 0 in (row_shape := rows.shape[1:]):
+            hold = f"rows of the shape {row_shape} hold nothing"
+            raise MismatchError(f"{rows.dataset!r} cannot be made: {hold}")
         if rows.dataset not in self.file:
             self.file.create_dataset(
                 rows.dataset,

@@ -330,9 +330,8 @@ def _refusal(session: Session | None, request: OpenRequest, opens_anew: bool) ->
     if running := [name for name in session.members if name not in session.owner.ended]:
         return f"{path} is being written by another cell, which runs on {', '.join(running)}"
     if session.owner.cluster is not request.owner.cluster:
-        return (
-            f"{path} is still open on {', '.join(session.members)} of another cluster: close it there first"
-        )
+        others = f"{', '.join(session.members)} of another cluster"
+        return f"{path} is still open on {others}: close it there first"
     return ""
 
 

@@ -95,7 +95,12 @@ class Writer:
         for message in received:
             match message:
                 case messages.Attach(task, handle):
-                    self._attach(task, handle.take())
+                    channel = Channel(socket.socket(fileno=handle.take()), messages.ToWriter)
+                    self.clients.append(_Client(task, channel))
+                    self.closed.discard(task)
+                    self.ended.discard(task)
+                    self.reported_open = ()
+                    self.selector.register(channel, selectors.EVENT_READ, self.clients[-1])
                     self._send_kernel(messages.Attached())
                 case messages.Ended(tasks, are_dead):
                     self.ended |= set(tasks)
@@ -105,14 +110,6 @@ class Writer:
                             self._remove(client)
                 case messages.Finish():
                     self.is_finishing = True
-
-    def _attach(self, task: str, fd: int) -> None:
-        client = _Client(task, Channel(socket.socket(fileno=fd), messages.ToWriter))
-        self.clients.append(client)
-        self.closed.discard(task)
-        self.ended.discard(task)
-        self.reported_open = ()
-        self.selector.register(client.channel, selectors.EVENT_READ, client)
 
     # -- the tasks --
 
@@ -141,8 +138,15 @@ class Writer:
                     client.buffer = mmap.mmap(fd, messages.BUFFER_BYTES, prot=mmap.PROT_READ)
                     os.close(fd)
                     self._greet(client)
-                case messages.Rows():
-                    self._gather(client, message)
+                case messages.Rows(serial):  # `_write` writes them with others of the same moment
+                    assert self.datasets is not None
+                    refusal = ""
+                    try:
+                        self.datasets.gather(message, client.buffer)
+                    except MismatchError as error:
+                        refusal = str(error)
+                    if serial:
+                        client.post(messages.Done(serial, refusal))
                 case messages.Flush(serial, is_hard):
                     assert self.datasets is not None
                     self.datasets.flush() if is_hard else self.datasets.write()
@@ -168,17 +172,6 @@ class Writer:
         client.post(messages.Failed(reason))
         self.closed.add(client.task)
         self._remove(client)
-
-    def _gather(self, client: _Client, rows: messages.Rows) -> None:
-        """Gather rows; `_write` writes them with others that arrived in the same moment."""
-        assert self.datasets is not None
-        refusal = ""
-        try:
-            self.datasets.gather(rows, client.buffer)
-        except MismatchError as error:
-            refusal = str(error)
-        if rows.serial:
-            client.post(messages.Done(rows.serial, refusal))
 
     def _write(self) -> None:
         if self.datasets is not None:

@@ -31,21 +31,13 @@ _EXPLAINED = 64  # tasks with a TF_CONFIG below the picture
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What the tasks use to train together.
+    """What the tasks use to train together."""
 
-    Attributes:
-        kind: collective, servers, or "" for a single task.
-        members: The tasks of a collective strategy, in the order of its ring.
-        note: One sentence: what is known, or what was assumed.
-        is_known: Whether the tasks have reported it.
-        gone: Members whose process has ended since.
-    """
-
-    kind: str
-    members: tuple[TaskId, ...]
-    note: str
-    is_known: bool
-    gone: tuple[TaskId, ...] = ()
+    kind: str  #: collective, servers, or "" for a single task.
+    members: tuple[TaskId, ...]  #: The tasks of a collective strategy, in the order of its ring.
+    note: str  #: One sentence: what is known, or what was assumed.
+    is_known: bool  #: Whether the tasks have reported it.
+    gone: tuple[TaskId, ...] = ()  #: Members whose process has ended since.
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +149,8 @@ def role_of(task: TaskId, tasks: list[TaskId]) -> str:
 
 def find_strategy(state: ClusterState, tasks: list[TaskId]) -> Strategy:
     """Return the strategy in use, or the one that the shape implies."""
-    members = _joined(state)
-    if members:
+    joined = [tuple(sorted(t.joined)) for t in state.tasks.values() if t.phase in ALIVE and t.joined]
+    if members := max(joined, key=len, default=()):
         note = f"In use: a collective strategy over {_list(members)}."
         if gone := _gone_since(state, members):
             whose = "the process" if len(gone) == 1 else "the processes"
@@ -179,14 +171,6 @@ def find_strategy(state: ClusterState, tasks: list[TaskId]) -> Strategy:
     if len(members) > 1:
         return Strategy("collective", members, f"{assumed}MultiWorkerMirroredStrategy.", False)
     return Strategy("", members, "One task computes: it needs no other task to train.", False)
-
-
-def _joined(state: ClusterState) -> tuple[TaskId, ...]:
-    """Return the members of the largest collective strategy of the tasks that live."""
-    found = [
-        tuple(sorted(seen.joined)) for seen in state.tasks.values() if seen.phase in ALIVE and seen.joined
-    ]
-    return max(found, key=len, default=())
 
 
 def _gone_since(state: ClusterState, members: tuple[TaskId, ...]) -> tuple[TaskId, ...]:

@@ -55,36 +55,25 @@ class Arrow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a task, or, without one, to all.
-
-    Attributes:
-        sign: interrupt, failed, died, new or other: how it is drawn.
-    """
+    """Something that happened to a task, or, without one, to all."""
 
     at: float
     task: str
-    sign: str
+    sign: str  #: interrupt, failed, died, new or other: how it is drawn.
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What the tasks did in a cell, or in a whole run.
-
-    Attributes:
-        began: Its beginning, in seconds since the epoch.
-        seconds: Its length.
-        cells: The beginning and the name of each cell.
-        note: What is missing in it, or "".
-    """
+    """What the tasks did in a cell, or in a whole run."""
 
     title: str
-    began: float
-    seconds: float
+    began: float  #: Its beginning, in seconds since the epoch.
+    seconds: float  #: Its length.
     lanes: tuple[Lane, ...]
     events: tuple[Event, ...]
-    cells: tuple[tuple[float, str], ...]
-    note: str = ""
+    cells: tuple[tuple[float, str], ...]  #: The beginning and the name of each cell.
+    note: str = ""  #: What is missing in it, or "".
 
     @property
     def arrows(self) -> list[Arrow]:
@@ -197,15 +186,9 @@ def changes_of(
             attempt = next((c.attempt for c in reversed(found) if c.t <= part.t), 1)
             found.append(Change(part.t, task, Doing.IDLE, attempt))
     found.sort(key=lambda change: (change.t, change.doing == Doing.IDLE))
-    return [change for change in found if not _is_stale(change, ends)]
-
-
-def _is_stale(change: Change, ends: dict[int, CellEnded]) -> bool:
-    """Check whether a change in a cell was noted after the task's part of the cell."""
-    if not change.cell or change.cell not in ends:
-        return False
-    part = ends[change.cell].parts.get(change.task)
-    return part is not None and change.t > part.t
+    over = {number: cell_end.parts[task].t for number, cell_end in ends.items() if task in cell_end.parts}
+    # others were noted after the task's part of the cell
+    return [change for change in found if change.t <= over.get(change.cell, change.t)]
 
 
 def _spans(changes: Sequence[Change], begin: float, end: float, cells: dict[int, CellBegan]) -> list[Span]:

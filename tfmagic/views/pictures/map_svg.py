@@ -64,18 +64,13 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One task talks to another one.
-
-    Attributes:
-        kind: ring, cut (of a ring), call, data or files: the colour of the arrow.
-        is_known: Whether tasks have reported it; otherwise its line is dashed.
-    """
+    """One task talks to another one."""
 
     source: str
     target: str
     what: str
-    kind: str
-    is_known: bool
+    kind: str  #: ring, cut (of a ring), call, data or files: the colour of the arrow.
+    is_known: bool  #: Whether tasks have reported it; otherwise its line is dashed.
 
 
 @dataclass(slots=True)

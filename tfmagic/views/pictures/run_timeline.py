@@ -1,14 +1,13 @@
 """The timeline of a run, from its folder: as a picture in a notebook, and as text."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import is_kept
 from tfmagic.runs.kernels import host_elsewhere, kernel_lives
 from tfmagic.runs.status_reader import read_snapshot
-from tfmagic.runs.timeline_file import Mark, Record, read_timeline
+from tfmagic.runs.timeline_file import Mark, read_timeline
 from tfmagic.views.pictures import lanes, timeline_svg, timeline_text
 from tfmagic.views.pictures.lanes import Timeline
 
@@ -57,15 +56,10 @@ def of_run(
     has_stopped = bool(records) and isinstance(records[-1], Mark) and records[-1].what == "stop"
     if lives is None:
         lives = not has_stopped and (kernel_lives(run) or is_kept(run.folder))
-    until = time.time() if lives else _last_time(run, records)
+    snapshot = None if lives else read_snapshot(run.folder)
+    written = snapshot.written if snapshot is not None else 0.0  # when the kernel was last seen alive
+    until = time.time() if lives else max(written, records[-1].t if records else 0.0)
     note = "" if lives or has_stopped or not records else _DIED
     if note and (host := host_elsewhere(run)):
         note = f"The kernel of this run belongs to another machine ({host}); {_SEEN}"
     return RunTimeline(lanes.build(records, name, until=until, prompt=prompt, whole=whole, note=note))
-
-
-def _last_time(run: RunFolder, records: Sequence[Record]) -> float:
-    """Return when the kernel of a run that has ended was last seen alive."""
-    snapshot = read_snapshot(run.folder)
-    written = snapshot.written if snapshot is not None else 0.0
-    return max(written, records[-1].t if records else 0.0)
