@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from conftest import alive, wait_until
@@ -28,6 +29,7 @@ from tfmagic.backends.remote.messages import (
 )
 from tfmagic.backends.remote.own_modules import collect
 from tfmagic.errors import LaunchError
+from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
 from tfmagic.protocol.commands import ReleaseBarrier, RunCell, TaskBoot
@@ -36,6 +38,7 @@ from tfmagic.protocol.events import (
     CellRaised,
     CellReturned,
     Displayed,
+    SocketSent,
     TaskExited,
     TaskLost,
     TaskReady,
@@ -215,16 +218,31 @@ def test_a_full_disk_is_told_with_its_host_and_folder(client, tmp_path):
 
 def test_a_shared_writer_says_that_it_cannot_reach_the_notebooks_machine(client, tmp_path):
     pytest.importorskip("h5py")
+
+
+def test_a_shared_writer_reaches_the_notebooks_machine_or_says_that_it_cannot(client, tmp_path):
+    h5py = pytest.importorskip("h5py")
     client.order(LaunchTask(boot_of(client, tmp_path), 0))
     client.wait_for(TaskReady)
     path = str(tmp_path / "x.h5")
-    client.run(
+    source = (
         "from tfmagic.hdf5 import SharedWriter, SharedWriterError\n"
-        f"try:\n    SharedWriter({path!r}).append('x', 1)\n"
-        "except SharedWriterError as error:\n    print(error)"
+        "from tfmagic.hdf5.shared_writer import links\n"
+        f"try:\n    with SharedWriter({path!r}) as writer:\n        writer.append('x', [1, 2])\n"
+        "        for n in range(3): writer.append('big', [[n] * 100_000])\n"
+        "except SharedWriterError as error:\n    print(error)\n"
     )
+    client.order(SendCommand(TASK, RunCell(cell=client.sent, source=source, filename="<c>", tasks=(TASK,))))
+    asked, files = client.wait_for(SocketSent), TaskFiles()
+    state = SimpleNamespace(cells={asked.cell: SimpleNamespace(outcomes={})}, groups={})
+    files.hear(asked, state)
+    returned = client.wait_for((CellReturned, CellRaised))
+    files.hear(returned, state)
+    assert isinstance(returned, CellReturned) and files.settle(asked.cell) == []
+    with h5py.File(path) as file:
+        assert file["x"][:].tolist() == [1, 2] and file["big"].shape == (3, 100_000)
+    client.run(source.replace("links\n", "links; links._REACH_S = 0.1\n"))  # its request is not passed on
     assert path in client.log.decode() and "consolidate() joins them" in client.log.decode()
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_agent_that_is_asked_nothing_ends_its_tasks_and_says_that_its_lease_ran_out(

@@ -129,6 +129,44 @@ def test_a_script_runs_on_the_hosts_and_its_error_is_the_runs(on_ray, tmp_path):
     assert "failed first: it exited with code 3" in done.stderr, done.stderr
 
 
+def test_tasks_of_all_hosts_append_to_one_file_of_the_notebooks_machine(on_ray, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    from tfmagic.hdf5 import SharedWriter
+
+    def work(path):
+        import numpy as np
+
+        me = tfmagic.current_task().index
+        with SharedWriter(path) as writer:
+            for step in range(50):
+                writer.append("x", np.full((5, 3000), 1000 * me + step))
+
+    def append(writer):
+        writer.append("x", tfmagic.current_task().index)
+
+    def die(path):
+        import os
+
+        writer = SharedWriter(path)
+        for step in range(100):
+            writer.append("x", [step] * 1000)
+        os.kill(os.getpid(), 9)
+
+    paths = [str(tmp_path / f"{name}.h5") for name in ("own", "notebook", "killed")]
+    with tfmagic.Cluster(workers=2, placement="strict-spread") as cluster:
+        cluster.run(work, paths[0])
+        with SharedWriter(paths[1]) as writer:
+            cluster.run(append, writer)
+        with pytest.raises(tfmagic.TaskDied):
+            cluster.run(die, paths[2], on="worker-1")
+    own, notebook, killed = (h5py.File(path)["x"][...] for path in paths)
+    assert (own == own[:, :1]).all() and own.shape == (500, 3000)
+    for me in range(2):
+        rows = [row for row in own[:, 0] if row // 1000 == me]
+        assert rows == [1000 * me + step for step in range(50) for _ in range(5)]
+    assert sorted(notebook) == [0, 1] and len(killed) == 100_000
+
+
 def test_a_second_start_uses_the_launchers_of_the_first(on_ray):
     launchers = []
     for _ in range(2):

@@ -128,13 +128,14 @@ class InputWanted(_OfCell, frozen=True):
 class SocketSent(_OfCell, frozen=True):
     """The cell sent a socket to a listener of the supervisor, which knows what the request means.
 
-    `group` is the group of the cell, `members` are the tasks that run it together.
+    `group` is the group of the cell, `members` are the tasks that run it together. A task on another machine
+    sends no handle: its request says where it listens.
     """
 
     group: int
     members: tuple[TaskId, ...]
     request: str
-    handle: Handle
+    handle: Handle | None = None
 
 
 class FailedPull(Record, frozen=True):

@@ -55,8 +55,8 @@ class TaskServices:
         barrier: Meets the tasks of the cell.
         trainers_barrier: Meets the chief and the workers among them.
         scratch: A folder, to be made, that the cluster deletes when the process has ended.
-        send_socket: Sends a request and a socket to a listener in the kernel; raises `ProtocolError` where it
-            is on another machine.
+        send_socket: Sends a request, and a socket or None, to a listener in the kernel. Raises
+            `ProtocolError` for a socket where that is on another machine.
         track: Takes a step or None, and values by name.
         run_mark: Returns a text that the tasks share while they run one cell, call or script, and that no
             other run has; "" if only some of the tasks that work on data run it.
@@ -65,7 +65,7 @@ class TaskServices:
     barrier: Barrier
     trainers_barrier: Barrier | None = None
     scratch: str | None = None
-    send_socket: Callable[[str, int], None] | None = None
+    send_socket: Callable[[str, int | None], None] | None = None
     run_mark: Callable[[], str] = lambda: ""
     track: Callable[[float | None, Mapping[str, Any]], None] | None = None
 

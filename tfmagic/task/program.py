@@ -261,11 +261,12 @@ class TaskProgram:
         self.turns.call_side_thread()
         return self.barriers.wait(self.cell, kind, members, timeout_s)
 
-    def _send_socket(self, request: str, fd: int) -> None:
-        if self.boot.is_relayed:
+    def _send_socket(self, request: str, fd: int | None) -> None:
+        if self.boot.is_relayed and fd is not None:
             raise ProtocolError("an agent passes no sockets on")
         cell, me = self.cell, (self.boot.task, self.boot.attempt)
-        self.channel.send(SocketSent(*me, cell.cell, cell.group, cell.tasks, request, Handle(fd)))
+        handle = None if fd is None else Handle(fd)
+        self.channel.send(SocketSent(*me, cell.cell, cell.group, cell.tasks, request, handle))
 
     def _ask(self, prompt: str, hidden: bool) -> str:
         self.turns.call_side_thread()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tfmagic.protocol.events import CellReturned
 from tfmagic.runs.cell_records import append_record
 from tfmagic.supervisor.state import CellState
 from tfmagic.views.facts import describe_in_full

@@ -4,7 +4,8 @@
            ←─ answers ──
 
 A task gets its socket to the writer process through the cluster's control channel, the notebook or a script
-directly from `sessions`. The writer process holds the memory and the socket as well: when `append` has
+directly from `sessions`. A task on another machine listens for the kernel, which connects and hands that
+socket to the writer. The writer process holds the memory and the socket as well: when `append` has
 returned, its rows reach the file even if this process is killed. At most 16 MiB of rows are under way; then
 `append` waits for the disk.
 """
@@ -23,11 +24,11 @@ from typing import Any, Literal
 
 from tfmagic.errors import ProtocolError
 from tfmagic.hdf5.errors import SharedWriterError
-from tfmagic.hdf5.shared_writer import sessions
+from tfmagic.hdf5.shared_writer import links, sessions
 from tfmagic.hdf5.shared_writer.connection import Connection
 from tfmagic.hdf5.shared_writer.messages import TEXT, ToTask, text_of_dtype
 from tfmagic.protocol import task_context
-from tfmagic.protocol.channel import channel_pair
+from tfmagic.protocol.channel import Channel, channel_pair
 
 Mode = Literal["w", "x", "a"]
 _NOT_HELD = re.compile("[\0\ud800-\udfff]")  # NUL ends a text; half of a surrogate pair is no UTF-8
@@ -186,17 +187,16 @@ class SharedWriter:
         former = None if self._copy_of else _open_here.get(self.path)
         if former is not None and former._connection is not None and former._connection.pid == os.getpid():
             former._give_way()
-        ours, theirs = channel_pair(ToTask)
+        channel: Channel | None = None
         try:
-            self._request_open(theirs.fileno())
-            connection = Connection(self.path, ours)
+            channel, is_here = self._reach_writer()
+            connection = Connection(self.path, channel, is_here)
             connection.open()
         except BaseException:  # Ctrl-C, or a refusal: free the path for an opening in another mode
-            ours.close()
+            if channel is not None:
+                channel.close()
             sessions.end_all(self._owner)
             raise
-        finally:
-            theirs.close()
         self._connection, self._thread = connection, threading.current_thread()
         if not self._copy_of:
             _open_here[self.path] = self
@@ -210,18 +210,28 @@ class SharedWriter:
             )
         self.close()
 
-    def _request_open(self, fd: int) -> None:
-        """Send the other end of the socket to the writer."""
+    def _reach_writer(self) -> tuple[Channel, bool]:
+        """Return the channel to the writer process, and whether that is on this machine."""
         wanted = self.path, self._how, self._copy_of
+        ours, theirs = channel_pair(ToTask)
+        with theirs:
+            if (send_socket := task_context.services().send_socket) is None:
+                fd = os.dup(theirs.fileno())
+                sessions.request_open(sessions.OpenRequest(*wanted, self._owner, "", ("",), fd))
+                return ours, True
+            try:
+                send_socket(json.dumps(wanted), theirs.fileno())
+                return ours, True
+            except ProtocolError:  # an agent passes no sockets on
+                ours.close()
         try:
-            if (send_socket := task_context.services().send_socket) is not None:
-                send_socket(json.dumps(wanted), fd)
-            else:
-                sessions.request_open(sessions.OpenRequest(*wanted, self._owner, "", ("",), os.dup(fd)))
-        except ProtocolError:
+            return Channel(
+                links.await_kernel(lambda place: send_socket(json.dumps([*wanted, *place]), None)), ToTask
+            ), False
+        except OSError as error:
             raise SharedWriterError(
                 f"{self.path} cannot be opened by a SharedWriter here: it writes in a process beside the "
-                "notebook, which tasks on hosts of Ray do not reach. Let each task write its own file, in a "
+                f"notebook, which does not reach this host ({error}). Let each task write its own file, in a "
                 "folder that the hosts share, with tfmagic.hdf5.TaskFile; consolidate() joins them"
             ) from None
 

@@ -2,7 +2,8 @@
 
 Rows of up to 8 KiB go through the socket, up to 16 MiB through the buffer, larger ones in a memory file of
 their own, which takes twice the time. When the buffer is full, the task waits until the writer has written
-all of it. `SharedWriter` uses a connection under its lock.
+all of it. All rows of a task on another machine go through its socket, which waits for the writer when it is
+full. `SharedWriter` uses a connection under its lock.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.payload import OwnedHandle
 
 _INLINE_BYTES = 8 << 10  # up to here, a copy through the socket is quicker
+_ANY_BYTES = 1 << 62
 _ALIGN = 64
 _PATIENCE_S = 2.0  # with other tasks, before the user reads for which ones the task waits
 _SILENCE_S = 10.0  # of the writer, before the user reads so: a full disk cache can take seconds
@@ -30,7 +32,7 @@ _SILENCE_S = 10.0  # of the writer, before the user reads so: a full disk cache 
 class Connection:
     """See the module."""
 
-    def __init__(self, path: str, channel: Channel):
+    def __init__(self, path: str, channel: Channel, is_here: bool = True):
         self.pid = os.getpid()  # a fork must not use the connection
         self._path, self._channel = path, channel
         self.writer_pid = 0  # until the file is open
@@ -39,10 +41,11 @@ class Connection:
         self._serial = self._done = 0  # numbers of the last request, and of the last receipt
         self._refusal = ""  # of the last receipt
         self._filled = 0  # bytes of the buffer
+        self._inline_bytes = _INLINE_BYTES if is_here else _ANY_BYTES
         handle = OwnedHandle(os.memfd_create("tfmagic-rows", os.MFD_CLOEXEC))
         os.ftruncate(handle.fd, BUFFER_BYTES)
         self._buffer = mmap.mmap(handle.fd, BUFFER_BYTES)
-        self._send(messages.Buffer(handle))
+        self._send(messages.Buffer(handle if is_here else None))
 
     def open(self) -> None:
         """Wait until the writer has opened the file."""
@@ -57,7 +60,7 @@ class Connection:
         place: dict[str, Any] = {}
         if dtype == messages.TEXT:
             place["texts"] = tuple(rows.flat)
-        elif rows.nbytes <= _INLINE_BYTES:
+        elif rows.nbytes <= self._inline_bytes:
             place["data"] = rows.tobytes()
         elif rows.nbytes <= BUFFER_BYTES:
             place["offset"] = self._put_into_buffer(rows)

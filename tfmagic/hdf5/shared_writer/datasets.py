@@ -146,9 +146,10 @@ def _array_of(rows: Rows, buffer: mmap.mmap | None) -> Any:
         fd = rows.handle.take()
         buffer = mmap.mmap(fd, max(count * dtype.itemsize, 1), prot=mmap.PROT_READ)
         os.close(fd)
-    if buffer is None or not count:
+    source = rows.data or buffer
+    if source is None or not count:
         return np.empty(rows.shape, dtype)
-    return np.frombuffer(rows.data or buffer, dtype, count, rows.offset).reshape(rows.shape)
+    return np.frombuffer(source, dtype, count, rows.offset).reshape(rows.shape)
 
 
 def _chunk_rows(array: Any) -> int:

@@ -33,9 +33,9 @@ def dtype_of_text(text: str) -> Any:
 
 
 class Buffer(Message, frozen=True):
-    """The first message: the shared memory of `BUFFER_BYTES` in which this task puts its rows."""
+    """The first message: the memory of `BUFFER_BYTES` in which a task of this machine puts its rows."""
 
-    handle: Handle
+    handle: Handle | None = None
 
 
 class Rows(Message, frozen=True):

@@ -4,7 +4,8 @@
     notebook, script ── OpenRequest with a socket ───────────────────┴→ Session ──→ writer process
 
 A session is one opening of one file: it lasts from the first request until the file has its name. Its thread,
-"tfmagic-writer", starts the writer process, receives its messages and ends with it. A cluster uses
+"tfmagic-writer", starts the writer process, receives its messages and ends with it. For a task on another
+machine a thread "tfmagic-writer-link" connects to it, for some seconds at most. A cluster uses
 `TaskFiles` alone. Only its `settle` and `end_all` wait for a writer. h5py is loaded by the writer process
 alone.
 """
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfmagic.hdf5.partnames import UNFINISHED
-from tfmagic.hdf5.shared_writer import messages
+from tfmagic.hdf5.shared_writer import links, messages
 from tfmagic.protocol import events
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
@@ -247,10 +248,25 @@ class TaskFiles:
             ended = state.groups.get(event.group) or cell.outcomes
         else:  # a thread that a cell has left behind: its file is of this task alone
             owner, members = Owner(self), (event.task,)
-        (path, how, copy_of), names = json.loads(event.request), tuple(task.name for task in members)
-        fd = event.handle.take()
-        request_open(OpenRequest(path, how, copy_of, owner, event.task.name, names, fd))
-        _note_ended(owner, ended)
+        (path, how, copy_of, *place), names = json.loads(event.request), tuple(task.name for task in members)
+
+        def open_for(fd: int) -> None:
+            request_open(OpenRequest(path, how, copy_of, owner, event.task.name, names, fd))
+            _note_ended(owner, ended)
+
+        if event.handle is not None:
+            open_for(event.handle.take())
+            return
+
+        def link() -> None:
+            with contextlib.suppress(OSError):  # the task waits in vain, and says so
+                sock = links.connect(*place)
+                with _lock:
+                    was_ended = event.task.name in owner.ended  # meanwhile, by an interrupt
+                    open_for(sock.detach())
+                    _note_ended(owner, [event.task] if was_ended else [])
+
+        threading.Thread(target=link, name="tfmagic-writer-link", daemon=True).start()
 
 
 def _note_ended(owner: Owner, tasks: Iterable[TaskId], are_dead: bool = False) -> None:

@@ -134,9 +134,10 @@ class Writer:
         for message in received:
             match message:
                 case messages.Buffer(handle):
-                    fd = handle.take()
-                    client.buffer = mmap.mmap(fd, messages.BUFFER_BYTES, prot=mmap.PROT_READ)
-                    os.close(fd)
+                    if handle is not None:
+                        fd = handle.take()
+                        client.buffer = mmap.mmap(fd, messages.BUFFER_BYTES, prot=mmap.PROT_READ)
+                        os.close(fd)
                     self._greet(client)
                 case messages.Rows(serial):  # `_write` writes them with others of the same moment
                     assert self.datasets is not None
