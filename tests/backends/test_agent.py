@@ -232,7 +232,7 @@ def test_a_shared_writer_reaches_the_notebooks_machine_or_says_that_it_cannot(cl
         "        for n in range(3): writer.append('big', [[n] * 100_000])\n"
         "except SharedWriterError as error:\n    print(error)\n"
     )
-    client.order(SendCommand(TASK, RunCell(cell=client.sent, source=source, filename="<c>", tasks=(TASK,))))
+    client.send(RunCell(cell=client.sent, source=source, filename="<c>", tasks=(TASK,)))
     asked, files = client.wait_for(SocketSent), TaskFiles()
     state = SimpleNamespace(cells={asked.cell: SimpleNamespace(outcomes={})}, groups={})
     files.hear(asked, state)

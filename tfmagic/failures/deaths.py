@@ -88,9 +88,7 @@ def died_error(
 ) -> TaskDied:
     """Return `TaskDied` with the way it ended, the place, its last lines, and the next step.
 
-    Args:
-        oom_kills: As for `describe_end`.
-        since: The offset in the task's log at which the cell began.
+    `oom_kills` is as for `describe_end`, `since` the offset in the task's log at which the cell began.
     """
     stack = stacks.fatal_stack(run, task, end.attempt)
     lines = [f"{task} {describe_end(end, oom_kills)}."]

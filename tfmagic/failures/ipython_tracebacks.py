@@ -139,7 +139,7 @@ class TracebackRenderer:
         return [*lines, *(note for note in map(str, exceptions.notes_of(self._error)) if note not in text)]
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return _nothing, ()
+        return type(None), ()
 
 
 def shorten(lines: Sequence[str], limit_bytes: int) -> list[str]:
@@ -226,7 +226,3 @@ def _holds_group(error: BaseException | None) -> bool:
         seen.add(id(error))
         error = exceptions.of_python(error, "__cause__") or exceptions.of_python(error, "__context__")
     return False
-
-
-def _nothing() -> None:
-    return None

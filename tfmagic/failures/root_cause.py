@@ -55,8 +55,7 @@ class FailureContext:
 def find_failures(cell: CellState, raised_first: bool = False) -> dict[TaskId, Outcome]:
     """Return the tasks that failed, the root cause first.
 
-    Args:
-        raised_first: Put exceptions before deaths, even where a death explains them.
+    `raised_first` puts exceptions before deaths, even where a death explains them.
     """
     failed = {t: o for t, o in cell.outcomes.items() if not isinstance(o, CellReturned)}
 
@@ -70,11 +69,7 @@ def find_failures(cell: CellState, raised_first: bool = False) -> dict[TaskId, O
 
 
 def build_error(cell: CellState, context: FailureContext, raised_first: bool = False) -> BaseException | None:
-    """Return the exception that the cell raises in the notebook, or None.
-
-    Args:
-        raised_first: As for `find_failures`.
-    """
+    """Return the exception that the cell raises in the notebook, or None; see `find_failures`."""
     failed = find_failures(cell, raised_first)
     if cell.presses or cell.timed_out:
         error: BaseException = (

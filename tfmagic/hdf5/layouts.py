@@ -39,18 +39,12 @@ class Item:
 
 
 class Contents:
-    """The objects of all parts that were read.
-
-    Attributes:
-        items: By path, the object of each part that has one, in the order of the parts.
-        clusters: How many tasks of each type the writer of a part knew.
-        left_out: What cannot be carried over.
-    """
+    """The objects of all parts that were read."""
 
     def __init__(self) -> None:
-        self.items: dict[str, list[Item]] = defaultdict(list)
-        self.clusters: dict[TaskId, dict[str, int]] = {}
-        self.left_out: list[str] = []
+        self.items: dict[str, list[Item]] = defaultdict(list)  # by path, in the order of the parts
+        self.clusters: dict[TaskId, dict[str, int]] = {}  # tasks of each type that a writer knew
+        self.left_out: list[str] = []  # it cannot be carried over
 
     def read(self, file: Any, part: Part) -> None:
         """Read an open part. Raise PartError where it is damaged, or holds what cannot be carried over."""

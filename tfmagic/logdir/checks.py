@@ -32,7 +32,7 @@ def as_checkpoint(item: Any) -> Any:
         if not isinstance(part, tf.__internal__.tracking.Trackable):
             named = f"{name!r} of the dict" if isinstance(item, dict) else "it"
             raise TypeError(
-                f"checkpoints() takes a Keras model or optimizer, a tf.Module, a tf.Variable, a "
+                "checkpoints() takes a Keras model or optimizer, a tf.Module, a tf.Variable, a "
                 f"tf.train.Checkpoint, or a dict of these by name; {named} is a {type(part).__name__}"
             )
     if not parts or not all(isinstance(name, str) for name in parts):

@@ -8,15 +8,9 @@ from typing import Any
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import TaskDied
+from tfmagic.multi_process_runner import setup
 from tfmagic.multi_process_runner.processes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
-from tfmagic.multi_process_runner.setup import (
-    ClusterSpecDict,
-    check_spec,
-    divide_gpus,
-    is_installed,
-    prepare_installed,
-    present_setup,
-)
+from tfmagic.multi_process_runner.setup import ClusterSpecDict
 from tfmagic.serialization.main_script import find_script, refuse_while_loading
 from tfmagic.task.tensorflow.testing_setup import prepare_plain
 
@@ -41,7 +35,7 @@ class MultiProcessPoolRunner:
         initializer: Callable[[], Any] | None = None,
         share_gpu: bool = True,
     ):
-        check_spec(cluster_spec)
+        setup.check_spec(cluster_spec)
         self._cluster_spec, self._initializer, self._share_gpu = cluster_spec, initializer, share_gpu
         self._cluster: Cluster | None = None
         self._attempts: dict[str, int] = {}  # by task name, of the processes that are set up
@@ -88,18 +82,18 @@ class MultiProcessPoolRunner:
         """Return the cluster, with every process alive and set up."""
         refuse_while_loading()
         if self._cluster is None:
-            gpus = {} if self._share_gpu else divide_gpus(self._cluster_spec)
-            settings = TaskSettings(purpose="plain", task_env=gpus, script=find_script(is_installed()))
-            self._cluster = Cluster(
-                name="pool", cluster_spec=self._cluster_spec, task_settings=settings, **_QUICK
-            )
+            gpus = {} if self._share_gpu else setup.divide_gpus(self._cluster_spec)
+            settings = TaskSettings(purpose="plain", task_env=gpus, script=find_script(setup.is_installed()))
+            spec = self._cluster_spec
+            self._cluster = Cluster(name="pool", cluster_spec=spec, task_settings=settings, **_QUICK)
         cluster = self._cluster.start()
         cluster.revive()
         attempts = cluster.attempts()
         new = [name for name, attempt in attempts.items() if self._attempts.get(name) != attempt]
         if new:
             on = ",".join(new)
-            cluster.run(prepare_installed if is_installed() else prepare_plain, present_setup(), on=on)
+            prepare = setup.prepare_installed if setup.is_installed() else prepare_plain
+            cluster.run(prepare, setup.present_setup(), on=on)
             if self._initializer is not None:
                 cluster.run(self._initializer, on=on)
             self._attempts = attempts

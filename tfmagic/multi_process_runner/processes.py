@@ -10,10 +10,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 
 
 class TaskProcess:
-    """The present process of a task, with the interface of `multiprocessing.Process`.
-
-    TensorFlow's helpers use it.
-    """
+    """The present process of a task, for TensorFlow's helpers, as a `multiprocessing.Process`."""
 
     def __init__(self, processes: OneShotTasks, task: TaskId):
         self._processes, self._task = processes, task

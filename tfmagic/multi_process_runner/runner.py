@@ -21,20 +21,14 @@ from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import find_failures
+from tfmagic.multi_process_runner import setup
 from tfmagic.multi_process_runner.processes import (
     MultiProcessRunnerResult,
     SubprocessTimeoutError,
     TaskProcess,
     UnexpectedSubprocessExitError,
 )
-from tfmagic.multi_process_runner.setup import (
-    ClusterSpecDict,
-    call_installed,
-    check_spec,
-    divide_gpus,
-    is_installed,
-    present_setup,
-)
+from tfmagic.multi_process_runner.setup import ClusterSpecDict
 from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
 from tfmagic.protocol.events import TaskExited, TaskLost
 from tfmagic.runs.log_reader import tail_lines
@@ -94,7 +88,7 @@ class MultiProcessRunner:
         kwargs: Mapping[str, Any] | None = None,
         wait_for_peers: bool | None = None,
     ):
-        check_spec(cluster_spec)
+        setup.check_spec(cluster_spec)
         if not callable(fn):
             raise ValueError("fn is not a callable")
         self._fn, self._args, self._kwargs = fn, tuple(args or ()), dict(kwargs or {})
@@ -103,11 +97,11 @@ class MultiProcessRunner:
         self._stream_output, self._return_output = stream_output, return_output
         self._rules = Rules(
             auto_restart=float("inf") if auto_restart else 0,
-            waits_for_peers=is_installed() if wait_for_peers is None else wait_for_peers,
+            waits_for_peers=setup.is_installed() if wait_for_peers is None else wait_for_peers,
         )
         self._daemon = daemon
         self._dependence_on_chief = dependence_on_chief  # tests of TensorFlow's set it
-        self._task_env = {} if share_gpu else divide_gpus(cluster_spec)
+        self._task_env = {} if share_gpu else setup.divide_gpus(cluster_spec)
         self._lines: list[str] = []
         self._one_shot: OneShotTasks | None = None
         self._lock = threading.Lock()  # for threads that start processes during `start_in_process_as`
@@ -183,9 +177,9 @@ class MultiProcessRunner:
                     atexit.register(self._wait_at_exit)
             if self._max_run_time is not None and self._rules.until is None:
                 self._rules = replace(self._rules, until=time.monotonic() + self._max_run_time)
-        caller = call_installed if is_installed() else call_plain
+        caller = setup.call_installed if setup.is_installed() else call_plain
         fn, args, kwargs = call
-        call = (caller, (present_setup(tf_config), fn, *args), kwargs)
+        call = (caller, (setup.present_setup(tf_config), fn, *args), kwargs)
         try:
             self._one_shot.begin(dict.fromkeys(tasks, call))
         except BaseException:
@@ -199,7 +193,7 @@ class MultiProcessRunner:
             env={} if self._grpc_fail_fast is None else {"GRPC_FAIL_FAST": str(self._grpc_fail_fast)},
             purpose="plain",
             task_env=self._task_env,
-            script=find_script(is_installed()),
+            script=find_script(setup.is_installed()),
         )
         write = self._take_lines if self._stream_output or self._return_output else None
 
@@ -337,12 +331,12 @@ class MultiProcessRunner:
         assert error is not None
         if isinstance(outcome, TaskExited | TaskLost):
             last = "\n    ".join(tail_lines(one_shot.cluster.run.log_path(root), _TAIL_LINES))
-            found: BaseException = UnexpectedSubprocessExitError(
+            wrote = f"; it last wrote:\n    {last}" if last else ""
+            message = (
                 f"Subprocess {root} exited with exit code {one_shot.known[root].exit_code}. See logs for "
-                f"details.\n{root} {describe_end(outcome, one_shot.cluster.oom_kills)}"
-                + (f"; it last wrote:\n    {last}" if last else ""),
-                self._result(one_shot),
+                f"details.\n{root} {describe_end(outcome, one_shot.cluster.oom_kills)}{wrote}"
             )
+            found: BaseException = UnexpectedSubprocessExitError(message, self._result(one_shot))
             found.__notes__ = list(getattr(error, "__notes__", ()))
             raise found
         with contextlib.suppress(Exception):  # a class can forbid attributes

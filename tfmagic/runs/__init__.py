@@ -1,4 +1,1 @@
-"""The run folder: the only package that knows its layout and the names of its files.
-
-Imports `tfmagic.protocol` and `tfmagic.system`.
-"""
+"""The run folder: the only package that knows its layout and the names of its files."""

@@ -73,15 +73,11 @@ def state_dir(configured: str = "") -> Path:
 
 
 class RunFolder:
-    """The folder of one cluster, from its start to its end.
-
-    Attributes:
-        restored: Whether it was deleted and created again, and this was not reported yet.
-    """
+    """The folder of one cluster, from its start to its end."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.restored = False
+        self.restored = False  # deleted and created again, which was not reported yet
         self._notes: dict[str, str] = {}  # written by this process: the content of each file
 
     def __str__(self) -> str:
@@ -187,8 +183,7 @@ def attempt_mark(attempt: int) -> str:
 def create_run(base: Path, cluster: str, facts: Mapping[str, object], name: str = "") -> RunFolder:
     """Create an empty run folder with its run.json, called by the time and the cluster if not by `name`.
 
-    Raises:
-        LaunchError: The folder cannot be created or written.
+    Raise LaunchError where the folder cannot be created or written.
     """
     with _writing(base):
         name = name or f"{time.strftime('%Y%m%d-%H%M%S')}-{cluster}-{os.getpid()}"
@@ -211,11 +206,7 @@ def _notebook() -> str:
 
 
 def check_writable(base: Path) -> None:
-    """Refuse a state folder that cannot be written.
-
-    Raises:
-        LaunchError: With the reason.
-    """
+    """Refuse a state folder that cannot be written: raise LaunchError with the reason."""
     with _writing(base):
         probe = _make_private(base) / f".probe-{os.getpid()}"
         files.append(probe, "x")
@@ -252,11 +243,7 @@ def _make_private(base: Path) -> Path:
 
 
 def check_private(base: Path) -> None:
-    """Refuse a state folder in which another user could replace the files of a run.
-
-    Raises:
-        LaunchError: With the reason.
-    """
+    """Raise LaunchError for a state folder in which another user could replace the files of a run."""
     runs = base / "runs"
     with _writing(base):
         reason = why_replaceable(base)

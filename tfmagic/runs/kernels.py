@@ -79,10 +79,9 @@ def last_change(folder: Path) -> float:
 def folder_bytes(folder: Path) -> int:
     """Return the total size of the files in a folder and its subfolders; links are not followed."""
     sizes = 0
-    for at, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                sizes += os.lstat(f"{at}/{name}").st_size
+    for path in (f"{at}/{name}" for at, _, names in os.walk(folder) for name in names):
+        with contextlib.suppress(OSError):
+            sizes += os.lstat(path).st_size
     return sizes
 
 

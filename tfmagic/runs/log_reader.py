@@ -34,14 +34,10 @@ def prefix(task: TaskId | str) -> str:
 
 
 class LogFollower:
-    """Reads one growing log; owns a file descriptor from the first read until `close`.
-
-    Attributes:
-        offset: The end of what was read, in bytes.
-    """
+    """Reads one growing log; owns a file descriptor from the first read until `close`."""
 
     def __init__(self, path: Path, offset: int = 0):
-        self.path, self.offset = path, offset
+        self.path, self.offset = path, offset  # the end of what was read, in bytes
         self._fd: int | None = None
         self._last_size = offset
 
@@ -141,11 +137,7 @@ class ErrorSpans:
 
 
 class RowStream:
-    """Takes bytes and gives each row once, when it will probably not change any more.
-
-    Attributes:
-        screen: The terminal screen that the bytes are written to.
-    """
+    """Takes bytes and gives each row once, when it will probably not change any more."""
 
     def __init__(self) -> None:
         self.screen = Screen()
@@ -217,9 +209,7 @@ class RowStream:
 class LogReader:
     """Makes prefixed lines, or rows, from the log of one task; `close` its `log` at the end.
 
-    Args:
-        whole_bytes: `read_lines` returns a line without controls whole up to this size. A longer line (by
-            default one that has more bytes than a row has columns) is split where rows end.
+    A line without controls of more than `whole_bytes` (by default the columns of a row) is split.
     """
 
     def __init__(self, path: Path, task: TaskId, offset: int = 0, whole_bytes: int = LIMIT_COLUMNS):
@@ -232,11 +222,9 @@ class LogReader:
         self._prefix_bytes = self._prefix.encode()
 
     def read_lines(self, max_bytes: int, end: int | None = None) -> str:
-        """Return the next whole lines, prefixed; "" if there is none yet.
+        """Return the next whole lines, prefixed, up to the offset `end`; "" if there is none yet.
 
-        Args:
-            max_bytes: The most to read; more where a line is longer.
-            end: The offset after which nothing is read yet.
+        Read at most `max_bytes`, more where a line is longer.
         """
         is_text = self._stream is None
         while (chunk := self.log.read(max_bytes, end)) and is_text:

@@ -74,14 +74,11 @@ def newest_runs(base: Path, limit: int) -> list[Path]:
     its status every few seconds, and must not be hidden by fifty newer runs that have ended.
     """
     found = []
-    try:
-        with os.scandir(base / "runs") as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # pruned at this moment
-                    if _is_run(entry):
-                        found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
-    except OSError:
-        pass  # no run yet
+    with contextlib.suppress(OSError), os.scandir(base / "runs") as entries:  # there is no run yet
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # pruned at this moment
+                if _is_run(entry):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
     return [Path(path) for _, path in heapq.nlargest(limit, found)]
 
 

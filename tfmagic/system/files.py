@@ -21,11 +21,7 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """Return a descriptor of a regular file.
-
-    Raises:
-        OSError: A link (ELOOP), or a pipe, a folder or a device is in its place.
-    """
+    """Return a descriptor of a regular file; raise OSError for a link, a pipe, a folder or a device."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

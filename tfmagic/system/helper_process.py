@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 _DIE_WITH_PARENT = """\
@@ -34,31 +34,16 @@ def start_interpreter(
     flags: Sequence[str] = (),
     path: Sequence[str] | None = None,
     stdin: int = subprocess.DEVNULL,
-    stdout: int | None = None,
-    stderr: int | None = None,
-    env: Mapping[str, str] | None = None,
-    pass_fds: Sequence[int] = (),
+    **options: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start an interpreter.
+    """Start an interpreter that runs this code, with arguments, options of Python, and this ``sys.path``.
 
-    Args:
-        code: The program.
-        *arguments: Its ``sys.argv[1:]``.
-        flags: Options of Python.
-        path: Its ``sys.path``; None for its own.
-        stdin, stdout, stderr, env, pass_fds: See `subprocess.Popen`.
+    The other options are those of `subprocess.Popen`; standard input is empty by default.
     """
     if path is not None:
         code = f"import sys; sys.path[:] = {list(path)!r}\n{code}"
-    return subprocess.Popen(
-        [sys.executable, *flags, "-c", code, *arguments],
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env=env,
-        pass_fds=pass_fds,
-        start_new_session=True,
-    )
+    command = [sys.executable, *flags, "-c", code, *arguments]
+    return subprocess.Popen(command, stdin=stdin, start_new_session=True, **options)
 
 
 def start_killed_with_us(name: str, code: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:

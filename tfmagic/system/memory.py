@@ -43,11 +43,7 @@ def free_bytes(cgroups: Path = _CGROUPS) -> int:
 
 
 def shortage(uses: Mapping[str, int | None], cgroups: Path = _CGROUPS) -> str:
-    """Return a warning that names the task with the most memory; "" while there is enough.
-
-    Args:
-        uses: The memory of each task, in bytes, by name.
-    """
+    """Return a warning that names the task which `uses` the most bytes; "" while there is enough memory."""
     free, limit = free_bytes(cgroups), limit_bytes(cgroups)
     if free > min(_LOW_SHARE * limit, _LOW_BYTES):
         return ""

@@ -36,8 +36,7 @@ _SETTINGS = (  # (setting, the value that forbids, one that allows)
 def enter_own_network() -> None:
     """Move this process into a network namespace of its own, over which it has all rights.
 
-    Raises:
-        OSError: The machine does not allow it; see `explain_refusal`.
+    Raise OSError where the machine does not allow it; see `explain_refusal`.
     """
     uid, gid = os.getuid(), os.getgid()
     try:
@@ -68,11 +67,9 @@ def open_own(names: Sequence[str]) -> list[int]:
 
 
 def enter(fds: Sequence[int], hosts_file: str = "") -> None:
-    """Move this process into these namespaces; a user namespace comes first. It needs one thread.
+    """Move this process into these namespaces, a user namespace first. It needs to have one thread.
 
-    Args:
-        fds: Descriptors of the namespaces, which stay open.
-        hosts_file: A file that this process and its children see as /etc/hosts, if the system allows it.
+    It and its children see `hosts_file` as /etc/hosts, if the system allows it.
     """
     for fd in fds:
         call_libc("setns", fd, 0)

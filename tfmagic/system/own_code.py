@@ -102,9 +102,8 @@ def _is_of_ours(entry: TracebackType) -> bool:
 
 
 def _calls_magic(entry: TracebackType) -> bool:
-    line = linecache.getline(_file_of(entry), entry.tb_lineno)
     is_module = entry.tb_frame.f_code.co_name.startswith(("<module>", "<cell line: "))  # in IPython 7 and 8
-    return is_module and line.startswith(_MAGIC_CALLS)
+    return is_module and linecache.getline(_file_of(entry), entry.tb_lineno).startswith(_MAGIC_CALLS)
 
 
 def users_lines(dump: str) -> list[str]:

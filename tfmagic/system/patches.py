@@ -21,31 +21,21 @@ _WORDS = re.compile(r"\w+")
 class Patch:
     """A private part of another package.
 
-    Attributes:
-        name: What tfmagic does with it.
-        targets: Its places: ``module:Class.method(parameter) uses name``. A function has at least these
-            parameters, and its code these names; ``A|B`` are names in different versions.
-        why: What it is for.
-        without_it: What is different where it does not fit.
-        wrap: A function ``module:function(argument)`` that returns what takes the place of the first target,
-            which it is given before that argument.
-        install: A function that replaces the targets itself. Without both we only rely on them.
-        versions_tried: A requirement, as in pyproject.toml.
-        only: When it is wanted; "" always. The code that installs the table knows these words.
-        needs: Names of rows that must fit, too.
-        probe: A further probe, ``module:function``, which returns what is missing, or "".
+    A target is ``module:Class.method(parameter) uses name``: a function has at least these parameters, and
+    its code these names; ``A|B`` are names in different versions. `wrap` and `install` name functions,
+    ``module:function(argument)``; without both we only rely on the targets.
     """
 
-    name: str
+    name: str  #: What tfmagic does with it.
     targets: tuple[str, ...]
-    why: str
-    without_it: str
-    wrap: str = ""
-    install: str = ""
-    versions_tried: str = ""
-    only: str = ""
-    needs: tuple[str, ...] = ()
-    probe: str = ""
+    why: str  #: What it is for.
+    without_it: str  #: What is different where it does not fit.
+    wrap: str = ""  #: It returns what takes the place of the first target, which is its first argument.
+    install: str = ""  #: It replaces the targets itself.
+    versions_tried: str = ""  #: A requirement, as in pyproject.toml.
+    only: str = ""  #: When it is wanted; "" always. The code that installs the table knows these words.
+    needs: tuple[str, ...] = ()  #: Names of rows that must fit, too.
+    probe: str = ""  #: A further probe, ``module:function``, which returns what is missing, or "".
 
 
 class PatchTable:
@@ -68,10 +58,9 @@ class PatchTable:
         return not self.missing(name)
 
     def install(self, name: str, **given: Any) -> bool:
-        """Install a row that fits; return whether that was possible. If it fails, it does not fit.
+        """Install a row that fits, with those of the `given` arguments that it asks for.
 
-        Args:
-            given: The arguments that installs can ask for, by name.
+        Return whether that was possible. If it fails, it does not fit.
         """
         row = self.rows[name]
         if self.fits(name) and (function := row.install or row.wrap):

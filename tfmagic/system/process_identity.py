@@ -106,7 +106,7 @@ def read_stat(pid: int) -> Stat | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()  # the name before it can hold any character
     except OSError:
-        return None
+        fields = []
     if len(fields) < 20:
         return None
     parent, group, session = map(int, fields[1:4])
@@ -120,8 +120,7 @@ def is_resource_tracker(pid: int) -> bool:
     ended, and then ends by itself. So it is killed last. No other process is recognized by a name here.
     """
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return _TRACKER.search(file.read()) is not None
+        return _TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()) is not None
     except OSError:
         return False
 
@@ -142,8 +141,7 @@ def kill_all(find: Callable[[], Iterable[Identity] | None], within_s: float) -> 
 @functools.cache
 def this_boot() -> str:
     """Return an id of this boot of the machine and of the pid namespace: a container has pids of its own."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 

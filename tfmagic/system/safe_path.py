@@ -16,8 +16,7 @@ from pathlib import Path
 def why_replaceable(path: Path) -> str:
     """Return why another user could replace a part of `path`; "" if none could, or a part is missing.
 
-    Raises:
-        OSError: Such as ENOTDIR, EACCES or, for links in a circle, ELOOP.
+    Raise OSError, such as ENOTDIR, EACCES or, for links in a circle, ELOOP.
     """
     parts, here = list(reversed(path.absolute().parts)), Path("/")
     with contextlib.suppress(FileNotFoundError):

@@ -60,11 +60,7 @@ _closer: threading.Thread | None = None
 def share(parts: Iterable[memoryview], align: int = 1) -> int:
     """Return the descriptor of a memory file with these contents, which is the caller's to close.
 
-    Args:
-        parts: They follow each other, each at a multiple of `align` bytes.
-
-    Raises:
-        OSError: There is no memory for them, or no descriptor.
+    The parts follow each other, each at a multiple of `align` bytes. Raise OSError for want of memory.
     """
     flat = [part.cast("B") if part.nbytes else memoryview(b"") for part in parts]
     starts, size = [], 0

@@ -55,12 +55,9 @@ class _Library:
 
 
 def interpose(folders: tuple[str, ...], function: Any, replacement: Any) -> list[int]:
-    """Redirect the calls of `function` by libraries below `folders`; return the slots that were written.
+    """Redirect the calls of a ctypes function by libraries below `folders`; return the slots written.
 
-    Args:
-        folders: How the libraries' paths begin.
-        function: A C function that they call, as a ctypes function.
-        replacement: A ctypes function. The caller keeps it as long as it is in the slots.
+    The caller keeps the replacement, a ctypes function, as long as it is in the slots.
     """
     slots = find_slots(folders, function)
     for slot in slots:
@@ -127,10 +124,9 @@ def _array(address: int, count: int, fields: list[tuple[str, str]]) -> Any:
 
 
 def write_word(address: int, value: int) -> None:
-    """Write 8 bytes at once. If their page is read-only, as most are, it is so again afterwards.
+    """Write 8 bytes at once; raise OSError where the system does not allow it.
 
-    Raises:
-        OSError: The system does not allow it.
+    If their page is read-only, as most are, it is so again afterwards.
     """
     page = address - address % mmap.PAGESIZE
     before = _protection(page)

@@ -52,11 +52,7 @@ class Sampler(Generic[K]):
         self._spent_s = 0.0
 
     def sample(self, pids: Mapping[K, int], closely: Collection[K] = ()) -> dict[K, Usage]:
-        """Sample the processes: all of them, or as many as fit into one turn.
-
-        Args:
-            closely: Those of which `wanted_s` is read too: some milliseconds each.
-        """
+        """Sample the processes, as many as fit into one turn; of those in `closely` read `wanted_s`, too."""
         began = time.thread_time()
         alive = {key: pid for key, pid in pids.items() if pid}
         for gone in set(self.usage) - set(alive):

@@ -135,13 +135,12 @@ class Verification:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        rows = []
+        rows = "<tr><th>file</th><th>records</th><th>bytes</th><th>found</th></tr>"
         for file in self.files:
             found = "<br>".join(html.escape(str(damage)) for damage in file.damages[:_SHOWN]) or "ok"
-            cells = (html.escape(file.path), f"{file.records:,}", f"{file.bytes:,}")
-            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, found)) + "</tr>")
-        head = "".join(f"<th>{name}</th>" for name in ("file", "records", "bytes", "found"))
-        return f"<table><tr>{head}</tr>{''.join(rows)}</table><p>{html.escape(self.summary())}</p>"
+            cells = (html.escape(file.path), f"{file.records:,}", f"{file.bytes:,}", found)
+            rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        return f"<table>{rows}</table><p>{html.escape(self.summary())}</p>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,8 +180,7 @@ def _write_error(error: OSError, path: Path) -> ShardWriteError:
         errno.EDQUOT: "your quota of the disk is used up; nothing of this file is left there",
         errno.EFBIG: "larger than a file of this process is allowed to be (ulimit -f); nothing of it is left",
         errno.EROFS: "the file system is read-only: choose another folder",
-        errno.EACCES: "you may not write in this folder: choose another one",
-        errno.EPERM: "you may not write in this folder: choose another one",
+        **dict.fromkeys((errno.EACCES, errno.EPERM), "you may not write in this folder: choose another one"),
         errno.ENOENT: f"there is no folder {path.parent}: make it first",
         errno.ENOTDIR: f"{path.parent} is no folder",
     }.get(error.errno or 0, "")

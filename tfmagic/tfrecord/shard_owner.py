@@ -54,10 +54,8 @@ def current() -> TaskContext | None:
     except ClusterSpecError as error:
         raise ShardError(f"{error}(index, count)") from error
     if me is not None and me.type in _DATA_TYPES and me.index >= len(me.cluster_spec.get(me.type, ())):
-        raise ShardError(
-            f"TF_CONFIG does not say which task this is: there is no {me.name} in its cluster; give "
-            "task=(index, count)"
-        )
+        why = f"there is no {me.name} in its cluster; give task=(index, count)"
+        raise ShardError(f"TF_CONFIG does not say which task this is: {why}")
     return me
 
 

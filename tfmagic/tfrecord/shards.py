@@ -171,15 +171,12 @@ def _nothing_there(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir() and not _MAGIC.search(str(folder)):
         return f"nothing matches {path}: there is no folder {folder}"
-    names = os.listdir(folder) if folder.is_dir() else []
-    written = [name for name in names if name.endswith(WRITING)]
+    names, text = os.listdir(folder) if folder.is_dir() else [], f"nothing matches {path}"
     visible = [name for name in names if not name.startswith(".") and not name.endswith(MANIFEST)]
     plain = _MAGIC.sub("", path.name)
-    near = difflib.get_close_matches(plain, visible, 5, 0.4) or sorted(visible)[:5]
-    text = f"nothing matches {path}"
-    if near:
+    if near := difflib.get_close_matches(plain, visible, 5, 0.4) or sorted(visible)[:5]:
         text += f"; in {folder} there are: {', '.join(sorted(near))}"
-    if being := [name for name in written if fnmatch.fnmatch(name, f".{_split(path.name)[0]}*{WRITING}")]:
+    if being := fnmatch.filter(names, f".{_split(path.name)[0]}*{WRITING}"):
         text += f"; being written at this moment, or left by a killed writer: {', '.join(sorted(being)[:5])}"
     return text
 

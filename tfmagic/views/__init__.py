@@ -1,5 +1,3 @@
 """Shows a cell: as prefixed text, as a live panel, and as the static form that stays. Views only read;
 the buttons of a panel go through `CellControls`.
-
-Imports `tfmagic.protocol`, `tfmagic.system`, `tfmagic.runs`, `tfmagic.failures` and the supervisor's state.
 """

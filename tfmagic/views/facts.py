@@ -20,11 +20,7 @@ _REQUESTS = (Cause.USER, Cause.RESTART, Cause.CHIEF)  # their end is no failure 
 
 
 def describe_cell(context: ViewContext, cell: CellState | None, now: float) -> CellRecord:
-    """Return the present record of the cell.
-
-    Args:
-        cell: The outcome; None while the cell runs, or where the cluster was stopped without an outcome.
-    """
+    """Return the present record of the cell; `cell` is its outcome, None where there is none."""
     run, state = context.run, context.supervisor.state
     cell = cell or run.outcome
     known = cell or context.cell

@@ -96,20 +96,15 @@ class Patch:
 
 
 class TaskFeed:
-    """Follows one task; owns file descriptors until `close`.
+    """Follows a task's part of a cell, from an offset in its log; owns file descriptors until `close`.
 
-    Args:
-        start: The offset in the log at which the task's part of the cell begins.
-        row_limit: How many items are kept for snapshots.
-
-    Attributes:
-        values: What the task displayed as the value of its last expression.
+    It keeps `row_limit` items for snapshots.
     """
 
     def __init__(self, path: Path, start: int, row_limit: int = 2000, pace: Pace = Pace()):
         self.log = LogFollower(path, start)
         self._errors = ErrorSpans(path)
-        self.values: list[Bundle] = []
+        self.values: list[Bundle] = []  # of the last expression
         self._start, self._row_limit, self._pace = start, row_limit, pace
         self._items: list[Item] = []
         self._first = 0  # the number of the first item that is kept
@@ -141,11 +136,9 @@ class TaskFeed:
         return Patch(self._first, list(self._items))
 
     def pull(self, displays: deque[Displayed], until: int | None = None) -> Patch | None:
-        """Read up to where the log ended at the last look; return what changed, or None.
+        """Read up to where the log ended at the last look, or `until`; return what changed, or None.
 
-        Args:
-            displays: The task's displays that were not shown yet, by offset. Those shown are removed.
-            until: The offset at which the task's part of the cell ends, if it has.
+        The task's displays that are shown by that, in the order of their offsets, are removed.
         """
         end = self.log.next_end()
         if until is not None:

@@ -12,20 +12,13 @@ from tfmagic.runs.doing import Doing
 
 @dataclass(frozen=True, slots=True)
 class Tone:
-    """A colour.
-
-    Attributes:
-        ink: For text and lines on white paper or a tint.
-        mid: For marks on a page, whatever its theme.
-        tint: For a surface with text on it.
-        theme: The variable of JupyterLab's theme that the panel takes instead of `mid`, if there is one.
-    """
+    """A colour."""
 
     name: str
-    ink: str
-    mid: str
-    tint: str
-    theme: str = ""
+    ink: str  #: For text and lines on white paper or a tint.
+    mid: str  #: For marks on a page, whatever its theme.
+    tint: str  #: For a surface with text on it.
+    theme: str = ""  #: The variable of JupyterLab's theme that the panel takes instead of `mid`.
 
 
 GREEN = Tone("green", "#116329", "#2b9656", "#dafbe1", "--jp-success-color1")

@@ -45,12 +45,7 @@ class LiveDisplay(Protocol):
 
 
 class PanelView:
-    """A live widget, then the static form.
-
-    Args:
-        live: Makes the live display.
-        display_id: Of a display that the panel replaces; "" for a new one.
-    """
+    """A live widget, then the static form; in the place of the display with this id, if there is one."""
 
     def __init__(
         self,

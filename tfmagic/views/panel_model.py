@@ -103,11 +103,7 @@ class PanelModel:
         return tuple(sorted(task.name for task in self._opened))
 
     def look(self, record: CellRecord | None = None) -> dict[str, Any]:
-        """Return what has changed since the last look; {} if nothing has.
-
-        Args:
-            record: The cell when it has ended; its present state by default.
-        """
+        """Return what has changed since the last look, {} if nothing has; `record` is of an ended cell."""
         patches = self._pull(record)
         now = record or self._describe()
         watched = {self._number(task): patch for task, patch in patches.items() if task in self._watched}
@@ -178,11 +174,7 @@ class PanelModel:
         return True
 
     def obey(self, request: Mapping[str, Any], send: Send) -> None:
-        """Carry out a request that needs an answer.
-
-        Raises:
-            KeyError, TypeError, ValueError, IndexError: The request does not come from `panel.js`.
-        """
+        """Carry out a request that needs an answer. One that is not of `panel.js` can raise an error."""
         match request["kind"]:
             case "watch":
                 self._watch([self.tasks[int(n)] for n in request["tasks"]], bool(request["merged"]), send)

@@ -17,17 +17,13 @@ _WIDTH = 20
 
 
 class StartProgress:
-    """Called with the state now and then; shows it on standard output, or, with `publish`, on the page.
-
-    Attributes:
-        display_id: The id of the bar on the page: the view of the cell takes its place.
-    """
+    """Called with the state now and then; shows it on standard output, or, with `publish`, on the page."""
 
     def __init__(self, name: str, shape: str, publish: Publisher | None = None, announces: bool = False):
         self._name, self._shape, self._publish, self._announces = name, shape, publish, announces
         self._started = time.monotonic()
         self._drawn = ""
-        self.display_id = ""
+        self.display_id = ""  # of the bar on the page: the view of the cell takes its place
 
     def __call__(self, state: ClusterState) -> None:
         seconds = time.monotonic() - self._started

@@ -51,9 +51,7 @@ class Look:
 class SavedCell:
     """Notes a cell in the run folder, and puts its static form on the page.
 
-    Args:
-        draft_s: The time between two drafts, at least.
-        draft_bytes: The size of a draft, at most.
+    Two drafts are at least `draft_s` apart, and have at most `draft_bytes`.
     """
 
     def __init__(

@@ -70,11 +70,9 @@ class _Part:
 def render(
     record: CellRecord, run: RunFolder, *, limit_bytes: int = LIMIT_BYTES, fold_noise: bool = True
 ) -> StaticForm:
-    """Return the static form of a cell, from what is on disk.
+    """Return the static form of a cell, from what is on disk: html and text of at most `limit_bytes`.
 
-    Args:
-        limit_bytes: The size of html and text together, at most.
-        fold_noise: Put TensorFlow's start-up lines into a <details>.
+    With `fold_noise` TensorFlow's start-up lines are put into a <details>.
     """
     line = attach_line(run, record.prompt)
     whole_bytes = max(WHOLE_BYTES, limit_bytes // len(record.tasks))

@@ -100,16 +100,11 @@ def _row(tag: str, row: Sequence[Cell]) -> str:
 def status_table(
     rows: Iterable[Mapping[str, Any]], own: Iterable[Mapping[str, Any]] = ()
 ) -> list[tuple[str, ...]]:
-    """Return a row for each task and each process of tfmagic's own.
-
-    Args:
-        rows: From `tfmagic.clusters.tools.status.status_rows`.
-        own: From `tfmagic.clusters.tools.status.own_rows`.
-    """
+    """Return a row for each of `status_rows` and of `own_rows` in `tfmagic.clusters.tools.status`."""
     table = [_status_row(row) for row in rows]
     for row in own:
         used = (_percent(row["cpu_percent"]), _size(row["memory_bytes"]))
-        table.append((row["process"], "", str(row["pid"]), "", "", *used, "", "", "", "", ""))
+        table.append((row["process"], "", str(row["pid"]), "", "", *used, *[""] * 5))
     return table
 
 

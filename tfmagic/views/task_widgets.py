@@ -32,11 +32,7 @@ Owner = tuple[TaskId, int]  # a task and its attempt
 
 
 class WidgetPage:
-    """The page of a kernel.
-
-    Args:
-        kernel: The ipykernel, whose main thread shows widgets.
-    """
+    """The page of an ipykernel, whose main thread shows widgets."""
 
     def __init__(self, kernel: Any):
         self._kernel = kernel
@@ -62,12 +58,9 @@ class WidgetPage:
 
 
 class TaskWidgets:
-    """The widgets of the tasks of one cluster.
+    """The widgets of the tasks of one cluster, on a page, if there is one.
 
-    Args:
-        page: Where widgets are shown; None: nowhere.
-        ask: Hands an event to the supervisor.
-        is_busy: Whether a cell of the cluster runs.
+    `ask` hands an event to the supervisor; `is_busy` returns whether a cell of the cluster runs.
     """
 
     def __init__(self, page: WidgetPage | None, ask: Callable[[Event], object], is_busy: Callable[[], bool]):

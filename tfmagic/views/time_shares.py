@@ -121,13 +121,7 @@ class Profile:
 
 
 def compare(found: Mapping[str, TaskProfile], hosts: Mapping[str, str], advice: str = "") -> Profile:
-    """Compare the profiles of the tasks of a cell.
-
-    Args:
-        found: By task name.
-        hosts: The machine of each task, by task name.
-        advice: How to see the full traces.
-    """
+    """Compare the profiles of the tasks of a cell; `hosts` are their machines. Both are by task name."""
     good = {task: profile for task, profile in found.items() if not profile.problem}
     meetings = _meetings({task: profile.collectives for task, profile in good.items()})
     shifts = _clock_shifts(good, meetings) if len({hosts.get(task) for task in good}) > 1 else {}

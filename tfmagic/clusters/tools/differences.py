@@ -155,9 +155,7 @@ def _short(value: Any) -> str:
 def describe_rows(found: Mapping[str, Sequence[bytes]], universe: Sequence[bytes] | None) -> tuple[str, ...]:
     """Return which rows were read by several tasks, more than once by one, and by nobody.
 
-    Args:
-        found: The digests of the rows of each task.
-        universe: Those of all rows that there are; None if they are not known.
+    Rows are given by digests: of each task, and of all that there are, or None if these are not known.
     """
     lines = ["rows: " + ", ".join(f"{task} {len(rows):,}" for task, rows in found.items())]
     tasks_of = Counter(row for rows in found.values() for row in set(rows))
@@ -182,9 +180,7 @@ def describe_rows(found: Mapping[str, Sequence[bytes]], universe: Sequence[bytes
 def describe_steps(name: str, by_task: Mapping[str, bytes], size: int) -> str:
     """Return at which step the tasks parted.
 
-    Args:
-        by_task: The digests of the variable at the beginning of each step and at the end of the cell, each of
-            `size` bytes.
+    `by_task` has the digests, of `size` bytes, at the beginning of each step and at the end of the cell.
     """
     steps = {task: [d[i : i + size] for i in range(0, len(d), size)] for task, d in by_task.items()}
     most = max(map(len, steps.values()), default=0)

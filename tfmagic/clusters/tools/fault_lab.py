@@ -83,12 +83,8 @@ class FaultLab:
     @property
     def asked_to_end(self) -> tuple[TaskId, ...]:
         """The tasks that caught the signal of `preempt` or `kill`, and run on."""
-        tasks = self._supervisor.state.tasks
-        return tuple(
-            task
-            for task, attempt in self._asked.items()
-            if task in tasks and tasks[task].attempt == attempt and tasks[task].pid
-        )
+        alive = {task: seen.attempt for task, seen in self._supervisor.state.tasks.items() if seen.pid}
+        return tuple(task for task, attempt in self._asked.items() if alive.get(task) == attempt)
 
     def slow(self, task: str, factor: float) -> None:
         """Let tasks compute for only 1/factor of the time; a factor of 1 ends that."""
@@ -103,11 +99,7 @@ class FaultLab:
     def partition(self, *targets: str) -> tuple[str, ...]:
         """Cut simulated hosts off from the others, as by a pulled cable: packets are dropped, not refused.
 
-        Args:
-            *targets: Hosts, or tasks for their hosts.
-
-        Returns:
-            The hosts that were not cut off before.
+        Targets are hosts, or tasks for their hosts. Return the hosts that were not cut off before.
         """
         return self._set_cut(self._hosts_of(targets), True)
 

@@ -69,8 +69,7 @@ def status_rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each task; a value is None where it is not known.
 
-    Args:
-        is_live: Look at the processes now, which costs some milliseconds each.
+    With `is_live` look at the processes now, which costs some milliseconds each.
 
     Returns:
         state: A `Phase`.

@@ -97,12 +97,7 @@ class TensorBoardProcess:
 
 
 def start_tensorboard(logdir: str, port: int | None, host: str, run: RunFolder) -> TensorBoardProcess:
-    """Start TensorBoard and wait until it answers.
-
-    Args:
-        logdir: See `find_logdir`.
-        port: By default a free one.
-        host: The address of this machine where it listens.
+    """Start TensorBoard, on a free port by default, and wait until it answers; see also `find_logdir`.
 
     Raises:
         TfmagicError: It is not installed.
@@ -143,10 +138,7 @@ def _scratch_name() -> str:
 def find_logdir(logdir: str | None, run: RunFolder) -> str:
     """Return the named folder as a path, or by default the last one that a task of the run has noted.
 
-    Without one, it is that of the traces of profiled cells.
-
-    Raises:
-        TfmagicError: No folder is known, or there is none of that name.
+    Without one, it is that of the traces of profiled cells. Raise TfmagicError where there is none.
     """
     if logdir is None:
         logdir = files.text_of(run.folder / POINTER)

@@ -18,18 +18,10 @@ from tfmagic.failures.deaths import describe_end, name_signal
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost, Wait
+from tfmagic.runs import timeline_file
 from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.timeline_file import (
-    SOURCE_CHARACTERS,
-    CellBegan,
-    CellEnded,
-    Change,
-    Mark,
-    Part,
-    Record,
-    TimelineFile,
-)
+from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Part, Record, TimelineFile
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import Reason, TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Decision, FinishCell, Outcome, Phase, Policy
@@ -144,7 +136,7 @@ class TimelineRecorder:
             cell.number,
             tuple(task.name for task in cell.request.commands),
             command.prompt or ipython_tracebacks.prompt_of(command.filename),
-            command.source[:SOURCE_CHARACTERS],
+            command.source[: timeline_file.SOURCE_CHARACTERS],
         )
         self._open[cell.number] = record
         self._records.append(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,17 +44,9 @@ class Finding:
         return FindingReport(severity=self.severity.name.lower(), what=self.what, advice=self.advice)
 
 
-def note(what: str, advice: str) -> Finding:
-    return Finding(what, advice, Severity.NOTE)
-
-
-def trouble(what: str, advice: str) -> Finding:
-    return Finding(what, advice, Severity.TROUBLE)
-
-
-def refused(what: str, advice: str) -> Finding:
-    """Return trouble that a start refuses as well."""
-    return Finding(what, advice, Severity.TROUBLE, refused_by_start=True)
+note = functools.partial(Finding, severity=Severity.NOTE)
+trouble = functools.partial(Finding, severity=Severity.TROUBLE)
+refused = functools.partial(trouble, refused_by_start=True)  # by the start, as well
 
 
 def parts_finding(what: str, count: int, left_out: list[str]) -> Finding:

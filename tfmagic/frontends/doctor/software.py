@@ -222,15 +222,11 @@ def _hides(path: Path, what: str) -> Finding:
     return trouble(f"{path} hides {what}", f"{why}:  {step}")
 
 
-def _can_update(shell: object) -> bool:
-    from tfmagic.frontends.notebook.view_choice import can_update  # needs IPython, which takes its time
-
-    return can_update(shell)
-
-
 def front_end(case: Case) -> Iterator[Finding]:
     """Check whether there are panels, and whether their buttons work while a cell runs."""
-    if case.shell is None or not _can_update(case.shell):
+    from tfmagic.frontends.notebook.view_choice import can_update  # needs IPython, which takes its time
+
+    if case.shell is None or not can_update(case.shell):
         yield Finding("a terminal or console: output is prefixed text; panels are for notebooks")
         return
     for name, least in _PANEL_PACKAGES:

@@ -45,17 +45,11 @@ _running: set[Session] = set()  # those whose process has not ended
 
 @dataclass(eq=False, slots=True)
 class Owner:
-    """The tasks that open files together: those of a cell, of a call or of a group of cells; or the notebook.
+    """The tasks that open files together: of a cell, of a call or of a group of cells; or the notebook."""
 
-    Attributes:
-        cluster: The files of their cluster; None for a `SharedWriter` that the notebook has opened.
-        ended: The tasks that have ended their part.
-        failures: Why files could not be written, until `take_failures`.
-    """
-
-    cluster: TaskFiles | None = None
-    ended: set[str] = field(default_factory=set)
-    failures: list[str] = field(default_factory=list)
+    cluster: TaskFiles | None = None  # None for a `SharedWriter` that the notebook has opened
+    ended: set[str] = field(default_factory=set)  # the tasks that have ended their part
+    failures: list[str] = field(default_factory=list)  # why files could not be written
 
     def take_failures(self) -> list[str]:
         with _lock:

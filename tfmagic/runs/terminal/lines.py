@@ -17,20 +17,15 @@ _SHOWS_ON_BLANKS = re.compile("[gurs]")  # background, underline, reversed, stri
 
 
 class Line:
-    """A row as cells. An empty cell follows a wide character; combining marks share their letter's cell.
-
-    Attributes:
-        hidden: The number of characters after the last column; each counts as one column.
-        edited: Whether a cell was overwritten or erased: then trailing blanks are not shown.
-    """
+    """A row as cells. An empty cell follows a wide character; combining marks share their letter's cell."""
 
     __slots__ = ("chars", "edited", "hidden", "styles")
 
     def __init__(self) -> None:
         self.chars: list[str] = []
         self.styles: list[str] = []
-        self.hidden = 0
-        self.edited = False
+        self.hidden = 0  # characters after the last column; each counts as one column
+        self.edited = False  # overwritten or erased: then trailing blanks are not shown
 
     @classmethod
     def of(cls, row: Row) -> Line:

@@ -95,12 +95,7 @@ class ClusterMap:
 def make_map(
     title: str, spec: Spec, state: ClusterState, policy: Policy, now: float, only: str = ""
 ) -> ClusterMap:
-    """Return the map of a cluster in this state.
-
-    Args:
-        now: The time of the state, on the clock of the supervisor.
-        only: A task, to show only this one.
-    """
+    """Return the map of a cluster in this state at the supervisor's time `now`; `only` shows one task."""
     addresses = spec.addresses
     tasks = sorted(set(addresses) & set(state.tasks))
     strategy = find_strategy(state, tasks)

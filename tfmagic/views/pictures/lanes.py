@@ -96,17 +96,10 @@ def build(
     records: Sequence[Record], name: str, *, until: float, prompt: int | None = None, whole: bool = False,
     note: str = "",
 ) -> Timeline:  # fmt: skip
-    """Return the timeline of the last cell, of a cell, or of the whole run.
+    """Return the timeline of the last cell, of the cell with this prompt, or of the whole run.
 
-    Args:
-        name: Of the cluster or the run, for the title.
-        until: When the last records end that have no end: now, or when the kernel was last seen alive.
-        prompt: The notebook's number of the cell.
-        whole: Take all cells.
-        note: What is missing.
-
-    Raises:
-        NoRecords: There is no such cell.
+    Records without an end last `until` now, or until the kernel was last seen alive. Raise NoRecords if there
+    is no such cell.
     """
     cells = [record for record in records if isinstance(record, CellBegan)]
     if whole:

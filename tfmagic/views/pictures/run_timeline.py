@@ -41,17 +41,7 @@ class RunTimeline:
 def of_run(
     run: RunFolder, name: str, *, prompt: int | None = None, whole: bool = False, lives: bool | None = None
 ) -> RunTimeline:
-    """Return the timeline of the last cell of a run, of a cell, or of all of it.
-
-    Args:
-        name: Of the cluster or the run, for the title.
-        prompt: The notebook's number of a cell.
-        whole: Take the whole run.
-        lives: Whether its tasks live; by default as its folder tells.
-
-    Raises:
-        NoRecords: The run has no such cell.
-    """
+    """Return the timeline of a run, as `lanes.build`; `lives` by default as its folder tells."""
     records = read_timeline(run)
     has_stopped = bool(records) and isinstance(records[-1], Mark) and records[-1].what == "stop"
     if lives is None:

@@ -39,11 +39,7 @@ class Box:
 
 
 class Scene:
-    """Shapes, the later ones above the earlier ones.
-
-    Args:
-        name: Read to those who do not see the picture.
-    """
+    """Shapes, the later ones above the earlier ones; `name` is read to those who do not see the picture."""
 
     def __init__(self, name: str, width: float, height: float = 0.0):
         self.name, self.width, self.height = name, width, height
@@ -54,12 +50,9 @@ class Scene:
     def add(
         self, kind: str, content: str = "", title: str = "", spot: Box | None = None, /, **look: object
     ) -> None:
-        """Add an element; `_` in the name of an attribute stands for a hyphen.
+        """Add an element with markup; `_` in the name of an attribute stands for a hyphen.
 
-        Args:
-            content: Markup.
-            title: What the pointer shows there.
-            spot: Where it shows it in a notebook, in which the picture is an image.
+        The pointer shows the title there and, in a notebook, in which the picture is an image, at the spot.
         """
         if title:
             content = _element("title", escape(title)) + content
@@ -115,11 +108,7 @@ class Scene:
         return "url(#plot)"
 
     def end(self, y: float, legend: Iterable[tuple[Callable[[], object], str]], note: str = "") -> None:
-        """Draw the legend and a note from `y` on, and end the picture below them.
-
-        Args:
-            legend: What draws each mark, from 0 to 24 along a line of text, and its meaning.
-        """
+        """Draw a legend (what draws each mark, from 0 to 24 pixels wide, and its meaning) and a note; end."""
         x = float(MARGIN)
         for draw, meaning in legend:
             width = 42 + _CHARACTER_PX * len(meaning)
@@ -152,11 +141,9 @@ class Scene:
         )
 
     def bundle(self, text: str, below: str = "", script: str = "") -> dict[str, str]:
-        """Return the html and the text of the picture.
+        """Return the html and the text of the picture, with html below it.
 
-        Args:
-            below: Html under the picture.
-            script: Runs in trusted notebooks only, which show the rest without it.
+        The script runs in trusted notebooks only; others show the rest.
         """
         encoded = base64.b64encode(self.svg.encode("utf-8", "replace")).decode()
         image = (
