@@ -39,6 +39,7 @@ ELSEWHERE = {
     ("docs/testing.md", "text"): "test_pytest_plugin.py",
     ("docs/testing.md", "toml"): "test_pytest_plugin.py",
     ("docs/multi_process_runner.md", "python"): "test_pytest_plugin.py",
+    ("docs/linters.md", "text"): "test_linters.py",
     ("docs/monitoring.md", "bash"): "test_server_extension.py",
     ("docs/monitoring.md", "text"): "test_server_extension.py",
     ("docs/teaching.md", "bash"): "../environments/test_class.py",

@@ -1,6 +1,8 @@
 """What programs get as JSON, from a run folder: cells, failures, tracked values and pieces of logs."""
 
+import re
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -77,3 +79,12 @@ def test_a_piece_of_a_log_ends_with_a_line_and_says_where_to_go_on(run):
     assert schemas.log_report(run, A, 99, 10).next == 27
     assert schemas.log_report(run, B, 0, 10).size == 0
     assert schemas.log_report(run, A, 4, 2).text == "tw\n", "of a line that is longer than the piece"
+
+
+def test_the_documentation_has_every_field():
+    page = (Path(__file__).parents[2] / "docs/agents.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+Report)` \| (.*) \|$", page, re.MULTILINE))
+    structs = {kind.__name__: kind for kind in schemas.Report.__subclasses__()}
+    assert rows.keys() == structs.keys()
+    for name, kind in structs.items():
+        assert set(kind.__struct_fields__) <= set(re.findall(r"`(\w+)`", rows[name])), name
