@@ -677,6 +677,28 @@ def test_a_detached_cell_stays_live_while_others_run(open_notebook, flag):
     expect(book.output(5).locator("tr", has_text="worker-0")).to_contain_text("7")
 
 
+def test_a_cell_that_asks_for_it_tells_the_browser_that_it_is_done(open_notebook, flag):
+    loop = f"import os, time\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.01)\n"
+    book = open_notebook(
+        "notify.ipynb", LOAD, f"%%tfcluster --detach --notify --on worker-0\n{loop}[][1]", "%%tfcluster\n1"
+    )
+    book.page.evaluate(
+        """() => { window.told = []; window.Notification = class {
+            static permission = "granted";
+            constructor(title, { body }) { window.told.push(`${title}: ${body}`); }
+        } }"""
+    )
+    book.run(0)
+    book.run(1)
+    expect(book.output(1).get_by_role("log").first).to_be_attached()
+    flag.touch()
+    wait_until(lambda: book.page.evaluate("() => window.told.length"))
+    (told,) = book.page.evaluate("() => window.told")
+    assert re.match(r"tfmagic: cluster default: cell \[2\] failed after \d+ s: worker-0: IndexError", told), (
+        told
+    )
+
+
 def test_the_buttons_of_notebook_7_work_while_a_cell_runs(open_notebook, flag):
     cells = (LOAD + "\nimport tfmagic", UNTIL.format(flag=str(flag)))
     book = open_notebook("seven.ipynb", *cells, app="notebook")

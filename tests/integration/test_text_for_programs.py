@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import sys
 
 import msgspec
 import pytest
@@ -130,3 +132,27 @@ def test_a_failure_where_no_page_shows_it_is_short_text_with_the_outcome_first(k
     assert dead[0].startswith("TaskDied: worker-0 was ended by SIGSEGV") and dead[-1].startswith("more:  ")
     kernel.run("%config TFCluster.text_bytes = 0")
     assert not traceback("%%tfcluster --fresh --workers 1\n1 / 0")[0].startswith("worker-0 failed")
+
+
+def test_a_command_of_the_user_is_told_how_a_cell_ended(notebook, tmp_path, capfd):
+    told = tmp_path / "told"
+    script = f"import sys; open({str(told)!r}, 'a').write(sys.argv[1] + chr(10))"
+    notebook.run(f"%config TFCluster.notify_command = {shlex.join([sys.executable, '-c', script])!r}")
+    try:
+        notebook.run(
+            "%%tfcluster --workers 1 --notify --detach\nimport tfmagic\ntfmagic.track(step=3, loss=0.5)"
+        )
+        notebook.run("%tfcluster wait")
+        wait_until(lambda: told.exists() and told.read_text().endswith("\n"))
+        assert re.match(r"cluster default: cell \[\d+\] done after \d+ s\n$", told.read_text())
+        with pytest.raises(ValueError, match="bad"):
+            notebook.run("%%tfcluster --notify\nraise ValueError('bad')")
+        wait_until(lambda: told.read_text().count("\n") == 2)
+        assert "failed after 0 s: worker-0: ValueError: bad, at line 2 of the cell" in told.read_text()
+        notebook.run("%%tfcluster\n1")
+        notebook.run("%config TFCluster.notify_command = '/no/such/program'")
+        notebook.run("%%tfcluster --notify\n1")
+        wait_until(lambda: "notify_command '/no/such/program' failed" in capfd.readouterr().err)
+        assert told.read_text().count("\n") == 2
+    finally:
+        notebook.run("%config TFCluster.notify_command = ''")

@@ -23,6 +23,7 @@ from tfmagic.runs.doing import ENDS, FAILURES, Doing
 from tfmagic.runs.folder import file_size
 from tfmagic.runs.kept import is_kept
 from tfmagic.runs.log_reader import tail_lines
+from tfmagic.runs.schemas import cell_report, describe
 from tfmagic.system.memory import format_bytes
 from tfmagic.system.usage import Usage
 from tfmagic.views.facts import attach_line, describe_cell, find_ending, find_news, find_place, with_failures
@@ -88,6 +89,7 @@ class PanelModel:
             "failures": FAILURES,
             "ends": ENDS,
             "row_limit": _ROW_LIMIT,
+            "notifies": context.notifies,
             "log_hint": str(context.folder.folder),
             "kept": kept,
             "attach": attach_line(context.folder, 0 if kept else context.prompt),
@@ -278,6 +280,9 @@ class PanelModel:
             "over": bool(record.verdict),
             "verdict": record.verdict,
             "message": message,
+            "notice": describe(cell_report(record, self._context.folder))
+            if self._context.notifies and record.verdict
+            else "",
         }
 
     def _encode_values(self) -> list[Any]:

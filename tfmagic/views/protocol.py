@@ -76,6 +76,7 @@ class ViewContext:
     source: str = ""  #: The cell's text, with the notebook's line numbers; "" for a call.
     filename: str = ""  #: The file name in the cell's tracebacks.
     prompt: int = 0  #: The number that the notebook shows for the cell, or 0.
+    notifies: bool = False  #: Whether the page tells the user when the cell is done.
     widgets: TaskWidgets | None = None  #: The widgets of the cluster's tasks, on the notebook's page.
 
     @property

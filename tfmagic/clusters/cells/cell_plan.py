@@ -24,6 +24,7 @@ class Options:
     Attributes:
         out: The name to which the notebook binds the results, or "".
         profile_s: How long the tasks are traced at most; 0 for no trace.
+        notify: Whether the user is told when it is done.
     """
 
     on: Selector = None
@@ -32,6 +33,7 @@ class Options:
     out: str = ""
     view: ViewChoice = "text"
     profile_s: float = 0.0
+    notify: bool = False
 
 
 @dataclass(frozen=True, slots=True)

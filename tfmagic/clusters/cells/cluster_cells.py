@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tfmagic.clusters.cells import reloading, results, traces
+from tfmagic.clusters.cells import notifying, reloading, results, traces
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options, ViewChoice
 from tfmagic.clusters.cells.cluster_views import ClusterViews
 from tfmagic.clusters.cells.job import Job
@@ -174,6 +174,8 @@ class ClusterCells:
         job.start(takes_ctrl_c=not detached)
         self._variables.handed_over(prepared)
         self._note_begun(job)
+        if options.notify:
+            notifying.when_done(job, self._processes.setting("notify_command"))
         if detached:
             self._variables.expect(commands, self._processes.attempts(commands))
         return job

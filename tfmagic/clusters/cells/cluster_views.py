@@ -58,6 +58,7 @@ class ClusterViews:
             source=command.source,
             filename=command.filename,
             prompt=ipython_tracebacks.prompt_of(command.filename),
+            notifies=job.options.notify,
             widgets=self.widgets,
         )
         job.describe = functools.partial(describe_in_full, context)

@@ -62,6 +62,9 @@ class TFCluster(SingletonConfigurable):
     track_fit = Bool(True, help="Draw loss and metrics of model.fit in the panel, by task.")
     fold_noise = Bool(True, help="Fold TensorFlow's start-up lines into one that opens.")
     fold_equal = Bool(True, help="Show equal lines of several tasks once in a merged stream.")
+    notify_command = Unicode(
+        "", help="A command that --notify runs when a cell is done, with a sentence about it as last word."
+    )
     text_bytes = Int(4000, help="Limit, in bytes, of a failure where no page shows it; 0: none.")
     saved_bytes = Int(200_000, help="Limit, in bytes, of the saved html and text of a cell.")
     warm = Bool(True, help="Start the launcher when the extension is loaded.")

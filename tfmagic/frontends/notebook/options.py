@@ -208,6 +208,7 @@ def cell_parser() -> Parser:
             "--timeout", "SECONDS", "stop the cell then, with stacks", type=parse_seconds, dest="timeout_s"
         ),
         flag("--keep-going", "let the other tasks run on when one fails"),
+        flag("--notify", "tell me when it is done: the browser, a bell, or TFCluster.notify_command"),
         option("--view", None, "how output is shown", choices=VIEWS, default="auto"),
         option(
             "--compare",

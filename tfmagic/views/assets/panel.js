@@ -651,6 +651,12 @@ function addFilter(form, text) {
 
 // ---- the panel ----
 
+/** Tell the user that the cell is over, also in another tab: once, however many views show it. */
+function notify(setup, body) {
+	if (globalThis.Notification?.permission !== "granted") return;
+	new Notification(`tfmagic: cluster ${setup.cluster}`, { body, tag: setup.name });
+}
+
 class Panel {
 	messages = 0;
 	opened = 0;
@@ -693,6 +699,7 @@ class Panel {
 		model.on("msg:custom", this.onMessage);
 		this.context = model.widget_manager?.context; // of the notebook, in JupyterLab and Notebook 7
 		this.followKernel(this.context?.sessionContext);
+		if (setup.notifies && globalThis.Notification?.permission === "default") Notification.requestPermission();
 		this.sayHello(4);
 		this.timer = setInterval(() => this.tick(), 250);
 		this.beat = setInterval(() => this.head.over || model.send(this.watchRequest()), BEAT_MS);
@@ -824,7 +831,9 @@ class Panel {
 		if (!this.head.over || !this.timer) return;
 		this.timer = clearInterval(this.timer);
 		for (const task of this.tasks) task.isChanged = true;
-		if (this.messages > 1) this.news.push(`Cell ${this.setup.cell} is over: ${this.head.verdict}`);
+		if (this.messages <= 1) return;
+		this.news.push(`Cell ${this.setup.cell} is over: ${this.head.verdict}`);
+		if (this.head.notice) notify(this.setup, this.head.notice);
 	}
 
 	reset(tasks, rows, at) {
