@@ -351,6 +351,17 @@ def test_off_to_real_machines(lessons):
     assert run.shown("_exit_code").strip() == "1"
 
 
+def test_a_notice_before_the_end(lessons):
+    run = take(lessons, "13-preemption.ipynb", wrong_answers.LESSON_13)
+    assert_checks(run, wrong_answers.LESSON_13)
+    assert "TaskDied: worker-1 was killed by you (SIGTERM)" in run.after("## Two signals", place=2)
+    assert run.shown("%%tfcluster --timeout 60 --out first").count("saved after a notice") == 2
+    assert "saved after a notice" not in run.shown("%%tfcluster --timeout 60 --out second")
+    broken = run.after("## Break it", place=1)
+    assert "[worker-1]:    saved and gone" in broken and "stopped on worker-0" in broken
+    assert "step 4" not in broken.partition("Traceback")[0].partition("TaskTimeoutError")[0]
+
+
 RUN_ALL = """
 import sys, nbformat
 from nbclient import NotebookClient

@@ -274,3 +274,11 @@ LESSON_12 = {
         _SAVE.format(condition="task['index'] == 0", name="result.json").replace("len(", "2 or len("),
     ),
 }
+LESSON_13 = {
+    "13.1": (
+        "%%tfcluster --out left\nfor step in range(1, 11):\n    if has_notice(step):\n        break\nstep",
+        "%%tfcluster --out left\nfor step in range(1, 11):\n    add_up(1)\nstep",
+        "%%tfcluster --out left\nfor step in range(1, 11):\n    add_up(1)\n    break\nstep",
+        "%%tfcluster --out left\n3 if me.index else 4",
+    ),
+}
