@@ -228,6 +228,7 @@ def test_parameter_servers(lessons):
     assert float(scheduled) < 20 and joined == "20.0"
     added, written = re.findall(r"\d+\.\d", run.shown('print("assign_add'))
     assert added == "100.0" and float(written) < 100
+    assert int(re.search(r"'stale': (\d+)", run.shown('print(trained["chief-0"])'))[1]) > 0
     steps, w = re.search(r"'scheduled': (\d+), 'w': (\d+)", run.shown("survived")).groups()
     assert int(steps) <= int(w) <= int(steps) + 1 and int(steps) > 0
     states = run.shown("%tfcluster status")
@@ -246,6 +247,7 @@ def test_checkpoints_and_the_chief(lessons):
     assert "it was stopped on worker-0" in run.shown("%%tfcluster --timeout 2\nif me")
     assert "began after step 0, ended with v = 3.0" in run.shown("%%tfcluster --out first")
     assert set(values(run.shown("second")).values()) == {"'began after step 3, ended with v = 5.0'"}
+    assert "45.0]" in run.shown("seen = evaluated")
     interrupted, resumed = run.after("## The same with `fit`"), run.shown("%%tfcluster\nfit()")
     assert re.findall(r"worker-1.*epoch (\d)", interrupted) == ["1", "2", "3"]
     assert re.findall(r"worker-1.*epoch (\d)", resumed) == ["3", "4"]
