@@ -3,7 +3,7 @@
 import os
 import time
 
-from tfmagic.clusters.api.call_api import Calls
+from tfmagic.clusters.api.export_api import Exports
 from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.tools.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
 from tfmagic.errors import ClusterSpecError, TfmagicError
@@ -14,7 +14,7 @@ from tfmagic.views.pictures.lanes import NoRecords
 from tfmagic.views.pictures.run_timeline import RunTimeline
 
 
-class Pictures(Calls):
+class Pictures(Exports):
     """The methods of a cluster that draw it."""
 
     _tensorboard: TensorBoardProcess | None

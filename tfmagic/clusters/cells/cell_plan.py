@@ -71,3 +71,22 @@ class CellPlan:
     trace: Trace = Trace.NONE
     trace_s: float = 0.0
     options: Options = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class RanCell:
+    """A cell that has ended on a cluster.
+
+    Attributes:
+        number: A number that no other cell of this kernel has.
+        prompt: The notebook's number of the cell, or 0.
+        source: Its Python source (magics already translated).
+        tasks: The names of the tasks that have run it.
+    """
+
+    number: int
+    prompt: int
+    source: str
+    show_value: bool
+    tasks: tuple[str, ...]
+    succeeded: bool

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tfmagic.clusters.cells import notifying, reloading, results, traces
-from tfmagic.clusters.cells.cell_plan import CellPlan, Options, ViewChoice
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options, RanCell, ViewChoice
 from tfmagic.clusters.cells.cluster_views import ClusterViews
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.rejoining import rejoin
@@ -41,6 +41,7 @@ class ClusterCells:
 
     Attributes:
         last: The outcome of the last cell or call of the user, and the context of its failures.
+        ran: The cells of the user that have ended, in this order.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ClusterCells:
         self._log_starts: dict[TaskId, Mapping[TaskId, int]] = {}  # of the last cell of each task
         self._deaths = DeathReports()
         self.last: tuple[CellState, FailureContext] | None = None
+        self.ran: list[RanCell] = []
 
     # -- what the tasks have --
 
@@ -224,6 +226,7 @@ class ClusterCells:
             self.last = (outcome, context)
         self._deaths.note(outcome.outcomes)
         error = root_cause.build_error(outcome, context)
+        self._note_ran(job, error is None)
         starts, pull, names = job.starts, job.command.pull, self._main()
         unpack = functools.partial(results.unpack_outcome, outcome, starts, pull, names, run, job.profile)
         if error is not None:
@@ -238,6 +241,13 @@ class ClusterCells:
             return unpack()
         except NameError as missing:  # a variable that was pulled
             raise ipython_tracebacks.dress(missing)  # noqa: B904 - the same
+
+    def _note_ran(self, job: Job, succeeded: bool) -> None:
+        command, tasks = job.command, tuple(task.name for task in job.tasks)
+        if command.is_users and command.source.strip():
+            self.ran.append(
+                RanCell(command.cell, command.prompt, command.source, command.show_value, tasks, succeeded)
+            )
 
     def _profile_of(self, job: Job, outcome: CellState) -> Profile:
         found = traces.end(job, outcome, self._run_empty)

@@ -142,6 +142,7 @@ _RULES = {
         lambda env: dict(_of(Mapping)({} if env is None else env)),
     ),
     "fn": _Rule("a function", _callable),
+    "folder": _Rule("a path", os.fspath),
     "gpus_per_task": _COUNT.or_none(),
     "grep": _Rule("a regular expression", _pattern),
     "host": _TEXT,

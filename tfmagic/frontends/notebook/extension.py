@@ -10,6 +10,7 @@ from tfmagic.failures import ipython_tracebacks
 from tfmagic.frontends.notebook import (
     awaited_cells,
     line_commands,
+    line_export,
     line_faults,
     line_pictures,
     line_reports,
@@ -21,7 +22,8 @@ from tfmagic.frontends.notebook.completion import install_completion, remove_com
 from tfmagic.frontends.notebook.magic import TFClusterMagics
 from tfmagic.frontends.notebook.view_choice import has_page
 
-COMMAND_MODULES = (line_commands, line_faults, line_pictures, line_reports)  # they fill `options.COMMANDS`
+# they fill `options.COMMANDS`
+COMMAND_MODULES = (line_commands, line_export, line_faults, line_pictures, line_reports)
 
 
 def load(shell: Any) -> None:

@@ -1,0 +1,51 @@
+"""`Cluster.export`: the cells that have run, as a program for other systems."""
+
+import os
+from abc import abstractmethod
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from tfmagic.clusters.api.call_api import Calls
+from tfmagic.clusters.export.folder import Export, check_folder, write_folder
+from tfmagic.clusters.export.program import Setup, choose, write_program
+from tfmagic.clusters.launch.checks import check
+from tfmagic.clusters.launch.task_settings import TaskSettings
+from tfmagic.errors import TfmagicError
+
+
+class Exports(Calls):
+    """The methods of a cluster that write files for other systems."""
+
+    task_settings: TaskSettings
+
+    @abstractmethod
+    def _main(self) -> dict[str, Any]: ...
+
+    def export(self, folder: str | os.PathLike[str], *, cells: Collection[int] | None = None) -> Export:
+        """Write the cells that have run as ``main.py``, with files that start it elsewhere.
+
+        The other files are for this machine, Slurm, Docker Compose, and Kubernetes: an indexed Job, a JobSet,
+        a TrainJob of Kubeflow, and a RayJob. What the cells read from the notebook is written as it is now.
+
+        Args:
+            folder: It is made; a former export there is replaced.
+            cells: The notebook's numbers of cells; by default all since the start that have succeeded.
+
+        Raises:
+            TfmagicError: There is no such cell, or the cells need what a program cannot have.
+        """
+        running = self._latest
+        if running is None:
+            raise TfmagicError(f"cluster {self.name!r} has never been started")
+        target = Path(os.fspath(check("folder", folder)))
+        check_folder(target)
+        chosen, left_out = choose(running.cells.ran, cells)
+        settings = self.task_settings
+        environ = {**settings.env, **({"TF_USE_LEGACY_KERAS": "1"} if settings.keras == 2 else {})}
+        numbers = ", ".join(str(cell.prompt) for cell in chosen)
+        title = f"cells {numbers} of cluster {self.name} ({running.shape})."
+        repairs = settings.keras == 3 and settings.keras_fix
+        setup = Setup(title, running.shape, environ, repairs)
+        program = write_program(chosen, left_out, self._main(), setup)
+        return write_folder(target, program, running.shape)

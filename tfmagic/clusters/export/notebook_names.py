@@ -1,0 +1,146 @@
+"""Find how a program gets the names that its cells read from the notebook.
+
+a module, or what a module has   an import
+a function or class              its source, after those that it needs
+a number, text, list of these    an assignment
+an array of numpy                data.npz
+another value that pickles       data.pickle
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+import sys
+import textwrap
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfmagic.serialization import definitions
+from tfmagic.serialization.free_names import names_assigned, names_read
+
+_LONGEST_LITERAL = 2000
+
+
+@dataclass(slots=True)
+class NotebookNames:
+    """What a program takes from the notebook.
+
+    Attributes:
+        arrays: The content of data.npz.
+        pickles: The content of data.pickle.
+        problems: Names that a program cannot get, with the reason.
+    """
+
+    namespace: Mapping[str, Any]
+    imports: list[str] = field(default_factory=list)
+    constants: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    arrays: dict[str, Any] = field(default_factory=dict)
+    pickles: dict[str, Any] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Add names, and those that their functions need. A name that the notebook lacks is left out."""
+        for name in sorted(set(names) - self._seen):
+            self._seen.add(name)
+            if name in self.namespace and name not in ("get_ipython", "display", "In", "Out"):
+                self._add(name, self.namespace[name])
+
+    def _add(self, name: str, value: Any) -> None:
+        found = inspect.unwrap(value) if callable(value) else value  # a tf.function has the user's inside
+        if isinstance(value, types.ModuleType):
+            module = min((n for n, m in list(sys.modules.items()) if m is value), key=len, default=name)
+            self.imports.append(f"import {module}" + (f" as {name}" if module != name else ""))
+        elif definitions.is_importable(value):
+            self.imports.append(_import_of(name, value))
+        elif isinstance(found, types.FunctionType | type) and found.__module__ == "__main__":
+            self._add_source(name, found)
+        elif (text := _literal(value)) is not None:
+            self.constants.append(f"{name} = {text}")
+        elif type(value).__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "O") != "O":
+            self.arrays[name] = value
+        else:
+            self._add_pickle(name, value)
+
+    def _add_source(self, name: str, value: types.FunctionType | type) -> None:
+        """Add the source of a definition, after what it needs."""
+        free = getattr(getattr(value, "__code__", None), "co_freevars", ())
+        if free:
+            self.problems[name] = f"it was made inside another function, and uses its {', '.join(free)}"
+            return
+        source = _source_of(value, self.namespace)
+        try:
+            assigned = names_assigned(source)
+        except SyntaxError:
+            assigned = frozenset()
+        if not assigned:
+            self.problems[name] = "its source cannot be found"
+            return
+        self._seen |= {value.__name__}
+        self.add(names_read(ast.parse(source), source))
+        if name not in assigned:
+            source += f"\n\n\n{name} = {value.__name__}"
+        self.sources.append(source)
+
+    def _add_pickle(self, name: str, value: Any) -> None:
+        try:
+            stream = pickle.dumps(value, protocol=4)
+        except Exception as error:  # the user's own __reduce__ can raise anything
+            self.problems[name] = f"{type(error).__name__}: {error}"
+            return
+        if b"__main__" in stream:
+            self.problems[name] = "it contains what the notebook defines"
+        else:
+            self.pickles[name] = value
+
+
+def _import_of(name: str, value: Any) -> str:
+    """Return the import of a function or class, from the shortest module that has it."""
+    module, path = value.__module__, value.__qualname__
+    if "." in path:
+        return f"from {module} import {path.partition('.')[0]}\n{name} = {path}"
+    parts = module.split(".")
+    for end in range(1, len(parts)):
+        if definitions.is_found(value, shorter := ".".join(parts[:end]), path):
+            module = shorter
+            break
+    if module == "builtins":
+        return f"{name} = {path}"
+    return f"from {module} import {path}" + (f" as {name}" if path != name else "")
+
+
+def _literal(value: Any) -> str | None:
+    """Return a value as Python writes it; None if that is long, or another value."""
+    text = repr(value) if type(value) in (int, float, str, bytes, bool, tuple, list, dict, set) else ""
+    text = "None" if value is None else text
+    try:
+        is_same = 0 < len(text) <= _LONGEST_LITERAL and ast.literal_eval(text) == value
+    except (ValueError, SyntaxError, TypeError):
+        return None
+    return text if is_same else None
+
+
+def _source_of(value: types.FunctionType | type, namespace: Mapping[str, Any]) -> str:
+    """Return the source of a definition; "" if there is none.
+
+    Before Python 3.13, `inspect` finds no classes of a notebook: the cells have them.
+    """
+    try:
+        return textwrap.dedent(inspect.getsource(value)).strip()
+    except (OSError, TypeError):
+        pass
+    for cell in reversed(namespace.get("In", ())):
+        try:
+            statements = ast.parse(cell).body
+        except SyntaxError:
+            continue
+        for node in statements:
+            if isinstance(node, ast.ClassDef) and node.name == value.__name__:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                return "\n".join(cell.splitlines()[first - 1 : node.end_lineno])
+    return ""

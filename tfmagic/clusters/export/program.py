@@ -1,0 +1,173 @@
+"""Write cells that have run as the text of main.py."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfmagic.clusters.cells.cell_plan import RanCell
+from tfmagic.clusters.export.notebook_names import NotebookNames
+from tfmagic.clusters.export.translation import Translated, translate
+from tfmagic.errors import TfmagicError
+from tfmagic.protocol.cluster_spec import Shape
+from tfmagic.serialization.free_names import names_assigned, names_read
+
+TEMPLATES = Path(__file__).parent / "templates"
+_FITS = re.compile(r"\.(fit|evaluate|predict)\(")
+_JOIN = "from tfmagic.task import outside_tasks\n\noutside_tasks.join()  # current_task(), fit of Keras 3"
+_LOAD = {
+    "npz": "with np.load(Path(__file__).with_name('data.npz')) as _data:\n    globals().update(_data)",
+    "pickle": "with open(Path(__file__).with_name('data.pickle'), 'rb') as _file:\n"
+    "    globals().update(pickle.load(_file))",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a program needs to know of its cluster.
+
+    Attributes:
+        title: Names the cells and the cluster, for the first line.
+        environ: Variables that are set before any import.
+        repairs_keras: Whether `fit` of Keras 3 is repaired on the tasks.
+    """
+
+    title: str
+    shape: Shape
+    environ: Mapping[str, str]
+    repairs_keras: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The text of main.py, and what lies beside it."""
+
+    text: str
+    names: NotebookNames
+    needs_tfmagic: bool
+    left_out: tuple[str, ...] = ()
+
+
+def choose(ran: Sequence[RanCell], asked: Collection[int] | None) -> tuple[list[RanCell], list[str]]:
+    """Return the cells of the program, and what was left out: by default those that failed.
+
+    Raises:
+        TfmagicError: There is none.
+    """
+    wanted = [cell for cell in ran if cell.prompt in asked] if asked is not None else list(ran)
+    if not wanted:
+        has = ", ".join(str(cell.prompt) for cell in ran) or "none"
+        raise TfmagicError(f"no such cell has run on this cluster since its start; it has run {has}")
+    chosen = [cell for cell in wanted if cell.succeeded or asked is not None]
+    if not chosen:
+        raise TfmagicError("each cell on this cluster has failed; name cells with --cells to export them")
+    return chosen, [f"cell {cell.prompt}, which failed" for cell in wanted if cell not in chosen]
+
+
+def write_program(
+    cells: Sequence[RanCell], left_out: Iterable[str], namespace: Mapping[str, Any], setup: Setup
+) -> Program:
+    """Return the program that does what these cells have done.
+
+    Raises:
+        TfmagicError: The cells read what a program cannot get; the message names it.
+    """
+    parts = {cell: translate(cell) for cell in cells}
+    names = _names_of(parts, namespace)
+    if names.problems:
+        lines = [f"  {name}: {problem}" for name, problem in names.problems.items()]
+        raise TfmagicError(
+            "main.py cannot have these variables of the notebook; nothing was written:\n"
+            + "\n".join(lines)
+            + "\nMake them inside a cell, or leave the cell out with --cells."
+        )
+    notes = [*left_out]
+    notes += [f"{magic} of cell {cell.prompt}" for cell, part in parts.items() for magic in part.left_out]
+    body = [_section(cell, part.text, setup.shape) for cell, part in parts.items() if part.text.strip()]
+    code = "\n".join([*names.imports, *names.sources, *body, *(i for p in parts.values() for i in p.imports)])
+    needs_tfmagic = bool(re.search(r"\btfmagic\b", code)) or (
+        setup.repairs_keras and bool(_FITS.search(code))
+    )
+    text = _join(parts, names, body, setup, notes, needs_tfmagic)
+    try:
+        compile(text, "main.py", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise TfmagicError(
+            f"the cells are no program: {error.msg} at  {(error.text or '').strip()} ; nothing was written. "
+            "Leave such a cell out with --cells"
+        ) from None
+    return Program(text, names, needs_tfmagic, tuple(notes))
+
+
+def _names_of(parts: Mapping[RanCell, Translated], namespace: Mapping[str, Any]) -> NotebookNames:
+    """Return what the cells read from the notebook, and not from each other."""
+    names, assigned = NotebookNames(namespace), set(dir(builtins)) - namespace.keys()
+    for part in parts.values():
+        source = "\n".join([*part.imports, part.text])
+        names.add(names_read(ast.parse(source), source) - assigned)
+        assigned |= names_assigned(source)
+    return names
+
+
+def _section(cell: RanCell, text: str, shape: Shape) -> str:
+    """Return a cell as a part of the program, which only its tasks run."""
+    servers = {"worker", "ps"} if any(task.type == "ps" for task in shape.tasks) else set[str]()
+    all_tasks = {task.name for task in shape.tasks if task.type not in servers}
+    tasks = [name for name in cell.tasks if name in all_tasks]
+    if set(tasks) != all_tasks:
+        inner = textwrap.indent(ast.unparse(ast.parse(text)), "    ")  # also where a text has several lines
+        text = f"if TASK in {tuple(tasks)!r}:\n{inner}"
+    return f"# cell {cell.prompt}\n{text}"
+
+
+def _join(
+    parts: Mapping[RanCell, Translated],
+    names: NotebookNames,
+    body: Sequence[str],
+    setup: Setup,
+    notes: Sequence[str],
+    needs_tfmagic: bool,
+) -> str:
+    function = (TEMPLATES / "tf_config.py").read_text("utf-8")
+    own, _, function = function.partition("\n\n\n")
+    types = [task.type for task in setup.shape.tasks]
+    roles = {kind: types.count(kind) for kind in ("chief", "ps", "evaluator") if kind in types}
+    serves = (
+        (TEMPLATES / "serve.py").read_text("utf-8").partition("\n\n\n") if "ps" in roles else ("", "", "")
+    )
+    needed = {"npz": names.arrays, "pickle": names.pickles}
+    loads = [_LOAD[kind] for kind, found in needed.items() if found]
+    own_imports = [*own.splitlines(), *filter(None, serves[0].splitlines())]
+    own_imports += ["from pathlib import Path"] if loads else []
+    own_imports += ["import numpy as np"] if names.arrays else []
+    own_imports += ["import pickle"] if names.pickles else []
+    imports = dict.fromkeys([*own_imports, *names.imports, *(i for p in parts.values() for i in p.imports)])
+    future = [line for line in imports if line.startswith("from __future__")]
+    docstring = '"""Written by tfmagic: ' + setup.title
+    docstring += "".join(["\n\nLeft out:\n", *(f"- {note}\n" for note in notes)] if notes else [])
+    head = [docstring.replace("\\", "\\\\") + '"""', *future]
+    if setup.environ:
+        head += ["import os", f"os.environ.update({dict(setup.environ)!r})  # before TensorFlow's import"]
+    head.append("\n".join(sorted((i for i in imports if i not in future), key=_by_kind)))
+    start = [
+        f"CONFIG = tf_config({roles!r})\nprint('TF_CONFIG:', json.dumps(CONFIG), flush=True)",
+        'os.environ["TF_CONFIG"] = json.dumps(CONFIG)\nTASK = "{type}-{index}".format(**CONFIG["task"])',
+        _JOIN if needs_tfmagic else "",
+        "serve()" if serves[2] else "",
+        *loads,
+        "\n".join(names.constants),
+    ]
+    display = "display = print" if any(re.search(r"\bdisplay\(", text) for text in body) else ""
+    sections = [function, serves[2], *start, display, *names.sources, *body]
+    return "\n\n".join(head) + "\n\n\n" + "\n\n".join(part.strip("\n") for part in sections if part) + "\n"
+
+
+def _by_kind(line: str) -> tuple[bool, str]:
+    """Sort lines of imports before the assignments that need them."""
+    return not line.startswith(("import ", "from ")), ""
