@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import shutil
 import sys
@@ -67,23 +68,18 @@ def write_folder(folder: Path, program: Program, shape: Shape) -> Export:
         (folder / name).write_text(text, "utf-8")
         if name in _EXECUTABLE:
             (folder / name).chmod(0o755)
-    files = [*texts, *_write_data(folder, program), *_copy_modules(folder, program)]
+    files = [*texts, *_write_data(folder, program.names.data), *_copy_modules(folder, program)]
     return Export(folder, tuple(files), program.left_out)
 
 
-def _write_data(folder: Path, program: Program) -> list[str]:
-    written = []
-    if program.names.arrays:
+def _write_data(folder: Path, data: Mapping[str, dict[str, Any]]) -> list[str]:
+    if data["data.npz"]:
         import numpy as np
 
-        np.savez_compressed(folder / "data.npz", **program.names.arrays)
-        written.append("data.npz")
-    if program.names.pickles:
-        import pickle
-
-        (folder / "data.pickle").write_bytes(pickle.dumps(program.names.pickles))
-        written.append("data.pickle")
-    return written
+        np.savez_compressed(folder / "data.npz", **data["data.npz"])
+    if data["data.pickle"]:
+        (folder / "data.pickle").write_bytes(pickle.dumps(data["data.pickle"]))
+    return [file for file, values in data.items() if values]
 
 
 def _copy_modules(folder: Path, program: Program) -> list[str]:
@@ -109,7 +105,9 @@ def _copy_modules(folder: Path, program: Program) -> list[str]:
 def _requirements(program: Program) -> str:
     """Return the packages that the program imports, in the versions of this process."""
     imported = {name.partition(".")[0] for name in user_modules.names_imported(program.text)}
-    imported |= {type(value).__module__.partition(".")[0] for value in program.names.pickles.values()}
+    imported |= {
+        type(value).__module__.partition(".")[0] for value in program.names.data["data.pickle"].values()
+    }
     imported = (imported | {"tensorflow", "keras"}) - ({"tfmagic"} if not program.needs_tfmagic else set())
     packages = metadata.packages_distributions()
     found = {package for module in imported for package in packages.get(module, ())}

@@ -30,8 +30,7 @@ class NotebookNames:
     """What a program takes from the notebook.
 
     Attributes:
-        arrays: The content of data.npz.
-        pickles: The content of data.pickle.
+        data: The content of data.npz and of data.pickle.
         problems: Names that a program cannot get, with the reason.
     """
 
@@ -39,8 +38,7 @@ class NotebookNames:
     imports: list[str] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    arrays: dict[str, Any] = field(default_factory=dict)
-    pickles: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, dict[str, Any]] = field(default_factory=lambda: {"data.npz": {}, "data.pickle": {}})
     problems: dict[str, str] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
@@ -63,7 +61,7 @@ class NotebookNames:
         elif (text := _literal(value)) is not None:
             self.constants.append(f"{name} = {text}")
         elif type(value).__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "O") != "O":
-            self.arrays[name] = value
+            self.data["data.npz"][name] = value
         else:
             self._add_pickle(name, value)
 
@@ -96,7 +94,7 @@ class NotebookNames:
         if b"__main__" in stream:
             self.problems[name] = "it contains what the notebook defines"
         else:
-            self.pickles[name] = value
+            self.data["data.pickle"][name] = value
 
 
 def _import_of(name: str, value: Any) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import re
+import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +22,15 @@ from tfmagic.serialization.free_names import names_assigned, names_read
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FITS = re.compile(r"\.(fit|evaluate|predict)\(")
-_JOIN = "from tfmagic.task import outside_tasks\n\noutside_tasks.join()  # current_task(), fit of Keras 3"
-_LOAD = {
-    "npz": "with np.load(Path(__file__).with_name('data.npz')) as _data:\n    globals().update(_data)",
-    "pickle": "with open(Path(__file__).with_name('data.pickle'), 'rb') as _file:\n"
-    "    globals().update(pickle.load(_file))",
+_JOIN = "outside_tasks.join()  # for current_task(), barrier(), and fit of Keras 3"
+_IMPORTS = {
+    "data.npz": ("from pathlib import Path", "import numpy as np"),
+    "data.pickle": ("from pathlib import Path", "import pickle"),
+}
+_OPEN = {
+    "data.npz": "with np.load(Path(__file__).with_name('data.npz')) as _data:",
+    "data.pickle": "with open(Path(__file__).with_name('data.pickle'), 'rb') as _file:\n"
+    "    _data = pickle.load(_file)",
 }
 
 
@@ -134,40 +140,67 @@ def _join(
     notes: Sequence[str],
     needs_tfmagic: bool,
 ) -> str:
-    function = (TEMPLATES / "tf_config.py").read_text("utf-8")
-    own, _, function = function.partition("\n\n\n")
+    """Return the text of main.py."""
     types = [task.type for task in setup.shape.tasks]
     roles = {kind: types.count(kind) for kind in ("chief", "ps", "evaluator") if kind in types}
-    serves = (
-        (TEMPLATES / "serve.py").read_text("utf-8").partition("\n\n\n") if "ps" in roles else ("", "", "")
-    )
-    needed = {"npz": names.arrays, "pickle": names.pickles}
-    loads = [_LOAD[kind] for kind, found in needed.items() if found]
-    own_imports = [*own.splitlines(), *filter(None, serves[0].splitlines())]
-    own_imports += ["from pathlib import Path"] if loads else []
-    own_imports += ["import numpy as np"] if names.arrays else []
-    own_imports += ["import pickle"] if names.pickles else []
-    imports = dict.fromkeys([*own_imports, *names.imports, *(i for p in parts.values() for i in p.imports)])
-    future = [line for line in imports if line.startswith("from __future__")]
-    docstring = '"""Written by tfmagic: ' + setup.title
-    docstring += "".join(["\n\nLeft out:\n", *(f"- {note}\n" for note in notes)] if notes else [])
-    head = [docstring.replace("\\", "\\\\") + '"""', *future]
-    if setup.environ:
-        head += ["import os", f"os.environ.update({dict(setup.environ)!r})  # before TensorFlow's import"]
-    head.append("\n".join(sorted((i for i in imports if i not in future), key=_by_kind)))
+    own_imports, functions = _read_templates("tf_config.py", *(["serve.py"] if "ps" in roles else []))
+    loads = [_load(file, found) for file, found in names.data.items() if found]
+    own_imports += [line for file, found in names.data.items() if found for line in _IMPORTS[file]]
+    if needs_tfmagic:
+        own_imports.append("from tfmagic.task import outside_tasks")
+    imports = [*own_imports, *names.imports, *(line for part in parts.values() for line in part.imports)]
+    uses_task = any("if TASK in " in text for text in body)
     start = [
-        f"CONFIG = tf_config({roles!r})\nprint('TF_CONFIG:', json.dumps(CONFIG), flush=True)",
-        'os.environ["TF_CONFIG"] = json.dumps(CONFIG)\nTASK = "{type}-{index}".format(**CONFIG["task"])',
-        _JOIN if needs_tfmagic else "",
-        "serve()" if serves[2] else "",
+        f"CONFIG = tf_config({roles!r})\n"
+        'print("TF_CONFIG:", json.dumps(CONFIG), flush=True)\nos.environ["TF_CONFIG"] = json.dumps(CONFIG)'
+        + ('\nTASK = "{type}-{index}".format(**CONFIG["task"])' if uses_task else "")
+        + (f"\n{_JOIN}" if needs_tfmagic else "")
+        + ("\nserve()" if "ps" in roles else ""),
         *loads,
         "\n".join(names.constants),
+        "display = print" if any(re.search(r"\bdisplay\(", text) for text in body) else "",
     ]
-    display = "display = print" if any(re.search(r"\bdisplay\(", text) for text in body) else ""
-    sections = [function, serves[2], *start, display, *names.sources, *body]
-    return "\n\n".join(head) + "\n\n\n" + "\n\n".join(part.strip("\n") for part in sections if part) + "\n"
+    code = [*functions, *filter(None, start), *names.sources, *body]
+    left_out = ["", "Left out:", *(f"- {note}" for note in notes), ""] if notes else []
+    docstring = "\n".join([setup.title, *left_out]).replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    head = [f'"""Written by tfmagic: {docstring}"""', *_sort_imports(imports, setup.environ)]
+    return _stack([*head, *code], {*functions, *names.sources})
 
 
-def _by_kind(line: str) -> tuple[bool, str]:
-    """Sort lines of imports before the assignments that need them."""
-    return not line.startswith(("import ", "from ")), ""
+def _stack(parts: Sequence[str], definitions: Collection[str]) -> str:
+    """Return the parts one below the other, with two empty lines around definitions."""
+    text = parts[0]
+    for above, part in itertools.pairwise(parts):
+        text += ("\n\n\n" if above in definitions or part in definitions else "\n\n") + part
+    return text + "\n"
+
+
+def _read_templates(*files: str) -> tuple[list[str], list[str]]:
+    """Return the imports of these files, and their functions."""
+    imports, functions = [], []
+    for file in files:
+        head, _, rest = (TEMPLATES / file).read_text("utf-8").partition("\n\n\n")
+        imports += head.splitlines()
+        functions.append(rest.strip())
+    return imports, functions
+
+
+def _load(file: str, names: Iterable[str]) -> str:
+    lines = [_OPEN[file], *(f"    {name} = _data[{name!r}]" for name in names)]
+    return "\n".join(lines)
+
+
+def _sort_imports(lines: Iterable[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the imports in groups: ``from __future__``, those of Python, all others, and what needs them."""
+    groups: dict[int, list[str]] = {}
+    for line in dict.fromkeys(lines):
+        module = line.split()[1].partition(".")[0]
+        kind = 0 if module == "__future__" else 2 if module in sys.stdlib_module_names else 3
+        groups.setdefault(kind if line.startswith(("import ", "from ")) else 4, []).append(line)
+    if environ:
+        groups[1] = [f"import os\n\nos.environ.update({dict(environ)!r})  # before TensorFlow's import"]
+    return ["\n".join(sorted(groups[key], key=_from_last)) for key in sorted(groups)]
+
+
+def _from_last(line: str) -> tuple[bool, str]:
+    return line.startswith("from "), line

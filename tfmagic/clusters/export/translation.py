@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 
 from tfmagic.clusters.cells.cell_plan import RanCell
 
-_SETS_ENVIRONMENT = re.compile(r"\bos\.(environ|putenv|chdir)\b|\bsys\.path\b|get_ipython\(\)")
+_SETS_ENVIRONMENT = re.compile(
+    r"\bos\.(environ|putenv|chdir)\b|\bsys\.path\b|run_line_magic\('(env|set_env|cd)'"
+)
 _VALUELESS = ("print", "display")
 
 
@@ -62,18 +64,19 @@ def translate(cell: RanCell) -> Translated:
     """Return a cell as part of a program."""
     tree, edits, result = ast.parse(cell.source), _Edits(cell.source.encode()), Translated()
     _take_imports(tree, edits, result)
-    statements = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for call, method, words in _shell_calls(tree):
-        in_python = _in_python(method, words)
-        if in_python is None:
-            result.left_out.append(_as_typed(method, words))
-            is_whole = id(call) in statements
-            in_python = f"pass  # left out: {result.left_out[-1]}" if is_whole else "None"
-        in_python = textwrap.indent(in_python, " " * call.col_offset).lstrip()
-        edits.found.append((*edits.span(call), in_python))
     last = tree.body[-1] if tree.body else None
-    if cell.show_value and isinstance(last, ast.Expr) and _has_value(last.value):
-        start, end = edits.span(last.value)
+    shown = last.value if cell.show_value and isinstance(last, ast.Expr) and _has_value(last.value) else None
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for call, method, words in sorted(_shell_calls(tree), key=lambda found: found[0].lineno):
+        text = _in_python(method, words)
+        if text is None:
+            result.left_out.append(_as_typed(method, words))
+            text = f"pass  # left out: {result.left_out[-1]}" if id(call) in statements else "None"
+        if call is shown and (method == "system" or not _is_expression(text)):
+            shown = None
+        edits.found.append((*edits.span(call), textwrap.indent(text, " " * call.col_offset).lstrip()))
+    if shown is not None:
+        start, end = edits.span(shown)
         edits.found += [(start, start, "sys.displayhook("), (end, end, ")")]
         result.imports.append("import sys")
     result.text = edits.apply().strip("\n")
@@ -101,10 +104,15 @@ def _take_imports(tree: ast.Module, edits: _Edits, result: Translated) -> None:
 
 
 def _has_value(node: ast.expr) -> bool:
-    """Check whether the notebook shows the value of an expression that ends a cell."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _VALUELESS:
+    return not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _VALUELESS)
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        ast.parse(text, mode="eval")
+    except SyntaxError:
         return False
-    return not any(call is node for call, _, _ in _shell_calls(node))
+    return True
 
 
 def _shell_calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str, list[str]]]:

@@ -1,0 +1,444 @@
+"""The exported program and its files: without a cluster, under the variables of other systems."""
+
+import json
+import os
+import runpy
+import stat
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import jsonschema
+import kubernetes_validate
+import numpy as np
+import pytest
+import yaml
+from IPython.core.inputtransformer2 import TransformerManager
+from kubeflow_trainer_api import models
+
+from tfmagic.clusters.cells.cell_plan import RanCell
+from tfmagic.clusters.export import folder as export_folder
+from tfmagic.clusters.export.program import TEMPLATES, Setup, choose, write_program
+from tfmagic.errors import TfmagicError
+from tfmagic.protocol.cluster_spec import ClusterShape
+
+tf_config = runpy.run_path(str(TEMPLATES / "tf_config.py"))["tf_config"]
+SHAPES = {
+    "workers": ClusterShape(3),
+    "chief": ClusterShape(2, chief=True, evaluator=True),
+    "ps": ClusterShape(2, ps=1),
+}
+
+
+def cell(number, text, tasks=("worker-0", "worker-1", "worker-2"), succeeded=True):
+    source = TransformerManager().transform_cell(text)
+    return RanCell(number, number, source, not text.endswith(";"), tasks, succeeded)
+
+
+def program(*cells, shape=SHAPES["workers"], environ=(), **names):
+    return write_program(cells, [], names, Setup("cells.", shape, dict(environ), True))
+
+
+def write(path, shape, *cells, names=()):
+    cells = cells or [cell(1, "print('ran')", shape.cell_tasks and tuple(t.name for t in shape.cell_tasks))]
+    export_folder.write_folder(path, program(*cells, shape=shape, **dict(names)), shape)
+    return path
+
+
+def body(found):
+    """Return what follows after the set-up, as lines."""
+    return found.text[found.text.index("# cell ") :].splitlines()
+
+
+def run(path, **environ):
+    words = [sys.executable, path / "main.py"]
+    return subprocess.run(words, env=environ, capture_output=True, text=True, cwd=path.parent)
+
+
+def config_of(done):
+    (line,) = [line for line in done.stdout.splitlines() if "TF_CONFIG: " in line]
+    return json.loads(line.partition("TF_CONFIG: ")[2])
+
+
+# -- tf_config ---------------------------------------------------------------------------------------
+
+
+def test_a_tf_config_of_the_platform_is_taken_with_all_that_it_has():
+    given = {
+        "cluster": {"chief": ["a:1"], "worker": ["b:1"]},
+        "task": {"type": "worker", "index": 0, "trial": "1"},
+        "environment": "cloud",
+    }
+    slurm = {"SLURM_STEP_NODELIST": "n1", "SLURM_PROCID": "0"}
+    assert tf_config({}, {"TF_CONFIG": json.dumps(given), **slurm}) == given
+
+
+def test_the_node_list_of_slurm_keeps_its_order_and_its_zeros():
+    environ = {
+        "SLURM_STEP_NODELIST": "node[9-10],rack[01-02]n[7,11],login",
+        "SLURM_STEP_TASKS_PER_NODE": "2,1(x5),3",
+        "SLURM_PROCID": "4",
+        "SLURM_JOB_ID": "24001",
+    }
+    hosts = ["node9", "node9", "node10", "rack01n7", "rack01n11", "rack02n7", "rack02n11", *["login"] * 3]
+    environ["SLURM_STEP_TASKS_PER_NODE"] = "2,1(x5),3"
+    found = tf_config({}, environ)
+    assert [address.split(":")[0] for address in found["cluster"]["worker"]] == hosts
+    assert found["cluster"]["worker"][:3] == ["node9:20001", "node9:20002", "node10:20001"]
+    assert found["task"] == {"type": "worker", "index": 4}
+
+
+@pytest.mark.parametrize(
+    ("rank", "task"), [(0, ("chief", 0)), (2, ("worker", 1)), (3, ("ps", 0)), (4, ("evaluator", 0))]
+)
+def test_skypilots_nodes_get_roles_by_rank(rank, task):
+    environ = {
+        "SKYPILOT_NODE_IPS": "10.0.0.9\n10.0.0.10\n10.0.0.2\n10.0.0.3\n10.0.0.4",
+        "SKYPILOT_NODE_RANK": str(rank),
+    }
+    found = tf_config({"chief": 1, "ps": 1, "evaluator": 1}, environ)
+    assert (found["task"]["type"], found["task"]["index"]) == task
+    workers = ["10.0.0.10:2222", "10.0.0.2:2222"]
+    assert found["cluster"] == {"chief": ["10.0.0.9:2222"], "worker": workers, "ps": ["10.0.0.3:2222"]}
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({}, "TF_CONFIG is not set, and there are no variables of"),
+        ({"TF_CONFIG": "{}"}, "TF_CONFIG is not set"),
+        ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"}, "use  srun python main.py"),
+        ({"JOB_COMPLETION_INDEX": "0"}, "does not set TASKS and JOB_NAME"),
+        ({"SKYPILOT_NODE_IPS": "1.2.3.4", "SKYPILOT_NODE_RANK": "0"}, "1 processes are too few"),
+    ],
+)
+def test_a_sentence_says_what_is_missing(environ, sentence):
+    with pytest.raises(SystemExit, match=sentence):
+        tf_config({"ps": 1}, environ)
+
+
+# -- main.py -----------------------------------------------------------------------------------------
+
+
+def test_magics_become_python_or_are_named():
+    found = program(
+        cell(1, "\n%env GREETING=hello\n%matplotlib inline\nx = 'é'; y = 2\n%time x + str(y)"),
+        cell(2, "%%time\nz = 1\nprint(z)"),
+        cell(3, "if z:\n    !echo shell\n    %pip install this\n!echo {z}\nfiles = !ls"),
+    )
+    assert found.left_out == (
+        "%matplotlib inline of cell 1",
+        "%pip install this of cell 3",
+        "!echo {z} of cell 3",
+    )
+    assert body(found) == [
+        "# cell 1",
+        "os.environ['GREETING'] = 'hello'",
+        "pass  # left out: %matplotlib inline",
+        "x = 'é'; y = 2",
+        "sys.displayhook(x + str(y))",
+        "",
+        "# cell 2",
+        "z = 1",
+        "print(z)",
+        "",
+        "# cell 3",
+        "if z:",
+        "    subprocess.run('echo shell', shell=True)",
+        "    pass  # left out: %pip install this",
+        "pass  # left out: !echo {z}",
+        "files = subprocess.getoutput('ls').splitlines()",
+    ]
+
+
+def test_imports_come_first_unless_a_cell_changes_what_they_see():
+    found = program(
+        cell(1, "import json as j  # a comment\nfrom __future__ import annotations\nx = 1"),
+        cell(2, "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\nimport shutil"),
+        environ={"OMP_NUM_THREADS": "1"},
+    )
+    lines = found.text.splitlines()
+    assert lines.index("from __future__ import annotations") < lines.index("import json as j")
+    assert lines.index("import json as j") < next(
+        n for n, s in enumerate(lines) if s.startswith("def tf_config")
+    )
+    first = next(n for n, line in enumerate(lines) if line.startswith("os.environ.update("))
+    assert first < lines.index("import json as j")
+    assert body(found)[-3:] == ["# cell 2", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", "import shutil"]
+
+
+def test_a_cell_of_some_tasks_runs_there_only(tmp_path):
+    text = "w = '''a\n  b'''\nw"
+    path = write(tmp_path / "x", SHAPES["workers"], cell(1, text, ("worker-1",)), cell(2, "print('all')"))
+    spec = {"cluster": {"worker": ["a:1", "b:1", "c:1"]}}
+    shown = []
+    for index in (0, 1):
+        config = {**spec, "task": {"type": "worker", "index": index}}
+        shown.append(run(path, TF_CONFIG=json.dumps(config)).stdout.splitlines()[1:])
+    assert shown == [["all"], [r"'a\n  b'", "all"]]
+
+
+def test_notebook_names_come_as_code_or_data(tmp_path, monkeypatch):
+    (tmp_path / "mine_to_export.py").write_text("def twice(x): return 2 * x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import mine_to_export
+
+    main = {"__name__": "__main__", "RATE": 0.5, "SIZES": [1, (2, None)], "np": np, "helper": mine_to_export}
+    main |= {
+        "array": np.arange(3.0),
+        "number": np.float32(1.5),
+        "big": list(range(1000)),
+        "path": Path("a/b"),
+    }
+    source = (
+        "import functools\n\ndef base(x):\n    return x * RATE\n\n"
+        "class Model:\n    size = SIZES[1][0]\n    def call(self): return base(array).sum()\n\n"
+        "@functools.lru_cache\ndef call(): return Model().call()\n\nother = base\nhalf = lambda x: x / 2\n"
+    )
+    main["In"] = ["", source]
+    import linecache
+
+    linecache.cache["cell-of-export"] = (len(source), None, source.splitlines(True), "cell-of-export")
+    exec(compile(source, "cell-of-export", "exec"), main)
+    text = "print(call(), other(4), half(3), helper.twice(4), len(big), path, number, SIZES)\nif 0: undefined"
+    path = write(tmp_path / "out", SHAPES["workers"], cell(1, text), names=main)
+    config = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}
+    done = run(path, TF_CONFIG=json.dumps(config))
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[1] == "1.5 2.0 1.5 8 1000 a/b 1.5 [1, (2, None)]"
+    beside = {"data.npz", "data.pickle", "mine_to_export.py", "main.py"}
+    assert beside <= {file.name for file in path.iterdir()}
+
+
+def test_variables_that_no_program_can_have_are_named(tmp_path):
+    def make():
+        hidden = 1
+
+        def inner():
+            return hidden
+
+        inner.__module__ = "__main__"
+        return inner
+
+    with pytest.raises(
+        TfmagicError, match="(?s)nothing was written:\n  inside: .*uses its hidden\n  lock: TypeError"
+    ):
+        import threading
+
+        program(cell(1, "inside(), lock"), inside=make(), lock=threading.Lock())
+    with pytest.raises(TfmagicError, match="the cells are no program: 'await' outside function"):
+        program(cell(1, "await x"), x=1)
+
+
+def test_failed_cells_are_left_out_and_cells_can_be_chosen():
+    ran = [cell(3, "a"), cell(4, "b", succeeded=False), cell(7, "c")]
+    chosen, left_out = choose(ran, None)
+    assert [c.prompt for c in chosen] == [3, 7] and left_out == ["cell 4, which failed"]
+    chosen, left_out = choose(ran, range(4, 7))
+    assert [c.prompt for c in chosen] == [4] and left_out == []
+    with pytest.raises(TfmagicError, match="it has run 3, 4, 7"):
+        choose(ran, {5})
+    with pytest.raises(TfmagicError, match="has failed"):
+        choose(ran[1:2], None)
+
+
+def test_a_main_py_of_the_users_own_is_kept(tmp_path):
+    (tmp_path / "main.py").write_text("print(1)")
+    with pytest.raises(TfmagicError, match="not from an export"):
+        export_folder.check_folder(tmp_path)
+    export_folder.check_folder(write(tmp_path / "x", SHAPES["workers"]))
+    with pytest.raises(TfmagicError, match="is a file"):
+        export_folder.check_folder(tmp_path / "main.py")
+
+
+# -- the files for other systems ---------------------------------------------------------------------
+
+
+def test_slurm_starts_twelve_hosts_in_the_order_of_the_node_list(tmp_path):
+    """A fake srun starts what the script asks for, as Slurm would on node4 to node15."""
+    path = write(tmp_path / "x", ClusterShape(11, chief=True), cell(1, "print('ran')", ALL_OF_SLURM))
+    srun = tmp_path / "srun"
+    srun.write_text(
+        f"#!{sys.executable}\n"
+        "import os, subprocess, sys\n"
+        "words = sys.argv[sys.argv.index('python') + 1:]\n"
+        "options = sys.argv[1 : sys.argv.index('python')]\n"
+        "assert '--distribution=block' in options and '--kill-on-bad-exit=1' in options, options\n"
+        "for rank in range(int(os.environ['SLURM_NTASKS'])):\n"
+        "    step = {'SLURM_PROCID': str(rank), 'SLURM_STEP_NODELIST': 'node[4-15]',\n"
+        "            'SLURM_STEP_TASKS_PER_NODE': '1(x12)'}\n"
+        "    subprocess.run([sys.executable, *words], env={**os.environ, **step}, check=True)\n"
+    )
+    srun.chmod(0o755)
+    script = (path / "job.sbatch").read_text()
+    (count,) = [line.split("=")[1] for line in script.splitlines() if line.startswith("#SBATCH --ntasks=")]
+    slurm = {"SLURM_NTASKS": count, "SLURM_JOB_ID": "12000", "SLURM_SUBMIT_DIR": str(path)}
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **slurm}
+    done = subprocess.run(["bash", path / "job.sbatch"], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    configs = [
+        json.loads(line.partition(": ")[2]) for line in done.stdout.splitlines() if "TF_CONFIG" in line
+    ]
+    cluster = {"chief": ["node4:20000"], "worker": [f"node{n}:20000" for n in range(5, 16)]}
+    assert [config["cluster"] for config in configs] == [cluster] * 12
+    tasks = [{"type": "chief", "index": 0}, *({"type": "worker", "index": n} for n in range(11))]
+    assert [config["task"] for config in configs] == tasks
+    assert done.stdout.count("\nran\n") == 12
+
+
+ALL_OF_SLURM = ("chief-0", *(f"worker-{n}" for n in range(11)))
+
+
+def pod_variables(container, labels):
+    """Return the environment of a container as a kubelet makes it."""
+    environ = {}
+    for entry in container["env"]:
+        path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+        environ[entry["name"]] = labels[path.split("'")[1]] if path else entry["value"]
+    return environ
+
+
+def pods(documents, kind):
+    """Yield host name and environment of each pod that a manifest makes."""
+    found = {document["kind"]: document for document in documents}
+    name = found[kind]["metadata"]["name"]
+    if kind == "Job":
+        service, spec = found["Service"], found["Job"]["spec"]
+        assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
+        assert service["spec"]["publishNotReadyAddresses"] is True and service["spec"]["clusterIP"] == "None"
+        template, labels = spec["template"]["spec"], {"batch.kubernetes.io/job-name": name}
+        for index in range(spec["completions"]):
+            host = f"{name}-{index}.{template['subdomain']}"
+            assert template["subdomain"] == service["metadata"]["name"]
+            environ = pod_variables(template["containers"][0], labels)
+            yield host, {**environ, "JOB_COMPLETION_INDEX": str(index)}
+        return
+    spec = found[kind]["spec"] if kind == "JobSet" else found["TrainingRuntime"]["spec"]["template"]["spec"]
+    labels = {"jobset.sigs.k8s.io/jobset-name": name}
+    for job in spec["replicatedJobs"]:
+        inner = job["template"]["spec"]
+        count = inner["completions"] if kind == "JobSet" else found["TrainJob"]["spec"]["trainer"]["numNodes"]
+        for index in range(count):
+            environ = pod_variables(inner["template"]["spec"]["containers"][0], labels)
+            yield f"{name}-{job['name']}-0-{index}.{name}", {**environ, "JOB_COMPLETION_INDEX": str(index)}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize(
+    ("file", "kind"), [("job.yaml", "Job"), ("jobset.yaml", "JobSet"), ("trainjob.yaml", "TrainJob")]
+)
+def test_pods_find_themselves_and_each_other(tmp_path, shape, file, kind):
+    path = write(tmp_path / "My Digits", shape)
+    documents = list(yaml.safe_load_all((path / file).read_text()))
+    roles = {k: n for k in ("chief", "ps", "evaluator") if (n := sum(t.type == k for t in shape.tasks))}
+    seen = []
+    for host, environ in pods(documents, kind):
+        found = tf_config(roles, environ)
+        me = (found["task"]["type"], found["task"]["index"])
+        seen.append(me)
+        if me[0] != "evaluator":
+            assert found["cluster"][me[0]][me[1]] == f"{host}:2222"
+        assert "evaluator" not in found["cluster"]
+    assert seen == [tuple(task) for task in shape.tasks]
+    assert seen[0][0] == shape.leader.type  # which ends the job
+
+
+def test_a_pod_runs_main_py(tmp_path):
+    path = write(tmp_path / "x", SHAPES["workers"])
+    documents = list(yaml.safe_load_all((path / "job.yaml").read_text()))
+    host, environ = list(pods(documents, "Job"))[2]
+    done = run(path, **environ)
+    assert config_of(done)["task"] == {"type": "worker", "index": 2} and "ran" in done.stdout
+
+
+def same(model, document):
+    """Check that a model of an API knows each field of a document."""
+    again = json.loads(model.from_dict(document).to_json())
+
+    def check(given, found, place):
+        if isinstance(given, dict):
+            for key, value in given.items():
+                assert key in found, f"{place}.{key} is not in the API"
+                check(value, found[key], f"{place}.{key}")
+        elif isinstance(given, list):
+            assert len(given) == len(found), place
+            for n, (value, other) in enumerate(zip(given, found, strict=True)):
+                check(value, other, f"{place}[{n}]")
+
+    check(document, again, document["kind"])
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_files_are_valid_by_the_published_schemas(tmp_path, shape):
+    path = write(tmp_path / "9 My Digits!", shape)
+    loaded = {file.name: list(yaml.safe_load_all(file.read_text())) for file in path.glob("*.yaml")}
+    schemas = Path(find_spec("check_jsonschema").origin).parent / "builtin_schemas" / "vendor"
+    jsonschema.validate(loaded["compose.yaml"][0], json.loads((schemas / "compose-spec.json").read_text()))
+    for document in loaded["job.yaml"]:
+        kubernetes_validate.validate(document, "1.33", strict=True)
+    (jobset,) = loaded["jobset.yaml"]
+    same(models.JobsetV1alpha2JobSet, jobset)
+    runtime, train_job = loaded["trainjob.yaml"]
+    same(models.TrainerV1alpha1TrainingRuntime, runtime)
+    same(models.TrainerV1alpha1TrainJob, train_job)
+    templates = [job["template"] for job in jobset["spec"]["replicatedJobs"]]
+    templates += [job["template"] for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]]
+    for template in templates:
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": template["spec"]}
+        kubernetes_validate.validate(job, "1.33", strict=True)
+
+
+def test_rayjob_has_the_fields_of_kuberays_reference(tmp_path):
+    """No registry has KubeRay's schema. The pods are validated as Kubernetes' own."""
+    path = write(tmp_path / "x", SHAPES["ps"])
+    (document,) = yaml.safe_load_all((path / "rayjob.yaml").read_text())
+    spec = document["spec"]
+    assert (document["apiVersion"], document["kind"]) == ("ray.io/v1", "RayJob")
+    assert spec.keys() == {"entrypoint", "shutdownAfterJobFinishes", "rayClusterSpec"}
+    assert spec["rayClusterSpec"]["authOptions"] == {"mode": "token"}
+    assert spec["rayClusterSpec"].keys() == {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
+    (group,) = spec["rayClusterSpec"]["workerGroupSpecs"]
+    assert group["minReplicas"] == group["maxReplicas"] == group["replicas"] == 4
+    for template in (group["template"], spec["rayClusterSpec"]["headGroupSpec"]["template"]):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **template}
+        kubernetes_validate.validate(pod, "1.33", strict=True)
+    from tfmagic.frontends.cli import parsers
+
+    found = parsers.parse(spec["entrypoint"].split()[1:])
+    assert (found.backend, found.workers, found.ps, found.chief) == ("ray", 2, 1, [True])
+
+
+def test_compose_has_a_service_for_each_task(tmp_path):
+    path = write(tmp_path / "x", SHAPES["chief"])
+    services = yaml.safe_load((path / "compose.yaml").read_text())["services"]
+    assert list(services) == ["chief-0", "worker-0", "worker-1", "evaluator-0"]
+    for name, service in services.items():
+        config = json.loads(service["environment"]["TF_CONFIG"])
+        assert f"{config['task']['type']}-{config['task']['index']}" == name
+        assert config["cluster"] == {"chief": ["chief-0:2222"], "worker": ["worker-0:2222", "worker-1:2222"]}
+        assert service["init"] is True and service["stop_grace_period"] == "30s"
+
+
+def test_the_requirements_are_the_versions_in_use(tmp_path):
+    from importlib.metadata import version
+
+    path = write(tmp_path / "x", SHAPES["workers"], cell(1, "import yaml, json\nimport numpy as np"))
+    wanted = {name: version(name) for name in ("keras", "numpy", "PyYAML", "tensorflow")}
+    assert dict(line.split("==") for line in (path / "requirements.txt").read_text().splitlines()) == wanted
+    path = write(tmp_path / "y", SHAPES["workers"], cell(1, "model.fit(x)", ("worker-0",)))
+    assert "tfmagic==" in (path / "requirements.txt").read_text()  # repairs fit of Keras 3
+
+
+def test_the_local_run_ends_with_the_task_that_fails(tmp_path):
+    path = write(
+        tmp_path / "x",
+        SHAPES["workers"],
+        cell(1, "raise SystemExit(7)", ("worker-1",)),
+        cell(2, "import time; time.sleep(600)"),
+    )
+    assert (path / "run_local.sh").stat().st_mode & stat.S_IXUSR
+    done = subprocess.run(
+        [path / "run_local.sh"], env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True
+    )
+    assert done.returncode == 7 and "worker-1 ended with exit code 7" in done.stderr
