@@ -23,7 +23,18 @@ PARTS = {
     "How to": [
         *("cells", "panel", "seeing", "failures", "profile", "python", "scripts", "testing"),
         *("multi_process_runner", "faults", "simulated-hosts", "tfrecord", "hdf5", "logdir"),
-        *("ray", "ray-ssh", "ray-slurm", "ray-kuberay", "ray-cloud", "doctor", "setup", "monitoring"),
+        *(
+            "ray",
+            "ray-ssh",
+            "ray-slurm",
+            "ray-kuberay",
+            "ray-cloud",
+            "doctor",
+            "setup",
+            "agents",
+            "linters",
+            "monitoring",
+        ),
     ],
     "Reference": [
         "reference/symptoms",
@@ -33,7 +44,7 @@ PARTS = {
         "reference/settings",
         "reference/api",
     ],
-    "Explanation": ["promises", "security", "scale", "releasing", "CONTRIBUTING", "CHANGELOG"],
+    "Explanation": ["promises", "teaching", "security", "scale", "releasing", "CONTRIBUTING", "CHANGELOG"],
 }
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 _MODULES = ("hdf5", "tfrecord", "logdir", "multi_process_runner")
@@ -67,6 +78,8 @@ def lay_out() -> None:
         copy = SOURCE / notebook.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(_without_widgets(notebook), "utf-8")
+    for page in sorted((ROOT / "notebooks").rglob("*.md")):
+        (SOURCE / page.relative_to(ROOT)).write_text("---\norphan: true\n---\n" + _on_site(page), "utf-8")
     for page in (*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
         (SOURCE / page.name).write_text(_on_site(page), "utf-8")
     index = SOURCE / "index.md"
