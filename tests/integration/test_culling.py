@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from conftest import alive, wait_until
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
 IDLE_S = 5
@@ -46,3 +47,28 @@ async def run_and_watch(view, flag):
 @pytest.mark.parametrize("view", ["text", "quiet", "html"])
 def test_a_kernel_with_a_silent_detached_cell_is_kept_until_its_end(view, tmp_path):
     assert asyncio.run(run_and_watch(view, tmp_path / "go")) == (True, True)
+
+
+def test_a_cluster_that_no_cell_uses_ends_and_the_next_cell_starts_it_again(notebook, capsys):
+    notebook.run("%config TFCluster.idle_stop_s = 1")
+    try:
+        notebook.run("%%tfcluster --workers 3 --view quiet\nkept = 1")
+        cluster = notebook.magics.clusters["default"]
+        pids = [row["pid"] for row in cluster.status()]
+        wait_until(lambda: not cluster.running)
+        wait_until(lambda: not alive(pids))
+        notebook.run("%%tfcluster --out found --view quiet\n'kept' in globals()")
+        told = capsys.readouterr().err
+        assert "no cell ran for 1 s" in told and "without the variables" in told
+        assert notebook.ns["found"] == dict.fromkeys(("worker-0", "worker-1", "worker-2"), False)
+    finally:
+        notebook.run("%config TFCluster.idle_stop_s = 0")
+
+
+def test_a_cluster_whose_cell_runs_does_not_end(notebook):
+    notebook.run("%config TFCluster.idle_stop_s = 0.5")
+    try:
+        notebook.run("%%tfcluster --workers 1 --out found --view quiet\nimport time\ntime.sleep(3)\n7")
+        assert notebook.ns["found"] == {"worker-0": 7}
+    finally:
+        notebook.run("%config TFCluster.idle_stop_s = 0")

@@ -18,10 +18,10 @@ from tfmagic.clusters.api.variable_api import Variables
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
-from tfmagic.clusters.launch import remote_hosts, startup
+from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.checks import check, check_all, check_settings
 from tfmagic.clusters.launch.settings import TFCluster
-from tfmagic.clusters.launch.startup import Progress
+from tfmagic.clusters.launch.startup import Progress, Start
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.clusters.tools.fault_lab import FaultLab
@@ -119,8 +119,7 @@ class Cluster(Variables, Pictures):
         self.shape: Shape = (
             ClusterShape(count, ps, chief, evaluator) if cluster_spec is None else GivenSpec(cluster_spec)
         )
-        self.tasks = self.shape.tasks
-        check_name(name)
+        self.tasks, self.name = self.shape.tasks, check_name(name)
         asked = remote_hosts.request_of(
             check("backend", backend) or self.setting("backend"),
             check("address", address),
@@ -138,12 +137,11 @@ class Cluster(Variables, Pictures):
             raise ClusterSpecError(
                 "cluster_spec gives addresses, and simulated hosts have their own; leave one out"
             )
-        self.name = name
         self.task_settings = task_settings or TaskSettings(**of_tasks, hosts=asked, network=simulated)
         self._namespace = check("namespace", namespace)
         self.widget_page: WidgetPage | None = None
         self._latest = self._faults = self._tensorboard = None
-        self._begun: startup.Start | None = None
+        self._begun: Start | None = None
         self._lock = threading.RLock()
 
     # -- start and stop --
@@ -156,13 +154,17 @@ class Cluster(Variables, Pictures):
         self.stop()
 
     def __repr__(self) -> str:
-        state = "running" if self.running else "not running"
-        return f"<Cluster {self.name!r}: {self.shape}, {state}>"
+        return f"<Cluster {self.name!r}: {self.shape}, {'running' if self.running else 'not running'}>"
 
     @property
     def busy(self) -> bool:
         """True if a cell or call has not ended, including those that wait for their turn."""
         return self._latest is not None and self._latest.cells.is_busy
+
+    @property
+    def idle_stop_s(self) -> float:
+        """The limit after which the cluster ended by itself, for want of a cell; 0 if it did not."""
+        return 0.0 if self._latest is None or self.running else self._latest.idle_stop_s
 
     @property
     def starting(self) -> bool:
@@ -218,19 +220,18 @@ class Cluster(Variables, Pictures):
                 raise
         return self
 
-    def begin_start(self, progress: Progress | None = None) -> startup.Start | None:
+    def begin_start(self, progress: Progress | None = None) -> Start | None:
         """Start every task; return what waits for them, or None if all were ready before."""
         with self._lock:
             if not self.running:
                 if self._faults is not None:
                     self._faults.close()
-                opened = self._open(progress=progress)
-                timeout_s, old = self.setting("start_timeout_s"), dict.fromkeys(self.tasks, 0)
-                self._begun = startup.Start(opened.supervisor, old, timeout_s, progress)
-            if self._begun is None or self._begun.is_over:
-                return None
-            self._begun.progress = progress
-            return self._begun
+                supervisor, old = self._open(progress=progress).supervisor, dict.fromkeys(self.tasks, 0)
+                self._begun = Start(supervisor, old, self.setting("start_timeout_s"))
+            begun = self._begun if self.starting else None
+            if begun is not None:
+                begun.progress = progress
+            return begun
 
     def stop(self) -> None:
         """End every task; the logs stay on disk. Do nothing if the cluster does not run."""
@@ -341,8 +342,8 @@ class Cluster(Variables, Pictures):
     def news(self) -> str:
         """Return what holds up the running cells (a task that waits or is dead), or ""."""
         supervisor = self._running_cluster().supervisor
-        cells = supervisor.state.cells.values()
-        return "\n".join(filter(None, (cell_news(supervisor, cell) for cell in cells)))
+        news = (cell_news(supervisor, cell) for cell in supervisor.state.cells.values())
+        return "\n".join(filter(None, news))
 
     def status(self) -> list[dict[str, Any]]:
         """Return a row for each task; see `tfmagic.clusters.tools.status.status_rows`."""
@@ -368,8 +369,8 @@ class Cluster(Variables, Pictures):
             ValueError: `grep` is no regular expression.
         """
         chosen, pattern = self._select(tasks or ("all",)), check("grep", grep) if grep else None
-        tail = check("tail", tail)
-        return {t.name: list(find_lines(self.run_folder.log_path(t), tail, pattern)) for t in chosen}
+        files = {task.name: self.run_folder.log_path(task) for task in chosen}
+        return {name: list(find_lines(path, check("tail", tail), pattern)) for name, path in files.items()}
 
     # -- inside --
 
@@ -393,7 +394,7 @@ class Cluster(Variables, Pictures):
         starts = {task: running.run.log_bytes(task) for task in tasks}
         old, timeout_s = running.processes.relaunch(tasks), self.setting("start_timeout_s")
         then = "the cluster stays, and waits for them"
-        startup.Start(running.supervisor, old, timeout_s, progress, starts, then=then).wait()
+        Start(running.supervisor, old, timeout_s, progress, starts, then=then).wait()
 
     def _main(self) -> dict[str, Any]:
         return sys.modules["__main__"].__dict__ if self._namespace is None else self._namespace

@@ -12,6 +12,7 @@ they were packed.
 import functools
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,8 @@ from tfmagic.clusters.tools.timeline_recorder import TimelineRecorder
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.cluster_spec import Shape, Spec, TaskId
-from tfmagic.supervisor.state import CellState
+from tfmagic.protocol.events import StopRequested
+from tfmagic.supervisor.state import COMING, CellState
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import memory
 from tfmagic.views.task_widgets import TaskWidgets, WidgetPage
@@ -53,6 +55,7 @@ class RunningCluster:
         resumed: The jobs that a former kernel has started.
         imported_under: The variables that TensorFlow's import could see.
         told_late: Names of variables that cells set later, and about which the user was told.
+        idle_stop_s: The limit after which it ended by itself, for want of a cell; 0 if it did not.
 
     Raises:
         LaunchError: It could not be started; no process is left.
@@ -99,6 +102,7 @@ class RunningCluster:
             self.processes, self._views, variables, self._shared_files, main, lock, advice
         )
         self.timeline = TimelineRecorder(self.run)
+        self.idle_stop_s, self._used_at, self._cells_ended = 0.0, time.monotonic(), 0
         self.supervisor.listen(self._shared_files.hear)
         self.supervisor.listen(widgets.hear)
         self.supervisor.watch(self.timeline.note)
@@ -127,6 +131,21 @@ class RunningCluster:
         """Write the status file, and note tasks that have died. Called by the supervisor."""
         self._status_writer.write_if_due(supervisor)
         self._views.note_ends(supervisor.state)
+        self._stop_if_idle(supervisor)
+
+    def _stop_if_idle(self, supervisor: Supervisor) -> None:
+        """End a cluster that no cell has used for `idle_stop_s`."""
+        limit, now = self.processes.setting("idle_stop_s"), time.monotonic()
+        starts = any(task.phase in COMING for task in supervisor.state.tasks.values())
+        if not limit or starts or self.cells.is_busy or supervisor.cells_ended != self._cells_ended:
+            self._used_at, self._cells_ended = now, supervisor.cells_ended
+        elif now - self._used_at >= limit and not self.idle_stop_s:
+            self.idle_stop_s = limit
+            self._views.note(
+                f"the cluster ended, since no cell ran for {limit:g} s (TFCluster.idle_stop_s); the next "
+                "cell starts it again, without variables"
+            )
+            supervisor.ask(StopRequested())
 
     @property
     def spec(self) -> Spec:

@@ -68,8 +68,8 @@ def parse_task(name: str) -> TaskId:
     return TaskId(match[1], int(match[2]))
 
 
-def check_name(name: object) -> None:
-    """Check that `name` can name a cluster: in folders, in html and on magic lines.
+def check_name(name: object) -> str:
+    """Return `name` if it can name a cluster: in folders, in html and on magic lines.
 
     Raises:
         ClusterSpecError: It is not made of letters, digits, ``.``, ``+``, ``-`` and ``_``.
@@ -78,6 +78,7 @@ def check_name(name: object) -> None:
         raise ClusterSpecError(
             f"{name!r} cannot name a cluster: use up to 100 letters, digits, - and _, with a letter first"
         )
+    return name
 
 
 @dataclass(frozen=True, slots=True)

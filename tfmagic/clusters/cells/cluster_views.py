@@ -95,5 +95,9 @@ class ClusterViews:
             if job is None or outcome is None or state.cells or outcome.outcomes.get(task) == seen.end:
                 continue  # a cell reports it
             how = f"{task} {describe_end(seen.end, self.oom_kills)}"
-            when = time.strftime("%H:%M:%S")
-            job.add_note(f"after this cell, at {when}, {how}; {Step('revive')} brings it back")
+            self.note(f"{how}; {Step('revive')} brings it back")
+
+    def note(self, what: str) -> None:
+        """Show what has happened in the view of the last cell, if that is over."""
+        if self._last_cell is not None and self._last_cell.outcome is not None:
+            self._last_cell.add_note(f"after this cell, at {time.strftime('%H:%M:%S')}, {what}")

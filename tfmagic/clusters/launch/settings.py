@@ -36,6 +36,10 @@ class TFCluster(SingletonConfigurable):
     timeout_s = Float(
         0.0, help="Time limit, in seconds, of cells and calls without one of their own; 0: none."
     )
+    idle_stop_s = Float(
+        0.0,
+        help="Seconds without a cell after which a cluster ends; the next cell starts it. 0: never.",
+    )
     start_timeout_s = Float(
         120.0, help="Seconds until all tasks must be ready, including TensorFlow's import."
     )

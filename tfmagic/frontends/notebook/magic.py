@@ -205,6 +205,11 @@ class TFClusterMagics(Magics):  # IPython is untyped
         cluster = self.clusters.get(name)
         if cluster is not None and cluster.running:
             self.refuse_other_shape(name, asked)
+        elif cluster is not None and cluster.idle_stop_s and not asked.given:
+            notices.say(
+                f"tfmagic: cluster {name} had ended, since no cell ran for {cluster.idle_stop_s:g} s "
+                "(TFCluster.idle_stop_s); it starts again, without the variables of its tasks"
+            )
         elif name != DEFAULT_NAME and not asked.given:
             raise UsageError(
                 f"no cluster {name!r} runs ({self.running_names()}); give its shape, such as "
