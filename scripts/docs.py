@@ -33,6 +33,7 @@ PARTS = {
             "setup",
             "agents",
             "linters",
+            "jupyterhub",
             "monitoring",
         ),
     ],
