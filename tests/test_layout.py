@@ -211,3 +211,38 @@ def test_the_public_names_are_those_of_all():
 def test_files_stay_readable():
     too_long = {str(p): n for p in modules() if (n := len(p.read_text().splitlines())) > 400}
     assert set(too_long) <= {str(PACKAGE / "backends" / "remote" / "agent.py")}
+
+
+LONG = {  # functions of more than 40 lines of code, and why a cut would not make them clearer
+    "clusters/cluster.py:__init__": "half of it is the signature, which is the interface",
+    "clusters/running_cluster.py:__init__": "the wiring of the parts, in one place",
+    "backends/remote/backend.py:__init__": "the wiring of the driver, in one place",
+    "frontends/cli/parsers.py:make_parser": "a flat table of options",
+    "frontends/notebook/options.py:cell_parser": "a flat table of options",
+    "supervisor/lifecycle.py:apply": "a flat match of events",
+    "tfrecord/reading.py:read_shards": "half of it is the signature, which is the interface",
+}
+MANY_PARAMETERS = {  # more than 7 that can be positional
+    "backends/remote/backend.py:__init__": "see above",
+    "multi_process_runner/runner.py:__init__": "TensorFlow's own signature",
+    "multi_process_runner/runner.py:run": "TensorFlow's own signature",
+}
+
+
+def test_functions_stay_readable():
+    long, many = set(), set()
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            name = f"{path.relative_to(PACKAGE)}:{node.name}"
+            text = node.body[0] if ast.get_docstring(node, clean=False) else None
+            docstring = text.end_lineno - text.lineno + 1 if text is not None else 0
+            if node.end_lineno - node.lineno + 1 - docstring > 40:
+                long.add(name)
+            positional = [
+                a.arg for a in (*node.args.posonlyargs, *node.args.args) if a.arg not in ("self", "cls")
+            ]
+            if len(positional) > 7:
+                many.add(name)
+    assert long == set(LONG) and many == set(MANY_PARAMETERS)

@@ -127,7 +127,7 @@ class Cluster(Variables, Pictures):
             check("cpus_per_task", cpus_per_task),
             of_tasks["gpus_per_task"],
             check("resources", resources),
-            keep,
+            keep=keep,
             default_address=self.setting("address"),
         )
         if asked is not None and (cluster_spec is not None or isolate):

@@ -99,7 +99,8 @@ def render(
     below = "shown below" if record.verdict else f"{line} shows it"
     apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE), below)
     charts = static_html.figures_html(figures.charts(), int(limit_bytes * _CHARTS_SHARE))
-    page = _html(record, parts, values, limit_bytes - len(text.encode()), fold_noise, run, whole, charts)
+    limit = limit_bytes - len(text.encode())
+    page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts)
     return StaticForm(page, text, tuple(apart), widgets)
 
 
@@ -282,6 +283,7 @@ def _html(
     values: Sequence[ValueRow],
     limit: int,
     fold_noise: bool,
+    *,
     run: RunFolder,
     whole: str,
     charts: str,

@@ -121,6 +121,7 @@ class TextView:
         tasks: Collection[tuple[TaskId, int]],
         displays: deque[Displayed],
         write: Callable[[str], Any] | None = None,
+        *,
         show_rich: ShowRich | None = None,
         terminal: bool = False,
         updates: bool = True,

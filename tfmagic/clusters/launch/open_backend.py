@@ -59,7 +59,9 @@ def open_backend(
             backend.close()
             raise
         return backend
-    return remote_hosts.open_hosts(settings.hosts, name, shape, settings, run, setting, progress, kept)
+    return remote_hosts.open_hosts(
+        settings.hosts, name, shape, settings, run, setting, progress=progress, kept=kept
+    )
 
 
 def spec_of(shape: Shape, backend: Backend) -> Spec:

@@ -1,5 +1,7 @@
 """The hosts of a cluster that does not run on this machine: what is asked of Ray, and what must agree."""
 
+import contextlib
+import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +33,7 @@ def request_of(
     cpus: float | None,
     gpus: float | None,
     resources: Mapping[str, float] | None,
+    *,
     keep: str | float | None = None,
     default_address: str = "auto",
 ) -> HostRequest | None:
@@ -77,6 +80,7 @@ def open_hosts(
     settings: TaskSettings,
     run: RunFolder,
     setting: Callable[[str], Any],
+    *,
     progress: Progress | None,
     kept: KeptRun | None = None,
 ) -> RemoteBackend:
@@ -91,52 +95,57 @@ def open_hosts(
     """
     if find_spec("ray") is None:
         raise BackendError("the Ray backend needs Ray:  pip install 'tfmagic[ray]'")
-    setup = AgentSetup(
+    kept_as = kept.cluster.kept_as if kept else f"{run}-{secrets.token_hex(4)}" if request.keep_s else ""
+    setup = _setup_of(cluster, settings, run, setting, request.keep_s, kept_as)
+    request = structs.replace(request, trusts_network=setting("trust_network"))
+    limit = setting("max_module_bytes")
+    own_modules.collect(module_origins.import_path(), (), limit)  # raises before anything is started
+    backend = RemoteBackend(
+        request,
+        setup,
+        run,
+        shape.tasks,
+        tuple(computing_tasks(shape)) if request.gpus else (),
+        setting("start_timeout_s"),
+        setting("suspect_s"),
+        limit,
+        kept is not None,
+        () if kept is None else tuple(kept.cluster.cells),
+        functools.partial(_show_wait, progress, shape),
+    )
+    with contextlib.ExitStack() as refused:
+        refused.callback(backend.close if kept is None else backend.leave)
+        check_versions(backend.hosts, own_versions())
+        refused.pop_all()
+    return backend
+
+
+def _show_wait(progress: Progress | None, shape: Shape, what: str) -> None:
+    if progress is not None:
+        progress(replace(lifecycle.new_state(shape.tasks), waits_for=what))
+
+
+def _setup_of(
+    cluster: str,
+    settings: TaskSettings,
+    run: RunFolder,
+    setting: Callable[[str], Any],
+    keep_s: float,
+    kept_as: str,
+) -> AgentSetup:
+    return AgentSetup(
         run=str(run),
         cluster=cluster,
         legacy_keras=settings.keras == 2,
         early=settings.early,
         environ=settings.load_time_environ(),
         lease_s=setting("lease_s"),
-        keep_s=request.keep_s,
-        kept_as=(f"{run}-{secrets.token_hex(4)}" if kept is None else kept.cluster.kept_as)
-        if request.keep_s
-        else "",
+        keep_s=keep_s,
+        kept_as=kept_as,
         task_env=settings.env,
         max_log_bytes=setting("max_log_bytes"),
         front_end=front_end(),
     )
-    request = structs.replace(request, trusts_network=setting("trust_network"))
-    limit = setting("max_module_bytes")
-    own_modules.collect(module_origins.import_path(), (), limit)  # raises before anything is started
-
-    def waits_for(what: str) -> None:
-        if progress is not None:
-            progress(replace(lifecycle.new_state(shape.tasks), waits_for=what))
-
-    gpu_tasks = tuple(computing_tasks(shape)) if request.gpus else ()
-    backend = RemoteBackend(
-        request,
-        setup,
-        run,
-        shape.tasks,
-        gpu_tasks,
-        setting("start_timeout_s"),
-        setting("suspect_s"),
-        limit,
-        kept is not None,
-        () if kept is None else tuple(kept.cluster.cells),
-        waits_for,
-    )
-    try:
-        check_versions(backend.hosts, own_versions())
-    except LaunchError:
-        if kept is None:
-            backend.close()
-        else:
-            backend.leave()
-        raise
-    return backend
 
 
 def check_versions(hosts: Sequence[HostFacts], own: Mapping[str, str]) -> None:

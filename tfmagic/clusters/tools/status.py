@@ -80,24 +80,14 @@ def status_rows(
         not_forked: Why the process imported TensorFlow itself; "" for a fork of the launcher.
     """
     state = supervisor.state
-    activities: dict[TaskId, tuple[str, int | None, str]] = {}
-    for cell in (cell for cell in state.cells.values() if cell.sent):
-        for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
-            place = cell.place(task)
-            activities[task] = activity.doing.value, None if place is None else place.line, activity.note
-    rows = []
+    activities, rows = _activities(supervisor), []
     for task, seen in state.tasks.items():
         usage = supervisor.usage.get(task, Usage()) if seen.pid else Usage()
         uptime_s = usage.uptime_s
         if seen.pid and supervisor.backend.runs_here:
             usage, uptime_s = _measure(seen.pid, usage, is_live)
         doing, line, note = activities.get(task, (seen.phase.value, None, ""))
-        factor = state.slowdowns.get(task, 1)
-        if factor > 1:
-            note = f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
-        elif usage.paused and doing != Doing.STALLED:
-            doing = Doing.PAUSED.value
-            note = f"stopped (SIGSTOP); {Step('resume', task)} lets it go on"
+        doing, note = _injured(task, doing, note, state.slowdowns.get(task, 1), usage.paused)
         rows.append(
             {
                 "task": task.name,
@@ -123,6 +113,25 @@ def status_rows(
             }
         )
     return rows
+
+
+def _activities(supervisor: Supervisor) -> dict[TaskId, tuple[str, int | None, str]]:
+    """Return what each task does that runs a cell, the line where it is, and a note."""
+    state, found = supervisor.state, dict[TaskId, tuple[str, int | None, str]]()
+    for cell in (cell for cell in state.cells.values() if cell.sent):
+        for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
+            place = cell.place(task)
+            found[task] = activity.doing.value, None if place is None else place.line, activity.note
+    return found
+
+
+def _injured(task: TaskId, doing: str, note: str, factor: float, is_paused: bool) -> tuple[str, str]:
+    """Return what a task does and a note, with what was done to it on purpose."""
+    if factor > 1:
+        return doing, f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
+    if is_paused and doing != Doing.STALLED:
+        return Doing.PAUSED.value, f"stopped (SIGSTOP); {Step('resume', task)} lets it go on"
+    return doing, note
 
 
 def own_rows(supervisor: Supervisor) -> list[dict[str, Any]]:

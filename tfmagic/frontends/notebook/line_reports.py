@@ -22,7 +22,7 @@ from tfmagic.frontends.notebook.line_commands import TASKS
 from tfmagic.frontends.notebook.options import SHAPE, flag, line_command, option
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.runs import folder, schemas
-from tfmagic.runs.cell_records import read_records
+from tfmagic.runs.cell_records import CellRecord, read_records
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import kept_until
 from tfmagic.runs.kernels import host_elsewhere, kernel_lives
@@ -63,6 +63,7 @@ def _status(magics: TFClusterMagics, name: str, plain: bool) -> None:
 )
 def _logs(
     magics: TFClusterMagics,
+    *,
     name: str,
     tasks: list[str],
     tail: int | None,
@@ -185,12 +186,16 @@ def _attach(
         if is_this and isinstance(job.view, PanelView):
             job.view.show_again()
             return
+    _show_record(record, run, static_form.FULL_BYTES if full else TFCluster.instance().saved_bytes)
+
+
+def _show_record(record: CellRecord, run: RunFolder, limit_bytes: int) -> None:
+    """Show a cell from disk."""
     if not record.verdict and (host := host_elsewhere(run)):
         print(f"tfmagic: a kernel of another machine ({host}) has this cell; this is what it has written")
     elif not record.verdict:
         print("tfmagic: this cell still runs, in the kernel that started it; run the line again for its end")
-    limit = static_form.FULL_BYTES if full else TFCluster.instance().saved_bytes
-    form = static_form.render(record, run, limit_bytes=limit)
+    form = static_form.render(record, run, limit_bytes=limit_bytes)
     display({"text/html": form.html, "text/plain": form.text}, raw=True)
     for item in form.apart:
         display(item.data, metadata=item.metadata, raw=True)
