@@ -15,7 +15,10 @@ from conftest import alive, program, wait_until
 from hdf5_files import contents, writer_pid
 
 from tfmagic.hdf5 import SharedWriter, SharedWriterError
-from tfmagic.hdf5.shared_writer import sessions
+from tfmagic.hdf5.shared_writer import messages, sessions
+from tfmagic.hdf5.shared_writer.connection import Connection
+from tfmagic.protocol.channel import channel_pair
+from tfmagic.protocol.cluster_spec import TaskId
 
 
 @pytest.fixture
@@ -45,7 +48,10 @@ SCRIPT = """
 import os, sys
 import numpy as np
 from tfmagic.hdf5 import SharedWriter
-from tfmagic.hdf5.shared_writer import sessions
+from tfmagic.hdf5.shared_writer import messages, sessions
+from tfmagic.hdf5.shared_writer.connection import Connection
+from tfmagic.protocol.channel import channel_pair
+from tfmagic.protocol.cluster_spec import TaskId
 
 writer = SharedWriter(sys.argv[1])
 for step in range(int(sys.argv[2])):
@@ -101,7 +107,10 @@ def test_a_fork_that_ends_does_not_close_the_file_of_its_parent(path, end):
 FORKING = """
 import os, sys, time
 from tfmagic.hdf5 import SharedWriter
-from tfmagic.hdf5.shared_writer import sessions
+from tfmagic.hdf5.shared_writer import messages, sessions
+from tfmagic.hdf5.shared_writer.connection import Connection
+from tfmagic.protocol.channel import channel_pair
+from tfmagic.protocol.cluster_spec import TaskId
 
 writer = SharedWriter(sys.argv[1])
 writer.append("x", 1)
@@ -201,3 +210,26 @@ def test_an_interrupt_while_it_waits_for_the_file_of_others_leaves_the_path_free
     theirs.close()
     wait_until(lambda: not sessions._running)
     assert os.listdir(os.path.dirname(path)) == []
+
+
+def test_a_task_that_is_interrupted_while_it_waits_for_the_others_leaves_the_path_free(path):
+    tasks, files = [TaskId("worker", n) for n in range(2)], sessions.TaskFiles()
+    names, owner = tuple(task.name for task in tasks), sessions.Owner(files)
+
+    def ask(name):
+        ours, theirs = channel_pair(messages.ToTask)
+        with theirs:
+            fd = os.dup(theirs.fileno())
+            sessions.request_open(sessions.OpenRequest(path, ("w", "", 0), 0, owner, name, names, fd))
+        return Connection(path, ours)
+
+    first, second = map(ask, names)
+    first.open(), second.open()
+    anew = ask(names[0])
+    assert sessions._sessions[path].waiting
+    anew.close(), first.close()
+    sessions._note_ended(owner, tasks[:1])
+    second.close()
+    sessions._note_ended(owner, tasks[1:])
+    wait_until(lambda: not sessions._sessions)
+    assert not os.listdir(os.path.dirname(path)) or contents(path) == {}

@@ -88,10 +88,12 @@ class Session:
     def attach(self, request: OpenRequest) -> None:
         """Hand the socket to the writer."""
         self.attached.add(request.task)
-        self.owner.ended.discard(request.task)
         self.settled.clear()
         self._sent.append(request)
         self._send(messages.Attach(request.task, Handle(request.fd)))
+        self.note_ended(
+            request.owner.ended & {request.task}
+        )  # it has waited for its turn, and been interrupted
 
     def note_ended(self, tasks: set[str], are_dead: bool = False) -> None:
         """Report to the writer that these tasks have ended their part of the cell."""
@@ -243,6 +245,8 @@ class TaskFiles:
         else:  # a thread that a cell has left behind: its file is of this task alone
             owner, members = Owner(self), (event.task,)
         (path, how, copy_of, *place), names = json.loads(event.request), tuple(task.name for task in members)
+        with _lock:
+            owner.ended.discard(event.task.name)
 
         def open_for(fd: int) -> None:
             request_open(OpenRequest(path, how, copy_of, owner, event.task.name, names, fd))
@@ -254,11 +258,7 @@ class TaskFiles:
 
         def link() -> None:
             with contextlib.suppress(OSError):  # the task waits in vain, and says so
-                sock = links.connect(*place)
-                with _lock:
-                    was_ended = event.task.name in owner.ended  # meanwhile, by an interrupt
-                    open_for(sock.detach())
-                    _note_ended(owner, [event.task] if was_ended else [])
+                open_for(links.connect(*place).detach())
 
         threading.Thread(target=link, name="tfmagic-writer-link", daemon=True).start()
 
@@ -310,7 +310,7 @@ def request_open(request: OpenRequest) -> None:
             atexit.unregister(end_all)
             atexit.register(end_all)
             session.attach(request)
-            session.note_ended(request.owner.ended)
+            session.note_ended(request.owner.ended.copy())
             session.thread.start()
         elif request.copy_of or (session.owner is request.owner and not opens_anew):
             session.attach(request)
