@@ -20,7 +20,7 @@ from tfmagic.frontends.doctor import Severity, folder, machine
 from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import advice, memory
-from tfmagic.system.process_identity import identify
+from tfmagic.system.process_identity import Identity, identify, this_boot
 
 
 @pytest.fixture(autouse=True)
@@ -375,7 +375,8 @@ def test_of_two_mounts_on_a_place_the_last_one_counts(tmp_path, monkeypatch):
 def make_run(base, name, pid, verdict, **identity):
     place = base / "runs" / name
     place.mkdir(parents=True)
-    facts = {"pid": pid, "started": time.time(), "cluster": "default", **identity}
+    known = identify(pid) or Identity(pid, 1, this_boot())
+    facts = {**known.as_json(), "started": time.time(), "cluster": "default", **identity}
     (place / "run.json").write_text(json.dumps(facts))
     (place / "worker-0.log").write_bytes(b"x" * 5000)
     append_record(RunFolder(place), CellRecord(1, "default", "1 worker", (), verdict=verdict))

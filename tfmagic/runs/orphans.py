@@ -129,13 +129,11 @@ def _read_notes(run: RunFolder) -> Iterator[tuple[str, Identity, str]]:
 
 def _our_processes() -> Iterable[Stat]:
     """Yield the living processes of this user."""
-    user = os.getuid()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = read_stat(int(name)) if os.stat(f"/proc/{name}").st_uid == user else None
-                if stat is not None and stat.state not in "ZX":
-                    yield stat
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            stat = read_stat(pid) if os.stat(f"/proc/{pid}").st_uid == os.getuid() else None
+            if stat is not None and stat.state not in "ZX":
+                yield stat
 
 
 def _has_mark(pid: int, marks: set[str]) -> bool:

@@ -26,26 +26,25 @@ _SERVE = (
 )
 
 _lock = threading.Lock()
-_manager: SyncManager | None = None
-_server: subprocess.Popen[bytes] | None = None
+_running: tuple[SyncManager, subprocess.Popen[bytes]] | None = None
 
 
 def shared_manager() -> SyncManager:
     """Return the manager; start one at the first call, and again after its server was killed."""
-    global _manager, _server
+    global _running
     with _lock:
-        if _manager is None or _server is None or _server.poll() is not None:
-            _manager, _server = _make_manager()
-        return _manager
+        if _running is None or _running[1].poll() is not None:
+            _running = _make_manager()
+        return _running[0]
 
 
 def end_shared_manager() -> None:
     """End the manager, if any. Code that waits for one of its objects gets an error, in any process."""
-    global _manager, _server
+    global _running
     with _lock:
-        server, _manager, _server = _server, None, None
-    if server is not None:
-        _end(server)
+        ended, _running = _running, None
+    if ended is not None:
+        _end(ended[1])
 
 
 def _make_manager() -> tuple[SyncManager, subprocess.Popen[bytes]]:

@@ -86,5 +86,4 @@ class ViewContext:
 
     def has_begun(self) -> bool:
         """Check whether the cell was sent to its tasks: before, others can write to their logs."""
-        cell = self.cell
-        return self.run.done.is_set() or (cell is not None and cell.sent)
+        return self.run.done.is_set() or ((cell := self.cell) is not None and cell.sent)
